@@ -1,0 +1,31 @@
+"""Fair predictions on graphs: measure topology bias, and propagate without it.
+
+Names are loaded when they are first used, so that ``import fairmp`` and ``fairmp --help`` do not
+wait for torch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from fairmp._version import __version__
+
+if TYPE_CHECKING:
+    from fairmp.errors import InputError
+
+__all__ = ["InputError", "__version__"]
+
+_HOME = {
+    "InputError": "fairmp.errors",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 'fairmp' has no attribute {name!r}")
+    return getattr(import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
