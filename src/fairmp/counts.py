@@ -1,0 +1,165 @@
+"""Rates, gaps and AUC as functions of tables of counts, and the bootstrap of such tables.
+
+Every rate is a function of one table, group × label × prediction, and so is its bootstrap:
+resampling nodes is resampling that table from a multinomial. What works on a table works on a
+stack of them, along leading axes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+
+def ratio(part: Any, whole: Any) -> np.ndarray:
+    """Divide, with nan where the whole is 0: a share of nothing cannot be estimated.
+
+    Example:
+        >>> ratio([1, 0], [4, 0]).tolist()
+        [0.25, nan]
+    """
+    part, whole = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
+    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+
+
+def count(
+    pred: np.ndarray, label: np.ndarray, group: np.ndarray, classes: int, groups: int
+) -> np.ndarray:
+    """Count nodes by group × label × prediction; the last group and label are the unknown ones.
+
+    Example:
+        >>> pred, label, group = np.array([1, 0]), np.array([1, -1]), np.array([0, 1])
+        >>> np.argwhere(count(pred, label, group, classes=2, groups=2)).tolist()
+        [[0, 1, 1], [1, 2, 0]]
+    """
+    group, label = np.where(group < 0, groups, group), np.where(label < 0, classes, label)
+    shape = (groups + 1, classes + 1, classes)
+    cells = np.ravel_multi_index((group, label, pred), shape)
+    return np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
+
+
+def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute P(ŷ=c | s), P(ŷ=c | y=c, s) and P(ŷ=c | y≠c, s), each (…, groups, classes)."""
+    table = table[..., :-1, :, :]
+    of_pred = table.sum(-2)
+    known = table[..., :-1, :]
+    hits = np.diagonal(known, axis1=-2, axis2=-1)
+    of_label, decided = known.sum(-1), known.sum(-2)
+    others = of_label.sum(-1, keepdims=True) - of_label
+    rate = ratio(of_pred, np.broadcast_to(of_pred.sum(-1, keepdims=True), of_pred.shape))
+    return rate, ratio(hits, of_label), ratio(decided - hits, others)
+
+
+def _range(rates: np.ndarray) -> np.ndarray:
+    """Largest minus smallest over the groups that have a rate; nan for fewer than two."""
+    there = ~np.isnan(rates)
+    high = np.where(there, rates, -1).max(-2)
+    low = np.where(there, rates, 2).min(-2)
+    return np.where(there.sum(-2) >= 2, high - low, np.nan)
+
+
+def _largest(values: np.ndarray) -> np.ndarray:
+    top = np.where(np.isnan(values), -1, values).max(-1)
+    return np.where(top < 0, np.nan, top)
+
+
+def figures(table: np.ndarray) -> dict[str, np.ndarray]:
+    """Compute accuracy, F1, ΔDP, ΔEO and Δodds of a table, or of each of a stack of them."""
+    confusion = table[..., :-1, :].sum(-3)
+    hits = np.diagonal(confusion, axis1=-2, axis2=-1)
+    f1 = ratio(2 * hits, confusion.sum(-1) + confusion.sum(-2))
+    rate, tpr, fpr = group_rates(table)
+    recall = _range(tpr)
+    binary = hits.shape[-1] == 2
+    return {
+        "accuracy": ratio(hits.sum(-1), confusion.sum((-2, -1))),
+        "f1": f1[..., 1] if binary else ratio(np.nansum(f1, -1), (~np.isnan(f1)).sum(-1)),
+        "dp": _largest(_range(rate)),
+        "eo": recall[..., 1] if binary else _largest(recall),
+        "odds": _largest(np.maximum(recall, _range(fpr))),
+    }
+
+
+def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
+    """Count rest and class by distinct score, for class 1 of two, or for every class."""
+    if scores.shape[1] == 2:
+        # Rises with softmax's or the given probability of class 1, and does not saturate.
+        columns = {1: scores[:, 1] - scores[:, 0]}
+    else:
+        if (scores < 0).any() or (np.abs(scores.sum(1) - 1) > 1e-3).any():
+            scores = np.exp(scores - scores.max(1, keepdims=True))
+            scores = scores / scores.sum(1, keepdims=True)
+        columns = dict(enumerate(scores.T))
+    tables = []
+    for c, column in columns.items():
+        distinct, place = np.unique(column, return_inverse=True)
+        width = len(distinct)
+        counts = np.bincount((label == c) * width + place, minlength=2 * width)
+        tables.append(counts.reshape(2, width))
+    return tables
+
+
+def auc(table: np.ndarray) -> np.ndarray:
+    """P(score of class > score of rest) + ½ P(equal), from counts of both by rising score.
+
+    Example:
+        >>> float(auc(np.array([[2, 1, 0], [0, 1, 2]])))
+        0.944...
+    """
+    rest, of_class = table[..., 0, :].astype(float), table[..., 1, :].astype(float)
+    below = np.cumsum(rest, -1) - rest / 2
+    return ratio((of_class * below).sum(-1), of_class.sum(-1) * rest.sum(-1))
+
+
+def coarse(table: np.ndarray, bins: int) -> np.ndarray:
+    """Join neighbouring scores into bins of about equal count, to make resampling cheap."""
+    if table.shape[1] <= bins:
+        return table
+    rank = table.sum(0).cumsum() - 1
+    _, start = np.unique(rank * bins // (rank[-1] + 1), return_index=True)
+    return np.add.reduceat(table, start, axis=1)
+
+
+def bootstrap(
+    table: np.ndarray,
+    statistics: Callable[[np.ndarray], dict[str, np.ndarray]],
+    resamples: int,
+    rng: np.random.Generator,
+) -> dict[str, np.ndarray]:
+    """Resample the table and return every statistic's values.
+
+    Example:
+        >>> table, rng = np.array([[2, 1, 0], [0, 1, 2]]), np.random.default_rng(0)
+        >>> bootstrap(table, lambda t: {"auc": auc(t)}, 10, rng)["auc"].shape
+        (10,)
+    """
+    total = int(table.sum())
+    if not total:
+        return {}
+    # An empty cell stays empty, and most cells of a table of many classes are.
+    filled = np.flatnonzero(table)
+    weights = table.reshape(-1)[filled] / total
+    chunk = max(1, 2_000_000 // table.size)
+    parts = []
+    for start in range(0, resamples, chunk):
+        size = min(chunk, resamples - start)
+        stack = np.zeros((size, table.size), dtype=np.int64)
+        stack[:, filled] = rng.multinomial(total, weights, size=size)
+        parts.append(statistics(stack.reshape(size, *table.shape)))
+    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def percentiles(
+    samples: np.ndarray | None, figure: float, confidence: float
+) -> tuple[float, float]:
+    """Return the percentile interval over the resamples in which the figure has a value."""
+    if samples is None or math.isnan(figure):
+        return math.nan, math.nan
+    samples = samples[~np.isnan(samples)]
+    if not len(samples):
+        return math.nan, math.nan
+    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
