@@ -13,11 +13,17 @@ from fairmp._version import __version__
 
 if TYPE_CHECKING:
     from fairmp.errors import InputError
+    from fairmp.estimator import FairClassifier, Run
+    from fairmp.propagation import FMP, PPR
 
-__all__ = ["InputError", "__version__"]
+__all__ = ["FMP", "PPR", "FairClassifier", "InputError", "Run", "__version__"]
 
 _HOME = {
+    "FMP": "fairmp.propagation",
+    "PPR": "fairmp.propagation",
+    "FairClassifier": "fairmp.estimator",
     "InputError": "fairmp.errors",
+    "Run": "fairmp.estimator",
 }
 
 

@@ -238,9 +238,9 @@ class FMP(PPR):
         group_duals: Tensor,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
-        """Propagate with an earlier solution's ``group_duals``: one node's result no longer
+        """Propagate with an earlier solution's ``group_duals``.
 
-        depends on which others are predicted with it.
+        A node's result then does not depend on which others are predicted with it.
         """
         adjacency = self._adjacency(x, edge_index, edge_weight)
         groups = group_duals.size(1)

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from fairmp.incidence import Incidence
-from fairmp.kernels import project_dual
+from fairmp.kernels import project_dual, softmax
 
 Smooth = Callable[[Tensor], Tensor]
 
@@ -78,7 +78,7 @@ def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
         >>> coupling_gradient(f, u)
         tensor([[ 0.2500, -0.2500]])
     """
-    p = f.softmax(1)
+    p = softmax(f)
     return p * (u - (u * p).sum(1, keepdim=True))
 
 
@@ -149,10 +149,10 @@ def projection(
         \qquad P = \mathrm{softmax}(\mathrm{agg} / \tau).
 
     The solution is a logit shift that depends on the group alone,
-    :math:`F = \mathrm{agg} - \tau\,\Delta^\top u`. The dual u is found to the end in each step, warm
-    started from the one before; gradients pass through it by implicit differentiation. Where the
-    logits lie so far apart that the method falls back on scaling full parity (hundreds, in more
-    than two classes or groups), u is taken as a constant.
+    :math:`F = \mathrm{agg} - \tau\,\Delta^\top u`. The dual u is found to the end in each step,
+    warm started from the one before; gradients pass through it by implicit differentiation. Where
+    the logits lie so far apart that the method falls back on scaling full parity (hundreds, in
+    more than two classes or groups), u is taken as a constant.
     """
     gamma = 1 / (1 + lambda_s)
     # Δ in full precision: the method's tolerance lies below what float32 can say of 1/n.
@@ -218,7 +218,7 @@ def _primal_dual(
     for _ in range(K):
         agg = _aggregate(x, f, smooth, gamma)  # 1 propagate, with a skip to the input
         f_bar = agg - gamma * coupling_gradient(f, delta.shift(u))  # 2 predict
-        u_bar = u + beta * delta.gap(f_bar.softmax(1))  # 3 dual step
+        u_bar = u + beta * delta.gap(softmax(f_bar))  # 3 dual step
         u = u_bar.clamp(-lambda_f, lambda_f)  # 4 keep it within its strength
         f = agg - gamma * coupling_gradient(f, delta.shift(u))  # 5 correct
         duals.append(delta.by_group(u))
@@ -254,7 +254,7 @@ def _step(
     sharpness: float,
 ) -> Step:
     with torch.no_grad():
-        gap = delta.gap((f / sharpness).softmax(1))
+        gap = delta.gap(softmax(f / sharpness))
         smoothness = lambda_s / 2 * float((f * (f - smooth(f))).sum())
         fidelity = float((f - x).square().sum()) / 2
         fairness = lambda_f * float(gap.abs().sum())

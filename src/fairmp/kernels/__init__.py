@@ -5,6 +5,7 @@ opaque step and an implementation for another device can take its place.
 """
 
 from fairmp.kernels.dual import project_dual
+from fairmp.kernels.rows import softmax
 from fairmp.kernels.sparse import spmm
 
-__all__ = ["project_dual", "spmm"]
+__all__ = ["project_dual", "softmax", "spmm"]

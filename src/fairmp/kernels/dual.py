@@ -93,17 +93,21 @@ def _implicit(z: Tensor, delta: Tensor, dual: Tensor, active: Tensor, grad: Tens
     :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w` and
     :math:`H_{AA} w_A` the incoming gradient.
     """
-    scale = _row_scale(delta.double())
-    scaled = delta.double() / scale
-    point = _moments(z.double(), scaled, dual.double() * scale.unsqueeze(1), 1.0)
+    inside = (delta != 0).any(1)
+    spread = delta[inside].double()
+    scale = _row_scale(spread)
+    spread = spread / scale
+    point = _moments(z[inside].double(), spread, dual.double() * scale.unsqueeze(1), 1.0)
     # Rows of the dual sum to 0 by choice: the part of the gradient that asks otherwise is void.
     incoming = (grad.double() - grad.double().mean(1, keepdim=True)) / scale.unsqueeze(1)
     held = active.flatten().cpu().numpy()
     w = np.zeros(held.size)
     if held.any():
         w[held] = _pseudo_solve(point.hessian[np.ix_(held, held)], _small(incoming)[held])
-    shift = scaled @ torch.from_numpy(w).to(z.device).view_as(dual)
-    return (point.q * (shift - (shift * point.q).sum(1, keepdim=True))).to(z.dtype)
+    shift = spread @ torch.from_numpy(w).to(z.device).view_as(dual)
+    result = torch.zeros_like(z)
+    result[inside] = (point.q * (shift - (shift * point.q).sum(1, keepdim=True))).to(z.dtype)
+    return result
 
 
 @_implicit.register_fake
@@ -185,9 +189,12 @@ class _Moments(NamedTuple):
 
 
 def _moments(z: Tensor, delta: Tensor, v: Tensor, temperature: float) -> _Moments:
-    logits = (z - delta @ v) / temperature
-    value = temperature * logits.logsumexp(1).sum()
-    q = logits.softmax(1)
+    logits = ((z - delta @ v) / temperature).T.contiguous()
+    top = logits.amax(0)
+    weights = (logits - top).exp_()
+    total = weights.sum(0)
+    value = temperature * (top.sum() + total.log().sum())
+    q = (weights / total).T
     spread = (delta.unsqueeze(2) * q.unsqueeze(1)).flatten(1)
     rows, classes = v.shape
     product = (spread.T @ spread).view(rows, classes, rows, classes)

@@ -1,0 +1,122 @@
+"""What every graph must be before anything is computed from it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from fairmp.errors import InputError
+
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
+    """Raise a clear error if a graph can not be trained on or predicted.
+
+    Args:
+        data: the graph.
+        labels: whether known labels of two classes are needed.
+        masks: whether training and validation nodes are needed.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> check(social_network(n=200, average_degree=5))
+    """
+    if not isinstance(data, Data):
+        raise InputError(
+            f"data: expected a torch_geometric.data.Data, got {type(data).__name__}; "
+            "a data set's graph is its first item, such as NBA()[0]"
+        )
+    for name in ("x", "edge_index", "y", "sens")[: 4 if labels else 2]:
+        if not isinstance(data.get(name), Tensor):
+            raise InputError(f"data.{name}: missing; it must be a tensor (see fairmp.datasets)")
+    _check_features(data.x)
+    n = data.x.size(0)
+    for name in ("y", "sens"):
+        if isinstance(data.get(name), Tensor):
+            _check_codes(f"data.{name}", data[name], n)
+    if labels:
+        _check_labels(data)
+        _check_groups(data)
+    if masks:
+        _check_masks(data, n)
+
+
+def _check_features(x: Tensor) -> None:
+    if x.dim() != 2 or not x.is_floating_point() or 0 in x.shape:
+        raise InputError(
+            f"data.x: expected features of shape (nodes, features), floating point and not empty, "
+            f"got {x.dtype} of shape {tuple(x.shape)}"
+        )
+    finite = torch.isfinite(x)
+    if not bool(finite.all()):
+        node, column = (~finite).nonzero()[0].tolist()
+        count = int((~finite).sum())
+        raise InputError(
+            f"data.x: {count} value{'s' * (count != 1)} not finite, the first at node {node}, "
+            f"column {column} ({x[node, column].item()}); fill or drop them before training"
+        )
+
+
+def _check_codes(name: str, codes: Tensor, n: int) -> None:
+    if codes.shape != (n,) or codes.is_floating_point():
+        raise InputError(
+            f"{name}: expected {n} whole numbers, one a node, got {codes.dtype} of shape "
+            f"{tuple(codes.shape)}; x has {n} rows"
+        )
+    if codes.numel() and int(codes.min()) < -1:
+        raise InputError(f"{name}: {int(codes.min())} is not a code; use 0 and up, -1 for unknown")
+
+
+def _check_labels(data: Data) -> None:
+    known = data.y[data.y >= 0]
+    if not known.numel():
+        raise InputError(
+            f"data.y: all {data.y.numel()} labels are unknown (-1); training needs labelled nodes"
+        )
+    if int(known.max()) < 1 or int(known.min()) == int(known.max()):
+        raise InputError(
+            f"data.y: every known label is {int(known[0])}; "
+            "classification needs two classes or more (0 and 1)"
+        )
+
+
+def _check_groups(data: Data) -> None:
+    known = data.sens[data.sens >= 0]
+    if not known.numel():
+        raise InputError(
+            f"data.sens: all {data.sens.numel()} groups are unknown (-1); "
+            "give the group of the nodes where it is known"
+        )
+    counts = torch.bincount(known)
+    if int((counts > 0).sum()) < 2:
+        raise InputError(
+            f"data.sens: every node of known group is in group {int(known[0])}; "
+            "fairness between groups needs at least two"
+        )
+    if int(counts.min()) == 0:
+        absent = int((counts == 0).nonzero()[0])
+        raise InputError(
+            f"data.sens: groups run from 0 to {counts.numel() - 1} and group {absent} has no node; "
+            "number them without holes"
+        )
+
+
+def _check_masks(data: Data, n: int) -> None:
+    for name in MASKS:
+        mask = data.get(name)
+        if not isinstance(mask, Tensor) or mask.shape != (n,) or mask.dtype != torch.bool:
+            raise InputError(f"data.{name}: expected a boolean mask of {n} nodes; make a split")
+        if name != "test_mask" and not bool(mask.any()):
+            raise InputError(f"data.{name}: no node is in it; make a split with more nodes")
+        if bool((mask & (data.y < 0)).any()):
+            node = int((mask & (data.y < 0)).nonzero()[0])
+            raise InputError(
+                f"data.{name}: node {node} has no known label; split labelled nodes only"
+            )
+    for first, second in (("train_mask", "val_mask"), ("train_mask", "test_mask")):
+        if bool((data[first] & data[second]).any()):
+            raise InputError(f"data.{second}: shares nodes with {first}; make them disjoint")
+    if bool((data.val_mask & data.test_mask).any()):
+        raise InputError("data.test_mask: shares nodes with val_mask; validation is never the test")

@@ -1,0 +1,206 @@
+"""Training, validation and test nodes, stratified by label and group."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from fairmp.errors import InputError
+
+FRACTIONS = (0.5, 0.25, 0.25)
+
+Labels: TypeAlias = Tensor | np.ndarray
+Source: TypeAlias = Data | tuple[Labels, Labels]
+
+
+class Split(NamedTuple):
+    """Three disjoint boolean masks over the nodes."""
+
+    train: Tensor
+    val: Tensor
+    test: Tensor
+
+
+def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Split:
+    """Split the nodes whose label and group are both known, stratified by (label, group).
+
+    A cell of ``m`` nodes gives at least ``floor(m · fraction)`` of them to each part. What is left
+    of all cells is dealt out in a random rotation, so that the parts' sizes over the whole graph
+    match ``fractions`` to one node and small cells do not all land in the same part. Every class
+    and every group is in the training part whenever that part is large enough for it.
+
+    Args:
+        source: A graph with ``y`` and ``sens``, or the pair ``(y, sens)``; −1 is unknown.
+        seed: The same seed gives the same split.
+        fractions: Shares of training, validation and test nodes; a sum below 1 leaves nodes unused.
+
+    Raises:
+        InputError: If a fraction is wrong, or too few nodes are known to fill the three parts.
+
+    Example:
+        >>> y, sens = torch.tensor([0, 1] * 8 + [-1]), torch.tensor([0, 0, 1, 1] * 4 + [0])
+        >>> [int(mask.sum()) for mask in split((y, sens), seed=3)]
+        [8, 4, 4]
+    """
+    y, sens, device = _labels_and_groups(source)
+    shares = _shares(fractions)
+    known = np.flatnonzero((y >= 0) & (sens >= 0))
+    if not len(known):
+        raise InputError(
+            f"split: none of the {len(y)} nodes has both a known label and a known group;"
+            " −1 means unknown, give y and sens from 0 up"
+        )
+    totals = largest_remainder(len(known) * shares, len(known))
+    if not totals[:3].all():
+        raise InputError(
+            f"split: {len(known)} nodes with a known label and group cannot fill three parts of"
+            f" {tuple(fractions)}; label more nodes or change fractions"
+        )
+    rng = np.random.default_rng(_seed(seed))
+    part = np.full(len(y), -1)
+    part[known] = _deal(y[known], sens[known], shares, totals, rng)
+    _complete_training(part, known, y, sens, rng)
+    train, val, test = (torch.from_numpy(part == k).to(device) for k in range(3))
+    return Split(train, val, test)
+
+
+def splits(
+    source: Source, *, seed: int = 0, count: int = 5, fractions: Sequence[float] = FRACTIONS
+) -> Iterator[Split]:
+    """Yield ``count`` different splits for one seed; a larger count begins with the same ones.
+
+    Example:
+        >>> y, sens = torch.tensor([0, 1] * 8), torch.tensor([0, 0, 1, 1] * 4)
+        >>> len({tuple(s.train.tolist()) for s in splits((y, sens), count=3)})
+        3
+    """
+    if count < 1:
+        raise InputError(f"count: {count} is no number of splits; give 1 or more")
+    for child in np.random.SeedSequence(_seed(seed)).generate_state(count):
+        yield split(source, seed=int(child), fractions=fractions)
+
+
+def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Data:
+    """Copy ``data``, shallowly, with a split as ``train_mask``, ``val_mask`` and ``test_mask``.
+
+    Example:
+        >>> data = Data(y=torch.tensor([0, 1] * 8), sens=torch.tensor([0, 0, 1, 1] * 4))
+        >>> int(with_split(data, seed=1).test_mask.sum()), "test_mask" in data
+        (4, False)
+    """
+    result = copy.copy(data)
+    result.train_mask, result.val_mask, result.test_mask = split(
+        data, seed=seed, fractions=fractions
+    )
+    return result
+
+
+def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
+    """Round quotas to integers with the given sum, each within one of its quota.
+
+    Example:
+        >>> largest_remainder(np.array([1.5, 0.75, 0.75]), 3).tolist()
+        [1, 1, 1]
+    """
+    # A quota that is an integer but for rounding errors counts as that integer.
+    floors = np.floor(quotas + 1e-6).astype(np.int64)
+    order = np.argsort(floors - quotas, kind="stable")
+    floors[order[: total - int(floors.sum())]] += 1
+    return floors
+
+
+def _labels_and_groups(source: Source) -> tuple[np.ndarray, np.ndarray, torch.device]:
+    values: dict[str, Any] = (
+        dict(zip(("y", "sens"), source, strict=True))
+        if isinstance(source, tuple)
+        else {"y": getattr(source, "y", None), "sens": getattr(source, "sens", None)}
+    )
+    for name, value in values.items():
+        if value is None:
+            raise InputError(f"{name}: the graph has none; set data.{name} with −1 for unknown")
+    y, sens = torch.as_tensor(values["y"]), torch.as_tensor(values["sens"])
+    if y.dim() != 1 or y.shape != sens.shape:
+        raise InputError(
+            f"sens: shape {tuple(sens.shape)} against y's {tuple(y.shape)};"
+            " give one label and one group a node"
+        )
+    return y.cpu().numpy(), sens.cpu().numpy(), y.device
+
+
+def _seed(seed: int) -> int:
+    if seed < 0:
+        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+    return seed
+
+
+def _shares(fractions: Sequence[float]) -> np.ndarray:
+    values = np.asarray(fractions, dtype=float)
+    if values.shape != (3,) or not (values > 0).all() or values.sum() > 1 + 1e-9:
+        raise InputError(
+            f"fractions: {tuple(fractions)} are not three positive shares with a sum of at most 1;"
+            f" give training, validation, test, as in {FRACTIONS}"
+        )
+    return np.append(values, max(0.0, 1 - values.sum()))
+
+
+def _deal(
+    y: np.ndarray,
+    sens: np.ndarray,
+    shares: np.ndarray,
+    totals: np.ndarray,
+    rng: np.random.Generator,
+) -> np.ndarray:
+    """Give each known node its part: whole quotas a cell first, then all cells' leftovers."""
+    _, cell, sizes = np.unique(_cells(y, sens), return_inverse=True, return_counts=True)
+    order = rng.permutation(len(y))
+    order = order[np.argsort(cell[order], kind="stable")]
+    whole = np.floor(sizes[:, None] * shares + 1e-9).astype(np.int64)
+
+    # Along each cell: its whole quotas, and -1 where a leftover waits.
+    left = sizes - whole.sum(1)
+    runs = np.concatenate([whole, left[:, None]], axis=1)
+    parts = np.repeat(np.tile([0, 1, 2, 3, -1], len(sizes)), runs.reshape(-1))
+    waiting = np.flatnonzero(parts < 0)
+    missing = totals - whole.sum(0)
+    places = np.concatenate([(np.arange(m) + rng.random()) / max(m, 1) for m in missing])
+    hand = np.repeat(np.arange(4), missing)[np.argsort(places, kind="stable")]
+    parts[waiting] = np.roll(hand, int(rng.integers(len(hand) + 1)))
+
+    result = np.empty(len(y), dtype=np.int64)
+    result[order] = parts
+    return result
+
+
+def _complete_training(
+    part: np.ndarray, known: np.ndarray, y: np.ndarray, sens: np.ndarray, rng: np.random.Generator
+) -> None:
+    """Swap nodes between parts, in place, until training has every class and every group."""
+    for wanted in (y, sens):
+        for value in np.setdiff1d(wanted[known], wanted[part == 0]):
+            incoming = rng.permutation(known[(wanted[known] == value) & (part[known] != 0)])
+            # One candidate a cell is enough: nodes of a cell are interchangeable here.
+            _, first = np.unique(_cells(y[incoming], sens[incoming]), return_index=True)
+            for node in incoming[np.sort(first)]:
+                training = np.append(np.flatnonzero(part == 0), node)
+                spare = training[:-1][
+                    (_occurrences(y[training]) > 1)[:-1] & (_occurrences(sens[training]) > 1)[:-1]
+                ]
+                if len(spare):
+                    part[rng.choice(spare)] = part[node]
+                    part[node] = 0
+                    break
+
+
+def _cells(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
+    return y.astype(np.int64) * (int(sens.max()) + 1) + sens
+
+
+def _occurrences(values: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return counts[inverse]

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch_geometric.data import Data
+
+from fairmp.datasets.splits import Split, largest_remainder, split, splits, with_split
+from fairmp.errors import InputError
+
+
+def nodes(n: int, classes: int, groups: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    rng = np.random.default_rng(seed)
+    return (
+        torch.from_numpy(rng.integers(-1, classes, n)),
+        torch.from_numpy(rng.integers(-1, groups, n)),
+    )
+
+
+@settings(deadline=None, max_examples=80)
+@given(
+    n=st.integers(12, 400),
+    classes=st.integers(1, 5),
+    groups=st.integers(1, 5),
+    seed=st.integers(0, 2**32),
+    fractions=st.sampled_from([(0.5, 0.25, 0.25), (0.6, 0.2, 0.2), (0.34, 0.33, 0.33), (0.3,) * 3]),
+)
+def test_parts_are_disjoint_stratified_and_of_the_right_size(n, classes, groups, seed, fractions):
+    y, sens = nodes(n, classes, groups, seed)
+    known = (y >= 0) & (sens >= 0)
+    if int(known.sum()) < 5:
+        return
+    result = split((y, sens), seed=seed, fractions=fractions)
+    total = torch.stack(list(result)).sum(0)
+    assert total.max() <= 1
+    assert not (total.bool() & ~known).any()
+    for mask, fraction in zip(result, fractions, strict=True):
+        assert abs(int(mask.sum()) - fraction * int(known.sum())) < 1
+    if sum(fractions) == 1:
+        assert torch.equal(total.bool(), known)
+
+    if int(result.train.sum()) >= classes + groups:
+        assert set(y[known].tolist()) == set(y[result.train].tolist())
+        assert set(sens[known].tolist()) == set(sens[result.train].tolist())
+    for c in range(classes):
+        for g in range(groups):
+            cell = known & (y == c) & (sens == g)
+            for mask, fraction in zip(result, fractions, strict=True):
+                assert abs(int((mask & cell).sum()) - fraction * int(cell.sum())) <= 3
+
+
+def test_one_node_cells_do_not_all_land_in_training():
+    y = torch.arange(40) % 2
+    sens = torch.arange(40) // 2
+    sizes = [int(mask.sum()) for mask in split((y, sens), seed=0)]
+    assert sizes == [20, 10, 10]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_training_has_the_rare_class_and_the_rare_group(seed):
+    y = torch.tensor([0, 1] * 20 + [2, 0])
+    sens = torch.tensor([0, 0, 1, 1] * 10 + [0, 2])
+    train, val, test = split((y, sens), seed=seed, fractions=(0.2, 0.4, 0.4))
+    assert set(y[train].tolist()) == {0, 1, 2}
+    assert set(sens[train].tolist()) == {0, 1, 2}
+    assert [int(m.sum()) for m in (train, val, test)] == [8, 17, 17]
+
+
+def test_leftover_nodes_go_to_different_parts_with_the_seed():
+    y, sens = torch.zeros(9, dtype=torch.long), torch.zeros(9, dtype=torch.long)
+    chosen = torch.stack([split((y, sens), seed=k).test.float() for k in range(300)]).mean(0)
+    assert chosen.min() > 0.1
+    assert chosen.max() < 0.4
+
+
+def test_same_seed_same_split_other_seed_other_split():
+    pair = nodes(300, 3, 2)
+    first, again, other = (split(pair, seed=k) for k in (1, 1, 2))
+    assert isinstance(first, Split)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first.train, other.train)
+
+
+def test_arrays_tensors_and_graphs_agree():
+    y, sens = nodes(100, 2, 2)
+    a = split((y, sens), seed=4).train
+    assert torch.equal(a, split((y.numpy(), sens.numpy()), seed=4).train)
+    assert torch.equal(a, split(Data(y=y, sens=sens), seed=4).train)
+
+
+def test_splits_differ_and_begin_alike():
+    pair = nodes(200, 2, 2)
+    five = [s.train for s in splits(pair, seed=7, count=5)]
+    assert len({tuple(t.tolist()) for t in five}) == 5
+    three = [s.train for s in splits(pair, seed=7, count=3)]
+    assert all(torch.equal(a, b) for a, b in zip(three, five, strict=False))
+    assert not torch.equal(five[1], next(splits(pair, seed=8, count=1)).train)
+
+
+def test_with_split_leaves_its_input_alone():
+    y, sens = nodes(60, 2, 2)
+    data = Data(y=y, sens=sens, name="mine")
+    before = data.keys()
+    result = with_split(data, seed=2, fractions=(0.4, 0.3, 0.3))
+    assert data.keys() == before
+    assert result.name == "mine"
+    assert result.y is data.y
+    expected = split(data, seed=2, fractions=(0.4, 0.3, 0.3))
+    assert torch.equal(result.train_mask, expected.train)
+    assert torch.equal(result.val_mask, expected.val)
+    assert torch.equal(result.test_mask, expected.test)
+
+
+@pytest.mark.parametrize(
+    "fractions",
+    [(0.5, 0.5), (0.5, 0.3, 0.3), (0.5, 0.5, 0.0), (1.2, -0.1, -0.1), (float("nan"),) * 3],
+)
+def test_wrong_fractions(fractions):
+    with pytest.raises(InputError, match=r"^fractions: "):
+        split(nodes(50, 2, 2), fractions=fractions)
+
+
+def test_unknown_labels_few_nodes_and_missing_attributes():
+    unknown = torch.full((5,), -1)
+    with pytest.raises(InputError, match="none of the 5 nodes"):
+        split((unknown, torch.zeros(5, dtype=torch.long)))
+    with pytest.raises(InputError, match="cannot fill three parts"):
+        split((torch.tensor([0, 1]), torch.tensor([0, 1])))
+    with pytest.raises(InputError, match=r"^sens: the graph has none"):
+        split(Data(y=torch.zeros(5, dtype=torch.long)))
+    with pytest.raises(InputError, match=r"^sens: shape"):
+        split((torch.zeros(5), torch.zeros(4)))
+    with pytest.raises(InputError, match=r"^seed: -1"):
+        split(nodes(50, 2, 2), seed=-1)
+    with pytest.raises(InputError, match=r"^count: 0"):
+        next(splits(nodes(50, 2, 2), count=0))
+
+
+@settings(deadline=None)
+@given(st.lists(st.floats(0, 50), min_size=1, max_size=30), st.integers(0, 1000))
+def test_largest_remainder_keeps_the_sum_and_stays_within_one(weights, total):
+    quotas = np.array(weights)
+    if quotas.sum() == 0:
+        return
+    quotas = quotas / quotas.sum() * total
+    counts = largest_remainder(quotas, total)
+    assert counts.sum() == total
+    assert (np.abs(counts - quotas) < 1 + 1e-6).all()
