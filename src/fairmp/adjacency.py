@@ -79,7 +79,8 @@ def normalise(
     index, value = coalesce(index.flip(0), value, num_nodes)
     forward = _compress(index, value, num_nodes)
     index_t, value_t = coalesce(index.flip(0), value, num_nodes)
-    if torch.equal(index, index_t) and torch.equal(value, value_t):
+    rounding = 16 * torch.finfo(dtype).eps
+    if torch.equal(index, index_t) and torch.allclose(value, value_t, rtol=rounding, atol=0):
         return Adjacency(num_nodes, forward, forward)
     return Adjacency(num_nodes, forward, _compress(index_t, value_t, num_nodes))
 

@@ -92,8 +92,7 @@ def fit(
     """
     _check(epochs, lr, weight_decay, select, patience, eval_every)
     strategy = strategy or Vanilla()
-    train, val = data.train_mask, data.val_mask
-    known = data.sens >= 0
+    train, known = data.train_mask, data.sens >= 0
     delta = None if isinstance(strategy, Vanilla) else incidence(data.sens, train & known)
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
     kept: dict[str, Tensor] = {}

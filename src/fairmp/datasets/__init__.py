@@ -5,9 +5,6 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from fairmp.datasets.splits import split
-from fairmp.datasets.synthetic import social_network
-
 if TYPE_CHECKING:
     from fairmp.datasets.edges import LoadReport
     from fairmp.datasets.graphs import (
@@ -21,6 +18,8 @@ if TYPE_CHECKING:
         PokecZ,
         load,
     )
+    from fairmp.datasets.splits import split
+    from fairmp.datasets.synthetic import social_network
     from fairmp.datasets.tables import from_tables
 
 __all__ = [
@@ -44,6 +43,8 @@ _HOME = {
     **dict.fromkeys(("PokecN", "PokecNGraph", "PokecProvince", "PokecZ"), "graphs"),
     "LoadReport": "edges",
     "from_tables": "tables",
+    "social_network": "synthetic",
+    "split": "splits",
 }
 
 

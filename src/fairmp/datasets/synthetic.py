@@ -21,15 +21,15 @@ def social_network(
     *,
     average_degree: float | None = None,
     density: float | None = None,
-    sens_homophily: float = 0.9,
+    sens_homophily: float = 0.92,
     label_homophily: float = 0.65,
     group_ratio: float | Sequence[float] = 0.5,
     base_rate: float = 0.5,
-    base_rate_gap: float = 0.2,
+    base_rate_gap: float = 0.18,
     classes: int = 2,
     groups: int = 2,
     features: int = 32,
-    label_signal: float = 0.8,
+    label_signal: float = 0.9,
     sens_signal: float = 0.5,
     seed: int = 0,
 ) -> Data:
@@ -47,7 +47,7 @@ def social_network(
 
     Args:
         n: Number of nodes.
-        average_degree: Mean number of neighbours, 20 if neither it nor ``density`` is given.
+        average_degree: Mean number of neighbours, 15 if neither it nor ``density`` is given.
         density: Share of all pairs that are edges, in place of ``average_degree``.
         sens_homophily: Share of edges that join nodes of one group.
         label_homophily: Share of edges that join nodes of one class.
@@ -186,7 +186,7 @@ def _edge_count(n: int, average_degree: float | None, density: float | None) -> 
             raise InputError(f"density: {density} is outside (0, 1]; give a share of all pairs")
         average_degree = density * (n - 1)
     elif average_degree is None:
-        average_degree = 20.0
+        average_degree = 15.0
     if not 0 < average_degree <= n - 1:
         raise InputError(
             f"average_degree: {average_degree} is outside (0, {n - 1}];"

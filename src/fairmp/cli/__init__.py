@@ -1,0 +1,67 @@
+"""The program ``fairmp``."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import typer
+
+from fairmp._version import __version__
+from fairmp.cli import demo, train
+from fairmp.errors import InputError
+
+app = typer.Typer(
+    name="fairmp",
+    help="Fair predictions on graphs: measure topology bias, and propagate without it.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command("demo")(demo.command)
+app.command("train")(train.command)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"fairmp {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: bool = typer.Option(
+        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+    ),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the program; wrong input ends in one line on standard error and status 2."""
+    try:
+        status = app(standalone_mode=False)
+    except InputError as error:
+        _leave(str(error), 2)
+    except KeyboardInterrupt:
+        _leave("stopped; nothing was written", 130)
+    except BrokenPipeError:
+        # The reader of our output has gone: there is nobody left to tell.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)
+    except Exception as error:
+        # Typer's own errors know how to say themselves; which class they are depends on its version.
+        say = getattr(error, "format_message", None)
+        if say is None:
+            if type(error).__name__ == "Abort":
+                _leave("stopped; nothing was written", 130)
+            raise
+        _leave(f"{say()}; see 'fairmp --help'", 2)
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _leave(message: str, status: int) -> None:
+    line = " ".join(message.split())
+    print(f"fairmp: {line}", file=sys.stderr)
+    sys.exit(status)

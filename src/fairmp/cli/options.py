@@ -1,0 +1,125 @@
+"""Options that several commands share, and what they mean."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from fairmp.errors import InputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+_OWN = "Your own tables"
+
+Out = Annotated[
+    Path | None,
+    typer.Option(help="Folder for the results; by default a new one named after the command."),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Seed = Annotated[int, typer.Option(help="Seed of the initialisation and of the first split.")]
+
+DataName = Annotated[
+    str,
+    typer.Option(
+        "--data", help="A data set ('fairmp data list' names them), or the 'embedded' network."
+    ),
+]
+DataDir = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="FAIRMP_DATA", show_envvar=True, help="Folder with the data sets' raw files."
+    ),
+]
+Nodes = Annotated[
+    Path | None,
+    typer.Option(help="Node table: CSV, TSV (gzipped or not) or Parquet.", rich_help_panel=_OWN),
+]
+Edges = Annotated[
+    Path | None, typer.Option(help="Edge table: two columns of node ids.", rich_help_panel=_OWN)
+]
+Id = Annotated[
+    str | None, typer.Option("--id", help="Column with the node ids.", rich_help_panel=_OWN)
+]
+Label = Annotated[
+    str | None, typer.Option(help="Column to predict; empty where unknown.", rich_help_panel=_OWN)
+]
+Sensitive = Annotated[
+    list[str] | None,
+    typer.Option(help="Sensitive column; give several to cross them.", rich_help_panel=_OWN),
+]
+SensitiveBins = Annotated[
+    str | None,
+    typer.Option(
+        help="Cut a numeric sensitive column: a number of bins, or edges like '30,60'.",
+        rich_help_panel=_OWN,
+    ),
+]
+Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.", rich_help_panel=_OWN)]
+
+
+def load_data(
+    name: str,
+    data_dir: Path | None,
+    nodes: Path | None,
+    edges: Path | None,
+    id: str | None,
+    label: str | None,
+    sensitive: list[str] | None,
+    sensitive_bins: str | None,
+    drop: list[str] | None,
+) -> Data:
+    """Load what the options name: tables, a data set, or the embedded network."""
+    if nodes is None and edges is None:
+        given = {"--id": id, "--label": label, "--sensitive": sensitive}
+        stray = [option for option, value in given.items() if value]
+        if stray:
+            raise InputError(f"{stray[0]}: goes with --nodes and --edges; give both tables")
+        if name.lower() in ("embedded", "embedded network"):
+            from fairmp.datasets import social_network
+
+            return social_network()
+        from fairmp.datasets import load
+
+        return load(name, data_dir)
+    missing = {
+        "--nodes": nodes,
+        "--edges": edges,
+        "--label": label,
+        "--sensitive": sensitive,
+    }
+    for option, value in missing.items():
+        if not value:
+            raise InputError(
+                f"{option}: missing; your own tables need --nodes, --edges, --label and --sensitive"
+            )
+    from fairmp.datasets import from_tables
+
+    assert nodes is not None and edges is not None and label is not None and sensitive is not None
+    return from_tables(
+        nodes,
+        edges,
+        id=id,
+        label=label,
+        sensitive=sensitive if len(sensitive) > 1 else sensitive[0],
+        sensitive_bins=_bins(sensitive_bins),
+        drop=tuple(drop or ()),
+    )
+
+
+def _bins(text: str | None) -> int | list[float] | None:
+    if text is None:
+        return None
+    try:
+        if "," not in text:
+            return int(text)
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise InputError(
+            f"--sensitive-bins: {text!r} is neither a number of bins nor edges such as '30,60'"
+        ) from None

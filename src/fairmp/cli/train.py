@@ -1,0 +1,131 @@
+"""``fairmp train``."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Annotated, Any
+
+import typer
+
+from fairmp import outputs
+from fairmp.cli import options
+from fairmp.cli.display import progress
+
+_FAIR, _NET = "Fairness", "Network and training"
+
+
+def command(
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
+    data: options.DataName = "embedded",
+    data_dir: options.DataDir = None,
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    id: options.Id = None,
+    label: options.Label = None,
+    sensitive: options.Sensitive = None,
+    sensitive_bins: options.SensitiveBins = None,
+    drop: options.Drop = None,
+    solver: Annotated[
+        str,
+        typer.Option(
+            help="projection, papc, paper; or 'plain' propagation, or 'none'.",
+            rich_help_panel=_FAIR,
+        ),
+    ] = "projection",
+    target: Annotated[
+        float,
+        typer.Option(help="Largest gap accepted, 0.02 for two points.", rich_help_panel=_FAIR),
+    ] = 0.0,
+    k: Annotated[int, typer.Option("--k", help="Propagation steps.", rich_help_panel=_FAIR)] = 5,
+    lambda_s: Annotated[
+        float, typer.Option(help="Strength of the smoothing.", rich_help_panel=_FAIR)
+    ] = 3.0,
+    lambda_f: Annotated[
+        float, typer.Option(help="Strength of papc's and paper's pull.", rich_help_panel=_FAIR)
+    ] = 1.0,
+    regulariser: Annotated[
+        float,
+        typer.Option(help="Weight of the demographic regulariser.", rich_help_panel=_FAIR),
+    ] = 0.0,
+    backbone: Annotated[str, typer.Option(help="mlp or gcn.", rich_help_panel=_NET)] = "mlp",
+    hidden: Annotated[int, typer.Option(help="Hidden width.", rich_help_panel=_NET)] = 64,
+    layers: Annotated[int, typer.Option(help="Layers.", rich_help_panel=_NET)] = 2,
+    dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=_NET)] = 0.0,
+    epochs: Annotated[int, typer.Option(help="Most epochs.", rich_help_panel=_NET)] = 300,
+    lr: Annotated[float, typer.Option(help="Learning rate.", rich_help_panel=_NET)] = 1e-3,
+    weight_decay: Annotated[float, typer.Option(help="Weight decay.", rich_help_panel=_NET)] = 1e-5,
+    patience: Annotated[
+        int | None,
+        typer.Option(help="Stop after so many epochs without a gain.", rich_help_panel=_NET),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_NET)] = "cpu",
+    splits: Annotated[int, typer.Option(help="Splits to train on.")] = 3,
+    seed: options.Seed = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Train one configuration over several splits, and save its model.
+
+    The model saved under --out is the first split's; load it with FairClassifier.load.
+    """
+    start = time.perf_counter()
+    folder = outputs.free_name("fairmp-train") if out is None else out
+    outputs.check_free(folder, overwrite=overwrite)
+    if splits < 1:
+        from fairmp.errors import InputError
+
+        raise InputError(f"--splits: {splits} is too few; give 1 or more")
+
+    from rich.console import Console
+
+    from fairmp.experiments import single
+    from fairmp.experiments.trials import one_split
+
+    graph = options.load_data(
+        data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
+    )
+    setting: dict[str, Any] = {
+        "backbone": backbone,
+        "hidden": hidden,
+        "num_layers": layers,
+        "dropout": dropout,
+        "epochs": epochs,
+        "lr": lr,
+        "weight_decay": weight_decay,
+        "patience": patience,
+        "device": device,
+    }
+
+    def make() -> Any:
+        return single.classifier(solver, target, k, lambda_s, lambda_f, regulariser, **setting)
+
+    make()  # a wrong setting is told before anything is trained
+    records, model = [], None
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        with progress(splits, "splits") as advance:
+            for split in range(splits):
+                record, fitted = one_split(
+                    solver, make, graph, split=split, seed=seed, bootstrap=1000, progress=None
+                )
+                records.append(record)
+                model = model or fitted
+                advance("")
+        assert model is not None
+        lines = single.write(graph, records, model, staging)
+    if as_json:
+        typer.echo(json.dumps(records, ensure_ascii=False))
+        return
+    from fairmp.report import to_rich
+
+    console = Console(highlight=False)
+    report = getattr(graph, "report", None)
+    if report is not None:
+        console.print(str(report))
+    console.print(
+        to_rich(lines, f"{graph.name}: test nodes, mean ± 95 % interval over {splits} splits")
+    )
+    console.print("The first split's test nodes:")
+    console.print(str(model.run_.test))
+    seconds = time.perf_counter() - start
+    console.print(f"{seconds:.0f} s. Model in {folder / 'model'}; open {folder / 'report.html'}.")

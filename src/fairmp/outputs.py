@@ -1,0 +1,54 @@
+"""Result folders that are there whole, or not at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from fairmp.errors import InputError
+
+
+def free_name(stem: str) -> Path:
+    """Return the first of ``stem``, ``stem-2``, ``stem-3``, … that is not there yet."""
+    path, count = Path(stem), 1
+    while path.exists():
+        count += 1
+        path = Path(f"{stem}-{count}")
+    return path
+
+
+def check_free(path: Path, *, overwrite: bool) -> None:
+    """Raise if results can not go to a folder, before any work is done for them."""
+    if path.exists() and not path.is_dir():
+        raise InputError(f"--out: {path} is a file; give the name of a folder")
+    if not overwrite and path.is_dir() and any(path.iterdir()):
+        raise InputError(f"--out: {path} is not empty; give another folder, or add --overwrite")
+    parent = path.absolute().parent
+    while not parent.exists():
+        parent = parent.parent
+    if not os.access(parent, os.W_OK):
+        raise InputError(f"--out: {parent} can not be written to; give another folder")
+
+
+@contextmanager
+def results(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """Give a folder to write to, and move it to ``path`` when all went well.
+
+    With ``overwrite`` files of the same name are replaced, and others stay.
+    """
+    check_free(path, overwrite=overwrite)
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
+    try:
+        yield staging
+        for source in sorted(staging.rglob("*")):
+            if source.is_file():
+                goal = path / source.relative_to(staging)
+                goal.parent.mkdir(parents=True, exist_ok=True)
+                os.replace(source, goal)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

@@ -1,0 +1,39 @@
+"""Graphs for every test, and the marker for a GPU."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "fairmp", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True
+)
+settings.load_profile("fairmp")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if torch.cuda.is_available():
+        return
+    for item in items:
+        if "gpu" in item.keywords:
+            item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def _plain_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Terminal output does not depend on who runs the tests."""
+    monkeypatch.setenv("COLUMNS", "200")
+    for name in ("FORCE_COLOR", "CLICOLOR_FORCE", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(scope="session")
+def data_folder() -> str:
+    """The folder with the data sets' raw files, where there is one."""
+    folder = os.environ.get("FAIRMP_DATA")
+    if not folder:
+        pytest.skip("FAIRMP_DATA does not name a folder with the data sets' raw files")
+    return folder

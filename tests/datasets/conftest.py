@@ -1,0 +1,76 @@
+"""Everything here writes its cache to a folder of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    home = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    return home / "fairmp"
+
+
+@pytest.fixture
+def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FAIRMP_DATA", raising=False)
+    monkeypatch.delenv("FAIRMP_MIRROR", raising=False)
+
+
+@pytest.fixture
+def real_data() -> Path:
+    named = os.environ.get("FAIRMP_DATA")
+    if not named:
+        pytest.skip("FAIRMP_DATA is unset: the real files are not here")
+    return Path(named)
+
+
+class Server:
+    """A web server on this machine whose pages are functions of how often they were asked for."""
+
+    def __init__(self) -> None:
+        self.pages: dict[str, Callable[[int], tuple[int, bytes, int | None]]] = {}
+        self.asked: list[str] = []
+        server = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                server.asked.append(self.path)
+                page = server.pages.get(self.path)
+                code, body, length = page(server.asked.count(self.path)) if page else (404, b"", 0)
+                self.send_response(code)
+                self.send_header("Content-Length", str(len(body) if length is None else length))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.http.server_port}"
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def serve(self, path: str, body: bytes, *, claim: int | None = None) -> None:
+        self.pages[path] = lambda _: (200, body, claim)
+
+    def close(self) -> None:
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
+    # A proxy in the environment must not be asked for this machine's own pages.
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    running = Server()
+    yield running
+    running.close()

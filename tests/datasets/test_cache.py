@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from fairmp.datasets import cache
+
+ARRAYS = {
+    "x": np.array([[0, 1, 255]], dtype=np.float32),
+    "fine": np.array([0.5, 2], dtype=np.float32),
+    "edge_index": np.array([[2**31 - 1, 0]], dtype=np.int64),
+    "long": np.array([2**40, -1], dtype=np.int64),
+    "empty": np.zeros((0, 3), dtype=np.float32),
+}
+
+
+def test_what_goes_in_comes_out(tmp_path):
+    path = tmp_path / "deep" / "a.safetensors"
+    cache.save(path, "key", ARRAYS, {"notes": ["é"]})
+    arrays, metadata = cache.load(path, "key")
+    assert metadata == {"notes": ["é"]}
+    assert arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(arrays[name], array)
+    assert [file.name for file in path.parent.iterdir()] == ["a.safetensors"]
+
+
+def test_another_key_or_no_file_gives_nothing(tmp_path):
+    path = tmp_path / "a.safetensors"
+    assert cache.load(path, "key") is None
+    cache.save(path, "key", ARRAYS, {})
+    assert cache.load(path, "other") is None
+
+
+def test_any_damaged_byte_gives_nothing(tmp_path):
+    path = tmp_path / "a.safetensors"
+    cache.save(path, "key", ARRAYS, {"a": 1})
+    good = path.read_bytes()
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 0x20]) + good[at + 1 :])
+        assert cache.load(path, "key") is None
+    for length in (0, 5, len(good) // 2, len(good) - 1):
+        path.write_bytes(good[:length])
+        assert cache.load(path, "key") is None
+
+
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    cache.save(tmp_path / "file" / "a.safetensors", "key", ARRAYS, {})
+    assert cache.load(tmp_path / "file" / "a.safetensors", "key") is None
+
+
+@pytest.mark.parametrize("size", [10, 3_000_000])
+def test_a_fingerprint_notices_a_change(tmp_path, size):
+    path = tmp_path / "raw"
+    path.write_bytes(bytes(size))
+    first = cache.fingerprint([path], {"partial": False})
+    assert cache.fingerprint([path], {"partial": False}) == first
+    assert cache.fingerprint([path], {"partial": True}) != first
+
+    stat = path.stat()
+    path.write_bytes(bytes(size - 1) + b"x")
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert cache.fingerprint([path], {"partial": False}) != first
+
+    path.write_bytes(bytes(size))
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    assert cache.fingerprint([path], {"partial": False}) == first
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert cache.fingerprint([path], {"partial": False}) != first

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler, StandardScaler
+
+from fairmp.datasets.columns import as_numbers, coded, encode_features, rescale
+from fairmp.datasets.edges import LoadReport
+from fairmp.errors import InputError
+
+CELLS = {
+    "numbers": st.floats(-1e6, 1e6) | st.none(),
+    "integers": st.integers(-1000, 1000),
+    "booleans": st.booleans() | st.none(),
+    "text": st.text("abcx1", max_size=3) | st.none(),
+    "categories": st.sampled_from(["red", "green", "blue", None]),
+    "mixed": st.integers(0, 3) | st.text("ab", min_size=1, max_size=1) | st.none(),
+}
+
+
+@st.composite
+def frames(draw):
+    rows = draw(st.integers(1, 30))
+    columns = {
+        name: draw(st.lists(cells, min_size=rows, max_size=rows)) for name, cells in CELLS.items()
+    }
+    frame = pd.DataFrame({k: pd.Series(v, dtype=object) for k, v in columns.items()})
+    frame["integers"] = frame["integers"].astype("int64")
+    frame["categories"] = frame["categories"].astype("category")
+    if draw(st.booleans()):
+        frame["booleans"] = frame["booleans"].astype("boolean")
+        frame["numbers"] = frame["numbers"].astype("float64")
+    return frame
+
+
+@settings(deadline=None, max_examples=60)
+@given(frames(), st.sampled_from(["standard", "minmax", "none"]), st.integers(1, 4))
+def test_any_table_becomes_finite_numbers(frame, scale, cap):
+    before = frame.copy(deep=True)
+    report = LoadReport()
+    x, names = encode_features(frame, scale=scale, max_categories=cap, report=report)
+    assert x.dtype == np.float32
+    assert x.shape == (len(frame), len(names))
+    assert np.isfinite(x).all()
+    assert len(set(names)) == len(names)
+    assert set(report.missing) <= set(frame.columns)
+    for column, count in report.missing.items():
+        assert 0 < count < len(frame)
+        assert count >= frame[column].isna().sum()
+    pd.testing.assert_frame_equal(frame, before)
+    for column in ("text", "categories", "mixed"):
+        own = [k for k, name in enumerate(names) if name.startswith(f"{column}=")]
+        assert len(own) <= cap + 2
+        if own:
+            assert (x[:, own].sum(axis=1) == 1).all()
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    st.lists(st.sampled_from("abcdefg"), min_size=2, max_size=60),
+    st.integers(1, 7),
+)
+def test_one_hot_agrees_with_pandas(values, cap):
+    series = pd.Series(values)
+    x, names = encode_features(pd.DataFrame({"c": series}), max_categories=cap)
+    dummies = pd.get_dummies(series, prefix="c", prefix_sep="=")
+    for k, name in enumerate(names):
+        if name != "c=other":
+            assert x[:, k].tolist() == dummies[name].tolist()
+    counts = series.value_counts()
+    kept = [name for name in names if name != "c=other"]
+    if kept and len(counts) > cap:
+        assert len(kept) == cap
+        assert min(counts[name[2:]] for name in kept) >= counts.iloc[cap]
+        other = x[:, names.index("c=other")]
+        assert other.sum() == len(values) - sum(counts[name[2:]] for name in kept)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(-1e5, 1e5, width=32), min_size=2, max_size=30))
+def test_scaling_agrees_with_sklearn(values):
+    x = np.array(values, dtype=np.float32)[:, None]
+    if ((x == 0) | (x == 1)).all() or x.std() < 1e-3:
+        return
+    wide = x.astype(np.float64)
+    theirs = StandardScaler().fit_transform(wide)
+    np.testing.assert_allclose(rescale(x, "standard"), theirs, atol=1e-4)
+    np.testing.assert_allclose(rescale(x, "minmax"), MinMaxScaler().fit_transform(wide), atol=1e-5)
+    np.testing.assert_array_equal(rescale(x, "none"), x)
+
+
+def test_indicator_columns_are_spared_and_the_input_is_not_changed():
+    x = np.array([[0, 5, 2], [1, 5, 4], [0, 5, 9]], dtype=np.float32)
+    before = x.copy()
+    out = rescale(x, "standard")
+    assert out[:, 0].tolist() == [0, 1, 0]
+    assert out[:, 1].tolist() == [0, 0, 0]
+    assert abs(out[:, 2].mean()) < 1e-6
+    np.testing.assert_array_equal(x, before)
+
+
+def test_missing_numbers_take_the_mean_of_the_others_after_scaling():
+    frame = pd.DataFrame({"age": [10.0, np.nan, 30.0, np.inf], "flag": [True, None, False, True]})
+    x, names = encode_features(frame, scale="standard")
+    assert names == ["age", "age missing", "flag", "flag missing"]
+    assert x[:, 0].tolist() == [-1, 0, 1, 0]
+    assert x[:, 1].tolist() == [0, 1, 0, 1]
+    assert x[:, 2].tolist() == pytest.approx([1, 2 / 3, 0, 1])
+
+
+def test_what_carries_nothing_is_left_out_with_a_note():
+    report = LoadReport()
+    frame = pd.DataFrame(
+        {
+            "name": [f"person {k}" for k in range(40)],
+            "planet": ["earth"] * 40,
+            "one": [1] * 40,
+            "empty": [None] * 40,
+            "age": range(40),
+        }
+    )
+    _, names = encode_features(frame, report=report)
+    assert names == ["age"]
+    assert sorted(note.split("'")[1] for note in report.notes) == ["empty", "name", "one", "planet"]
+    assert any("different value in nearly every row" in note for note in report.notes)
+
+
+def test_a_number_column_with_a_few_slips_stays_one():
+    report = LoadReport()
+    column = pd.Series([str(k) for k in range(60)] + ["unclear"], name="income")
+    x, names = encode_features(pd.DataFrame({"income": column}), report=report)
+    assert names == ["income", "income missing"]
+    assert x[-1].tolist() == pytest.approx([0, 1])
+    assert "'unclear' for one" in report.notes[0]
+
+
+def test_numbers_can_be_categories_and_dates_are_days():
+    frame = pd.DataFrame(
+        {
+            "code": [1, 2, 1],
+            "day": pd.to_datetime(["2020-01-01", None, "2020-01-03"]),
+        }
+    )
+    x, names = encode_features(frame, categorical=["code"], scale="none")
+    assert names == ["code=1", "code=2", "day", "day missing"]
+    epoch = (datetime.date(2020, 1, 1) - datetime.date(1970, 1, 1)).days
+    assert x[:, 2].tolist() == [epoch, epoch + 1, epoch + 2]
+
+
+@given(st.lists(st.integers(-5, 5) | st.text("ab", max_size=2) | st.none(), max_size=20))
+@settings(deadline=None)
+def test_codes_count_up_in_sorted_order(values):
+    codes, uniques = coded(pd.Series(values, dtype=object))
+    assert [None if code < 0 else uniques[code] for code in codes] == values
+    numbers = [value for value in uniques if isinstance(value, int)]
+    texts = [value for value in uniques if isinstance(value, str)]
+    assert uniques == sorted(numbers) + sorted(texts)
+
+
+def test_text_is_no_quantity():
+    assert as_numbers(pd.Series(["a", "b"])) is None
+    assert as_numbers(pd.Series(["1", "2"])).tolist() == [1, 2]
+
+
+def test_bad_arguments():
+    with pytest.raises(InputError, match="scale: 'log' is not there; give one of standard, minmax"):
+        encode_features(pd.DataFrame({"a": [1]}), scale="log")
+    with pytest.raises(InputError, match="max_categories: 0"):
+        encode_features(pd.DataFrame({"a": [1]}), max_categories=0)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.targets import encode_groups, encode_label
+from fairmp.errors import InputError
+
+
+def label(values, **options):
+    y, names = encode_label(pd.Series(values, name="y"), **options)
+    return y.tolist(), names
+
+
+def groups(columns, **options):
+    s, names = encode_groups(pd.DataFrame(columns), **options)
+    return s.tolist(), names
+
+
+def test_numbers_keep_their_order_and_text_is_sorted():
+    assert label([1, 0, 1]) == ([1, 0, 1], ["0", "1"])
+    assert label([1.0, None, 0.0]) == ([1, -1, 0], ["0", "1"])
+    assert label([10, 9, 2]) == ([2, 1, 0], ["2", "9", "10"])
+    assert label(["no", "yes", "maybe"]) == ([1, 2, 0], ["maybe", "no", "yes"])
+    assert label([True, False, True]) == ([1, 0, 1], ["False", "True"])
+
+
+def test_minus_one_is_unknown_only_beside_two_others():
+    report = LoadReport()
+    assert label([-1, 0, 1, 2], report=report) == ([-1, 0, 1, 2], ["0", "1", "2"])
+    assert "−1 counts as unknown (1 node)" in report.notes[0]
+    assert report.unknown_labels == 1
+    assert label([-1, 1, 1]) == ([0, 1, 1], ["-1", "1"])
+    assert label([-1, 0, 1], unknown=()) == ([0, 1, 2], ["-1", "0", "1"])
+    assert label(["a", "?", "b"], unknown=["?"]) == ([0, -1, 1], ["a", "b"])
+    assert label([9, 0, 1], unknown=["9"]) == ([-1, 0, 1], ["0", "1"])
+
+
+def test_the_positive_value_becomes_class_one():
+    assert label(["good", "bad"], positive="bad") == ([0, 1], ["good", "bad"])
+    assert label([3, 1, None, 2], positive="3") == ([1, 0, -1, 0], ["not 3", "3"])
+    assert label([True, False], positive="false") == ([0, 1], ["True", "False"])
+    with pytest.raises(InputError, match="positive: 'x' is no value of 'y'; there are a, b"):
+        label(["a", "b"], positive="x")
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1, 1, None], "label: column 'y' has only the value '1'; a classifier needs two classes"),
+        ([None, None], "has no value at all"),
+        (np.linspace(0, 1, 30), "has 30 different values; it is a quantity"),
+        ([f"person {k}" for k in range(30)], "has 30 different values"),
+    ],
+)
+def test_a_column_that_is_no_label(values, message):
+    with pytest.raises(InputError, match=message):
+        label(values)
+
+
+def test_many_classes_are_fine():
+    y, names = label([k % 30 for k in range(300)])
+    assert len(names) == 30
+    assert max(y) == 29
+
+
+def test_groups_are_named_so_that_they_say_something():
+    assert groups({"sex": ["f", "m", None]}) == ([0, 1, -1], ["f", "m"])
+    assert groups({"white": [1, 0, 1]}) == ([1, 0, 1], ["white = 0", "white = 1"])
+
+
+def test_crossed_groups_leave_out_what_nobody_is():
+    columns = {"sex": ["f", "m", "f", None], "region": ["north", "south", "south", "north"]}
+    report = LoadReport()
+    assert groups(columns, report=report) == (
+        [0, 2, 1, -1],
+        ["f × north", "f × south", "m × south"],
+    )
+    assert report.unknown_groups == 1
+
+
+def test_ages_are_cut_at_points():
+    s, names = groups({"age": [10, 25, 39, 40, None]}, bins=[25, 40])
+    assert s == [0, 1, 1, 2, -1]
+    assert names == ["age < 25", "25 ≤ age < 40", "age ≥ 40"]
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 90), min_size=8, max_size=80), st.integers(2, 5))
+def test_quantile_bins_are_ordered_and_even(ages, count):
+    if len(set(ages)) < 2:
+        return
+    report = LoadReport()
+    try:
+        s, names = groups({"age": ages}, bins=count, report=report)
+    except InputError as error:
+        # Nearly everyone has the smallest age, so that no cut above it is left.
+        assert "one group" in str(error)  # noqa: PT017
+        return
+    assert len(names) == max(s) + 1 <= count
+    if len(names) < count:
+        assert "groups were made" in report.notes[0]
+    order = np.argsort(ages, kind="stable")
+    assert (np.diff(np.array(s)[order]) >= 0).all()
+    if len(set(ages)) == len(ages):
+        shares = np.bincount(s)
+        assert shares.max() - shares.min() <= 1
+
+
+def test_bins_of_one_column_among_several():
+    columns = {"age": [20, 30, 50, 60], "sex": ["f", "m", "f", "m"]}
+    s, names = groups(columns, bins=2)
+    assert s == [0, 1, 2, 3]
+    assert names[0] == "age < 50 × f"
+    assert groups(columns, bins={"age": [40]})[0] == s
+    with pytest.raises(InputError, match=r"x, y all do; name it, as in {'age': \[25, 40\]}"):
+        groups({"x": [1, 2], "y": [1, 2]}, bins=2)
+    with pytest.raises(InputError, match="no sensitive column holds numbers"):
+        groups({"sex": ["f", "m"]}, bins=2)
+    with pytest.raises(InputError, match="'agee' is no sensitive column; there are age, sex"):
+        groups(columns, bins={"agee": 2})
+    with pytest.raises(InputError, match="'sex' does not hold numbers"):
+        groups(columns, bins={"sex": 2})
+
+
+@pytest.mark.parametrize("bins", [[], [40, 25], [25, 25], [float("nan")], 1, 0])
+def test_bins_that_cut_nothing(bins):
+    with pytest.raises(InputError, match="sensitive_bins: "):
+        groups({"age": [10, 20, 30]}, bins=bins)
+
+
+def test_a_quantity_without_bins_tells_about_them():
+    with pytest.raises(InputError, match=r"sensitive: column 'age' has 30 different numbers; cut"):
+        groups({"age": range(30)})
+    with pytest.raises(InputError, match="nearly one a row"):
+        groups({"name": [f"person {k}" for k in range(30)]})
+
+
+def test_one_group_is_none():
+    with pytest.raises(InputError, match="sensitive: 'sex' gives one group, 'f'; a gap needs two"):
+        groups({"sex": ["f", "f", None]})
+    with pytest.raises(InputError, match="'age' gives one group, 'age < 99'"):
+        groups({"age": [1, 2]}, bins=[99])
+    with pytest.raises(InputError, match="no known value"):
+        groups({"sex": [None, None]})
