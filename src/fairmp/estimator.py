@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -119,7 +120,7 @@ class FairClassifier:
 
     def __init__(
         self,
-        propagation: nn.Module | None | Literal["default"] = "default",
+        propagation: nn.Module | Literal["default"] | None = "default",
         *,
         backbone: Backbone = "mlp",
         hidden: int = 64,
@@ -187,7 +188,7 @@ class FairClassifier:
         if split_seed is not None:
             data = with_split(data, seed=split_seed)
         check(data, masks=True)
-        data = data.to(str(self.device)) if data.x.device != self.device else data
+        data = self._here(data)
         graph = self._graph(data)
         self.classes_ = _names(data, "class_names", int(data.y.max()) + 1)
         self.groups_ = _names(data, "group_names", int(data.sens.max()) + 1)
@@ -210,14 +211,9 @@ class FairClassifier:
             progress=progress,
         )
         self.group_duals_ = self._freeze(data, graph)
-        parts = [
-            self._evaluate(data, graph, data[name], "solve", bootstrap)
-            if data[name].any()
-            else None
-            for name in MASKS
-        ]
-        train, val, test = (part or parts[1] for part in parts)
-        assert train is not None and val is not None and test is not None
+        train, val, test = (
+            self._evaluate(data, graph, data[name], "solve", bootstrap) for name in MASKS
+        )
         self.run_ = Run(
             train, val, test, history, self.config(), seed, split_seed, persistence.versions()
         )
@@ -238,7 +234,7 @@ class FairClassifier:
             A row for each node asked for.
         """
         nodes = self._nodes(data, nodes)
-        data = data.to(str(self.device)) if data.x.device != self.device else data
+        data = self._here(data)
         return self._logits(data, self._graph(data), nodes, mode).softmax(1)
 
     def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> Tensor:
@@ -253,12 +249,12 @@ class FairClassifier:
         mode: Mode = "solve",
         bootstrap: int = 1000,
     ) -> Evaluation:
-        """Measure accuracy and fairness on some nodes, by default the test nodes if there are any."""
+        """Measure accuracy and fairness on some nodes, the test nodes if there are any."""
         check(data)
         if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
             nodes = data.test_mask
         nodes = self._nodes(data, nodes)
-        data = data.to(str(self.device)) if data.x.device != self.device else data
+        data = self._here(data)
         return self._evaluate(data, self._graph(data), nodes.to(self.device), mode, bootstrap)
 
     def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> float:
@@ -267,13 +263,20 @@ class FairClassifier:
 
     def config(self) -> dict[str, Any]:
         """The arguments that make an equal classifier, as what JSON can say."""
-        names = (
-            "backbone hidden num_layers dropout norm epochs lr weight_decay select patience "
-            "eval_every predict_sharpness"
-        ).split()
         return {
             "propagation": persistence.describe(self.propagation),
-            **{name: getattr(self, name) for name in names},
+            "backbone": self.backbone,
+            "hidden": self.hidden,
+            "num_layers": self.num_layers,
+            "dropout": self.dropout,
+            "norm": self.norm,
+            "epochs": self.epochs,
+            "lr": self.lr,
+            "weight_decay": self.weight_decay,
+            "select": self.select,
+            "patience": self.patience,
+            "eval_every": self.eval_every,
+            "predict_sharpness": self.predict_sharpness,
             "strategy": (self.strategy or Vanilla()).config(),
         }
 
@@ -323,6 +326,10 @@ class FairClassifier:
             norm=self.norm,
             propagation=self.propagation,
         ).to(self.device)
+
+    def _here(self, data: Data) -> Data:
+        # PyG moves a graph in place: the caller's stays where it is.
+        return data if data.x.device == self.device else copy.copy(data).to(str(self.device))
 
     @staticmethod
     def _graph(data: Data) -> Graph:

@@ -17,7 +17,7 @@ BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
 
 
 class Graph:
-    """A graph as networks read it: its edges, and their normalisation, made when first asked for."""
+    """A graph as networks read it: its edges, and their normalisation, made when asked for."""
 
     def __init__(
         self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None

@@ -142,6 +142,6 @@ def check_state(
         if name not in found or found[name].shape != tensor.shape:
             shape = tuple(found[name].shape) if name in found else "nothing"
             raise InputError(
-                f"path: {path} describes a network whose {name} has shape {tuple(tensor.shape)} and "
-                f"holds {shape}; its two files do not match"
+                f"path: {path} describes a network whose {name} has shape {tuple(tensor.shape)} "
+                f"and holds {shape}; its two files do not match"
             )

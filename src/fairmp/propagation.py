@@ -121,8 +121,8 @@ class FMP(PPR):
         lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
         solver: ``"projection"``, ``"papc"`` or ``"paper"``.
         target: the largest gap allowed, 0.02 for two points (``projection``).
-        sharpness: τ; the gap is that of :math:`\mathrm{softmax}(F/τ)`. A small τ speaks of decisions
-            rather than probabilities (``projection``).
+        sharpness: τ; the gap is that of :math:`\mathrm{softmax}(F/τ)`. A small τ speaks of
+            decisions rather than probabilities (``projection``).
 
     Shapes:
         - **input:** logits :math:`(n, C)`, edge indices :math:`(2, E)`, groups :math:`(n)` or

@@ -51,14 +51,26 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
-        # Typer's own errors know how to say themselves; which class they are depends on its version.
+        # Typer's own errors know how to say themselves, and which class they are depends on its
+        # version.
         say = getattr(error, "format_message", None)
         if say is None:
             if type(error).__name__ == "Abort":
                 _leave("stopped; nothing was written", 130)
             raise
-        _leave(f"{say()}; see 'fairmp --help'", 2)
+        _leave(f"{say().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _given(error: Exception) -> str:
+    """Name the value that was typed for a wrong option, which Typer's message may leave out."""
+    for option in getattr(getattr(error, "param", None), "opts", ()):
+        for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
+            if word == option and following:
+                return f" (got {following!r})"
+            if word.startswith(f"{option}="):
+                return f" (got {word.removeprefix(f'{option}=')!r})"
+    return ""
 
 
 def _leave(message: str, status: int) -> None:

@@ -12,7 +12,7 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli.display import progress
-from fairmp.cli.options import AsJson, Out, Overwrite, Seed
+from fairmp.cli.options import AsJson, Out, Overwrite, Seed, Splits
 
 if TYPE_CHECKING:
     from fairmp.experiments.demo import Demo
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 def command(
     out: Out = None,
     overwrite: Overwrite = False,
-    nodes: Annotated[int, typer.Option(help="Nodes of the embedded network.")] = 20_000,
-    splits: Annotated[int, typer.Option(help="Splits each method is trained on.")] = 3,
+    nodes: Annotated[int, typer.Option(min=500, help="Nodes of the embedded network.")] = 20_000,
+    splits: Splits = 3,
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def progress(total: int, what: str) -> Iterator[Callable[[str], None]]:
-    """Show a bar on a terminal, and nothing elsewhere; call what is given after each of ``total``."""
+    """Show a bar on a terminal and nothing elsewhere; call what is given after each step."""
     if not sys.stderr.isatty():
         yield lambda text: None
         return

@@ -23,6 +23,7 @@ Overwrite = Annotated[
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Seed = Annotated[int, typer.Option(help="Seed of the initialisation and of the first split.")]
+Splits = Annotated[int, typer.Option(min=1, help="Splits each method is trained on.")]
 
 DataName = Annotated[
     str,
@@ -100,7 +101,10 @@ def load_data(
             )
     from fairmp.datasets import from_tables
 
-    assert nodes is not None and edges is not None and label is not None and sensitive is not None
+    assert nodes is not None
+    assert edges is not None
+    assert label is not None
+    assert sensitive is not None
     return from_tables(
         nodes,
         edges,

@@ -61,7 +61,7 @@ def command(
         typer.Option(help="Stop after so many epochs without a gain.", rich_help_panel=_NET),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_NET)] = "cpu",
-    splits: Annotated[int, typer.Option(help="Splits to train on.")] = 3,
+    splits: options.Splits = 3,
     seed: options.Seed = 0,
     as_json: options.AsJson = False,
 ) -> None:
@@ -72,10 +72,6 @@ def command(
     start = time.perf_counter()
     folder = outputs.free_name("fairmp-train") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
-    if splits < 1:
-        from fairmp.errors import InputError
-
-        raise InputError(f"--splits: {splits} is too few; give 1 or more")
 
     from rich.console import Console
 

@@ -108,7 +108,7 @@ def _check_masks(data: Data, n: int) -> None:
         mask = data.get(name)
         if not isinstance(mask, Tensor) or mask.shape != (n,) or mask.dtype != torch.bool:
             raise InputError(f"data.{name}: expected a boolean mask of {n} nodes; make a split")
-        if name != "test_mask" and not bool(mask.any()):
+        if not bool(mask.any()):
             raise InputError(f"data.{name}: no node is in it; make a split with more nodes")
         if bool((mask & (data.y < 0)).any()):
             node = int((mask & (data.y < 0)).nonzero()[0])

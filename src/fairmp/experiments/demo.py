@@ -73,13 +73,13 @@ def run(
         workers: processes, with one thread each; results do not depend on it.
         on_record: called with each record as it is made.
     """
+    data = social_network(n=n, seed=seed)
     jobs = [(name, split, n, seed) for name in reversed(METHODS) for split in range(splits)]
     found: dict[tuple[str, int], tuple[Record, FairClassifier]] = {}
     for job, result in parallel(_job, jobs, workers=workers):
         found[job[:2]] = result
         on_record(result[0])
     records = [found[name, split][0] for name in METHODS for split in range(splits)]
-    data = social_network(n=n, seed=seed)
     return Demo(data, records, _trace(found[PLAIN, 0][1], data), found[FAIR, 0][1])
 
 

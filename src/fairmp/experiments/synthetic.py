@@ -182,8 +182,8 @@ def run(
         progress: called as ``progress(experiment, done, total)``.
 
     Returns:
-        The summary: the agreement table, coverage of the intervals, the counterexample and the
-        real graphs' places.
+        The summary: the agreement table (over all settings, and over those with equal groups),
+        coverage of the intervals, the counterexample and the real graphs' places.
     """
     from fairmp.experiments.places import place
     from fairmp.experiments.synthetic_figures import (
@@ -218,6 +218,9 @@ def run(
             file.write(json.dumps(record(point)) + "\n")
     summary: dict[str, object] = {
         "agreement": agreement_table(results["agreement"]),
+        "agreement_equal_groups": agreement_table(
+            [point for point in results["agreement"] if point.setting.c == 0.5]
+        ),
         "coverage": {q: coverage(results["agreement"], q) for q in QUANTITIES},
         "counterexample": record(witness),
         "graphs": [asdict(spot) for spot in places],

@@ -1,0 +1,257 @@
+"""How far apart the groups' features are, before averaging over neighbours and after each step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairmp.adjacency import normalise
+from fairmp.incidence import incidence
+from fairmp.theory.conditions import Normalisation
+
+RIDGE = 0.01
+"""Added to the diagonal of a covariance, as a share of the mean variance of the columns."""
+
+SMALLEST = 10
+"""Groups of fewer nodes are left out where a rule is learned on one half and read on the other."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How far apart the groups' features are; of the pair that is furthest apart, where there are more.
+
+    Attributes:
+        step: how many steps of averaging the features went through; 0 is the features themselves.
+        gap: distance between the groups' means, in the features' standard deviations before any
+            averaging.
+        chance: the gap that groups drawn at random, of the same sizes, would have.
+        separation: distance between the groups' means relative to the spread within the groups,
+            √m with m = δᵀΣ⁻¹δ. Averaging shrinks both; this says which shrinks more.
+        told_apart: how much more often a linear rule says "group b" of b's nodes than of a's, in
+            [−1, 1]: the ΔDP of decisions that want to know the group.
+
+    Separation and rule are learned on one half of the nodes and read on the other, both ways, so
+    that many columns on few nodes do not look like a difference.
+    """
+
+    step: int
+    gap: float
+    chance: float
+    separation: float
+    told_apart: float
+
+
+@dataclass(frozen=True)
+class Scores:
+    """What a linear rule, learned on one half of the nodes, says of the other half."""
+
+    values: np.ndarray
+    groups: np.ndarray
+
+
+def standardised(x: Tensor) -> tuple[Tensor, int]:
+    """Bring every column to mean 0 and variance 1; leave out, and count, those with one value.
+
+    Example:
+        >>> standardised(torch.tensor([[1.0, 7.0], [3.0, 7.0]]))
+        (tensor([[-1.],
+                [ 1.]]), 1)
+    """
+    varied = x.amax(0) > x.amin(0)
+    kept = x[:, varied].double()
+    kept -= kept.mean(0)
+    kept /= kept.std(0, correction=0)
+    return kept.to(x.dtype), int((~varied).sum())
+
+
+def propagated(
+    x: Tensor, edge_index: Tensor, steps: int, normalisation: Normalisation
+) -> Iterator[Tensor]:
+    r"""Yield the features after 0, 1, …, ``steps`` steps of averaging over neighbours.
+
+    ``"symmetric"`` is :math:`\tilde A^k X`, what the layers here do. ``"row"`` is the plain mean of
+    a node and its neighbours, :math:`(\hat D^{-1}(A+I))^k X = \hat D^{-½}\tilde A^k\hat D^{½}X`.
+
+    Example:
+        >>> features = torch.tensor([[0.0], [2.0], [4.0]])
+        >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+        >>> [x.flatten().tolist() for x in propagated(features, edges, 1, "row")]
+        [[0.0, 2.0, 4.0], [1.0, 2.0, 3.0]]
+    """
+    adjacency = normalise(edge_index, x.size(0), dtype=x.dtype)
+    yield x
+    if normalisation == "symmetric":
+        for _ in range(steps):
+            x = adjacency @ x
+            yield x
+        return
+    root = (1.0 + torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)).sqrt()[:, None]
+    x = root * x
+    for _ in range(steps):
+        x = adjacency @ x
+        yield x / root
+
+
+def readings(
+    x: Tensor, edge_index: Tensor, sens: Tensor, steps: int, normalisation: Normalisation, seed: int
+) -> list[Reading]:
+    """Read the groups' distance off features after each step of averaging.
+
+    Args:
+        x: standardised features (n×d).
+        edge_index: both directions of every edge, without self-loops.
+        sens: group of each node, −1 = unknown, every group there.
+        steps: how many steps.
+        normalisation: ``"row"`` or ``"symmetric"``.
+        seed: of the halves.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = social_network(n=500, average_degree=10)
+        >>> read = readings(data.x, data.edge_index, data.sens, 2, "row", 0)
+        >>> [reading.step for reading in read], read[1].separation > read[0].separation
+        ([0, 1, 2], True)
+    """
+    large, half = halves(sens, seed)
+    found = []
+    for step, features in enumerate(propagated(x, edge_index, steps, normalisation)):
+        gap, chance = mean_gap(features, sens)
+        separation, told = held_out(features.numpy(), large, half)
+        found.append(Reading(step, gap, chance, separation, told))
+    return found
+
+
+def mean_gap(x: Tensor, sens: Tensor) -> tuple[float, float]:
+    r"""Distance between the groups' means, :math:`\lVert\Delta X\rVert`, and what chance makes of it.
+
+    Where groups are dealt out at random, :math:`\mathbb E\lVert\delta\rVert^2 = \sum_j
+    \mathrm{Var}(x_j)(1/n_a + 1/n_b)`; its root is the second number. For more than two groups both
+    are those of the pair furthest apart.
+
+    Example:
+        >>> mean_gap(torch.tensor([[0.0], [0.0], [3.0], [3.0]]), torch.tensor([0, 0, 1, 1]))
+        (3.0, 1.5)
+    """
+    delta = incidence(sens, rows="groups", dtype=x.dtype)
+    means = delta.gap(x).double()
+    counts = torch.bincount(sens[sens >= 0]).tolist()
+    gap, a, b = max(
+        (float((means[a] - means[b]).norm()), a, b) for a, b in combinations(range(len(means)), 2)
+    )
+    known = x if bool((sens >= 0).all()) else x[sens >= 0]
+    spread = float(known.var(0, correction=0).sum())
+    return gap, math.sqrt(spread * (1 / counts[a] + 1 / counts[b]))
+
+
+def halves(sens: Tensor, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Deal the nodes of each group into two halves.
+
+    Returns:
+        The groups, with those of fewer than ten nodes unknown and the rest numbered from 0 again,
+        and the half of each node: 0, 1, or −1 where its group is unknown.
+
+    Example:
+        >>> groups, half = halves(torch.tensor([0] * 10 + [1] * 12 + [2, -1]), seed=0)
+        >>> np.bincount(groups + 1).tolist(), np.bincount(half + 1).tolist()
+        ([2, 10, 12], [2, 11, 11])
+    """
+    rng = np.random.default_rng(seed)
+    groups = np.full(len(sens), -1)
+    half = np.full(len(sens), -1)
+    number = 0
+    for g in range(int(sens.max()) + 1):
+        members = rng.permutation(np.flatnonzero(sens.numpy() == g))
+        if len(members) < SMALLEST:
+            continue
+        groups[members], number = number, number + 1
+        half[members] = np.arange(len(members)) % 2
+    return groups, half
+
+
+def held_out(x: np.ndarray, groups: np.ndarray, half: np.ndarray) -> tuple[float, float]:
+    """Separation and share told apart, learned on one half and read on the other, both ways.
+
+    Example:
+        >>> x = np.random.default_rng(0).normal(size=(400, 3))
+        >>> groups = np.arange(400) % 2
+        >>> x[:, 1] += 2 * groups
+        >>> separation, told = held_out(x, groups, np.arange(400) // 200)
+        >>> abs(separation - 2) < 0.3, abs(told - 0.68) < 0.1
+        (True, True)
+    """
+    count = int(groups.max()) + 1
+    if count < 2 or not x.shape[1]:
+        return 0.0, 0.0
+    pairs = np.array(list(combinations(range(count), 2)))
+    parts = _both(x, groups, half)
+    read = [_read(*two, pairs) for two in (parts, parts[::-1])]
+    separation, told = np.mean(read, axis=0)
+    return float(separation.max()), float(told.max())
+
+
+def scores(x: np.ndarray, groups: np.ndarray, half: np.ndarray) -> list[Scores]:
+    """Bring features to the few directions in which the groups differ, from the other half's view.
+
+    The directions are Σ⁻¹(μ_g − μ_0), g = 1…G−1: one number a node for two groups. Averaging over
+    neighbours is linear, so it does to the scores what it does to the features.
+    """
+    parts = _both(x, groups, half)
+    found = []
+    for learned, other in (parts, parts[::-1]):
+        w = learned.inverse(learned.means[1:] - learned.means[:1])
+        values = [other.score(g, w) for g in range(len(other.means))]
+        sizes = [len(part) for part in values]
+        found.append(Scores(np.concatenate(values), np.repeat(np.arange(len(sizes)), sizes)))
+    return found
+
+
+def _both(x: np.ndarray, groups: np.ndarray, half: np.ndarray) -> list[_Half]:
+    count = int(groups.max()) + 1
+    return [
+        _Half([x[np.flatnonzero((groups == g) & (half == k))] for g in range(count)])
+        for k in (0, 1)
+    ]
+
+
+class _Half:
+    """Half of the nodes: each group's mean, its features around it, and the spread within groups."""
+
+    def __init__(self, parts: list[np.ndarray]) -> None:
+        self.parts = parts
+        self.means = np.stack([part.mean(0, dtype=np.float64) for part in parts])
+        square = np.zeros((parts[0].shape[1],) * 2)
+        for part, mean in zip(parts, self.means, strict=True):
+            part -= mean.astype(part.dtype)
+            square += part.T @ part
+        self.covariance = square / (sum(map(len, parts)) - len(parts))
+
+    def inverse(self, vectors: np.ndarray) -> np.ndarray:
+        """Σ⁻¹ of each row, with a ridge."""
+        scale = np.trace(self.covariance) / len(self.covariance)
+        if scale <= 0:
+            return np.zeros_like(vectors)
+        ridge = RIDGE * scale * np.eye(len(self.covariance))
+        return np.linalg.solve(self.covariance + ridge, vectors.T).T
+
+    def score(self, group: int, w: np.ndarray) -> np.ndarray:
+        """What each rule (a row of ``w``) says of each node of a group."""
+        part = self.parts[group]
+        return part @ w.T.astype(part.dtype) + self.means[group] @ w.T
+
+
+def _read(learned: _Half, other: _Half, pairs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    a, b = pairs.T
+    w = learned.inverse(learned.means[b] - learned.means[a])
+    middle = (w * (learned.means[a] + learned.means[b])).sum(1) / 2
+    moved = (w * (other.means[b] - other.means[a])).sum(1)
+    spread = np.sqrt(np.einsum("pi,ij,pj->p", w, other.covariance, w))
+    separation = np.divide(moved, spread, out=np.zeros_like(moved), where=spread > 0)
+    rates = np.stack([(other.score(g, w) > middle).mean(0) for g in range(len(other.means))])
+    index = np.arange(len(pairs))
+    return separation, rates[b, index] - rates[a, index]

@@ -1,0 +1,165 @@
+"""The program as a user meets it: a process, its output, its exit status, its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairmp import FairClassifier
+from fairmp.cli import main
+from fairmp.datasets import social_network
+
+
+def fairmp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fairmp", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
+def test_help_is_light(tmp_path: Path) -> None:
+    code = (
+        "import sys, fairmp, fairmp.cli\n"
+        "sys.argv = ['fairmp', '--help']\n"
+        "try: fairmp.cli.main()\n"
+        "except SystemExit as leave: assert leave.code == 0, leave.code\n"
+        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    for command in ("demo", "train"):
+        assert command in done.stdout
+
+
+def test_version(tmp_path: Path) -> None:
+    from fairmp import __version__
+
+    assert fairmp("--version", cwd=tmp_path).stdout == f"fairmp {__version__}\n"
+
+
+def test_the_core_imports_with_torch_numpy_and_pyg_alone(tmp_path: Path) -> None:
+    blocked = ["scipy", "pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib"]
+    blocked += ["jinja2", "safetensors"]
+    code = (
+        "import sys\n"
+        f"for name in {blocked!r}: sys.modules.pop(name, None)\n"
+        "import torch, torch_geometric\n"
+        f"for name in {blocked!r}: sys.modules[name] = None\n"
+        "from fairmp import FMP, FairClassifier\n"
+        "from fairmp.datasets import social_network\n"
+        "data = social_network(n=300, average_degree=6)\n"
+        "run = FairClassifier(FMP(), epochs=2).fit(data, progress=False)\n"
+        "print(run.test.n)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "75"
+
+
+def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
+    done = fairmp("demo", "--nodes", "3000", "--splits", "2", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "sensitive homophily 92.0 %" in done.stdout
+    out = tmp_path / "out"
+    names = sorted(p.name for p in out.iterdir())
+    assert names == ["model", "records.jsonl", "report.html", "table.md", "tradeoff.png"]
+    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
+    methods = list(dict.fromkeys(record["name"] for record in records))
+    assert len(records) == 2 * len(methods)
+    solvers = {(record["run"]["config"]["propagation"] or {}).get("solver") for record in records}
+    assert solvers == {None, "paper", "papc", "projection"}
+    assert (out / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
+    page = (out / "report.html").read_text()
+    for method in methods:
+        assert method in page
+        assert method in done.stdout
+    data = social_network(n=3000)
+    assert FairClassifier.load(out / "model").predict(data).shape == (3000,)
+    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+
+    again = fairmp("demo", "--out", "out", cwd=tmp_path)
+    assert again.returncode == 2
+    assert again.stderr == (
+        "fairmp: --out: out is not empty; give another folder, or add --overwrite\n"
+    )
+
+
+def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
+    done = fairmp(
+        *("train", "--epochs", "15", "--lr", "0.02", "--splits", "2", "--target", "0.02"),
+        *("--json", "--out", "t"),
+        cwd=tmp_path,
+    )
+    assert done.returncode == 0, done.stderr
+    records = json.loads(done.stdout)
+    assert len(records) == 2
+    assert records[0]["run"]["config"]["propagation"]["target"] == 0.02
+    model = FairClassifier.load(tmp_path / "t" / "model")
+    figures = model.evaluate(social_network(), nodes=social_network().test_mask, bootstrap=0)
+    assert figures.accuracy == pytest.approx(records[0]["run"]["test"]["accuracy"])
+    assert figures.dp < 0.04
+    assert (tmp_path / "t" / "report.html").is_file()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("train --target 1.5", ["target: 1.5", "[0, 1]"]),
+        ("train --solver magic", ["--solver: 'magic'", "projection"]),
+        ("train --backbone rnn", ["backbone: 'rnn'"]),
+        ("train --epochs none", ["--epochs", "none"]),
+        ("train --epochs 0", ["epochs: 0"]),
+        ("train --splits 0", ["--splits", "0"]),
+        ("train --k 0", ["K: 0"]),
+        ("train --lr -1", ["lr: -1"]),
+        ("train --data nowhere", ["nowhere"]),
+        ("train --nodes no.csv", ["--edges: missing"]),
+        ("train --label y", ["--label", "--nodes and --edges"]),
+        ("train --nodes no.csv --edges no.csv --label y --sensitive s", ["no.csv"]),
+        ("demo --nodes 3", ["--nodes", "3"]),
+        ("demo --splits 0", ["--splits", "0"]),
+        ("dance", ["dance"]),
+        ("train --no-such-option", ["--no-such-option"]),
+    ],
+)
+def test_bad_input_is_one_line(
+    arguments: str,
+    words: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
+    with pytest.raises(SystemExit) as leave:
+        main()
+    assert leave.value.code == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    (line,) = shown.err.splitlines()
+    assert line.startswith("fairmp: ")
+    for word in words:
+        assert word in line
+    assert not list(tmp_path.iterdir())
+
+
+def test_in_a_process_too(tmp_path: Path) -> None:
+    done = fairmp("train", "--target", "2", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == (
+        "fairmp: target: 2.0 is outside [0, 1]; give the largest gap you accept, "
+        "0.02 for two points\n"
+    )
+    assert not list(tmp_path.iterdir())
