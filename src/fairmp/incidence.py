@@ -56,6 +56,7 @@ class Incidence:
         return self.rows @ self.measured.double().T
 
     @property
+    @torch.compiler.disable
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
         delta = self.matrix

@@ -4,8 +4,8 @@ The package is called ``audits`` so that ``fairmp.audit`` can be the function: i
 sets an attribute of its name on the package above it, and would put itself in the function's place.
 """
 
-from fairmp.audits.audit_ import Audit, audit
 from fairmp.audits.counts import Group
+from fairmp.audits.findings import Audit, audit
 from fairmp.audits.forecast import Forecast
 from fairmp.audits.steps import Reading
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import is_undirected, remove_self_loops, to_undirected
+from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fairmp.datasets.checks import check
 from fairmp.errors import InputError
@@ -90,13 +90,10 @@ def cleaned(data: Data) -> tuple[Data, list[str]]:
     if bool((edges[0] == edges[1]).any()):
         edges = remove_self_loops(edges)[0]
         notes.append("self-loops were left out")
-    if not is_undirected(edges, num_nodes=n):
-        notes.append("directed edges were taken in both directions")
-    before = edges.size(1)
-    edges = to_undirected(edges, num_nodes=n)
-    if not notes and edges.size(1) < before:
-        notes.append("repeated edges were counted once")
-    clean = Data(x=data.x.detach().cpu().float(), edge_index=edges, y=y, sens=sens)
+    both = to_undirected(edges, num_nodes=n)
+    if not torch.equal(both, edges):
+        notes.append("every edge was taken once, in both directions")
+    clean = Data(x=data.x.detach().cpu().float(), edge_index=both, y=y, sens=sens)
     clean.name = str(getattr(data, "name", "graph"))
     clean.group_names = _names(data, "group_names", sens)
     clean.class_names = _names(data, "class_names", y)

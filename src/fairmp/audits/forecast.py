@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from fairmp.audits.steps import scores
+from fairmp.audits.steps import Deals, scores
 from fairmp.errors import InputError
 from fairmp.theory import (
     bias_enhancement,
@@ -40,7 +40,7 @@ class Forecast:
     missing: str = ""
 
 
-def forecast(x: np.ndarray, data: Data, deals: list[tuple[np.ndarray, np.ndarray]]) -> Forecast:
+def forecast(x: np.ndarray, data: Data, deals: Deals) -> Forecast:
     """Predict one step of averaging.
 
     Features are brought to the directions in which the groups differ, learned on one half of the

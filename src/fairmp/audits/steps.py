@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.adjacency import normalise
+from fairmp.adjacency import Adjacency
 from fairmp.incidence import incidence
 from fairmp.theory.conditions import Normalisation
 
@@ -24,7 +24,7 @@ SMALLEST = 10
 
 @dataclass(frozen=True)
 class Reading:
-    """How far apart the groups' features are; of the pair that is furthest apart, where there are more.
+    """How far apart the groups' features are; the two furthest apart, where there are more.
 
     Attributes:
         step: how many steps of averaging the features went through; 0 is the features themselves.
@@ -47,6 +47,9 @@ class Reading:
     told_apart: float
 
 
+Deals = Sequence[tuple[np.ndarray, np.ndarray]]
+
+
 @dataclass(frozen=True)
 class Scores:
     """What a linear rule, learned on one half of the nodes, says of the other half."""
@@ -64,71 +67,103 @@ def standardised(x: Tensor) -> tuple[Tensor, int]:
                 [ 1.]]), 1)
     """
     varied = x.amax(0) > x.amin(0)
-    kept = x[:, varied].double()
-    kept -= kept.mean(0)
-    kept /= kept.std(0, correction=0)
-    return kept.to(x.dtype), int((~varied).sum())
+    kept = x[:, varied]
+    deviation, mean = torch.std_mean(kept, 0, correction=0)
+    return kept.sub_(mean).div_(deviation), int((~varied).sum())
 
 
 def propagated(
-    x: Tensor, edge_index: Tensor, steps: int, normalisation: Normalisation
+    x: Tensor, adjacency: Adjacency, steps: int, normalisation: Normalisation
 ) -> Iterator[Tensor]:
-    r"""Yield the features after 0, 1, …, ``steps`` steps of averaging over neighbours.
+    r"""Yield the features after 1, …, ``steps`` steps of averaging over neighbours.
 
     ``"symmetric"`` is :math:`\tilde A^k X`, what the layers here do. ``"row"`` is the plain mean of
     a node and its neighbours, :math:`(\hat D^{-1}(A+I))^k X = \hat D^{-½}\tilde A^k\hat D^{½}X`.
 
     Example:
         >>> features = torch.tensor([[0.0], [2.0], [4.0]])
-        >>> edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
-        >>> [x.flatten().tolist() for x in propagated(features, edges, 1, "row")]
-        [[0.0, 2.0, 4.0], [1.0, 2.0, 3.0]]
+        >>> adjacency = normalise(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), 3)
+        >>> [x.flatten().tolist() for x in propagated(features, adjacency, 2, "row")]
+        [[1.0, 2.0, 3.0], [1.5, 2.0, 2.5]]
     """
-    adjacency = normalise(edge_index, x.size(0), dtype=x.dtype)
-    yield x
-    if normalisation == "symmetric":
-        for _ in range(steps):
-            x = adjacency @ x
-            yield x
-        return
-    root = (1.0 + torch.bincount(edge_index[0], minlength=x.size(0)).to(x.dtype)).sqrt()[:, None]
-    x = root * x
+    # Without weights a row of Ã holds 1 + degree entries.
+    root = adjacency.forward[0].diff().to(x.dtype).sqrt()[:, None]
+    x = root * x if normalisation == "row" else x
     for _ in range(steps):
         x = adjacency @ x
-        yield x / root
+        yield x / root if normalisation == "row" else x
 
 
 def readings(
-    x: Tensor, edge_index: Tensor, sens: Tensor, steps: int, normalisation: Normalisation, seed: int
-) -> list[Reading]:
-    """Read the groups' distance off features after each step of averaging.
+    x: Tensor, adjacency: Adjacency, sens: Tensor, steps: int, deals: Deals
+) -> dict[Normalisation, tuple[Reading, ...]]:
+    """Read the groups' distance off features after 0, …, ``steps`` steps, both normalisations.
 
     Args:
         x: standardised features (n×d).
-        edge_index: both directions of every edge, without self-loops.
+        adjacency: Ã of the graph.
         sens: group of each node, −1 = unknown, every group there.
         steps: how many steps.
-        normalisation: ``"row"`` or ``"symmetric"``.
-        seed: of the halves.
+        deals: halves of the nodes, from :func:`halves`.
 
     Example:
         >>> from fairmp.datasets import social_network
         >>> data = social_network(n=500, average_degree=10)
-        >>> read = readings(data.x, data.edge_index, data.sens, 2, "row", 0)
+        >>> adjacency = normalise(data.edge_index, 500)
+        >>> read = readings(data.x, adjacency, data.sens, 2, [halves(data.sens, 0)])["row"]
         >>> [reading.step for reading in read], read[1].separation > read[0].separation
         ([0, 1, 2], True)
     """
-    large, half = halves(sens, seed)
-    found = []
-    for step, features in enumerate(propagated(x, edge_index, steps, normalisation)):
-        gap, chance = mean_gap(features, sens)
-        separation, told = held_out(features.numpy(), large, half)
-        found.append(Reading(step, gap, chance, separation, told))
-    return found
+
+    def read(step: int, features: Tensor) -> Reading:
+        return Reading(step, *mean_gap(features, sens), *_dealt(features, deals))
+
+    start = read(0, x)
+    kinds: tuple[Normalisation, ...] = ("row", "symmetric")
+    return {
+        kind: (start, *map(read, range(1, steps + 1), propagated(x, adjacency, steps, kind)))
+        for kind in kinds
+    }
+
+
+def made_up(columns: int, adjacency: Adjacency, steps: int, deals: Deals, seed: int) -> list[float]:
+    """How far made-up features tell the groups apart after 0, …, ``steps`` steps of averaging.
+
+    They are independent normal numbers and know nothing of the groups; averaged over neighbours
+    they know where in the graph a node sits, and so does a rule that reads them. What they show is
+    the topology's own doing.
+
+    Args:
+        columns: how many there are; more of them tell more.
+        adjacency: Ã of the graph.
+        steps: how many steps of plain averaging.
+        deals: halves of the nodes, from :func:`halves`.
+        seed: of the numbers.
+
+    Example:
+        >>> from fairmp.datasets import social_network
+        >>> data = social_network(n=2000, average_degree=10)
+        >>> adjacency = normalise(data.edge_index, 2000)
+        >>> before, after = made_up(8, adjacency, 1, [halves(data.sens, 0)], seed=0)
+        >>> abs(before) < 0.05, after > 0.1
+        (True, True)
+    """
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(adjacency.num_nodes, columns, generator=generator)
+    return [_dealt(x, deals)[1]] + [
+        _dealt(features, deals)[1] for features in propagated(x, adjacency, steps, "row")
+    ]
+
+
+def _dealt(x: Tensor, deals: Deals) -> tuple[float, float]:
+    values = x.numpy()
+    read = [held_out(values, groups, half) for groups, half in deals]
+    separation, told = np.mean(read, axis=0)
+    return float(separation), float(told)
 
 
 def mean_gap(x: Tensor, sens: Tensor) -> tuple[float, float]:
-    r"""Distance between the groups' means, :math:`\lVert\Delta X\rVert`, and what chance makes of it.
+    r"""Distance of the groups' means, :math:`\lVert\Delta X\rVert`, and what chance makes of it.
 
     Where groups are dealt out at random, :math:`\mathbb E\lVert\delta\rVert^2 = \sum_j
     \mathrm{Var}(x_j)(1/n_a + 1/n_b)`; its root is the second number. For more than two groups both
@@ -145,11 +180,11 @@ def mean_gap(x: Tensor, sens: Tensor) -> tuple[float, float]:
         (float((means[a] - means[b]).norm()), a, b) for a, b in combinations(range(len(means)), 2)
     )
     known = x if bool((sens >= 0).all()) else x[sens >= 0]
-    spread = float(known.var(0, correction=0).sum())
-    return gap, math.sqrt(spread * (1 / counts[a] + 1 / counts[b]))
+    spread = float(known.norm() ** 2 / len(known) - known.mean(0).norm() ** 2)
+    return gap, math.sqrt(max(spread, 0.0) * (1 / counts[a] + 1 / counts[b]))
 
 
-def halves(sens: Tensor, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def halves(sens: Tensor, seed: int | Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Deal the nodes of each group into two halves.
 
     Returns:
@@ -189,8 +224,8 @@ def held_out(x: np.ndarray, groups: np.ndarray, half: np.ndarray) -> tuple[float
     if count < 2 or not x.shape[1]:
         return 0.0, 0.0
     pairs = np.array(list(combinations(range(count), 2)))
-    parts = _both(x, groups, half)
-    read = [_read(*two, pairs) for two in (parts, parts[::-1])]
+    one, other = _both(x, groups, half)
+    read = [_read(one, other, pairs), _read(other, one, pairs)]
     separation, told = np.mean(read, axis=0)
     return float(separation.max()), float(told.max())
 
@@ -220,7 +255,7 @@ def _both(x: np.ndarray, groups: np.ndarray, half: np.ndarray) -> list[_Half]:
 
 
 class _Half:
-    """Half of the nodes: each group's mean, its features around it, and the spread within groups."""
+    """Half of the nodes: each group's mean, its features around it, the spread within groups."""
 
     def __init__(self, parts: list[np.ndarray]) -> None:
         self.parts = parts

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch_geometric.data import Data
 
-from fairmp.datasets.synthetic import _both_directions, distinct_pairs
+from fairmp.datasets.synthetic import both_directions, distinct_pairs
 from fairmp.errors import InputError
 from fairmp.theory.bounds import check_covariance
 from fairmp.theory.conditions import COVARIANCE, MEANS, connection_probabilities
@@ -91,7 +91,7 @@ def block_graph(
     train, test = place < n // 2, place >= n - n // 4
     return Data(
         x=torch.from_numpy(x.astype(np.float32)),
-        edge_index=torch.from_numpy(_both_directions(pairs, n)),
+        edge_index=torch.from_numpy(both_directions(pairs, n)),
         y=torch.from_numpy(_labels(x, label_direction)),
         sens=torch.from_numpy(sens),
         train_mask=torch.from_numpy(train),

@@ -256,7 +256,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from fairmp.datasets import load
 
     parser = ArgumentParser(prog="python -m fairmp.experiments.synthetic", description=__doc__)
-    parser.add_argument("--out", default="runs/synthetic", help="folder for records and figures")
+    parser.add_argument("--out", default="fairmp-synthetic", help="folder for records and figures")
     parser.add_argument("--quick", action="store_true", help="a smaller run, under a minute")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--graphs", nargs="*", default=[], help="data sets to place, as in nba")

@@ -154,8 +154,15 @@ def draw_phase(
         axis.plot([], [], style, color=colour, label=label)
     for name, e, d in places:
         axis.plot(e, d, "o", color=BLACK, markersize=4)
-        axis.annotate(name, (e, d), xytext=(-4, 4), textcoords="offset points", ha="right",
-                      fontsize=8)  # fmt: skip
+        axis.annotate(
+            name,
+            (e, d),
+            xytext=(-5, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
+        )
     axis.set_yscale("log")
     axis.set_ylim(lowest, 1.15 * highest)
     axis.set_xlim(0, 1)
@@ -254,7 +261,7 @@ def _save(figure: Any, path: str | Path) -> Path:
         figure.set_dpi(110)
         figure.canvas.draw()
         image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-        image.quantize(128).save(target, optimize=True)
+        image.quantize(256, kmeans=3).save(target, optimize=True)
     else:
         figure.savefig(target)
     return target

@@ -61,7 +61,7 @@ def project_dual(
     )
     dual = dual - dual.mean(1, keepdim=True)
     info = torch.tensor([residual, float(passes)], dtype=torch.float64, device=z.device)
-    return dual.to(z.dtype), active, info
+    return dual.to(z.dtype).contiguous(), active.contiguous(), info
 
 
 @project_dual.register_fake
@@ -105,14 +105,14 @@ def _implicit(z: Tensor, delta: Tensor, dual: Tensor, active: Tensor, grad: Tens
     if held.any():
         w[held] = _pseudo_solve(point.hessian[np.ix_(held, held)], _small(incoming)[held])
     shift = spread @ torch.from_numpy(w).to(z.device).view_as(dual)
-    result = torch.zeros_like(z)
+    result = z.new_zeros(z.shape)
     result[inside] = (point.q * (shift - (shift * point.q).sum(1, keepdim=True))).to(z.dtype)
     return result
 
 
 @_implicit.register_fake
 def _(z: Tensor, delta: Tensor, dual: Tensor, active: Tensor, grad: Tensor) -> Tensor:
-    return torch.empty_like(z)
+    return z.new_empty(z.shape)
 
 
 project_dual.register_autograd(_backward, setup_context=_setup)

@@ -33,7 +33,7 @@ def spmm(
     """
     n = row.numel() - 1
     matrix = torch.sparse_csr_tensor(row, col, value, size=(n, x.size(0)))
-    return matrix @ x
+    return (matrix @ x.contiguous()).contiguous()
 
 
 @spmm.register_fake
@@ -55,7 +55,7 @@ def _setup(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
 
 def _backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     row, col, value, row_t, col_t, value_t = ctx.saved_tensors
-    grad_x = spmm(row_t, col_t, value_t, row, col, value, grad.contiguous())
+    grad_x = spmm(row_t, col_t, value_t, row, col, value, grad)
     return None, None, None, None, None, None, grad_x
 
 

@@ -1,0 +1,65 @@
+"""An audit as parts of an HTML page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from fairmp.audits.text import READ, facts, group_table, step_table, theory
+from fairmp.report import Section
+from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
+
+if TYPE_CHECKING:
+    from fairmp.audits.findings import Audit
+
+
+def sections(audit: Audit) -> list[Section]:
+    """Return the parts of the page: meaning, graph, groups, averaging, theory, notes."""
+    header, rows = group_table(audit)
+    step_header, step_rows = step_table(audit)
+    parts = [
+        Section("What it means", text=audit.verdict()),
+        Section("The graph", header=["", "value"], rows=facts(audit)),
+        Section(
+            "The groups",
+            header=header,
+            rows=rows,
+            caption="inside: the share of a group's neighbours that belong to it too.",
+        ),
+        Section(
+            "What averaging over neighbours does to the features",
+            header=step_header,
+            rows=step_rows,
+            svg=to_svg(steps_figure(audit)) if audit.noise is not None else "",
+            caption=READ,
+        ),
+    ]
+    if theory(audit):
+        parts.append(Section("What the theory says", header=["", "value"], rows=theory(audit)))
+    if audit.notes:
+        parts.append(Section("Notes", text=audit.notes))
+    return parts
+
+
+def steps_figure(audit: Audit) -> Any:
+    """Draw how far the groups are told apart after each step, with the predicted first one."""
+    fig, axes = figure(6.4, 3.4)
+    kinds = (("plain averaging", audit.row), ("Ã, as the layers do", audit.symmetric))
+    for k, (name, read) in enumerate(kinds):
+        axes.plot(
+            [reading.step for reading in read],
+            [100 * reading.told_apart for reading in read],
+            marker=MARKERS[k],
+            color=COLOURS[k],
+            label=name,
+        )
+    if audit.forecast.after is not None:
+        axes.plot(
+            [1], [100 * audit.forecast.after], "D", color="black", fillstyle="none",
+            markersize=9, label="predicted, one step",
+        )  # fmt: skip
+    axes.set_xticks([reading.step for reading in audit.row])
+    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
+    axes.set_xlabel("steps of averaging")
+    axes.set_ylabel("groups told apart (points)")
+    axes.legend(frameon=False, fontsize=9)
+    return fig
