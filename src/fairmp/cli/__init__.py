@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fairmp._version import __version__
-from fairmp.cli import demo, train
+from fairmp.cli import demo, reproduce, train
 from fairmp.errors import InputError
 
 app = typer.Typer(
@@ -21,6 +21,7 @@ app = typer.Typer(
 )
 app.command("demo")(demo.command)
 app.command("train")(train.command)
+app.add_typer(reproduce.app, name="reproduce")
 
 
 def _version(show: bool) -> None:

@@ -87,8 +87,8 @@ def _sections(found: Demo, lines: list[Line], svg: str, command: str) -> list[Se
                 "The same trained network's logits, sent through each solver: the gap of predicted "
                 "probabilities after each propagation step, all nodes, in points. The printed step "
                 "size was made for an operator whose squared norm is up to 2. On this network it "
-                f"is about {4 / found.data.num_nodes:.0e}, so five steps leave the dual thousands of "
-                "times too small, whatever λ_f allows. The same steps with the right step size "
+                f"is about {4 / found.data.num_nodes:.0e}, so five steps leave the dual thousands "
+                "of times too small, whatever λ_f allows. The same steps with the right step size "
                 "(papc) move, and the projection closes the gap in every step."
             ],
             header=["solver", "input", *(f"step {k}" for k in steps)],

@@ -1,6 +1,6 @@
 """Message passing on graphs whose truth is known: measured against theory.
 
-``fairmp reproduce synthetic`` and ``python -m fairmp.experiments.synthetic`` run everything here:
+``fairmp reproduce synthetic`` runs everything here:
 
 * ``panels``: the change of the demographic-parity gap under one step of averaging, against
   sensitive homophily, for densities, node counts and group ratios;
@@ -17,7 +17,6 @@ use one definition of gap, parity and bias (``fairmp.theory.Bias``).
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -247,26 +246,3 @@ def _near(point: Point) -> bool:
 
 def _named(progress: Callable[[str, int, int], None], name: str) -> Progress:
     return lambda done, total: progress(name, done, total)
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the experiments from the command line and print the tables."""
-    from argparse import ArgumentParser
-
-    from fairmp.datasets import load
-
-    parser = ArgumentParser(prog="python -m fairmp.experiments.synthetic", description=__doc__)
-    parser.add_argument("--out", default="fairmp-synthetic", help="folder for records and figures")
-    parser.add_argument("--quick", action="store_true", help="a smaller run, under a minute")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--graphs", nargs="*", default=[], help="data sets to place, as in nba")
-    parser.add_argument("--data-dir", help="folder with their raw files; default FAIRMP_DATA")
-    options = parser.parse_args(arguments)
-    graphs = [load(name, options.data_dir) for name in options.graphs]
-    summary = run(options.out, quick=options.quick, seed=options.seed, graphs=graphs)
-    print(json.dumps(summary, indent=2))
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

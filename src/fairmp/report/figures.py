@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import io
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from fairmp.report.tables import Line
@@ -63,3 +66,9 @@ def to_svg(fig: Any) -> str:
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
+
+
+def embedded(path: Path, alt: str) -> str:
+    """Return a PNG file as an image that stands inside a page."""
+    data = base64.b64encode(path.read_bytes()).decode("ascii")
+    return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

@@ -92,10 +92,7 @@ def _attraction(place: np.ndarray, source: np.ndarray, target: np.ndarray) -> np
     pull = apart * (np.log1p(distance) / distance)[:, None]
     n = len(place)
     return np.stack(
-        [
-            np.bincount(source, pull[:, k], n) - np.bincount(target, pull[:, k], n)
-            for k in range(2)
-        ],
+        [np.bincount(source, pull[:, k], n) - np.bincount(target, pull[:, k], n) for k in range(2)],
         1,
     )
 
@@ -140,9 +137,7 @@ def sample(
     return best[1]
 
 
-def _walk(
-    starts: np.ndarray, ends: np.ndarray, count: int, rng: np.random.Generator
-) -> np.ndarray:
+def _walk(starts: np.ndarray, ends: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     node = int(rng.integers(len(starts) - 1))
     met = {node}
     draws = iter(rng.random(200 * count))

@@ -18,7 +18,7 @@ class Section:
         text: paragraphs of plain text.
         header: a table's column titles.
         rows: the table's rows; the first cell names the row.
-        svg: a figure.
+        svg: a figure's markup, from :mod:`fairmp.report.figures`; it is not escaped.
         caption: what the figure or table shows.
         code: lines to type, shown as they are.
     """
