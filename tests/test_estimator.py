@@ -165,6 +165,11 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
         FairClassifier("FMP")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="predict_sharpness: 0"):
         FairClassifier(predict_sharpness=0)
+    with pytest.raises(InputError, match="device: 'abacus'"):
+        FairClassifier(device="abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device"):
+            FairClassifier(device="cuda")
     narrow = data.clone()
     narrow.x = data.x[:, :5]
     with pytest.raises(InputError, match="5 features, the model was trained on 32"):

@@ -153,6 +153,19 @@ def test_the_top_level_is_lazy_and_complete() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_compiled_on_cuda_it_gives_the_same(solver: str) -> None:
+    layer = FMP(3, 2.0, 0.5, solver)
+    x = logits(torch.float32).cuda().requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    weights = torch.randn(6, 2, device="cuda")
+    for leaf, run in ((x, torch.compile(layer)), (y, layer)):
+        (run(leaf, EDGES.cuda(), SENS.cuda()) * weights).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_cuda_gives_the_same(solver: str, dtype: torch.dtype) -> None:

@@ -139,6 +139,14 @@ def test_wrong_strengths_and_backbones_are_named() -> None:
         Regulariser(-1.0)
     with pytest.raises(InputError, match="backbone: 'rnn'"):
         build("rnn", in_channels=2, out_channels=2)  # type: ignore[arg-type]
+    for arguments, word in (
+        ({"hidden": 0}, "hidden: 0"),
+        ({"num_layers": 0}, "num_layers: 0"),
+        ({"dropout": 1.0}, "dropout: 1.0"),
+        ({"norm": "magic"}, "norm: 'magic'"),
+    ):
+        with pytest.raises(InputError, match=word):
+            build(in_channels=2, out_channels=2, **arguments)  # type: ignore[arg-type]
 
 
 def spoiled(data: Data, **changes: object) -> Data:

@@ -12,18 +12,30 @@ from typing import TYPE_CHECKING, Any
 from fairmp._version import __version__
 
 if TYPE_CHECKING:
+    from fairmp.audits import Audit, audit
     from fairmp.errors import InputError
     from fairmp.estimator import FairClassifier, Run
     from fairmp.propagation import FMP, PPR
 
-__all__ = ["FMP", "PPR", "FairClassifier", "InputError", "Run", "__version__"]
+__all__ = [
+    "FMP",
+    "PPR",
+    "Audit",
+    "FairClassifier",
+    "InputError",
+    "Run",
+    "__version__",
+    "audit",
+]
 
 _HOME = {
+    "Audit": "fairmp.audits",
     "FMP": "fairmp.propagation",
     "PPR": "fairmp.propagation",
     "FairClassifier": "fairmp.estimator",
     "InputError": "fairmp.errors",
     "Run": "fairmp.estimator",
+    "audit": "fairmp.audits",
 }
 
 

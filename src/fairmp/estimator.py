@@ -161,7 +161,7 @@ class FairClassifier:
         self.eval_every = eval_every
         self.strategy = strategy
         self.predict_sharpness = predict_sharpness
-        self.device = torch.device(device)
+        self.device = _device(device)
 
     def fit(
         self,
@@ -420,6 +420,16 @@ class FairClassifier:
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
+
+
+def _device(device: str | torch.device) -> torch.device:
+    try:
+        chosen = torch.device(device)
+    except RuntimeError:
+        raise InputError(f"device: {device!r} is unknown; choose 'cpu' or 'cuda'") from None
+    if chosen.type == "cuda" and not torch.cuda.is_available():
+        raise InputError(f"device: {device!r} is not there; torch sees no CUDA device, use 'cpu'")
+    return chosen
 
 
 def _names(data: Data, attribute: str, count: int) -> list[str]:

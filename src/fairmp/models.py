@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import GCN, MLP
+from torch_geometric.nn.resolver import normalization_resolver
 
 from fairmp.adjacency import Adjacency, normalise
 from fairmp.errors import InputError
@@ -109,6 +110,21 @@ def build(
     if backbone not in BACKBONES:
         names = ", ".join(map(repr, BACKBONES))
         raise InputError(f"backbone: {backbone!r} is unknown; choose one of {names}")
+    for name, count in (("hidden", hidden), ("num_layers", num_layers)):
+        if count < 1:
+            raise InputError(f"{name}: {count} is too few; give a whole number, 1 or more")
+    if not 0 <= dropout < 1:
+        raise InputError(
+            f"dropout: {dropout} is outside [0, 1); give the share to drop, such as 0.5"
+        )
+    if norm is not None:
+        try:
+            normalization_resolver(norm, 1)
+        except ValueError:
+            raise InputError(
+                f"norm: {norm!r} is no normalisation of PyG's; give 'batch_norm', 'layer_norm' or "
+                "None"
+            ) from None
     if backbone == "gcn":
         transform: nn.Module = GCN(
             in_channels, hidden, num_layers, out_channels, dropout=dropout, norm=norm

@@ -22,6 +22,11 @@ def verdict(audit: Audit) -> list[str]:
     ]
 
 
+def headline(audit: Audit) -> str:
+    """Say the most important of it."""
+    return next((line for part in (_averaging, _ties) for line in part(audit)), "")
+
+
 def points(share: float) -> str:
     """Write a share as points.
 

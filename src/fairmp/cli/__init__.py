@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fairmp._version import __version__
-from fairmp.cli import demo, reproduce, train
+from fairmp.cli import audit, data, demo, reproduce, train
 from fairmp.errors import InputError
 
 app = typer.Typer(
@@ -20,7 +20,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.command)
+app.command("audit")(audit.command)
 app.command("train")(train.command)
+app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")
 
 
@@ -59,7 +61,10 @@ def main() -> None:
             if type(error).__name__ == "Abort":
                 _leave("stopped; nothing was written", 130)
             raise
-        _leave(f"{say().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
+        message = say()
+        if not message.strip():  # no command was given, and the help is on the screen already
+            sys.exit(2)
+        _leave(f"{message.rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
     sys.exit(status if isinstance(status, int) else 0)
 
 

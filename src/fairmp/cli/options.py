@@ -22,7 +22,9 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Seed = Annotated[int, typer.Option(help="Seed of the initialisation and of the first split.")]
+Seed = Annotated[
+    int, typer.Option(min=0, help="Seed of the initialisation and of the first split.")
+]
 Splits = Annotated[int, typer.Option(min=1, help="Splits each method is trained on.")]
 
 DataName = Annotated[
@@ -33,8 +35,9 @@ DataName = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
+    # Not typer's envvar: FAIRMP_DATA is searched beside the cache, this folder alone.
     typer.Option(
-        envvar="FAIRMP_DATA", show_envvar=True, help="Folder with the data sets' raw files."
+        help="Folder with the data sets' raw files; by default $FAIRMP_DATA, then the cache."
     ),
 ]
 Nodes = Annotated[

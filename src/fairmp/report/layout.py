@@ -6,16 +6,19 @@ from typing import Any
 
 import numpy as np
 
+WALKS = 24
+
 
 def layout(
     source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0, steps: int = 200
 ) -> np.ndarray:
-    r"""Place the nodes of a connected graph in the plane, in O(n²) a step: for up to a few thousand.
+    r"""Place the nodes of a connected graph in the plane; for up to a few thousand nodes.
 
     Starting from the two slowest modes of the normalised Laplacian, nodes repel each other as
-    charges of their degree plus one, :math:`m_i m_j / r`, and edges pull by :math:`\ln(1 + r)`. That
-    energy keeps tightly knit nodes together and pushes apart what few edges join, so that groups
-    which keep to themselves can be seen. Moves are cut off at a length that falls to 0.
+    charges of their degree plus one, :math:`m_i m_j / r`, and edges pull by :math:`\ln(1 + r)`.
+    That keeps tightly knit nodes together and pushes apart what few edges join, so that groups
+    which keep to themselves can be seen. Moves are cut off at a length that falls to 0. A step
+    takes O(n²).
 
     Args:
         source: one end of each undirected edge, from 0.
@@ -32,49 +35,36 @@ def layout(
         >>> place.shape, bool(np.ptp(place[:, 0]) > np.ptp(place[:, 1]))
         ((4, 2), True)
     """
-    rng = np.random.default_rng(seed)
     if n < 3:
         return np.stack([np.arange(n) - (n - 1) / 2, np.zeros(n)], 1)
-    place = _spectral(source, target, n, rng)
-    place *= np.sqrt(n) / place.std()
-    place += rng.normal(scale=0.05, size=place.shape)
-    place = place.astype(np.float32)
-    ends = np.concatenate([source, target])
-    mass = (np.bincount(ends, minlength=n) + 1).astype(np.float32)
+    rng = np.random.default_rng(seed)
     room = float(np.sqrt(n))
-    # Repulsion grows with all pairs and attraction with the edges; this weight balances the two
-    # at about `room` for graphs of any density.
+    place = 3 * room * _spectral(source, target, n) + rng.normal(scale=0.05, size=(n, 2))
+    place = place.astype(np.float32)
+    mass = (np.bincount(np.concatenate([source, target]), minlength=n) + 1).astype(np.float32)
+    # Repulsion grows with all pairs and attraction with the edges; so weighted, the two balance at
+    # distances of about `room` in graphs of any density.
     push = len(source) * np.log1p(room) * room / float(mass.sum() ** 2 - (mass**2).sum())
+    gravity = 0.02 * len(source) / n * np.log1p(room) / room
     for step in range(steps):
         force = push * _repulsion(place, mass) + _attraction(place, source, target)
-        force -= 0.02 * (len(source) / n) * place / room * np.log1p(room)
-        force /= mass[:, None]
+        force = (force - gravity * place) / mass[:, None]
         length = np.linalg.norm(force, axis=1, keepdims=True) + 1e-9
         limit = 0.5 * room * (1 - step / steps) ** 2
         place += (force / length * np.minimum(length * room, limit)).astype(np.float32)
     return _turned(place)
 
 
-def _spectral(
-    source: np.ndarray, target: np.ndarray, n: int, rng: np.random.Generator
-) -> np.ndarray:
-    from scipy.sparse import coo_array
+def _spectral(source: np.ndarray, target: np.ndarray, n: int) -> np.ndarray:
+    """Ranks of the nodes along the two slowest modes, from −½ to ½."""
+    from scipy.linalg import eigh
 
-    rows, columns = np.concatenate([source, target]), np.concatenate([target, source])
-    scale = 1 / np.sqrt(np.bincount(rows, minlength=n))
-    values = scale[rows] * scale[columns]
-    matrix = coo_array((values, (rows, columns)), shape=(n, n)).tocsr()
-    if n <= 400:
-        vectors = np.linalg.eigh(matrix.toarray())[1][:, [-2, -3]]
-    else:
-        from scipy.sparse.linalg import eigsh
-
-        start = rng.random(n)
-        values, found = eigsh(matrix, k=3, which="LA", v0=start, tol=1e-3)
-        vectors = found[:, np.argsort(-values)[1:]]
-    # A chain that hangs off the rest would take up the whole picture: ranks spread it out.
-    ranks = np.argsort(np.argsort(vectors, axis=0, kind="stable"), axis=0, kind="stable") / n - 0.5
-    return np.asarray(ranks * scale[:, None] ** 0)
+    scale = 1 / np.sqrt(np.bincount(np.concatenate([source, target]), minlength=n))
+    matrix = np.zeros((n, n))
+    matrix[source, target] = matrix[target, source] = scale[source] * scale[target]
+    modes = eigh(matrix, subset_by_index=[n - 3, n - 2])[1]
+    # Ranks, since a chain that hangs off the rest would take up the whole picture by itself.
+    return np.asarray(modes.argsort(0, kind="stable").argsort(0, kind="stable") / n - 0.5)
 
 
 def _repulsion(place: np.ndarray, mass: np.ndarray) -> np.ndarray:
@@ -106,7 +96,7 @@ def _turned(place: np.ndarray) -> np.ndarray:
 
 
 def sample(
-    neighbours: Any, count: int, groups: np.ndarray, *, seed: int = 0, tries: int = 24
+    neighbours: Any, count: int, groups: np.ndarray, *, seed: int = 0, tries: int = WALKS
 ) -> np.ndarray:
     """Take a connected part of a connected graph: what a random walk meets, in the best of tries.
 

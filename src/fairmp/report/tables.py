@@ -72,14 +72,18 @@ def cells(line: Line) -> list[str]:
 
 def to_rich(lines: Sequence[Line], title: str = "") -> Any:
     """Make a table for the terminal."""
+    from rich import box
     from rich.table import Table
 
-    table = Table(title=title or None, title_justify="left")
-    table.add_column("method")
-    for title in COLUMNS.values():
-        table.add_column(title, justify="right")
+    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    # AUC is in the other tables; here a row must fit 80 columns.
+    shown = [key for key in COLUMNS if key != "auc"]
+    for key in shown:
+        table.add_column(COLUMNS[key], justify="right", no_wrap=True)
     for line in lines:
-        table.add_row(line.name, *cells(line))
+        row = dict(zip(COLUMNS, cells(line), strict=True))
+        table.add_row(line.name, *(row[key] for key in shown))
     return table
 
 

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fairmp.errors import InputError
 from fairmp.report.figures import COLOURS, MARKERS
-from fairmp.report.layout import layout, sample
+from fairmp.report.layout import WALKS, layout, sample
 
 # Up to so many edges can be told from each other however few nodes they join.
 _FEW = 1000
@@ -47,10 +47,9 @@ def topology(
 ) -> Any:
     """Draw the largest connected components: edges inside a group dark, edges across it red.
 
-    A component of more than ``max_nodes`` nodes is drawn by a sample, what a random walk meets;
-    of very many edges some are drawn, at random. The caption in the figure says so, and what share
-    of the edges cross in the picture and in the graph.
-    The same graph and seed give the same picture.
+    A component of more than ``max_nodes`` nodes is drawn by a sample, what a random walk meets; of
+    very many edges some are drawn, at random. The caption in the figure says so, and what share of
+    the edges cross in the picture and in the graph. The same graph and seed give the same picture.
 
     Args:
         data: a graph with ``edge_index`` and ``sens`` (−1: unknown, drawn grey).
@@ -72,6 +71,10 @@ def topology(
         raise InputError(f"components: {components} is too few; give 1 or more")
     if max_nodes < 2:
         raise InputError(f"max_nodes: {max_nodes} is too few; give 2 or more")
+    if max_edges < 1:
+        raise InputError(f"max_edges: {max_edges} is too few; give 1 or more")
+    if seed < 0:
+        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
     groups = data.sens.cpu().numpy()
     pieces, count, singles = _pieces(data, groups, components, max_nodes, max_edges, seed)
 
@@ -154,6 +157,8 @@ def _panels(fig: Any, count: int) -> list[Any]:
         panels.append(fig.add_axes((0.99 - side, top - k * height, side, 0.9 * height)))
     for axes in panels:
         axes.axis("off")
+        # Thousands of lines as one image: the SVG stays small, its words stay text.
+        axes.set_rasterization_zorder(10)
         axes.margins(0.04 if axes is panels[0] else 0.2)
     return panels
 
@@ -178,14 +183,14 @@ def _draw(axes: Any, piece: _Piece, place: np.ndarray, groups: np.ndarray) -> No
         axes.add_collection(
             LineCollection(
                 lines[chosen & shown], colors=colour, linewidths=width if many else 1.6 * width,
-                alpha=ink if many else 0.9, zorder=1 + order, rasterized=True,
+                alpha=ink if many else 0.9, zorder=1 + order,
             )
         )  # fmt: skip
     size = float(np.clip(12_000 / len(place), 9, 26))
     for g in np.unique(own):
         axes.scatter(
             *place[own == g].T, s=size, marker=_marker(g), color=_colour(g), edgecolors="white",
-            linewidths=0.3, zorder=5, rasterized=True,
+            linewidths=0.3, zorder=5,
         )  # fmt: skip
 
 
@@ -206,7 +211,7 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     handles = [
         Line2D(
             [], [], linestyle="", marker=_marker(g), color=_colour(g), markersize=7,
-            label="unknown group" if g < 0 else (given[g] if given else f"group {g}"),
+            label="unknown group" if g < 0 else shorten(given[g]) if given else f"group {g}",
         )
         for g in shown
     ]  # fmt: skip
@@ -218,6 +223,16 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
         handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), frameon=False,
         ncols=min(len(handles), 5), fontsize=9,
     )  # fmt: skip
+
+
+def shorten(name: str) -> str:
+    """Cut a name that would not fit a legend.
+
+    Example:
+        >>> shorten("north"), shorten("a group with a very long name")
+        ('north', 'a group with a very lon…')
+    """
+    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _caption(
@@ -236,9 +251,11 @@ def _caption(
             continue
         text = f"{rank} component: {piece.size:,} nodes, {piece.edges:,} edges. Drawn: "
         if nodes < piece.size:
-            text += f"a sample, the {nodes:,} nodes that a random walk met and "
+            text += (
+                f"the {nodes:,} nodes met by a random walk (of {WALKS}, the one most like it) and "
+            )
             every = edges == len(piece.source)
-            text += f"the {edges:,}" if every else f"{edges:,} of the {len(piece.source):,}"
+            text += f"and the {edges:,}" if every else f"and {edges:,} of the {len(piece.source):,}"
             text += " edges among them"
         else:
             text += f"all nodes and {edges:,} edges, taken at random so that nothing falls apart"
