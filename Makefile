@@ -2,7 +2,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: demo test lint format clean
+.PHONY: demo test lint format docs clean
 
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
@@ -20,8 +20,12 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+docs: $(STAMP)
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/mkdocs build --strict --site-dir site
+
 clean:
-	rm -rf .venv demo .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

@@ -68,10 +68,10 @@ def forecast(x: np.ndarray, data: Data, deals: Deals) -> Forecast:
         return Forecast(None, None, missing=f"no prediction: {error}")
     before, after, m = (float(v) for v in np.mean([row[:3] for row in rows], axis=0))
     if len(blocks[0]) > 2:
-        return Forecast(before, after, missing="Theorem 2's condition is stated for two groups")
+        return Forecast(before, after, missing="its condition is stated for two groups")
     conditions = [row[3] for row in rows if row[3]]
     if not conditions:
-        reason = "the graph is too dense or the groups too alike for Theorem 2's condition"
+        reason = "the graph is too dense or the groups too alike for its condition"
         return Forecast(before, after, m, missing=reason)
     printed, corrected = (float(v) for v in np.mean(conditions, axis=0))
     return Forecast(before, after, m, printed, corrected)

@@ -93,7 +93,7 @@ def verify(
     """Check the raw files' SHA-256; status 1 where one differs, or one you named is missing."""
     from fairmp.datasets.raw import verify as check
 
-    _must_be_folder(data_dir)
+    options.must_be_folder(data_dir)
     checked = {source.key: check(source, data_dir) for source in _sources(names)}
     if as_json:
         _echo(
@@ -203,13 +203,8 @@ def _cell(value: float | int | None) -> str:
 def _listing(data_dir: Path | None) -> list[Availability]:
     from fairmp.datasets.raw import listing
 
-    _must_be_folder(data_dir)
+    options.must_be_folder(data_dir)
     return listing(data_dir)
-
-
-def _must_be_folder(data_dir: Path | None) -> None:
-    if data_dir is not None and not data_dir.expanduser().is_dir():
-        raise InputError(f"--data-dir: {data_dir} is no folder; name the one with the raw files")
 
 
 def _sources(names: list[str] | None) -> list[Source]:

@@ -81,6 +81,7 @@ def load_data(
     """Load what the options name: tables, a data set, or the embedded network."""
     if nodes is None and edges is None:
         given = {"--id": id, "--label": label, "--sensitive": sensitive}
+        given |= {"--sensitive-bins": sensitive_bins, "--drop": drop}
         stray = [option for option, value in given.items() if value]
         if stray:
             raise InputError(f"{stray[0]}: goes with --nodes and --edges; give both tables")
@@ -88,9 +89,14 @@ def load_data(
             from fairmp.datasets import social_network
 
             return social_network()
+        must_be_folder(data_dir)
         from fairmp.datasets import load
 
         return load(name, data_dir)
+    if name.lower() != "embedded":
+        raise InputError(
+            f"--data: {name!r} goes without --nodes and --edges; give one or the other"
+        )
     missing = {
         "--nodes": nodes,
         "--edges": edges,

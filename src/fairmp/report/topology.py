@@ -221,7 +221,7 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     ]
     fig.legend(
         handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), frameon=False,
-        ncols=min(len(handles), 5), fontsize=9,
+        ncols=min(len(handles), 6), fontsize=9,
     )  # fmt: skip
 
 
