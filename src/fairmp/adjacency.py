@@ -64,7 +64,7 @@ def normalise(
 
     Example:
         >>> adjacency = normalise(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
-        >>> adjacency @ torch.tensor([[1.0], [3.0]])
+        >>> (adjacency @ torch.tensor([[1.0], [3.0]])).round(decimals=4)
         tensor([[2.],
                 [2.]])
         >>> adjacency.symmetric

@@ -6,15 +6,19 @@ from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
-from torch_geometric.nn import GCN, MLP
+from torch_geometric.nn import GAT, GCN, MLP, GCNConv, SGConv
 from torch_geometric.nn.resolver import normalization_resolver
+from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
 
 from fairmp.adjacency import Adjacency, normalise
 from fairmp.errors import InputError
 from fairmp.propagation import FMP, PPR
 
-Backbone = Literal["mlp", "gcn"]
+Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
 BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
+
+GAT_HEADS = 4
+APPNP_STEPS, APPNP_ALPHA = 10, 0.1
 
 
 class Graph:
@@ -25,6 +29,7 @@ class Graph:
     ) -> None:
         self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
         self._adjacency: dict[torch.dtype, Adjacency] = {}
+        self._looped: Tensor | None = None
 
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """Ã, normalised once."""
@@ -34,13 +39,67 @@ class Graph:
             )
         return self._adjacency[dtype]
 
+    def looped(self) -> Tensor:
+        """The edges with one self-loop a node, sorted by target, made once (2×E')."""
+        if self._looped is None:
+            edges, _ = remove_self_loops(self.edge_index)
+            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
+            self._looped = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
+        return self._looped
+
+
+class GraphTransform(nn.Module):
+    """A transform that reads a :class:`Graph`, and so what was made of it once.
+
+    The ones here are PyG's layers, weight for weight and result for result; they are called with
+    a graph normalised beforehand, where PyG's would normalise it in each call.
+    """
+
+
+class _GCNConv(GCNConv):
+    def forward(self, x: Tensor, adjacency: Adjacency, edge_weight: None = None) -> Tensor:
+        return adjacency @ self.lin(x) + self.bias
+
+
+class _GCN(GCN, GraphTransform):
+    def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> _GCNConv:
+        return _GCNConv(in_channels, out_channels, **kwargs)
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        return super().forward(x, graph.adjacency(x.dtype))
+
+
+class _GAT(GAT, GraphTransform):
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        return super().forward(x, graph.looped())
+
+
+class _SGC(SGConv, GraphTransform):
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        adjacency = graph.adjacency(x.dtype)
+        # Ã^K (X W) is (Ã^K X) W with as many columns as classes instead of features.
+        f = nn.functional.linear(x, self.lin.weight)
+        for _ in range(self.K):
+            f = adjacency @ f
+        return f + self.lin.bias
+
+
+class _APPNP(GraphTransform):
+    def __init__(self, mlp: MLP) -> None:
+        super().__init__()
+        self.mlp = mlp
+        self.smooth = PPR(APPNP_STEPS, lambda_s=1 / APPNP_ALPHA - 1)
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        return self.smooth(self.mlp(x), graph.adjacency(x.dtype))
+
 
 class Network(nn.Module):
     """A transform and, behind it, a propagation: two rooms with one door.
 
     Args:
-        transform: features to logits; a module that reads nodes alone, or one of PyG's models
-            that reads the edges too.
+        transform: features to logits; a PyG ``MLP``, a :class:`GraphTransform`, or another module
+            called as PyG's models are, with features, edges and their weights.
         propagation: :class:`~fairmp.propagation.FMP`, :class:`~fairmp.propagation.PPR`, any module
             called in the same way, or ``None``.
 
@@ -60,6 +119,8 @@ class Network(nn.Module):
         """What the transform says, before any propagation (n×C)."""
         if isinstance(self.transform, MLP):
             return self.transform(x)
+        if isinstance(self.transform, GraphTransform):
+            return self.transform(x, graph)
         return self.transform(x, graph.edge_index, graph.edge_weight)
 
     def forward(
@@ -97,8 +158,20 @@ def build(
 ) -> Network:
     """Build a network, with the paper's setting (2 layers, 64 hidden) by default.
 
+    The backbones are PyG's:
+
+    - ``"mlp"``: ``MLP``, which reads each node alone.
+    - ``"gcn"``: ``GCN``.
+    - ``"gat"``: ``GAT`` with 4 heads. ``hidden`` is their width together, 16 a head for 64; the
+      last layer takes the mean of its heads. It reads the edges and not their weights.
+    - ``"sgc"``: ``SGConv`` with ``K = num_layers`` steps. It is linear and has no hidden layer, so
+      ``hidden``, ``dropout`` and ``norm`` do not apply.
+    - ``"appnp"``: the ``MLP`` followed by ``APPNP(K=10, alpha=0.1)``, its paper's usual setting.
+
+    Any of them may be followed by a propagation.
+
     Args:
-        backbone: ``"mlp"``, or ``"gcn"`` for PyG's graph convolutions.
+        backbone: ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` or ``"appnp"``.
         in_channels: number of features.
         out_channels: number of classes.
         hidden: width of the hidden layers.
@@ -125,17 +198,29 @@ def build(
                 f"norm: {norm!r} is no normalisation of PyG's; give 'batch_norm', 'layer_norm' or "
                 "None"
             ) from None
-    if backbone == "gcn":
-        transform: nn.Module = GCN(
-            in_channels, hidden, num_layers, out_channels, dropout=dropout, norm=norm
+    if backbone == "gat" and hidden % GAT_HEADS:
+        raise InputError(
+            f"hidden: {hidden} does not divide among the {GAT_HEADS} heads of 'gat'; give a "
+            f"multiple of {GAT_HEADS}"
         )
-    else:
-        transform = MLP(
-            in_channels=in_channels,
-            hidden_channels=hidden,
-            out_channels=out_channels,
-            num_layers=num_layers,
-            dropout=dropout,
-            norm=norm,
-        )
+    shape: dict[str, Any] = {
+        "in_channels": in_channels,
+        "hidden_channels": hidden,
+        "num_layers": num_layers,
+        "out_channels": out_channels,
+        "dropout": dropout,
+        "norm": norm,
+    }
+    transform: nn.Module
+    match backbone:
+        case "mlp":
+            transform = MLP(**shape)
+        case "gcn":
+            transform = _GCN(**shape)
+        case "gat":
+            transform = _GAT(**shape, heads=GAT_HEADS, add_self_loops=False)
+        case "sgc":
+            transform = _SGC(in_channels, out_channels, K=num_layers)
+        case "appnp":
+            transform = _APPNP(MLP(**shape))
     return Network(transform, propagation)

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 def sections(audit: Audit) -> list[Section]:
     """Return the parts of the page: meaning, graph, groups, averaging, theory, notes."""
     header, rows = group_table(audit)
-    step_header, step_rows = step_table(audit)
+    steps, step_rows = step_table(audit)
+    # The last column is what Ã leaves told apart; its other readings are in the text and the JSON.
+    narrow = [[*row[:6], row[-1]] for row in step_rows]
     parts = [
         Section("What it means", text=audit.verdict()),
         Section("The graph", header=["", "value"], rows=facts(audit)),
@@ -27,8 +29,8 @@ def sections(audit: Audit) -> list[Section]:
         ),
         Section(
             "What averaging over neighbours does to the features",
-            header=step_header,
-            rows=step_rows,
+            header=[*steps[:6], "told apart by Ã"],
+            rows=narrow,
             svg=to_svg(steps_figure(audit)) if audit.noise is not None else "",
             caption=READ,
         ),
@@ -57,6 +59,10 @@ def steps_figure(audit: Audit) -> Any:
             [1], [100 * audit.forecast.after], "D", color="black", fillstyle="none",
             markersize=9, label="predicted, one step",
         )  # fmt: skip
+    axes.plot(
+        range(len(audit.made_up)), [100 * share for share in audit.made_up], "--",
+        color="#777777", label="random numbers, plain averaging",
+    )  # fmt: skip
     axes.set_xticks([reading.step for reading in audit.row])
     axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
     axes.set_xlabel("steps of averaging")

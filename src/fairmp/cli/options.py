@@ -114,15 +114,41 @@ def load_data(
     assert edges is not None
     assert label is not None
     assert sensitive is not None
-    return from_tables(
-        nodes,
-        edges,
-        id=id,
-        label=label,
-        sensitive=sensitive if len(sensitive) > 1 else sensitive[0],
-        sensitive_bins=_bins(sensitive_bins),
-        drop=tuple(drop or ()),
-    )
+    try:
+        return from_tables(
+            nodes,
+            edges,
+            id=id,
+            label=label,
+            sensitive=sensitive if len(sensitive) > 1 else sensitive[0],
+            sensitive_bins=_bins(sensitive_bins),
+            drop=tuple(drop or ()),
+        )
+    except InputError as error:
+        raise InputError(_as_typed(str(error), id)) from None
+
+
+def must_be_folder(data_dir: Path | None) -> None:
+    """Raise if the folder with the raw files is not there."""
+    if data_dir is not None and not data_dir.expanduser().is_dir():
+        raise InputError(f"--data-dir: {data_dir} is no folder; name the one with the raw files")
+
+
+def _as_typed(message: str, id: str | None) -> str:
+    """Say of options what the library says of arguments, and add what a user can do here."""
+    argument, _, rest = message.partition(": ")
+    if argument in ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop"):
+        message = f"--{argument.replace('_', '-')}: {rest}"
+    message = message.replace(
+        "with sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]",
+        "with --sensitive-bins, as in --sensitive-bins 3 or --sensitive-bins 25,40",
+    ).replace("name it, as in {'age': [25, 40]}", "give one such column")
+    one_column = "has no column" in rest and ", " not in rest.rpartition("; there are ")[2]
+    if one_column or "the table has one column" in rest:
+        message += "; is it separated by commas, semicolons, tabs, '|' or spaces?"
+    if id is None and "joins two ids" in rest:
+        message += "; --id names the column with the ids, row numbers are taken without it"
+    return message
 
 
 def _bins(text: str | None) -> int | list[float] | None:

@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import io
+import re
+from xml.etree import ElementTree
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+from matplotlib.collections import LineCollection
+from scipy.sparse import csr_array
+from torch_geometric.data import Data
+from torch_geometric.utils import to_undirected
+
+from fairmp.datasets import social_network
+from fairmp.datasets.block_model import block_graph
+from fairmp.errors import InputError
+from fairmp.report.figures import to_svg
+from fairmp.report.layout import layout, sample
+from fairmp.report.topology import CROSSING, INSIDE, UNKNOWN, topology
+
+
+def png(figure) -> bytes:
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png")
+    return buffer.getvalue()
+
+
+def lines(figure) -> dict[str, int]:
+    """Edges drawn, by colour."""
+    from matplotlib.colors import to_hex
+
+    found = {INSIDE: 0, CROSSING: 0, UNKNOWN: 0}
+    for axes in figure.axes:
+        for part in axes.collections:
+            if isinstance(part, LineCollection) and len(part.get_segments()):
+                found[to_hex(part.get_colors()[0])] += len(part.get_segments())
+    return found
+
+
+def caption(figure) -> str:
+    return " ".join(text.get_text().replace("\n", " ") for text in figure.texts)
+
+
+@pytest.fixture(scope="module")
+def pieces() -> Data:
+    """Three components of 5, 3 and 2 nodes, one of 2 more, one node alone, one of unknown group."""
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 0), (5, 6), (6, 7), (8, 9), (10, 11)]
+    return Data(
+        edge_index=to_undirected(torch.tensor(edges).T),
+        sens=torch.tensor([0, 0, 1, 1, -1, 0, 1, 0, 1, 1, 0, 0, 1]),
+        num_nodes=13,
+        name="pieces",
+        group_names=["a", "b"],
+    )
+
+
+def test_every_edge_of_the_three_largest_components_in_its_colour(pieces):
+    figure = topology(pieces)
+    assert len(figure.axes) == 3
+    assert lines(figure) == {INSIDE: 3, CROSSING: 3, UNKNOWN: 2}
+    words = caption(figure)
+    assert "Not drawn: 1 smaller components and 1 nodes without an edge" in words
+    assert "random walk" not in words
+    labels = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert labels == ["a", "b", "unknown group", "inside a group", "across groups"]
+    assert len(topology(pieces, components=1).axes) == 1
+
+
+def test_a_large_graph_is_drawn_by_a_sample_that_says_so():
+    data = social_network(n=4000, average_degree=20)
+    figure = topology(data, max_nodes=300, max_edges=500)
+    assert lines(figure)[INSIDE] + lines(figure)[CROSSING] == 500
+    words = caption(figure)
+    assert re.search(r"4,000 nodes, 40,000 edges\. Drawn: the 300 nodes that a random walk", words)
+    assert "500 of the" in words
+    share = lines(figure)[CROSSING] / 500
+    assert f"of which {100 * share:.1f}\N{NO-BREAK SPACE}% cross" in words
+    # The whole graph has 8.0 %.
+    assert share == pytest.approx(0.08, abs=0.04)
+
+
+def test_the_same_every_time_and_another_for_another_seed():
+    data = social_network(n=600, average_degree=6)
+    one, same, other = (topology(data, max_nodes=200, seed=seed) for seed in (0, 0, 1))
+    assert png(one) == png(same)
+    assert png(one) != png(other)
+    assert to_svg(one) == to_svg(same)
+
+
+def test_svg_is_small_well_formed_and_its_words_are_text():
+    svg = to_svg(topology(block_graph(1500, 0.02, 0.9, 0.5, seed=0)))
+    assert len(svg) < 3e6
+    ElementTree.fromstring(svg)
+    assert "Dark ties stay inside a group" in svg
+
+
+def test_groups_that_keep_to_themselves_are_drawn_apart():
+    data = block_graph(300, 0.05, 0.95, 0.5, seed=0)
+    graph = nx.Graph(data.edge_index.T.tolist())
+    nodes = sorted(max(nx.connected_components(graph), key=len))
+    ends = np.array([(nodes.index(a), nodes.index(b)) for a, b in graph.subgraph(nodes).edges])
+    place = layout(ends[:, 0], ends[:, 1], len(nodes))
+    sens = data.sens.numpy()[nodes]
+    centres = [place[sens == g].mean(0) for g in (0, 1)]
+    nearer = np.linalg.norm(place - centres[0], axis=1) < np.linalg.norm(place - centres[1], axis=1)
+    assert (nearer == (sens == 0)).mean() > 0.9
+    # Neighbours are nearer to each other than nodes picked at random.
+    rng = np.random.default_rng(0)
+    apart = np.linalg.norm(place[ends[:, 0]] - place[ends[:, 1]], axis=1).mean()
+    assert apart < np.linalg.norm(place - place[rng.permutation(len(place))], axis=1).mean()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 200])
+def test_a_path_of_any_length_has_finite_places(n):
+    place = layout(np.arange(n - 1), np.arange(1, n), n)
+    assert place.shape == (n, 2)
+    assert np.isfinite(place).all()
+    assert len(np.unique(place.round(6), axis=0)) == n
+
+
+def test_a_sample_hangs_together():
+    data = social_network(n=1500, average_degree=8)
+    ends = data.edge_index.numpy()
+    graph = csr_array((np.ones(ends.shape[1]), tuple(ends)), shape=(1500, 1500))
+    nodes = sample(graph, 120, data.sens.numpy(), seed=3)
+    assert len(nodes) == len(np.unique(nodes)) == 120
+    part = nx.from_scipy_sparse_array(graph[nodes][:, nodes])
+    assert nx.is_connected(part)
+    assert (sample(graph, 120, data.sens.numpy(), seed=3) == nodes).all()
+
+
+def test_what_is_not_drawn_of_many_edges_does_not_cut_it_apart():
+    data = block_graph(400, 0.1, 0.9, 0.5, seed=0)
+    figure = topology(data, max_edges=1)
+    drawn = nx.Graph()
+    for part in figure.axes[0].collections:
+        if isinstance(part, LineCollection):
+            drawn.add_edges_from(tuple(map(tuple, line.round(6))) for line in part.get_segments())
+    assert drawn.number_of_edges() == drawn.number_of_nodes() - 1 == 399
+    assert nx.is_connected(drawn)
+
+
+def test_many_groups_and_no_edges():
+    generator = torch.Generator().manual_seed(0)
+    data = Data(
+        edge_index=to_undirected(torch.randint(0, 90, (2, 200), generator=generator)),
+        sens=torch.arange(90) % 12,
+        num_nodes=90,
+    )
+    assert png(topology(data)).startswith(b"\x89PNG")
+    data.edge_index = torch.empty(2, 0, dtype=torch.int64)
+    assert "No edge to draw" in caption(topology(data))
+
+
+@pytest.mark.parametrize("option", ["components", "max_nodes", "max_edges"])
+def test_a_wrong_option_is_named(pieces, option):
+    with pytest.raises(InputError, match=f"{option}: 0"):
+        topology(pieces, **{option: 0})
+
+
+def test_the_real_graphs(data_folder):
+    from fairmp.datasets import load
+
+    nba = topology(load("nba", data_folder))
+    assert "27.6\N{NO-BREAK SPACE}%" in caption(nba)
+    pokec = topology(load("pokec-n-graph", data_folder))
+    words = caption(pokec)
+    assert "66,082 nodes, 516,784 edges. Drawn: the 1,500 nodes that a random walk met" in words
+    assert "223 smaller components" in words
+    assert len(to_svg(pokec)) < 3e6
