@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fairmp.audits import Audit, audit
     from fairmp.errors import InputError
     from fairmp.estimator import FairClassifier, Run
+    from fairmp.posthoc import debias
     from fairmp.propagation import FMP, PPR
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "Run",
     "__version__",
     "audit",
+    "debias",
 ]
 
 _HOME = {
@@ -35,6 +37,7 @@ _HOME = {
     "FairClassifier": "fairmp.estimator",
     "InputError": "fairmp.errors",
     "Run": "fairmp.estimator",
+    "debias": "fairmp.posthoc",
     "audit": "fairmp.audits",
 }
 
