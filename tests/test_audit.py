@@ -75,10 +75,10 @@ def test_chance_is_the_gap_of_groups_at_random():
     x = torch.from_numpy(rng.normal(size=(60, 4)) * [1, 2, 3, 4])
     sens = torch.tensor([0] * 40 + [1] * 20)
     square = [
-        steps.mean_gap(x, sens[torch.from_numpy(rng.permutation(60))])[0] ** 2 for _ in range(4000)
+        steps.mean_gap(x, sens[torch.from_numpy(rng.permutation(60))])[0] ** 2 for _ in range(1500)
     ]
     # Without replacement the mean is larger by 60/59.
-    assert np.sqrt(np.mean(square) * 59 / 60) == pytest.approx(steps.mean_gap(x, sens)[1], rel=0.02)
+    assert np.sqrt(np.mean(square) * 59 / 60) == pytest.approx(steps.mean_gap(x, sens)[1], rel=0.03)
 
 
 def test_the_rule_is_fishers(monkeypatch):
@@ -204,7 +204,8 @@ def test_more_groups_unknown_ones_and_no_labels():
     sens = torch.randint(-1, 4, (800,), generator=generator)
     sens[sens == 3] = torch.where(torch.arange(int((sens == 3).sum())) < 6, 3, 0)
     data = Data(
-        x=torch.randn(800, 5, generator=generator) + sens[:, None] * torch.tensor([1.0, 0, 0, 0, 0]),
+        x=torch.randn(800, 5, generator=generator)
+        + sens[:, None] * torch.tensor([1.0, 0, 0, 0, 0]),
         edge_index=torch.randint(0, 800, (2, 4000), generator=generator),
         sens=sens,
     )
@@ -216,7 +217,8 @@ def test_more_groups_unknown_ones_and_no_labels():
     assert found.forecast.printed is None
     assert found.forecast.before is not None
     assert found.row[0].separation > 1.5
-    assert found.unknown_edges == pytest.approx(1 - 0.8**2, abs=0.05)
+    outside = sens[data.edge_index].min(0).values < 0
+    assert found.unknown_edges == pytest.approx(float(outside.double().mean()), abs=0.01)
     assert found.labelled == 0
     shown = str(found)
     for words in (
@@ -274,18 +276,22 @@ def test_a_wrong_option_is_named(network, option, value):
         audit(network, **{option: value})
 
 
-@pytest.mark.parametrize(
-    "code",
-    [
-        "import fairmp.audits; from fairmp import audit",
-        "from fairmp import audit; import fairmp.audits",
-        "import fairmp, fairmp.cli.audit; from fairmp import audit; import fairmp.audits.findings",
-    ],
-)
-def test_audit_is_the_function_in_every_order_of_imports(code):
-    code += "; import fairmp; assert fairmp.audit is audit is fairmp.audits.audit; print(audit)"
+def test_audit_is_the_function_in_both_orders_of_imports():
+    code = (
+        "import sys\n"
+        "import fairmp.audits.findings, fairmp.cli.audit\n"
+        "from fairmp import audit\n"
+        "assert fairmp.audit is audit is fairmp.audits.audit and callable(audit)\n"
+        "for name in [name for name in sys.modules if name.startswith('fairmp.audits')]:\n"
+        "    del sys.modules[name]\n"
+        "del sys.modules['fairmp'], fairmp, audit\n"
+        "from fairmp import audit\n"
+        "import fairmp.audits.findings\n"
+        "assert fairmp.audit is audit is fairmp.audits.audit and callable(audit)\n"
+        "print('both')\n"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert done.stdout.startswith("<function audit"), done.stderr
+    assert done.stdout == "both\n", done.stderr
 
 
 def test_the_real_graphs(data_folder):

@@ -86,7 +86,8 @@ class FairClassifier:
     Args:
         propagation: an :class:`~fairmp.propagation.FMP`, a :class:`~fairmp.propagation.PPR`, or
             ``None`` for the transform alone; ``FMP()`` by default.
-        backbone: the transform, ``"mlp"`` or ``"gcn"``.
+        backbone: the transform, ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` or ``"appnp"``; see
+            :func:`fairmp.models.build`.
         hidden: width of its hidden layers.
         num_layers: number of its layers.
         dropout: share of hidden units dropped in training.
@@ -95,11 +96,11 @@ class FairClassifier:
         lr: Adam's learning rate.
         weight_decay: Adam's weight decay.
         select: what the epoch kept is best at on the validation nodes (``"accuracy"``, ties by
-            loss; or ``"loss"``).
+            loss; or ``"loss"``), or ``"last"`` for the last epoch.
         patience: stop when that many epochs brought nothing better.
         eval_every: look at the validation nodes every so many epochs.
         strategy: what else the loss asks for, such as
-            :class:`~fairmp.strategies.Regulariser`.
+            :class:`~fairmp.strategies.Regulariser` or :class:`~fairmp.strategies.Adversary`.
         predict_sharpness: τ of a fair propagation at prediction; training uses the propagation's
             own. Small, so that the gap closed is that of decisions.
         device: where to compute.
@@ -310,7 +311,8 @@ class FairClassifier:
         network = model._build(len(model.features_), len(model.classes_))
         state = {k.removeprefix("network."): v for k, v in tensors.items()}
         persistence.check_state(path, network.state_dict(), state)
-        network.to(next(iter(state.values())).dtype)
+        # A batch norm's counter is a whole number, and tensors come in any order.
+        network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
         network.load_state_dict(state)
         model.network_ = network.to(model.device).eval()
         return model

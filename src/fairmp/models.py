@@ -75,6 +75,9 @@ class _GAT(GAT, GraphTransform):
 
 
 class _SGC(SGConv, GraphTransform):
+    K: int
+    lin: nn.Linear
+
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         adjacency = graph.adjacency(x.dtype)
         # Ã^K (X W) is (Ã^K X) W with as many columns as classes instead of features.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.propagation import FMP, PPR
-from fairmp.strategies import Regulariser, Strategy, Vanilla
+from fairmp.strategies import Adversary, Regulariser, Strategy, Vanilla
 
 FORMAT = 1
 WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
@@ -60,7 +60,14 @@ def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
 
 def rebuild_strategy(description: Mapping[str, Any]) -> Strategy:
     """Make the strategy that was described."""
-    return Regulariser(description["h"]) if description["name"] == "regulariser" else Vanilla()
+    arguments = dict(description)
+    match arguments.pop("name"):
+        case "regulariser":
+            return Regulariser(**arguments)
+        case "adversary":
+            return Adversary(**arguments)
+        case _:  # a strategy is of training: a model saved with one of the user's own still loads
+            return Vanilla()
 
 
 def save(

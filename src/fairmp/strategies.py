@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Protocol
 
@@ -13,6 +14,10 @@ from fairmp.errors import InputError
 from fairmp.incidence import Incidence
 from fairmp.kernels import softmax
 
+Penalty = Callable[[Tensor, Incidence], Tensor | None]
+"""Called once an epoch with the logits of all nodes (n×C) and the incidence of the training nodes;
+returns what to add to the epoch's loss, or ``None``."""
+
 
 class Strategy(Protocol):
     """A hook on the training loop: what to add to the loss."""
@@ -22,17 +27,8 @@ class Strategy(Protocol):
         """Epochs before the strategy is at work; the weights of none of them are kept."""
         return 0
 
-    def begin(self) -> Strategy:
-        """Return the strategy for one fit; one with a state returns a fresh one each time."""
-        return self
-
-    def penalty(self, logits: Tensor, delta: Incidence) -> Tensor | None:
-        """Return what to add to this epoch's loss, or ``None``.
-
-        Args:
-            logits: the network's, for all nodes (n×C).
-            delta: the incidence of the training nodes.
-        """
+    def begin(self) -> Penalty:
+        """Return the penalty for one fit; whatever it remembers is forgotten with the fit."""
         ...
 
     def config(self) -> dict[str, object]:
@@ -44,9 +40,9 @@ class Strategy(Protocol):
 class Vanilla(Strategy):
     """Nothing but the loss."""
 
-    def penalty(self, logits: Tensor, delta: Incidence) -> Tensor | None:
-        """Add nothing."""
-        return None
+    def begin(self) -> Penalty:
+        """Return a penalty that adds nothing."""
+        return lambda logits, delta: None
 
     def config(self) -> dict[str, object]:
         """Name and arguments, for the record."""
@@ -74,8 +70,12 @@ class Regulariser(Strategy):
     def __post_init__(self) -> None:
         _check_strength(self.h)
 
-    def penalty(self, logits: Tensor, delta: Incidence) -> Tensor | None:
-        """Add the weighted gap."""
+    def begin(self) -> Penalty:
+        """Return :meth:`penalty`: it remembers nothing."""
+        return self.penalty
+
+    def penalty(self, logits: Tensor, delta: Incidence) -> Tensor:
+        """Return the weighted gap."""
         return self.h * delta.gap(softmax(logits)).abs().sum() / 2
 
     def config(self) -> dict[str, object]:
@@ -94,11 +94,14 @@ class Adversary(Strategy):
         \mathrm{CE}(\hat{p}, y) - h \cdot \mathrm{CE}(a(\hat{p}), s).
 
     The first ``pretrain_classifier`` epochs train the classifier alone. Then the adversary takes
-    ``pretrain_adversary`` steps while the classifier stands still: they come on top of the loop's
-    epochs, which are the classifier's. From then on each epoch is one step of the adversary, and
-    one of the classifier against it. The epoch kept is one of these, unless ``h`` is 0, when
-    nothing is waited for. Like the regulariser, it needs the groups in training alone. It works
-    for any number of classes and groups.
+    ``pretrain_adversary`` steps while the classifier stands still; they come on top of the loop's
+    epochs, which are the classifier's. From then on each epoch is one step of the adversary, on
+    predictions held fixed, and one of the classifier against it. The epoch kept is one of these.
+    With ``h = 0`` there is no adversary, and nothing to wait for. Like the regulariser it needs the
+    groups in training alone. It works for any number of classes and groups.
+
+    The two must keep pace: where the classifier is as quick as the adversary, the gap swings from
+    one sign to the other. An adversary of ten times the classifier's learning rate is steadier.
 
     Args:
         h: strength.
@@ -131,22 +134,49 @@ class Adversary(Strategy):
 
     @property
     def warmup(self) -> int:
-        """The classifier's epochs without the adversary; 0 where it has no say anyway."""
+        """The classifier's epochs without the adversary; 0 where there is none."""
         return self.pretrain_classifier if self.h > 0 else 0
 
-    def begin(self) -> Strategy:
-        """Return the strategy with an adversary of its own, yet to be trained."""
-        return _Debiasing(**asdict(self))
-
-    def penalty(self, logits: Tensor, delta: Incidence) -> Tensor | None:
-        """Refuse: the adversary is :meth:`begin`'s."""
-        raise InputError("strategy: an Adversary is trained along; call begin() once a fit first")
+    def begin(self) -> Penalty:
+        """Return a penalty with an adversary of its own, yet to be trained; none for h = 0."""
+        return _Contest(self) if self.h > 0 else Vanilla().begin()
 
     def config(self) -> dict[str, object]:
         """Name and arguments, for the record; the adversary's weights are not part of it."""
         return {"name": "adversary", **asdict(self)}
 
 
-class _Debiasing(Adversary):
+class _Contest:
     """An adversary in the middle of a fit."""
 
+    def __init__(self, setting: Adversary) -> None:
+        self.setting = setting
+        self.epoch = 0
+
+    def __call__(self, logits: Tensor, delta: Incidence) -> Tensor | None:
+        self.epoch += 1
+        first = self.setting.pretrain_classifier + 1
+        if self.epoch < first:
+            return None
+        if self.epoch == first:
+            self._enter(logits, delta)
+        p = softmax(logits)[delta.population]
+        steps = 1 + (self.setting.pretrain_adversary if self.epoch == first else 0)
+        for _ in range(steps):
+            self.optimiser.zero_grad()
+            cross_entropy(self.adversary(p.detach()), self.sens).backward()
+            self.optimiser.step()
+        return -self.setting.h * cross_entropy(self.adversary(p), self.sens)
+
+    def _enter(self, logits: Tensor, delta: Incidence) -> None:
+        hidden = self.setting.hidden
+        self.adversary = nn.Sequential(
+            nn.Linear(logits.size(1), hidden), nn.ReLU(), nn.Linear(hidden, delta.num_groups)
+        ).to(logits)
+        self.optimiser = torch.optim.Adam(self.adversary.parameters(), lr=self.setting.lr)
+        self.sens = delta.membership[delta.population].argmax(1)
+
+
+def _check_strength(h: float) -> None:
+    if not h >= 0:
+        raise InputError(f"h: {h!r} is not a strength; give a number, 0 or more")

@@ -20,7 +20,7 @@ from fairmp.incidence import incidence
 from fairmp.models import Graph, Network
 from fairmp.strategies import Strategy, Vanilla
 
-Select = Literal["accuracy", "loss"]
+Select = Literal["accuracy", "loss", "last"]
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,10 @@ def fit(
     propagation is the training nodes while gradients flow, and the validation nodes when the epoch
     is judged. **The epoch kept is the one with the highest validation accuracy; among equals, the
     one with the lowest validation loss, then the earliest** (``select="loss"``: the lowest
-    validation loss). The test nodes are never looked at.
+    validation loss; ``"last"``: the last epoch, whatever it is worth). Epochs before a strategy is
+    at work are not kept. Mind that a strategy that gives up accuracy epoch by epoch, such as an
+    adversary, has its least fair epochs kept where accuracy or loss decides. The test nodes are
+    never looked at.
 
     Args:
         network: the network; its weights are changed.
@@ -92,8 +95,15 @@ def fit(
     """
     _check(epochs, lr, weight_decay, select, patience, eval_every)
     strategy = strategy or Vanilla()
+    warmup = strategy.warmup
+    if epochs <= warmup:
+        raise InputError(
+            f"epochs: {epochs} end before the strategy is at work, after {warmup}; give more "
+            "epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
+        )
     train, known = data.train_mask, data.sens >= 0
     delta = None if isinstance(strategy, Vanilla) else incidence(data.sens, train & known)
+    penalise = strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
     kept: dict[str, Tensor] = {}
     best: Epoch | None = None
@@ -105,7 +115,7 @@ def fit(
             optimiser.zero_grad()
             logits = network(data.x, graph, data.sens, train & known)
             loss = cross_entropy(logits[train], data.y[train])
-            penalty = None if delta is None else strategy.penalty(logits, delta)
+            penalty = None if delta is None else penalise(logits, delta)
             total = loss if penalty is None else loss + penalty
             if not bool(torch.isfinite(total)):
                 raise InputError(
@@ -117,12 +127,14 @@ def fit(
             if epoch % eval_every == 0 or epoch == epochs:
                 record = _look(network, data, graph, epoch, float(loss.detach()), sharpness)
                 seen.append(record)
-                if best is None or _better(record, best, select):
+                if epoch <= warmup:
+                    pass
+                elif best is None or _better(record, best, select):
                     best, kept = record, deepcopy(network.state_dict())
                 elif patience is not None and epoch - best.epoch >= patience:
                     break
             advance(f"validation {100 * seen[-1].val_accuracy:.1f} %" if seen else "")
-    assert best is not None  # there is at least one epoch, and the last one is looked at
+    assert best is not None  # the last epoch is looked at, and comes after any warm-up
     network.load_state_dict(kept)
     network.eval()
     return History(tuple(seen), best, time.perf_counter() - start)
@@ -146,6 +158,8 @@ def _look(
 
 
 def _better(new: Epoch, old: Epoch, select: Select) -> bool:
+    if select == "last":
+        return True
     if select == "loss":
         return new.val_loss < old.val_loss
     return (new.val_accuracy, -new.val_loss) > (old.val_accuracy, -old.val_loss)
@@ -169,7 +183,7 @@ def _check(
     if not weight_decay >= 0:
         raise InputError(f"weight_decay: {weight_decay} is negative; give 0 or more")
     if select not in get_args(Select):
-        raise InputError(f"select: {select!r} is unknown; choose 'accuracy' or 'loss'")
+        raise InputError(f"select: {select!r} is unknown; choose 'accuracy', 'loss' or 'last'")
 
 
 @contextmanager

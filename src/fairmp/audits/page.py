@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fairmp.audits.text import READ, facts, group_table, step_table, theory
+from fairmp.audits.text import facts, group_table, reading_guide, step_table, theory
 from fairmp.report import Section
 from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
 
@@ -32,7 +32,7 @@ def sections(audit: Audit) -> list[Section]:
             header=[*steps[:6], "told apart by Ã"],
             rows=narrow,
             svg=to_svg(steps_figure(audit)) if audit.noise is not None else "",
-            caption=READ,
+            caption=reading_guide(audit),
         ),
     ]
     if theory(audit):

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from fairmp.audits.steps import Reading
 
 _WIDTH = 100
-READ = (
+_READ = (
     "gap: distance between the groups' means in standard deviations of the features (chance: with "
     "groups at random); separation: the same relative to the spread within groups; told apart: how "
     "much more often a linear rule for a group fires in it than outside it, in points, learned on "
@@ -31,7 +31,7 @@ def text(audit: Audit) -> str:
         table(*group_table(audit)),
         "Averaging the features over neighbours, row by row (headline) and as Ã does",
         table(*step_table(audit)),
-        _wrapped(READ),
+        _wrapped(reading_guide(audit)),
         "What the theory says of one step" if theory(audit) else "",
         _columns(theory(audit)),
         "What it means",
@@ -40,6 +40,13 @@ def text(audit: Audit) -> str:
     if audit.notes:
         parts += ["Notes", "\n".join(_wrapped(line, "- ") for line in audit.notes)]
     return "\n\n".join(part for part in parts if part).replace("\n\n- ", "\n- ")
+
+
+def reading_guide(audit: Audit) -> str:
+    """Say how to read the steps, and from which size on a change is one."""
+    if audit.noise is None:
+        return _READ
+    return f"{_READ} A change of told apart below {points(audit.noise)} points may be chance."
 
 
 def facts(audit: Audit) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ import sys
 import typer
 
 from fairmp._version import __version__
-from fairmp.cli import audit, data, demo, reproduce, train
+from fairmp.cli import audit, compare, data, demo, reproduce, train
 from fairmp.errors import InputError
 
 app = typer.Typer(
@@ -22,6 +22,7 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("audit")(audit.command)
 app.command("train")(train.command)
+app.command("compare")(compare.command)
 app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")
 

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.display import progress
+from fairmp.errors import InputError
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from fairmp.datasets.statistics import Statistics
+    from fairmp.report.formats import Table
 
 app = typer.Typer(
     help="Run the paper's experiments again, one by name.",
@@ -23,6 +28,18 @@ app = typer.Typer(
 )
 
 _STEPS = 4
+
+_Quick = Annotated[
+    bool,
+    typer.Option("--quick", help="A small run on the embedded network, in under two minutes."),
+]
+_Data = Annotated[
+    list[str] | None,
+    typer.Option(help="A data set; give several. By default all whose files are there."),
+]
+_Splits = Annotated[int | None, typer.Option(min=1, help="Splits; by default the experiment's.")]
+_Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
+_Device = Annotated[str, typer.Option(help="cpu or cuda.")]
 
 
 @app.callback()
@@ -53,7 +70,8 @@ def synthetic(
 
     length = "about a minute" if quick else "about 15 minutes"
     print(f"This takes {length} on two cores.", file=sys.stderr)
-    graphs, absent = _graphs(data_dir)
+    found, absent = _graphs(data_dir)
+    graphs = list(found.values())
     with outputs.results(folder, overwrite=overwrite) as staging:
         with progress(100 * _STEPS, "experiments") as advance:
             seen = {"": 0}
@@ -88,19 +106,256 @@ def synthetic(
     console.print(f"Open {folder / 'report.html'}.")
 
 
-def _graphs(data_dir: Path | None) -> tuple[list[Data], list[str]]:
-    """The benchmark graphs whose files are there, and the names of the others."""
-    from fairmp.datasets import load
-    from fairmp.datasets.raw import listing
-    from fairmp.errors import InputError
+@app.command("table1")
+def table1(
+    out: options.Out = None,
+    quick: _Quick = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    splits: _Splits = None,
+    workers: _Workers = None,
+    device: _Device = "cpu",
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare graph neural networks and FMP, without any other remedy (the paper's Table 1)."""
+    from fairmp.experiments import table1 as experiment
 
-    graphs, absent = [], []
-    for entry in listing(data_dir):
-        if not entry.found:
-            absent.append(entry.source.title)
-            continue
-        try:
-            graphs.append(load(entry.source.key, data_dir))
-        except InputError as error:
-            absent.append(f"{entry.source.title} ({error})")
-    return graphs, absent
+    _grid_of("table1", experiment, out, quick, data, data_dir, splits, workers, device, as_json)
+
+
+@app.command("pareto")
+def pareto(
+    out: options.Out = None,
+    quick: _Quick = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    splits: _Splits = None,
+    workers: _Workers = None,
+    device: _Device = "cpu",
+    as_json: options.AsJson = False,
+) -> None:
+    """Draw accuracy against the gap: regulariser above, adversary below, FMP in both."""
+    from fairmp.experiments import pareto as experiment
+
+    _grid_of("pareto", experiment, out, quick, data, data_dir, splits, workers, device, as_json)
+
+
+@app.command("hyperparameters")
+def hyperparameters(
+    out: options.Out = None,
+    quick: _Quick = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    splits: _Splits = None,
+    workers: _Workers = None,
+    device: _Device = "cpu",
+    as_json: options.AsJson = False,
+) -> None:
+    """Move λ_f, the projection's target and λ_s, each on its own."""
+    from fairmp.experiments import hyperparameters as experiment
+
+    _grid_of(
+        "hyperparameters",
+        experiment,
+        out,
+        quick,
+        data,
+        data_dir,
+        splits,
+        workers,
+        device,
+        as_json,
+    )
+
+
+@app.command("runtime")
+def runtime(
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
+    quick: _Quick = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    device: _Device = "cpu",
+    as_json: options.AsJson = False,
+) -> None:
+    """Time 200 epochs of every network with every strategy, against an MLP's."""
+    folder = outputs.free_name("fairmp-runtime") if out is None else out
+    outputs.check_free(folder, overwrite=overwrite)
+
+    from fairmp.experiments import forecast
+    from fairmp.experiments import runtime as experiment
+
+    graphs, absent = _graphs(data_dir, data or (["embedded:1000"] if quick else None))
+    _check_some(graphs, absent)
+    cells = experiment.grid(list(graphs), quick=quick)
+    _say_length(forecast.seconds(cells, graphs), "one training at a time")
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        with progress(len(cells), "cells") as advance:
+            records = experiment.run(
+                cells,
+                graphs.__getitem__,
+                staging / "records.jsonl",
+                device=device,
+                on_record=lambda record: advance(record["name"]),
+            )
+        tables = experiment.write(records, staging, command=_again())
+    if as_json:
+        typer.echo(json.dumps(records, ensure_ascii=False))
+        return
+    _print_tables(tables, folder)
+
+
+@app.command("statistics")
+def statistics(
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="The embedded network and the smaller files.")
+    ] = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    as_json: options.AsJson = False,
+) -> None:
+    """Count each data set's nodes, edges and homophily, beside what the paper printed."""
+    folder = outputs.free_name("fairmp-statistics") if out is None else out
+    outputs.check_free(folder, overwrite=overwrite)
+
+    from fairmp.experiments import data_table
+    from fairmp.experiments.graphs import present
+
+    names, absent = present(data or (data_table.QUICK if quick else None), data_dir)
+    print("This takes a minute at most.", file=sys.stderr)
+    found: dict[str, Statistics] = {}
+    with progress(len(names), "data sets") as advance:
+        for name in names:
+            try:
+                found[name] = data_table.measure(name, data_dir)
+            except InputError as error:
+                absent[name] = " ".join(str(error).split())
+            advance(name)
+    _check_some(found, absent)
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        table = data_table.write(found, absent, staging, command=_again())
+    if as_json:
+        typer.echo(json.dumps({key: row.as_dict() for key, row in found.items()}))
+        return
+    _print_tables([table], folder)
+
+
+@app.command("topology")
+def topology(
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
+    quick: _Quick = False,
+    data: _Data = None,
+    data_dir: options.DataDir = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of samples and layouts.")] = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Draw who is tied to whom in each data set, and which ties cross between groups."""
+    folder = outputs.free_name("fairmp-topology") if out is None else out
+    outputs.check_free(folder, overwrite=overwrite)
+
+    from fairmp.experiments import pictures
+
+    graphs, absent = _graphs(data_dir, data or (["embedded:1000"] if quick else None))
+    _check_some(graphs, absent)
+    _say_length(15.0 * len(graphs), "on one core")
+    with (
+        outputs.results(folder, overwrite=overwrite) as staging,
+        progress(len(graphs), "pictures") as advance,
+    ):
+        paths = pictures.write(
+            graphs, absent, staging, command=_again(), seed=seed, progress=advance
+        )
+    names = [str(folder / path.name) for path in paths]
+    typer.echo(json.dumps(names) if as_json else f"Open {folder / 'report.html'}.")
+
+
+def _grid_of(
+    name: str,
+    experiment: Any,
+    out: Path | None,
+    quick: bool,
+    data: list[str] | None,
+    data_dir: Path | None,
+    splits: int | None,
+    workers: int | None,
+    device: str,
+    as_json: bool,
+) -> None:
+    """Run an experiment that is a grid; like ``fairmp compare`` it goes on where it was."""
+    folder = out or Path(f"fairmp-{name}")
+
+    from fairmp.cli import compare as command
+    from fairmp.experiments import compare, forecast
+    from fairmp.experiments.graphs import from_files
+
+    command.check_place(folder)
+    graphs, absent = _graphs(data_dir, data or (["embedded:2000"] if quick else None))
+    _check_some(graphs, absent)
+    cells = experiment.grid(list(graphs), quick=quick, splits=splits)
+    wanted = {cell.key for cell in cells}
+    done = {record["key"] for record in compare.read(folder / command.RECORDS)}
+    if done - wanted:
+        raise InputError(
+            f"--out: {folder} has records of another run; give another folder, or the options "
+            "they were made with"
+        )
+    if not quick and wanted - done and device == "cpu":
+        left = [cell for cell in cells if cell.key not in done]
+        count = workers or command.default_workers()
+        _say_length(forecast.seconds(left, graphs, workers=count), f"in {count} processes")
+    elif quick:
+        print("This takes under two minutes on two cores.", file=sys.stderr)
+    load = partial(from_files, data_dir=data_dir)
+    records = command.run_with_progress(cells, load, folder, workers=workers, device=device)
+    found = experiment.write(records, folder, command=_again())
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+    else:
+        command.show(found, folder)
+
+
+def _graphs(
+    data_dir: Path | None, names: list[str] | None = None
+) -> tuple[dict[str, Data], dict[str, str]]:
+    """The graphs whose files are there, and why the others are left out."""
+    from fairmp.experiments.graphs import available
+
+    return available(names, data_dir)
+
+
+def _check_some(graphs: object, absent: dict[str, str]) -> None:
+    _name_absent(absent)
+    if not graphs:
+        raise InputError(
+            "--data: no data set's files are there; name their folder with --data-dir or "
+            "FAIRMP_DATA, or use --data embedded"
+        )
+
+
+def _name_absent(absent: dict[str, str]) -> None:
+    for name, why in absent.items():
+        print(f"Left out, {name}: {why}.", file=sys.stderr)
+
+
+def _say_length(seconds: float, how: str) -> None:
+    from fairmp.cli.compare import length
+
+    print(f"This takes about {length(seconds)}, {how}.", file=sys.stderr, flush=True)
+
+
+def _print_tables(tables: list[Table], folder: Path) -> None:
+    from rich.console import Console
+
+    from fairmp.report.formats import rich_table
+
+    console = Console(highlight=False)
+    for table in tables:
+        console.print(rich_table(table))
+    console.print(f"Open {folder / 'report.html'}.")
+
+
+def _again() -> str:
+    return " ".join(["fairmp", *sys.argv[1:]])

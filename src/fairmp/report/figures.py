@@ -6,10 +6,12 @@ import base64
 import html
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from fairmp.metrics import Interval
+from fairmp.report.pareto import front
 from fairmp.report.tables import Line
 
 # Okabe and Ito's palette.
@@ -55,6 +57,76 @@ def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
         axes.set_title(title, loc="left", fontsize=11)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return fig
+
+
+def curves(
+    families: Mapping[str, Sequence[Line]],
+    title: str = "",
+    *,
+    styles: Mapping[str, tuple[int, int]] | None = None,
+    axes: Any = None,
+    legend: bool = True,
+) -> Any:
+    """Draw trade-off curves: accuracy against ΔDP, a curve a family, a point a strength.
+
+    Bars are intervals over splits. The dashed line is the front: what no point of any family beats.
+
+    Args:
+        families: lines of each, in the order of their strengths.
+        title: of the axes.
+        styles: which colour and which marker a family has, by number; by default its own each.
+        axes: where to draw; by default in a new figure.
+        legend: whether to name the families.
+
+    Returns:
+        The figure.
+    """
+    fig, axes = figure(7.6, 4.6) if axes is None else (axes.figure, axes)
+    styles = styles or {name: (i, i) for i, name in enumerate(families)}
+    reached: list[tuple[float, float]] = []
+    for name, lines in families.items():
+        colour, marker = styles[name]
+        shown = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
+        shown = [(dp, acc) for dp, acc in shown if not math.isnan(dp.mean + acc.mean)]
+        if not shown:
+            continue
+        reached += [(accuracy.mean, dp.mean) for dp, accuracy in shown]
+        axes.errorbar(
+            [100 * dp.mean for dp, _ in shown],
+            [100 * accuracy.mean for _, accuracy in shown],
+            xerr=[_half(dp) for dp, _ in shown],
+            yerr=[_half(accuracy) for _, accuracy in shown],
+            marker=MARKERS[marker % len(MARKERS)],
+            color=COLOURS[colour % len(COLOURS)],
+            markersize=5,
+            linewidth=1.2,
+            elinewidth=0.5,
+            capsize=1.5,
+            label=name,
+        )
+    best = front(reached)
+    axes.step(
+        [100 * dp for _, dp in best],
+        [100 * accuracy for accuracy, _ in best],
+        where="post",
+        color="#555555",
+        linewidth=0.9,
+        linestyle="--",
+        zorder=1,
+    )
+    # No gap is below 0, whatever a symmetric interval says.
+    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
+    axes.set_xlabel("ΔDP on the test nodes (points)")
+    axes.set_ylabel("accuracy on the test nodes (%)")
+    if title:
+        axes.set_title(title, loc="left", fontsize=11)
+    if legend:
+        axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return fig
+
+
+def _half(interval: Interval) -> float:
+    return 0.0 if math.isnan(interval.low) else 50 * (interval.high - interval.low)
 
 
 def to_svg(fig: Any) -> str:

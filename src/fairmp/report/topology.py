@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data
 
+from fairmp.datasets.edges import counted
 from fairmp.errors import InputError
 from fairmp.report.figures import COLOURS, MARKERS
 from fairmp.report.layout import WALKS, layout, sample
@@ -251,12 +252,10 @@ def _caption(
             continue
         text = f"{rank} component: {piece.size:,} nodes, {piece.edges:,} edges. Drawn: "
         if nodes < piece.size:
-            text += (
-                f"the {nodes:,} nodes met by a random walk (of {WALKS}, the one most like it) and "
-            )
+            text += f"the {nodes:,} nodes that a random walk met (of {WALKS} walks the one most "
             every = edges == len(piece.source)
-            text += f"and the {edges:,}" if every else f"and {edges:,} of the {len(piece.source):,}"
-            text += " edges among them"
+            text += "like it) and " + ("the " if every else f"{edges:,} of the ")
+            text += f"{len(piece.source):,} edges among them"
         else:
             text += f"all nodes and {edges:,} edges, taken at random so that nothing falls apart"
         ends = piece.source[piece.shown], piece.target[piece.shown]
@@ -264,9 +263,9 @@ def _caption(
         lines.append(f"{text}, of which {100 * drawn:.1f} % cross.")
     left = []
     if count > len(pieces):
-        left.append(f"{count - len(pieces):,} smaller components")
+        left.append(counted(count - len(pieces), "smaller component"))
     if singles:
-        left.append(f"{singles:,} nodes without an edge")
+        left.append(f"{counted(singles, 'node')} without an edge")
     if left:
         lines.append(f"Not drawn: {' and '.join(left)}.")
     return "\n".join(textwrap.wrap(" ".join(lines).replace(" %", "\N{NO-BREAK SPACE}%"), 132))

@@ -1,0 +1,106 @@
+"""Accuracy against ΔDP: the front of what can be had, and the area under it as one number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from fairmp.errors import InputError
+from fairmp.metrics import Interval, mean_interval
+
+Point: TypeAlias = tuple[float, float]
+"""Accuracy (more is better) and ΔDP (less is better), as fractions."""
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """Keep the points that no other one beats, from the fairest to the most accurate.
+
+    A point is beaten by one with at least its accuracy and at most its ΔDP, and better in one of
+    the two. Equal points are kept once; those with a ``nan`` are left out.
+
+    Example:
+        >>> front([(0.8, 0.1), (0.7, 0.05), (0.75, 0.2), (0.7, 0.06)])
+        [(0.7, 0.05), (0.8, 0.1)]
+    """
+    known = {point for point in points if not any(map(math.isnan, point))}
+    kept: list[Point] = []
+    for accuracy, dp in sorted(known, key=lambda point: (point[1], -point[0])):
+        if not kept or accuracy > kept[-1][0]:
+            kept.append((accuracy, dp))
+    return kept
+
+
+def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:
+    r"""The area that points dominate, as a share of all there is to dominate.
+
+    .. math::
+        \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
+
+    with the reference :math:`(a_0, d_0)`. In a comparison :math:`a_0` is the share of the test
+    nodes' largest class, which a constant answer reaches with no gap at all, and :math:`d_0 = 1`
+    is the largest gap there can be. 1 is a perfect classifier without a gap; 0 says that no point
+    is better than the reference in both.
+
+    Args:
+        points: accuracy and ΔDP of one method at its strengths.
+        reference: :math:`(a_0, d_0)`.
+
+    Example:
+        >>> round(hypervolume([(0.8, 0.1), (0.7, 0.05)], reference=(0.6, 1.0)), 4)
+        0.4625
+    """
+    floor, ceiling = reference
+    if not (0 <= floor < 1 and 0 < ceiling <= 1):
+        raise InputError(
+            f"reference: {reference} is no accuracy in [0, 1) and gap in (0, 1]; give (0.0, 1.0)"
+        )
+    area, below = 0.0, floor
+    for accuracy, dp in front(points):
+        if accuracy > below and dp < ceiling:
+            area += (accuracy - below) * (ceiling - dp)
+            below = accuracy
+    return area / ((1 - floor) * ceiling)
+
+
+def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
+    """The hypervolume of one method on one data set, with a 95 % interval over splits.
+
+    Its points are means over splits, one a strength, so that luck on a single split makes no
+    front. The interval is the jackknife's: splits are left out one at a time.
+
+    Args:
+        records: of one family and one data set (:func:`fairmp.experiments.compare.run`).
+    """
+    splits = sorted({record["split"] for record in records})
+
+    def value(left_out: object) -> float:
+        return _of([record for record in records if record["split"] != left_out])
+
+    return _jackknife(value, splits)
+
+
+def _of(records: Sequence[Mapping[str, Any]]) -> float:
+    strengths: dict[Any, list[Mapping[str, Any]]] = {}
+    for record in records:
+        strengths.setdefault(record["strength"], []).append(record["run"]["test"])
+    points = [
+        (_mean([test["accuracy"] for test in tests]), _mean([test["dp"] for test in tests]))
+        for tests in strengths.values()
+    ]
+    floor = _mean([record["majority"] for record in records])
+    return hypervolume(points, (floor, 1.0)) if points and floor < 1 else math.nan
+
+
+def _jackknife(value: Callable[[object], float], parts: Sequence[object]) -> Interval:
+    whole, n = value(None), len(parts)
+    if n < 2:
+        return Interval(whole, math.nan, math.nan, n)
+    spread = mean_interval([n * whole - (n - 1) * value(part) for part in parts])
+    half = (spread.high - spread.low) / 2
+    return Interval(whole, whole - half, whole + half, n)
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    known = [value for value in values if value is not None]
+    return math.fsum(known) / len(known) if known else math.nan

@@ -1,0 +1,173 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import shutil
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from fairmp.cli import main
+from fairmp.experiments import compare, runtime
+
+GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
+SHORT = ["--epochs", "5", "--hidden", "8", "--splits", "2", "--workers", "1"]
+
+
+@pytest.fixture
+def fairmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> object:
+    """The program in an empty folder, without any data set's files."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FAIRMP_DATA", raising=False)
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        shown = capsys.readouterr()
+        return int(leave.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
+    status, out, err = fairmp("compare", *GRID, *SHORT, "--out", "c")
+    assert status == 0, err
+    assert "8 cells, 0 done already, 8 to go" in err
+    assert "FMP + regulariser h=5" in out
+    assert "Hypervolume" in out
+    folder = tmp_path / "c"
+    names = {path.name for path in folder.iterdir()}
+    expected = {"records.jsonl", "report.html", "table.md", "table.tex", "table.csv"}
+    assert expected | {"tradeoff-embedded-network.png"} == names
+    rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text(encoding="utf-8"))))
+    assert [row["splits"] for row in rows] == ["2"] * 4
+    record = json.loads((folder / "records.jsonl").read_text().splitlines()[0])
+    assert record["cell"]["setting"]["epochs"] == 5
+    assert {"fairmp", "torch"} <= set(record["run"]["versions"])
+
+    table = (folder / "table.csv").read_text()
+    lines = (folder / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (folder / "records.jsonl").write_bytes(b"".join(lines[:3]) + lines[3][:50])
+    status, out, err = fairmp("compare", *GRID, *SHORT, "--out", "c", "--json")
+    assert status == 0, err
+    assert "8 cells, 3 done already, 5 to go" in err
+    without_times = [row.rsplit(",", 1)[0] for row in table.splitlines()]
+    again = (folder / "table.csv").read_text().splitlines()
+    assert [row.rsplit(",", 1)[0] for row in again] == without_times
+    found = json.loads(out)
+    assert len(found["tables"]["embedded network"]) == 4
+    assert found["failed"] == []
+
+    before = (folder / "records.jsonl").read_bytes()
+    status, out, err = fairmp("compare", *GRID, *SHORT, "--epochs", "6", "--out", "c")
+    assert status == 2
+    assert err.count("\n") == 1
+    assert "epochs=5, this run has epochs=6" in err
+    assert (folder / "records.jsonl").read_bytes() == before
+
+    status, out, err = fairmp("compare", *GRID, *SHORT, "--splits", "3", "--out", "c")
+    assert status == 0
+    assert "12 cells, 8 done already, 4 to go" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--backbones", "mpl"], "'mpl' is unknown"),
+        (["--strengths", "much"], "--strengths: 'much'"),
+        (["--data", "nbs"], "did you mean 'nba'"),
+        (["--data", "embedded:many"], "embedded:many"),
+        (["--device", "abacus"], "device: 'abacus'"),
+        (["--epochs", "20"], "epochs: 20 end before the adversary"),
+        (["--targets", "2"], "outside [0, 1]"),
+    ],
+)
+def test_a_wrong_comparison_is_one_line(
+    fairmp, tmp_path: Path, arguments: list[str], message: str
+) -> None:
+    status, _, err = fairmp("compare", "--out", "c", *arguments)
+    assert status == 2
+    assert message in err
+    assert err.count("\n") == 1
+    assert not (tmp_path / "c").exists()
+
+
+def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    (tmp_path / "c" / "thesis.tex").write_text("all my work")
+    status, _, err = fairmp("compare", *GRID, *SHORT, "--out", "c")
+    assert status == 2
+    assert "not empty" in err
+    assert [path.name for path in (tmp_path / "c").iterdir()] == ["thesis.tex"]
+
+
+def test_stopped_it_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, seen = compare.train, []
+
+    def stop(*arguments: object) -> object:
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        seen.append(1)
+        return train(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(compare, "train", stop)
+    status, _, err = fairmp("compare", *GRID, *SHORT, "--out", "c")
+    assert status == 130
+    assert "stopped; 2 cells of this run are in" in err
+    assert len(compare.read("c/records.jsonl")) == 2
+
+
+TINY = ["--quick", "--data", "embedded:240", "--out", "r"]
+
+
+@pytest.mark.parametrize("name", ["table1", "pareto", "hyperparameters"])
+def test_reproduce_a_grid(fairmp, tmp_path: Path, name: str, monkeypatch) -> None:
+    from fairmp.experiments import hyperparameters, pareto, table1
+    from fairmp.experiments.grid import Setting
+
+    short = Setting(epochs=3, hidden=8, pretrain=1)
+    for experiment in (table1, pareto, hyperparameters):
+        monkeypatch.setattr(experiment, "QUICK", short)
+    status, out, err = fairmp("reproduce", name, *TINY, "--splits", "1", "--workers", "1")
+    assert status == 0, err
+    assert "two minutes" in err
+    assert "FMP target=0" in out
+    names = {path.name for path in (tmp_path / "r").iterdir()}
+    assert {"records.jsonl", "report.html", "table.md", "table.tex", "table.csv"} <= names
+    assert any(path.endswith(".png") for path in names)
+    if name == "table1":
+        status, _, err = fairmp("reproduce", "pareto", *TINY, "--splits", "1", "--workers", "1")
+        assert status == 2
+        assert "records of another run" in err
+
+
+def test_reproduce_runtime(fairmp, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(runtime, "grid", partial(runtime.grid, epochs=4))
+    status, out, err = fairmp("reproduce", "runtime", *TINY)
+    assert status == 0, err
+    assert "This takes about" in err
+    [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
+    assert "×1.0" in mlp
+    assert (tmp_path / "r" / "records.jsonl").exists()
+
+
+def test_reproduce_statistics_and_topology(fairmp, tmp_path: Path) -> None:
+    status, out, err = fairmp("reproduce", "statistics", "--quick", "--out", "s")
+    assert status == 0, err
+    assert "Left out, NBA: its files are not there." in err
+    assert "embedded network" in out
+    status, out, err = fairmp("reproduce", "topology", *TINY)
+    assert status == 0, err
+    assert (tmp_path / "r" / "topology-embedded-network.png").exists()
+    shutil.rmtree(tmp_path / "r")
+    status, _, err = fairmp("reproduce", "table1", "--out", "r")
+    assert status == 2
+    assert "no data set's files are there" in err
+    assert not (tmp_path / "r").exists()

@@ -1,0 +1,190 @@
+"""``fairmp data``: what is here, where it comes from, whether it is right, what it holds."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairmp.cli import main
+from fairmp.datasets.sources import SOURCES
+
+
+@pytest.fixture
+def fairmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[int, str, str]]:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("FAIRMP_DATA", raising=False)
+    monkeypatch.delenv("FAIRMP_MIRROR", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+    def run(arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        shown = capsys.readouterr()
+        return int(leave.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A data folder with a file of NBA that is not the published one."""
+    place = tmp_path / "raw" / "nba"
+    place.mkdir(parents=True)
+    (place / "nba.csv").write_text("user_id,SALARY,country\n1,0,0\n")
+    return tmp_path / "raw"
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "--help"], ["data"]])
+def test_it_is_light(tmp_path, arguments):
+    code = (
+        "import sys\n"
+        f"sys.argv = ['fairmp', *{arguments!r}]\n"
+        "from fairmp.cli import main\n"
+        "try: main()\n"
+        "except SystemExit as leave: print('status', leave.code)\n"
+        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy', 'numpy'}\n"
+        "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"status {2 if arguments == ['data'] else 0}" in done.stdout
+
+
+def test_list_names_every_data_set(fairmp, folder):
+    status, out, err = fairmp(f"data list --data-dir {folder}")
+    assert (status, err) == (0, "")
+    for source in SOURCES:
+        assert f"{source.key:15} {source.title} (not here)" in out
+    assert f"{folder}/nba/nba.csv; SHA-256 known" in out
+    assert "nba_relationship.txt: not here, can be fetched" in out
+    assert "region_job.csv: not here, can be fetched; first digits of the SHA-256 known" in out
+    assert "sens.npy: not here, no public home is known" in out
+
+    found = json.loads(fairmp(f"data list --data-dir {folder} --json")[1])
+    assert [entry["key"] for entry in found] == [source.key for source in SOURCES]
+    assert found[0]["files"][0]["path"] == str(folder / "nba" / "nba.csv")
+    assert found[0]["files"][1]["path"] is None
+    assert found[0]["found"] is False
+
+
+def test_verify_tells_a_changed_file(fairmp, folder):
+    status, out, _ = fairmp(f"data verify nba --data-dir {folder}")
+    assert status == 1
+    assert "nba.csv: DIFFERS from the published file" in out
+    assert "nba_relationship.txt: not there" in out
+    status, out, _ = fairmp(f"data verify --data-dir {folder} --json")
+    assert status == 1
+    found = json.loads(out)
+    assert [file["state"] for file in found["nba"]] == ["differs", "missing"]
+    # What is missing is no fault unless one asked for it.
+    (folder / "nba" / "nba.csv").unlink()
+    assert fairmp(f"data verify --data-dir {folder}")[0] == 0
+    assert fairmp(f"data verify credit --data-dir {folder}")[0] == 1
+
+
+def test_a_corrupted_download_is_one_line_and_not_kept(fairmp, folder, tmp_path):
+    here = tmp_path / "here"
+    status, out, err = fairmp(f"data fetch nba --data-dir {here} --mirror {folder.as_uri()}")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert "nba.csv" in line
+    assert "SHA-256" in line
+    assert not [path for path in here.rglob("*") if path.is_file()]
+
+
+def test_stats_without_files(fairmp, folder):
+    status, out, err = fairmp(f"data stats --data-dir {folder}")
+    assert (status, err) == (0, "")
+    assert "No data set's files are here" in out
+    assert "Left out, their files are not here: NBA, Pokec-z" in out
+    found = json.loads(fairmp(f"data stats --data-dir {folder} --json")[1])
+    assert found["statistics"] == []
+    assert len(found["not here"]) == len(SOURCES)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("data list --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
+        ("data verify --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
+        ("data stats nba", ["nba: nba.csv is not here", "fairmp data fetch nba"]),
+        ("data stats nab", ["'nab'", "did you mean 'nba'"]),
+        ("data fetch", ["NAME", "--all"]),
+        ("data fetch nba --all", ["NAME", "--all"]),
+        ("data fetch pokec-province", ["no public home", "--data-dir"]),
+        ("data dance", ["dance"]),
+    ],
+)
+def test_a_wrong_input_is_one_line(fairmp, arguments, words):
+    status, out, err = fairmp(arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    for word in words:
+        assert word in line
+
+
+def test_fairmp_data_is_a_folder_among_others(fairmp, folder, monkeypatch):
+    monkeypatch.setenv("FAIRMP_DATA", str(folder))
+    assert f"{folder}/nba/nba.csv" in fairmp("data list")[1]
+    # Downloads go to the cache and not to the folder that was named.
+    mirror = folder.parent / "mirror" / "nba"
+    mirror.mkdir(parents=True)
+    (mirror / "nba_relationship.txt").write_text("1\t2\n")
+    _, _, err = fairmp(f"data fetch nba --mirror {mirror.parent.as_uri()}")
+    assert "nba_relationship.txt" in err
+    assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["nba.csv"]
+    assert (folder.parent / "cache" / "fairmp" / "raw" / "nba").is_dir()
+
+
+def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):
+    status, out, err = fairmp(f"data stats --data-dir {data_folder}")
+    assert (status, err) == (0, "")
+    rows = {}
+    for line in out.splitlines():
+        cells = [cell.strip() for cell in line.split("│")[1:-1]]
+        if cells:
+            rows.setdefault(cells[0], []).append(cells[1:])
+    assert rows["NBA"] == [["403 ✓", "95 ✓", "21,242 ✓", "39.22 ✓", "53.63 ✓", "72.37 ✓"]]
+    assert rows["Pokec-n, 3 features"] == [
+        ["66,569 ✓", "3 ✗", "1,034,094 ✓", "73.23 ✓", "49.71", "95.30 ✓"]
+    ]
+    assert ["66,569", "265", "1,034,094", "73.23", "", "95.30"] in rows["paper"]
+    assert rows["Bail"] == [["18,876", "17", "623,740", "77.52", "77.52", "52.21"]]
+    assert "Left out, their files are not here: Pokec-z, Pokec-n." in out
+
+    found = json.loads(fairmp(f"data stats nba --data-dir {data_folder} --json")[1])
+    (nba,) = found["statistics"]
+    assert nba["ours"]["edges"] == nba["paper"]["edges"] == 21_242
+    assert all(nba["agrees"].values())
+
+
+def test_the_real_files_are_the_published_ones(fairmp, data_folder):
+    status, out, _ = fairmp(f"data verify nba german bail --data-dir {data_folder}")
+    assert status == 0
+    assert out.count("ok: the published file") == 6
+
+
+def test_fetch_real_files_from_a_mirror(fairmp, data_folder, tmp_path):
+    mirror = Path(data_folder).resolve().as_uri()
+    here = tmp_path / "here"
+    found = json.loads(fairmp(f"data fetch nba --data-dir {here} --mirror {mirror} --json")[1])
+    assert found == [
+        {
+            "key": "nba",
+            "files": {
+                "nodes": str(here / "nba" / "nba.csv"),
+                "edges": str(here / "nba" / "nba_relationship.txt"),
+            },
+        }
+    ]
+    assert fairmp(f"data verify nba --data-dir {here}")[0] == 0
