@@ -61,7 +61,9 @@ def test_row_forms_are_the_closed_ones(
         zeta1 / (1 + nu1 * (1 - nu1) * m), zeta2 / (1 + nu2 * (1 - nu2) * m)
     )
     common = {"means": means, "covariance": covariance}
-    assert bias_enhancement(*model, form="derived", **common) == pytest.approx(derived, rel=1e-9, abs=1e-12)
+    assert bias_enhancement(*model, form="derived", **common) == pytest.approx(
+        derived, rel=1e-9, abs=1e-12
+    )
     assert bias_enhancement(*model, **common) == pytest.approx(corrected, rel=1e-6, abs=1e-12)
 
 

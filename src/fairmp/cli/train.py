@@ -49,7 +49,9 @@ def command(
         float,
         typer.Option(help="Weight of the demographic regulariser.", rich_help_panel=_FAIR),
     ] = 0.0,
-    backbone: Annotated[str, typer.Option(help="mlp, gcn, gat, sgc or appnp.", rich_help_panel=_NET)] = "mlp",
+    backbone: Annotated[
+        str, typer.Option(help="mlp, gcn, gat, sgc or appnp.", rich_help_panel=_NET)
+    ] = "mlp",
     hidden: Annotated[int, typer.Option(help="Hidden width.", rich_help_panel=_NET)] = 64,
     layers: Annotated[int, typer.Option(help="Layers.", rich_help_panel=_NET)] = 2,
     dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=_NET)] = 0.0,
