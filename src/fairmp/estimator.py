@@ -24,7 +24,7 @@ from fairmp.training import History, Select, fit, seeded
 
 Mode = Literal["solve", "frozen"]
 
-DECISION_SHARPNESS = 0.1
+DECISION_SHARPNESS = 0.02
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from torch_geometric.data import Data
 from fairmp.errors import InputError
 from fairmp.incidence import incidence
 from fairmp.models import Graph, Network
+from fairmp.progress import bar
 from fairmp.strategies import Strategy, Vanilla
 
 Select = Literal["accuracy", "loss", "last"]
@@ -109,7 +109,7 @@ def fit(
     best: Epoch | None = None
     seen: list[Epoch] = []
     start = time.perf_counter()
-    with seeded(seed), _bar(epochs, progress) as advance:
+    with seeded(seed), bar(epochs, "training", show=progress) as advance:
         for epoch in range(1, epochs + 1):
             network.train()
             optimiser.zero_grad()
@@ -184,23 +184,3 @@ def _check(
         raise InputError(f"weight_decay: {weight_decay} is negative; give 0 or more")
     if select not in get_args(Select):
         raise InputError(f"select: {select!r} is unknown; choose 'accuracy', 'loss' or 'last'")
-
-
-@contextmanager
-def _bar(total: int, show: bool | None) -> Iterator[Any]:
-    if not (sys.stderr.isatty() if show is None else show):
-        yield lambda text: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("training"),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total} epochs"),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=total)
-        yield lambda text: bar.update(task, advance=1, description=text)

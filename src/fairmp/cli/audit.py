@@ -10,7 +10,7 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.display import progress
+from fairmp.progress import bar
 
 
 def command(
@@ -37,7 +37,7 @@ def command(
     folder = outputs.free_name("fairmp-audit") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    with progress(3 if picture else 2, "audit") as advance:
+    with bar(3 if picture else 2, "audit") as advance:
         graph = options.load_data(
             data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
         )

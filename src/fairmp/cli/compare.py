@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmp.cli import options
-from fairmp.cli.display import progress
 from fairmp.errors import InputError
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from fairmp.experiments.compare_page import Comparison
@@ -218,7 +218,7 @@ def run_with_progress(
     _say(f"{len(cells)} cells, {len(cells) - left} done already, {left} to go in {out}.")
     first, done = 0.0, 0
     try:
-        with progress(left, "cells") as advance:
+        with bar(left, "cells") as advance:
 
             def tell(record: dict[str, Any]) -> None:
                 nonlocal done, first

@@ -130,11 +130,11 @@ def stats(
             "the folder it is in with --data-dir"
         )
 
-    from fairmp.cli.display import progress
     from fairmp.datasets.statistics import PAPER, agreement, of_dataset
+    from fairmp.progress import bar
 
     rows = []
-    with progress(len(entries) - len(absent), "reading") as advance:
+    with bar(len(entries) - len(absent), "reading") as advance:
         for entry in entries:
             if entry.found:
                 ours = of_dataset(entry.source.key, data_dir)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairmp import outputs
-from fairmp.cli.display import progress
 from fairmp.cli.options import AsJson, Out, Overwrite, Seed, Splits
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from fairmp.experiments.demo import Demo
@@ -36,7 +36,7 @@ def command(
     from fairmp.experiments.demo_page import write
 
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with progress(splits * len(demo.METHODS), "training") as advance:
+        with bar(splits * len(demo.METHODS), "training") as advance:
             found = demo.run(
                 n=nodes,
                 splits=splits,

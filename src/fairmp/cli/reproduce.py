@@ -12,8 +12,8 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.display import progress
 from fairmp.errors import InputError
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -73,7 +73,7 @@ def synthetic(
     found, absent = _graphs(data_dir)
     graphs = list(found.values())
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with progress(100 * _STEPS, "experiments") as advance:
+        with bar(100 * _STEPS, "experiments") as advance:
             seen = {"": 0}
 
             def tell(name: str, done: int, total: int) -> None:
@@ -190,7 +190,7 @@ def runtime(
     cells = experiment.grid(list(graphs), quick=quick)
     _say_length(forecast.seconds(cells, graphs), "one training at a time")
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with progress(len(cells), "cells") as advance:
+        with bar(len(cells), "cells") as advance:
             records = experiment.run(
                 cells,
                 graphs.__getitem__,
@@ -226,7 +226,7 @@ def statistics(
     names, absent = present(data or (data_table.QUICK if quick else None), data_dir)
     print("This takes a minute at most.", file=sys.stderr)
     found: dict[str, Statistics] = {}
-    with progress(len(names), "data sets") as advance:
+    with bar(len(names), "data sets") as advance:
         for name in names:
             try:
                 found[name] = data_table.measure(name, data_dir)
@@ -263,7 +263,7 @@ def topology(
     _say_length(15.0 * len(graphs), "on one core")
     with (
         outputs.results(folder, overwrite=overwrite) as staging,
-        progress(len(graphs), "pictures") as advance,
+        bar(len(graphs), "pictures") as advance,
     ):
         paths = pictures.write(
             graphs, absent, staging, command=_again(), seed=seed, progress=advance

@@ -10,7 +10,6 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.display import progress
 
 _FAIR, _NET = "Fairness", "Network and training"
 
@@ -101,14 +100,12 @@ def command(
     make()  # a wrong setting is told before anything is trained
     records, model = [], None
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with progress(splits, "splits") as advance:
-            for split in range(splits):
-                record, fitted = one_split(
-                    solver, make, graph, split=split, seed=seed, bootstrap=1000, progress=None
-                )
-                records.append(record)
-                model = model or fitted
-                advance("")
+        for split in range(splits):
+            record, fitted = one_split(
+                solver, make, graph, split=split, seed=seed, bootstrap=1000, progress=None
+            )
+            records.append(record)
+            model = model or fitted
         assert model is not None
         lines = single.write(graph, records, model, staging)
     if as_json:

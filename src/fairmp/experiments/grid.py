@@ -43,6 +43,10 @@ PENALTY = 5.0
 Strengths = Literal["default", "all"] | Sequence[float]
 
 
+# What the committed records were predicted with; a cell's key does not know it.
+PREDICT_SHARPNESS = 0.1
+
+
 @dataclass(frozen=True)
 class Setting:
     """What all cells of a comparison share.
@@ -255,6 +259,7 @@ def classifier(cell: Cell, device: str | torch.device = "cpu") -> FairClassifier
         select=cast(Select, setting.select),
         eval_every=setting.eval_every,
         strategy=strategy,
+        predict_sharpness=PREDICT_SHARPNESS,
         device=device,
     )
 
