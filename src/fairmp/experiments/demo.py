@@ -22,7 +22,7 @@ SETTING: dict[str, Any] = {"epochs": 40, "lr": 0.02, "eval_every": 5}
 
 METHODS: dict[str, Callable[[], FairClassifier]] = {
     "MLP (no graph)": lambda: FairClassifier(None, **SETTING),
-    "GCN, no regulariser": lambda: FairClassifier(None, backbone="gcn", hidden=16, **SETTING),
+    "GCN, no regulariser": lambda: FairClassifier(None, backbone="gcn", **SETTING),
     "plain propagation": lambda: FairClassifier(PPR(K, LAMBDA_S), **SETTING),
     "plain + regulariser h=2": lambda: FairClassifier(
         PPR(K, LAMBDA_S), strategy=Regulariser(2.0), **SETTING

@@ -72,7 +72,7 @@ def _sections(found: Demo, lines: list[Line], svg: str, command: str) -> list[Se
             rows=[[line.name, *cells(line)] for line in lines],
             caption=(
                 f"Test nodes; mean over {lines[0].splits} splits ± half of a 95 % interval. "
-                f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units (16 in the GCN); "
+                f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; "
                 "fair predictions were solved for the test nodes as a batch."
             ),
         ),
