@@ -168,24 +168,28 @@ _COLUMNS = {
 
 
 def _table(rows: list[tuple[Statistics, Statistics | None, dict[str, bool]]]) -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     if not rows:
         typer.echo("No data set's files are here; see 'fairmp data list'.")
         return
-    table = Table()
-    table.add_column("data set")
-    for title in _COLUMNS.values():
-        table.add_column(title, justify="right")
+    lines = []
     for ours, paper, same in rows:
-        cells = []
-        for key in _COLUMNS:
-            mark = {True: " ✓", False: " ✗", None: "  "}[same.get(key)]
-            cells.append(_cell(getattr(ours, key)) + mark)
-        table.add_row(ours.name, *cells)
+        marks = [{True: " ✓", False: " ✗", None: "  "}[same.get(key)] for key in _COLUMNS]
+        cells = [_cell(getattr(ours, key)) for key in _COLUMNS]
+        lines.append([ours.name, *(c + m for c, m in zip(cells, marks, strict=True))])
         if paper:
-            table.add_row("  paper", *(f"{_cell(getattr(paper, key))}  " for key in _COLUMNS))
+            lines.append(["  paper", *(f"{_cell(getattr(paper, key))}  " for key in _COLUMNS)])
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("data set")
+    for column, title in enumerate(_COLUMNS.values(), start=1):
+        # A title may break into lines on a narrow terminal, a number may not.
+        width = max(len(line[column]) for line in lines)
+        table.add_column(title, justify="right", min_width=width)
+    for line in lines:
+        table.add_row(*line)
     Console(highlight=False).print(table)
     typer.echo(
         "✓ the paper's figure to the printed digit, ✗ not; what has no mark is not in its table.\n"
