@@ -23,6 +23,8 @@ from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from fairmp.errors import InputError
+from fairmp.kernels import softmax
+from fairmp.solvers import coupling_gradient
 
 
 class Objective(NamedTuple):
@@ -131,10 +133,8 @@ def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
         >>> float(value), gradient.tolist()
         (0.0, [[0.25, -0.25], [-0.25, 0.25]])
     """
-    p = torch.softmax(f, dim=1)
-    shift = delta.T @ u
-    gradient = p * (shift - (shift * p).sum(1, keepdim=True))
-    return Objective((u * (delta @ p)).sum(), gradient)
+    value = (u * (delta @ softmax(f))).sum()
+    return Objective(value, coupling_gradient(f, delta.T @ u))
 
 
 def fair_objective(
