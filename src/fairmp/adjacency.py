@@ -7,26 +7,48 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch_geometric.nn.conv.gcn_conv import gcn_norm
-from torch_geometric.utils import coalesce, is_torch_sparse_tensor, to_edge_index
+from torch_geometric.utils import (
+    add_remaining_self_loops,
+    coalesce,
+    is_torch_sparse_tensor,
+    scatter,
+    to_edge_index,
+)
 
 from fairmp.errors import InputError
-from fairmp.kernels import spmm
+from fairmp.kernels import implementation, product
+
+INT32 = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Rows:
+    """A matrix in compressed rows: row pointers, columns, and values where they are not all 1."""
+
+    row: Tensor
+    col: Tensor
+    weight: Tensor | None = None
+
+    def to(self, device: torch.device | str) -> Rows:
+        """Move to a device."""
+        weight = None if self.weight is None else self.weight.to(device)
+        return Rows(self.row.to(device), self.col.to(device), weight)
 
 
 @dataclass(frozen=True)
 class Adjacency:
     """Ã in compressed rows, ready to multiply.
 
-    ``forward`` and ``backward`` hold (row pointers, columns, values) of Ã and of its transpose. On
-    an undirected graph the two are the same tensors: the gradient of Ã·F is Ã·grad, and nothing is
-    ever transposed. A layer that is handed an ``Adjacency`` instead of an ``edge_index`` uses it as
-    it is.
+    It is held as what it is made of: A+I, whose values are not stored where they are all 1, and
+    ``scale``, D̂^-½. ``forward`` and ``backward`` are A+I and its transpose; on an undirected graph
+    the two are the same object: the gradient of Ã·F is Ã·grad, and nothing is ever transposed. A
+    layer that is handed an ``Adjacency`` instead of an ``edge_index`` uses it as it is.
     """
 
     num_nodes: int
-    forward: tuple[Tensor, Tensor, Tensor]
-    backward: tuple[Tensor, Tensor, Tensor]
+    scale: Tensor
+    forward: Rows
+    backward: Rows
 
     @property
     def symmetric(self) -> bool:
@@ -34,14 +56,25 @@ class Adjacency:
         return self.forward is self.backward
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        return spmm(*self.forward, *self.backward, x)
+        there, back = self.forward, self.backward
+        return product(
+            there.row, there.col, there.weight, back.row, back.col, back.weight, self.scale, x
+        )
+
+    def aggregate(
+        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
+    ) -> Tensor:
+        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Autograd does not see it."""
+        part = self.backward if transposed else self.forward
+        return implementation(f).aggregate(
+            part.row, part.col, part.weight, self.scale, self.scale, f, x, gamma
+        )
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Move to a device."""
-        forward = _to(self.forward, device)
-        return Adjacency(
-            self.num_nodes, forward, forward if self.symmetric else _to(self.backward, device)
-        )
+        forward = self.forward.to(device)
+        backward = forward if self.symmetric else self.backward.to(device)
+        return Adjacency(self.num_nodes, self.scale.to(device), forward, backward)
 
 
 def normalise(
@@ -73,16 +106,22 @@ def normalise(
     if is_torch_sparse_tensor(edge_index):
         edge_index, edge_weight = _from_sparse(edge_index, num_nodes, edge_weight)
     _check(edge_index, num_nodes, edge_weight)
-    weight = None if edge_weight is None else edge_weight.to(dtype)
-    index, value = gcn_norm(edge_index, weight, num_nodes, dtype=dtype)
+    weight = None if edge_weight is None else edge_weight.double()
+    index, weight = add_remaining_self_loops(edge_index, weight, 1.0, num_nodes)
+    if weight is None:
+        weight = torch.ones(index.size(1), dtype=torch.float64, device=index.device)
+    degree = scatter(weight, index[1], 0, num_nodes, reduce="sum")
+    scale = degree.rsqrt().masked_fill_(degree == 0, 0).to(dtype)
     # Rows are targets: row i of Ã holds what node i receives.
-    index, value = coalesce(index.flip(0), value, num_nodes)
-    forward = _compress(index, value, num_nodes)
-    index_t, value_t = coalesce(index.flip(0), value, num_nodes)
-    rounding = 16 * torch.finfo(dtype).eps
-    if torch.equal(index, index_t) and torch.allclose(value, value_t, rtol=rounding, atol=0):
-        return Adjacency(num_nodes, forward, forward)
-    return Adjacency(num_nodes, forward, _compress(index_t, value_t, num_nodes))
+    index, weight = coalesce(index.flip(0), weight, num_nodes)
+    plain = bool((weight == 1).all())
+    forward = _compress(index, None if plain else weight.to(dtype), num_nodes)
+    index_t, weight_t = coalesce(index.flip(0), weight, num_nodes)
+    # Weights of edges that go both ways may have been summed in another order.
+    if torch.equal(index, index_t) and torch.allclose(weight, weight_t, rtol=1e-12, atol=0):
+        return Adjacency(num_nodes, scale, forward, forward)
+    backward = _compress(index_t, None if plain else weight_t.to(dtype), num_nodes)
+    return Adjacency(num_nodes, scale, forward, backward)
 
 
 class AdjacencyCache:
@@ -177,14 +216,9 @@ def _check(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None) -> No
         )
 
 
-def _compress(index: Tensor, value: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor]:
+def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> Rows:
     counts = torch.bincount(index[0], minlength=num_nodes)
-    pointers = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
-    return pointers, index[1].contiguous(), value
-
-
-def _to(
-    parts: tuple[Tensor, Tensor, Tensor], device: torch.device | str
-) -> tuple[Tensor, Tensor, Tensor]:
-    row, col, value = parts
-    return row.to(device), col.to(device), value.to(device)
+    row = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    row = row.int() if index.size(1) <= INT32 else row
+    col = index[1].int() if num_nodes <= INT32 else index[1].contiguous()
+    return Rows(row, col, weight)

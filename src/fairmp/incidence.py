@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
+from fairmp.kernels import by_cell, spread
 
 Rows = Literal["auto", "difference", "groups"]
 
 
-@dataclass(frozen=True)
 class Incidence:
     r"""The one concept everything fair here is written in.
 
@@ -30,24 +30,60 @@ class Incidence:
     group, :math:`M^\top u`, and with it for every node whose group is known, inside the population
     or not.
 
-    Attributes:
-        membership: how much each node belongs to each group (n×G).
+    Args:
+        membership: how much each node belongs to each group (n×G); ``None`` where ``codes`` say it.
         population: the nodes the gap is measured on (n, bool).
         rows: :math:`M` (G'×G, float64: rows that should sum to 0 do).
+        codes: the one group of each node (n, int32), −1 for unknown; ``None`` where nodes are
+            shared between groups.
+        measured: codes (or membership) that differ from the above not only by being unknown
+            outside the population; see :func:`stack`.
+        dtype: floating-point type of the membership that codes make.
     """
 
-    membership: Tensor
-    population: Tensor
-    rows: Tensor
+    def __init__(
+        self,
+        membership: Tensor | None,
+        population: Tensor,
+        rows: Tensor,
+        *,
+        codes: Tensor | None = None,
+        measured: Tensor | None = None,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        if (membership is None) == (codes is None):
+            raise InputError("membership: give either the membership of nodes, or their codes")
+        self.population, self.rows, self.codes = population, rows, codes
+        self._membership, self._measured, self._dtype = membership, measured, dtype
 
     @property
     def num_groups(self) -> int:
-        """G, the number of groups."""
-        return self.membership.size(1)
+        """G, the number of groups (or of combinations of groups, where several are stacked)."""
+        return self.rows.size(1)
+
+    @property
+    def membership(self) -> Tensor:
+        """How much each node belongs to each group (n×G)."""
+        if self._membership is None:
+            assert self.codes is not None
+            self._membership = self._one_hot(self.codes)
+        return self._membership
+
+    @cached_property
+    def measured_codes(self) -> Tensor | None:
+        """The codes of the population alone, −1 outside it; ``None`` without codes."""
+        if self.codes is None:
+            return None
+        outside = torch.where(self.population, self.codes, -1)
+        return outside if self._measured is None else self._measured
 
     @property
     def measured(self) -> Tensor:
         """The membership of the population alone: rows outside it are 0 (n×G)."""
+        if self.measured_codes is not None:
+            return self._one_hot(self.measured_codes)
+        if self._measured is not None:
+            return self._measured
         return self.membership * self.population.unsqueeze(1)
 
     @property
@@ -55,16 +91,25 @@ class Incidence:
         """Δ itself, dense (G'×n, float64)."""
         return self.rows @ self.measured.double().T
 
-    @property
-    @torch.compiler.disable
+    @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
-        delta = self.matrix
-        return float(torch.linalg.matrix_norm(delta @ delta.T, ord=2))
+        if self.measured_codes is None:
+            measured = self.measured.double()
+            gram = self.total(measured.T @ measured)
+        else:
+            one = self.population.double().unsqueeze(1)
+            counts = self.total(by_cell(one, self.measured_codes, self.num_groups))
+            gram = torch.diag(counts.flatten())
+        return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
 
     def gap(self, p: Tensor) -> Tensor:
         """Δ p, what separates the groups (G'×C)."""
-        return self.rows.to(p.dtype) @ (self.measured.T @ p)
+        if self.measured_codes is None:
+            sums = self.measured.to(p.dtype).T @ p
+        else:
+            sums = by_cell(p, self.measured_codes, self.num_groups)
+        return self.rows.to(p.dtype) @ self.total(sums)
 
     def by_group(self, u: Tensor) -> Tensor:
         """Mᵀu: what a dual says to each group (G×C)."""
@@ -72,7 +117,78 @@ class Incidence:
 
     def shift(self, u: Tensor) -> Tensor:
         """What a dual says to each node of known group, in the population or not (n×C)."""
-        return self.membership @ self.by_group(u)
+        if self.codes is None:
+            return self.membership.to(u.dtype) @ self.by_group(u)
+        return spread(self.by_group(u), self.codes)
+
+    def _one_hot(self, codes: Tensor) -> Tensor:
+        return spread(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
+
+    def total(self, part: Tensor) -> Tensor:
+        """Sum what the nodes held here add up to with what is held elsewhere: here is all."""
+        return part
+
+    def largest(self, part: Tensor) -> Tensor:
+        """Take the largest of what is found here and elsewhere: here is all."""
+        return part
+
+
+def stack(*incidences: Incidence) -> Incidence:
+    """Ask for several parities at once: the rows of one below those of the other.
+
+    A gap is then the gap of each; a node's cell is the combination of its groups, and it is
+    corrected for those of its groups that are known.
+
+    Example:
+        >>> region, age = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, -1])
+        >>> both = stack(incidence(region), incidence(age))
+        >>> both.matrix
+        tensor([[-0.5000, -0.5000,  0.5000,  0.5000],
+                [-0.5000,  1.0000, -0.5000,  0.0000]], dtype=torch.float64)
+    """
+    if not incidences:
+        raise InputError("stack: no incidence given; give one or more")
+    first = incidences[0]
+    for other in incidences[1:]:
+        if other.population.shape != first.population.shape:
+            raise InputError(
+                f"stack: incidences of {first.population.numel()} and "
+                f"{other.population.numel()} nodes; give incidences of the same nodes"
+            )
+    if len(incidences) == 1:
+        return first
+    population = torch.stack([i.population for i in incidences]).any(0)
+    if all(i.codes is not None for i in incidences):
+        return _combined(incidences, population)
+    return Incidence(
+        torch.cat([i.membership for i in incidences], 1),
+        population,
+        torch.block_diag(*[i.rows for i in incidences]),
+        measured=torch.cat([i.measured for i in incidences], 1),
+    )
+
+
+def _combined(incidences: tuple[Incidence, ...], population: Tensor) -> Incidence:
+    """One cell for each combination of groups that occurs, among the nodes reached or measured."""
+    reached = torch.zeros_like(population, dtype=torch.int64)
+    measured = reached
+    for part in incidences:
+        assert part.codes is not None
+        assert part.measured_codes is not None
+        reached = reached * (part.num_groups + 1) + part.codes + 1
+        measured = measured * (part.num_groups + 1) + part.measured_codes + 1
+    cells, codes = torch.stack([reached, measured]).unique(return_inverse=True)
+    columns, remainder = [], cells
+    for part in reversed(incidences):
+        group = remainder % (part.num_groups + 1)
+        remainder = remainder // (part.num_groups + 1)
+        padded = torch.cat([part.rows.new_zeros(part.rows.size(0), 1), part.rows], 1)
+        columns.append(padded[:, group])
+    # The combination of unknown groups only is 0, and comes first if it is there.
+    unknown = int(cells[0] == 0)
+    rows = torch.cat(columns[::-1])[:, unknown:]
+    reach, measure = (codes - unknown).int()
+    return Incidence(None, population, rows, codes=reach, measured=measure)
 
 
 def incidence(
@@ -101,8 +217,14 @@ def incidence(
         tensor([[0.6000]])
     """
     sens = torch.as_tensor(sens)
-    membership = _membership(sens, dtype)
-    known = membership.sum(1) > 0
+    membership: Tensor | None = None
+    codes: Tensor | None = None
+    if sens.dim() == 2 and sens.is_floating_point():
+        membership = _probabilities(sens).to(dtype)
+        known = membership.sum(1) > 0
+    else:
+        codes = _codes(sens)
+        known = codes >= 0
     if population is None:
         population = known
     else:
@@ -115,7 +237,7 @@ def incidence(
             )
         population = population & known
 
-    counts = membership[population].double().sum(0)
+    counts = _counts(membership, codes, population)
     absent = (counts <= 0).nonzero().flatten().tolist()
     if absent:
         raise InputError(
@@ -124,7 +246,7 @@ def incidence(
             "or mark the others' nodes unknown (-1)"
         )
 
-    groups = membership.size(1)
+    groups = counts.numel()
     if rows not in ("auto", "difference", "groups"):
         raise InputError(f"rows: {rows!r} is unknown; choose 'auto', 'difference' or 'groups'")
     if rows == "difference" and groups != 2:
@@ -135,12 +257,19 @@ def incidence(
         matrix = torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
     else:
         matrix = torch.diag(1 / counts) - 1 / counts.sum()
-    return Incidence(membership, population, matrix)
+    return Incidence(membership, population, matrix, codes=codes, dtype=dtype)
 
 
-def _membership(sens: Tensor, dtype: torch.dtype) -> Tensor:
-    if sens.dim() == 2 and sens.is_floating_point():
-        return _probabilities(sens).to(dtype)
+def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor) -> Tensor:
+    if membership is not None:
+        return membership[population].double().sum(0)
+    assert codes is not None
+    groups = int(codes.max()) + 1
+    measured = torch.where(population, codes, -1)
+    return by_cell(population.double().unsqueeze(1), measured, groups).flatten()
+
+
+def _codes(sens: Tensor) -> Tensor:
     if sens.dim() != 1:
         raise InputError(
             f"sens: shape {tuple(sens.shape)} with dtype {sens.dtype} is neither one group a node "
@@ -154,7 +283,6 @@ def _membership(sens: Tensor, dtype: torch.dtype) -> Tensor:
                 f"{sens[rounded != sens][0].item()}; give probabilities as an n×G tensor"
             )
         sens = rounded
-    sens = sens.long()
     if sens.numel() and int(sens.min()) < -1:
         raise InputError(f"sens: {int(sens.min())} is not a group; use 0…G−1, and -1 for unknown")
     groups = int(sens.max()) + 1 if sens.numel() else 0
@@ -163,10 +291,7 @@ def _membership(sens: Tensor, dtype: torch.dtype) -> Tensor:
             f"sens: {groups} group{'s' * (groups != 1)} among the nodes of known group; fairness "
             "between groups needs at least two (0 and 1)"
         )
-    # One extra column takes the unknown, and is cut off again: their row is 0.
-    one_hot = torch.zeros(sens.numel(), groups + 1, dtype=dtype, device=sens.device)
-    one_hot.scatter_(1, torch.where(sens < 0, groups, sens).unsqueeze(1), 1)
-    return one_hot[:, :groups].contiguous()
+    return sens.int()
 
 
 def _probabilities(sens: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_i
 
 from fairmp.adjacency import Adjacency, normalise
 from fairmp.errors import InputError
+from fairmp.incidence import Incidence
 from fairmp.propagation import FMP, PPR
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
@@ -130,10 +131,10 @@ class Network(nn.Module):
         self,
         x: Tensor,
         graph: Graph,
-        sens: Tensor | None = None,
+        sens: Tensor | Incidence | None = None,
         population: Tensor | None = None,
         *,
-        sharpness: float | None = None,
+        sharpness: float | Literal["decisions"] | None = None,
     ) -> Tensor:
         """Return logits (n×C); ``sharpness`` is handed to a propagation that has one."""
         logits = self.logits(x, graph)

@@ -55,13 +55,13 @@ class PPR(nn.Module):
         self,
         x: Tensor,
         edge_index: Tensor | Adjacency,
-        sens: Tensor | None = None,
+        sens: Tensor | Incidence | None = None,
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
     ) -> Tensor:
         """Propagate; ``sens`` and ``population`` are accepted and not looked at."""
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        return solvers.propagate(x, adjacency.__matmul__, K=self.K, lambda_s=self.lambda_s)
+        return solvers.propagate(x, adjacency, K=self.K, lambda_s=self.lambda_s)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal propagation."""
@@ -170,11 +170,11 @@ class FMP(PPR):
         self,
         x: Tensor,
         edge_index: Tensor | Adjacency,
-        sens: Tensor | None = None,
+        sens: Tensor | Incidence | None = None,
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        sharpness: float | None = None,
+        sharpness: float | Literal["decisions"] | None = None,
     ) -> Tensor:
         """Propagate fairly.
 
@@ -182,11 +182,13 @@ class FMP(PPR):
             x: logits (n×C).
             edge_index: edges (2×E), a torch sparse tensor (n×n), or an
                 :class:`~fairmp.adjacency.Adjacency`.
-            sens: group of each node (n; −1 unknown), or probabilities of groups (n×G).
+            sens: group of each node (n; −1 unknown), probabilities of groups (n×G), or an
+                :class:`~fairmp.incidence.Incidence` made once for many calls.
             population: nodes whose gap is closed (n, bool); all of known group by default. The
                 correction reaches every node of known group.
             edge_weight: weight of each edge (E).
-            sharpness: another τ for this call.
+            sharpness: another τ for this call, or ``"decisions"`` for the largest τ at which
+                decisions keep the target (:func:`fairmp.solvers.decisions`).
         """
         return self.solve(x, edge_index, sens, population, edge_weight, sharpness=sharpness).f
 
@@ -194,11 +196,11 @@ class FMP(PPR):
         self,
         x: Tensor,
         edge_index: Tensor | Adjacency,
-        sens: Tensor | None,
+        sens: Tensor | Incidence | None,
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        sharpness: float | None = None,
+        sharpness: float | Literal["decisions"] | None = None,
         trace: bool = False,
     ) -> Solution:
         """Propagate fairly, and return the duals, the residual and, if asked, a trace.
@@ -207,22 +209,25 @@ class FMP(PPR):
         """
         adjacency = self._adjacency(x, edge_index, edge_weight)
         delta = self._incidence(x, sens, population)
-        smooth = adjacency.__matmul__
+        if self.solver == "projection" and sharpness == "decisions":
+            return solvers.decisions(
+                x, adjacency, delta, K=self.K, lambda_s=self.lambda_s, target=self.target
+            )
         if self.solver == "projection":
             return solvers.projection(
                 x,
-                smooth,
+                adjacency,
                 delta,
                 K=self.K,
                 lambda_s=self.lambda_s,
                 target=self.target,
-                sharpness=self.sharpness if sharpness is None else sharpness,
+                sharpness=self.sharpness if sharpness is None else float(sharpness),
                 trace=trace,
             )
         run = solvers.papc if self.solver == "papc" else solvers.paper
         return run(
             x,
-            smooth,
+            adjacency,
             delta,
             K=self.K,
             lambda_s=self.lambda_s,
@@ -257,7 +262,7 @@ class FMP(PPR):
             membership = nn.functional.one_hot(sens.long().clamp_min(0), groups).to(x.dtype) * known
         return solvers.frozen(
             x,
-            adjacency.__matmul__,
+            adjacency,
             membership,
             group_duals,
             lambda_s=self.lambda_s,
@@ -275,7 +280,12 @@ class FMP(PPR):
         }
 
     @torch.compiler.disable
-    def _incidence(self, x: Tensor, sens: Tensor | None, population: Tensor | None) -> Incidence:
+    def _incidence(
+        self, x: Tensor, sens: Tensor | Incidence | None, population: Tensor | None
+    ) -> Incidence:
+        if isinstance(sens, Incidence):
+            _check_incidence(x, sens, population)
+            return sens
         if sens is None:
             raise InputError(
                 "sens: FMP needs the group of each node (-1 where unknown); "
@@ -298,6 +308,16 @@ def _check_logits(x: Tensor) -> None:
     if not bool(torch.isfinite(x).all()):
         node = int((~torch.isfinite(x)).any(1).nonzero()[0])
         raise InputError(f"x: the logits of node {node} are not finite; look at what makes them")
+
+
+def _check_incidence(x: Tensor, delta: Incidence, population: Tensor | None) -> None:
+    if delta.population.numel() != x.size(0):
+        raise InputError(
+            f"sens: an incidence of {delta.population.numel()} nodes for {x.size(0)} rows of x; "
+            "make it of the groups of these nodes"
+        )
+    if population is not None:
+        raise InputError("population: an Incidence has its own; give the population to incidence()")
 
 
 def _is_number(value: object) -> bool:

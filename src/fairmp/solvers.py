@@ -5,22 +5,36 @@ All of them propagate with a skip to the input,
 .. math::
     \mathrm{agg} = \gamma X + (1-\gamma) \tilde{A} F, \qquad \gamma = 1/(1+\lambda_s),
 
-and then correct. They take the propagation as a function ``smooth`` (F ↦ ÃF) and the groups as an
+and then correct. They take the graph as an :class:`Operator` and the groups as an
 :class:`~fairmp.incidence.Incidence`, the only two places where a node meets another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from fairmp.dual import Projected, find, system
 from fairmp.incidence import Incidence
-from fairmp.kernels import project_dual, softmax
+from fairmp.kernels import softmax
+from fairmp.kernels.newton import Dual
 
-Smooth = Callable[[Tensor], Tensor]
+
+DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+
+
+class Operator(Protocol):
+    """A graph, as the solvers see it; :class:`~fairmp.adjacency.Adjacency` is one."""
+
+    def aggregate(
+        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
+    ) -> Tensor:
+        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +68,7 @@ class Solution:
         group_duals: what each step's dual says to each group, Mᵀu (K×G×C); see :func:`frozen`.
         residual: how far the last step's gap is from what optimality asks (``projection`` only).
         iterations: passes over the nodes, all steps together (``projection`` only).
+        sharpness: τ (``projection`` only).
         steps: one :class:`Step` a propagation step, where a trace was asked for.
     """
 
@@ -62,6 +77,7 @@ class Solution:
     group_duals: Tensor
     residual: float | None = None
     iterations: int | None = None
+    sharpness: float | None = None
     steps: tuple[Step, ...] = field(default=(), repr=False)
 
 
@@ -82,18 +98,36 @@ def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
     return p * (u - (u * p).sum(1, keepdim=True))
 
 
-def propagate(x: Tensor, smooth: Smooth, *, K: int, lambda_s: float) -> Tensor:
+@torch.compiler.disable
+def propagate(x: Tensor, graph: Operator, *, K: int, lambda_s: float) -> Tensor:
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
     gamma = 1 / (1 + lambda_s)
-    f = x
-    for _ in range(K):
-        f = _aggregate(x, f, smooth, gamma)
-    return f
+    return x if gamma == 1 else _Propagation.apply(x, graph, K, gamma)
+
+
+class _Propagation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, graph: Operator, K: int, gamma: float) -> Tensor:
+        ctx.graph, ctx.K, ctx.gamma = graph, K, gamma
+        x = x.contiguous()
+        f = x
+        for _ in range(K):
+            f = graph.aggregate(f, x, gamma)
+        return f
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+        # The gradient of K steps is the same K steps along the edges turned round.
+        grad, gamma = grad.contiguous(), ctx.gamma
+        g = grad
+        for _ in range(ctx.K):
+            g = ctx.graph.aggregate(g, grad, gamma, transposed=True)
+        return g, None, None, None
 
 
 def paper(
     x: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     delta: Incidence,
     *,
     K: int,
@@ -108,12 +142,12 @@ def paper(
     where it would need the order of n.
     """
     gamma = 1 / (1 + lambda_s)
-    return _primal_dual(x, smooth, delta, K, lambda_s, lambda_f, 1 / (2 * gamma), trace)
+    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f, 1 / (2 * gamma), trace)
 
 
 def papc(
     x: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     delta: Incidence,
     *,
     K: int,
@@ -128,12 +162,13 @@ def papc(
     ``lambda_f`` means the same on 400 nodes and on 100 million.
     """
     gamma, norm = 1 / (1 + lambda_s), delta.norm
-    return _primal_dual(x, smooth, delta, K, lambda_s, lambda_f / norm, 4 / (gamma * norm), trace)
+    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f / norm, 4 / (gamma * norm), trace)
 
 
+@torch.compiler.disable
 def projection(
     x: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     delta: Incidence,
     *,
     K: int,
@@ -154,29 +189,123 @@ def projection(
     the logits lie so far apart that the method falls back on scaling full parity (hundreds, in
     more than two classes or groups), u is taken as a constant.
     """
-    gamma = 1 / (1 + lambda_s)
-    # Δ in full precision: the method's tolerance lies below what float32 can say of 1/n.
-    matrix = delta.matrix.T.contiguous()
-    dual = x.new_zeros(matrix.size(1), x.size(1))
-    f, duals, steps, passes = x, [], [], 0.0
-    info = torch.zeros(2, dtype=torch.float64)
-    for _ in range(K):
-        agg = _bounded(_aggregate(x, f, smooth, gamma), sharpness)
-        dual, _, info = project_dual(agg / sharpness, matrix, dual.detach(), target)
-        f = agg - sharpness * delta.shift(dual)
-        duals.append(sharpness * delta.by_group(dual))
-        if not torch.compiler.is_compiling():
-            passes += float(info.detach()[1])
-        if trace:
-            steps.append(_step(x, f, smooth, delta, lambda_s, 0.0, dual, sharpness))
-    if torch.compiler.is_compiling():
-        return Solution(f, dual, torch.stack(duals))
-    return Solution(f, dual, torch.stack(duals), float(info.detach()[0]), int(passes), tuple(steps))
+    f, duals, found = _Projection.apply(
+        x, graph, delta, K, 1 / (1 + lambda_s), target, sharpness, trace
+    )
+    steps = tuple(
+        _step(x, step.f, graph, delta, lambda_s, 0.0, u, sharpness)
+        for step, u in zip(found, duals, strict=True)
+        if step.f is not None
+    )
+    return Solution(
+        f,
+        duals[-1],
+        sharpness * torch.stack([delta.by_group(u) for u in duals]),
+        found[-1].dual.residual,
+        sum(step.dual.passes for step in found),
+        sharpness,
+        steps,
+    )
+
+
+def decisions(
+    x: Tensor,
+    graph: Operator,
+    delta: Incidence,
+    *,
+    K: int,
+    lambda_s: float,
+    target: float = 0.0,
+) -> Solution:
+    r"""Project with the largest sharpness at which the gap of *decisions* keeps the target.
+
+    What is decided is the class of the largest logit, which :math:`\mathrm{softmax}(F/τ)` comes to
+    as τ falls. So τ falls, from a fifth of what a node's logits lie apart on average, until
+    decisions are within ``target`` on the population, up to one decision in the smallest group;
+    that is looked at without any label. Where no τ gets there, the one that came closest is taken.
+    """
+    apart = (x.detach().amax(1) - x.detach().amin(1)).double() * delta.population
+    size = delta.total(torch.stack([apart.sum(), delta.population.double().sum()]))
+    typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
+    slack = float(delta.rows.abs().max()) * (1 + 1e-9)
+    best: tuple[float, Solution] | None = None
+    for part in DECISIVE:
+        solution = projection(
+            x, graph, delta, K=K, lambda_s=lambda_s, target=target, sharpness=part * typical
+        )
+        decided = torch.nn.functional.one_hot(solution.f.detach().argmax(1), x.size(1))
+        gap = float(delta.gap(decided.to(x.dtype)).abs().max())
+        if best is None or gap < best[0]:
+            best = gap, solution
+        if gap <= target + slack:
+            break
+    assert best is not None
+    return best[1]
+
+
+@dataclass
+class _Projected:
+    """One step of the projection, as its gradient needs it."""
+
+    system: Projected
+    dual: Dual
+    bounded: Tensor | None
+    f: Tensor | None
+
+
+class _Projection(torch.autograd.Function):
+    """All K steps at once: what passes from one to the next is few numbers and one n×C tensor."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        graph: Operator,
+        delta: Incidence,
+        K: int,
+        gamma: float,
+        target: float,
+        sharpness: float,
+        trace: bool,
+    ) -> tuple[Tensor, Tensor, list[_Projected]]:
+        x = x.contiguous()
+        f, found = x, []
+        start = np.zeros((delta.rows.size(0), x.size(1)))
+        for _ in range(K):
+            agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
+            agg, wild = _bounded(agg, sharpness)
+            projected = system(agg, delta, sharpness)
+            dual = find(projected, start, target)
+            f, start = projected.shifted(dual), dual.u
+            found.append(_Projected(projected, dual, wild, f if trace else None))
+        ctx.graph, ctx.gamma, ctx.found, ctx.delta = graph, gamma, found, delta
+        duals = torch.from_numpy(np.stack([step.dual.u for step in found]))
+        return f, duals.to(x.device, x.dtype), found
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor, grad_duals: Tensor | None, _: object
+    ) -> tuple[Tensor | None, ...]:
+        gamma, g = ctx.gamma, grad.contiguous()
+        outer = None if grad_duals is None else grad_duals.double().cpu().numpy()
+        total = torch.zeros_like(g)
+        for k in reversed(range(len(ctx.found))):
+            step = ctx.found[k]
+            g = step.system.pull_back(g, step.dual, None if outer is None else outer[k])
+            if step.bounded is not None:
+                g = _unbounded(g, step.bounded)
+            total = total.add_(g, alpha=gamma)
+            if gamma == 1:  # each step starts from X again
+                g = torch.zeros_like(g)
+            else:
+                g = ctx.graph.aggregate(g, None, 0.0, transposed=True).mul_(1 - gamma)
+        return total.add_(g), *(7 * (None,))
 
 
 def frozen(
     x: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     membership: Tensor,
     group_duals: Tensor,
     *,
@@ -187,7 +316,7 @@ def frozen(
 
     Args:
         x: logits (n×C).
-        smooth: F ↦ ÃF.
+        graph: the graph.
         membership: how much each node belongs to each group (n×G); zeros leave a node alone.
         group_duals: the solution's (K×G×C).
         lambda_s: the solution's.
@@ -197,14 +326,15 @@ def frozen(
     f = x
     for dual in group_duals:
         u = membership @ dual.to(x.dtype)
-        agg = _aggregate(x, f, smooth, gamma)
+        agg = _aggregate(x, f, graph, gamma)
         f = agg - u if projected else agg - gamma * coupling_gradient(f, u)
     return f
 
 
+@torch.compiler.disable
 def _primal_dual(
     x: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     delta: Incidence,
     K: int,
     lambda_s: float,
@@ -216,37 +346,61 @@ def _primal_dual(
     f, u = x, x.new_zeros(delta.rows.size(0), x.size(1))
     duals, steps = [], []
     for _ in range(K):
-        agg = _aggregate(x, f, smooth, gamma)  # 1 propagate, with a skip to the input
+        agg = _aggregate(x, f, graph, gamma)  # 1 propagate, with a skip to the input
         f_bar = agg - gamma * coupling_gradient(f, delta.shift(u))  # 2 predict
         u_bar = u + beta * delta.gap(softmax(f_bar))  # 3 dual step
         u = u_bar.clamp(-lambda_f, lambda_f)  # 4 keep it within its strength
         f = agg - gamma * coupling_gradient(f, delta.shift(u))  # 5 correct
         duals.append(delta.by_group(u))
         if trace:
-            steps.append(_step(x, f, smooth, delta, lambda_s, lambda_f, u, 1.0))
+            steps.append(_step(x, f, graph, delta, lambda_s, lambda_f, u, 1.0))
     return Solution(f, u, torch.stack(duals), steps=tuple(steps))
 
 
-def _aggregate(x: Tensor, f: Tensor, smooth: Smooth, gamma: float) -> Tensor:
-    return x if gamma == 1 else gamma * x + (1 - gamma) * smooth(f)
+def _aggregate(x: Tensor, f: Tensor, graph: Operator, gamma: float) -> Tensor:
+    return x if gamma == 1 else _Aggregation.apply(f, x, graph, gamma)
 
 
-def _bounded(f: Tensor, sharpness: float) -> Tensor:
+class _Aggregation(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, x: Tensor, graph: Operator, gamma: float) -> Tensor:
+        ctx.graph, ctx.gamma = graph, gamma
+        return graph.aggregate(f.contiguous(), x.contiguous(), gamma)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        back = ctx.graph.aggregate(grad.contiguous(), None, 0.0, transposed=True)
+        return (1 - ctx.gamma) * back, ctx.gamma * grad, None, None
+
+
+def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
     """Rows whose logits lie absurdly far apart, as rows of the same softmax that can be shifted.
 
     Beyond the bound every probability is 0 or 1 to the last digit, and a shift as large as the
-    logits would be lost in their rounding.
+    logits would be lost in their rounding. Returns, for the gradient, ``None`` where no row is so,
+    else which entries pass it on (n×C) with the largest of each changed row marked by 2.
     """
     bound = sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
-    top = f.amax(1, keepdim=True)
+    if float(f.abs().max() if f.numel() else 0.0) <= bound / 2:
+        return f, None
+    top, first = f.max(1, keepdim=True)
     wild = (top - f.amin(1, keepdim=True) > bound) | (top.abs() > bound)
-    return torch.where(wild, (f - top).clamp_min(-bound), f)
+    moved = f - top
+    passed = torch.where(wild & (moved < -bound), 0, 1).to(torch.int8)
+    passed.scatter_(1, first, torch.where(wild, 2, passed.gather(1, first).long()).to(torch.int8))
+    return torch.where(wild, moved.clamp_min(-bound), f), passed
+
+
+def _unbounded(grad: Tensor, passed: Tensor) -> Tensor:
+    kept = torch.where(passed == 0, 0, grad)
+    top = passed == 2
+    return kept - torch.where(top, kept.sum(1, keepdim=True), 0)
 
 
 def _step(
     x: Tensor,
     f: Tensor,
-    smooth: Smooth,
+    graph: Operator,
     delta: Incidence,
     lambda_s: float,
     lambda_f: float,
@@ -255,7 +409,7 @@ def _step(
 ) -> Step:
     with torch.no_grad():
         gap = delta.gap(softmax(f / sharpness))
-        smoothness = lambda_s / 2 * float((f * (f - smooth(f))).sum())
+        smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
         fidelity = float((f - x).square().sum()) / 2
         fairness = lambda_f * float(gap.abs().sum())
     total = smoothness + fidelity + fairness

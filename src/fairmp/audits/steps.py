@@ -89,7 +89,7 @@ def propagated(
         [tensor([1.0000, 2.0000, 3.0000]), tensor([1.5000, 2.0000, 2.5000])]
     """
     # Without weights a row of Ã holds 1 + degree entries.
-    root = adjacency.forward[0].diff().to(x.dtype).sqrt()[:, None]
+    root = adjacency.forward.row.diff().to(x.dtype).sqrt()[:, None]
     x = root * x if normalisation == "row" else x
     # A few columns at a time fit in the processor's cache, and take half the time.
     parts = [part.contiguous() for part in x.split(32, dim=1)]

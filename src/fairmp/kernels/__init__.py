@@ -1,11 +1,73 @@
-"""The few operations that touch every node or edge, as torch operators.
+"""The few operations that touch every node or edge, three ways.
 
-Each is registered with ``torch.library``, so that autograd and ``torch.compile`` treat it as one
-opaque step and an implementation for another device can take its place.
+:mod:`~fairmp.kernels.reference` is plain torch. :mod:`~fairmp.kernels.cpu` (numba) and
+:mod:`~fairmp.kernels.cuda` (Triton) do the same in fewer passes over memory, and take its place
+where their compiler is installed. All are deterministic, and tests hold them equal.
 """
 
-from fairmp.kernels.dual import project_dual
-from fairmp.kernels.rows import softmax
-from fairmp.kernels.sparse import spmm
+from __future__ import annotations
 
-__all__ = ["project_dual", "softmax", "spmm"]
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from types import ModuleType
+
+import torch
+
+from fairmp.errors import InputError
+from fairmp.kernels import reference
+from fairmp.kernels.cells import by_cell, spread
+from fairmp.kernels.rows import softmax
+from fairmp.kernels.sparse import product
+
+COMPILERS = {"cpu": "numba", "cuda": "triton"}
+
+_asked: ContextVar[str | None] = ContextVar("kernels", default=None)
+
+
+def implementation(like: torch.Tensor) -> ModuleType:
+    """The primitives for a tensor's device and type.
+
+    Example:
+        >>> with use("reference"):
+        ...     implementation(torch.zeros(1)).__name__
+        'fairmp.kernels.reference'
+    """
+    if _asked.get() == "reference" or like.dtype not in (torch.float32, torch.float64):
+        return reference
+    return _compiled(like.device.type)
+
+
+@contextmanager
+def use(name: str) -> Iterator[None]:
+    """Use the ``"reference"`` primitives for a while, or the ``"fastest"`` there are.
+
+    Example:
+        >>> with use("reference"):
+        ...     by_cell(torch.ones(2, 1), torch.zeros(2, dtype=torch.int32), 1)
+        tensor([[2.]])
+    """
+    if name not in ("reference", "fastest"):
+        raise InputError(f"kernels: {name!r} is unknown; choose 'reference' or 'fastest'")
+    token = _asked.set(name)
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+@cache
+def _compiled(device: str) -> ModuleType:
+    compiler = COMPILERS.get(device)
+    if compiler is None or find_spec(compiler) is None:
+        return reference
+    if find_spec(f"fairmp.kernels.{device}") is None:
+        return reference
+    module = import_module(f"fairmp.kernels.{device}")
+    return module if hasattr(module, "pulled") and hasattr(module, "aggregate") else reference
+
+
+__all__ = ["by_cell", "implementation", "product", "softmax", "spread", "use"]

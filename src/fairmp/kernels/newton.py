@@ -1,4 +1,4 @@
-r"""The dual of the projection onto parity, by a guarded Newton method.
+r"""A guarded Newton method for the dual of the projection onto parity.
 
 Among all predictions :math:`Q` with :math:`|\Delta Q| \le t`, those closest to
 :math:`P = \mathrm{softmax}(Z)` in Kullback-Leibler divergence, summed over the population, are
@@ -11,17 +11,16 @@ Its gradient is :math:`-\Delta Q` and its Hessian a few numbers wide, so a Newto
 over the nodes. With one gap and two classes it is a root of a decreasing function of one number,
 kept in a bracket. Otherwise it is a proximal Newton method whose guards are a limit on how far
 logits move in a pass, a line search, and, where logits lie far apart, a sequence of falling
-temperatures. All of it runs in float64: the numbers it is about are few.
+temperatures. All of it is in float64, and about few numbers: who passes over the nodes, and where
+they are, is left to a :class:`System`.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 Array = NDArray[np.float64]
 
@@ -34,135 +33,114 @@ LOOSE = 1e-2  # residual at which a temperature has done its work
 WIDE = 32.0  # logits further apart than this are approached through temperatures
 
 
-def tolerance(dtype: torch.dtype) -> float:
-    """How far from optimal, in units of the gap, a solution may be."""
-    return 1e-12 if dtype == torch.float64 else 1e-7
+class Moments(NamedTuple):
+    """What one pass over the nodes yields, at a dual v and a temperature."""
+
+    value: float
+    gradient: Array  # Σ δq, minus the derivative of the value (G'C)
+    hessian: Array  # (G'C × G'C)
 
 
-@torch.library.custom_op("fairmp::project_dual", mutates_args=())
-def project_dual(
-    z: Tensor, delta: Tensor, start: Tensor, target: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Solve the dual of the projection.
+class System(Protocol):
+    """The nodes, as the method sees them.
 
-    Args:
-        z: logits (n×C).
-        delta: Δᵀ (n×G'); nodes outside the population have a row of zeros.
-        start: a guess of the dual (G'×C), zeros where there is none.
-        target: the largest gap allowed, elementwise.
-
-    Returns:
-        The dual (G'×C, rows that sum to 0), which gaps are held at the target (G'×C, bool), and
-        the residual and the number of passes (2).
+    Rows of Δ are divided by ``scale`` (G'), their largest entries: the dual here is v = scale·u,
+    and a gap is scale·gradient.
     """
-    inside = (delta != 0).any(1)
-    dual, active, residual, passes = _solve(
-        z[inside].double(), delta[inside].double(), start.double(), target, tolerance(z.dtype)
-    )
-    dual = dual - dual.mean(1, keepdim=True)
-    info = torch.tensor([residual, float(passes)], dtype=torch.float64, device=z.device)
-    return dual.to(z.dtype).contiguous(), active.contiguous(), info
+
+    shape: tuple[int, int]
+    scale: Array
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        """Pass over the nodes at the dual v (G'×C)."""
+
+    def width(self) -> float:
+        """How far apart the logits of a node in the population lie at most."""
+
+    def gram(self) -> Array:
+        """ΔΔᵀ, of the scaled rows (G'×G')."""
 
 
-@project_dual.register_fake
-def _(z: Tensor, delta: Tensor, start: Tensor, target: float) -> tuple[Tensor, Tensor, Tensor]:
-    shape = (delta.size(1), z.size(1))
-    return (
-        z.new_empty(shape),
-        z.new_empty(shape, dtype=torch.bool),
-        z.new_empty(2, dtype=torch.float64),
-    )
+class Dual(NamedTuple):
+    """Where the method ended.
 
-
-def _setup(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-    z, delta, _, _ = inputs
-    dual, active, _ = output
-    ctx.save_for_backward(z, delta, dual, active)
-
-
-def _backward(ctx: Any, grad_dual: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
-    z, delta, dual, active = ctx.saved_tensors
-    return _implicit(z, delta, dual, active, grad_dual), None, None, None
-
-
-@torch.library.custom_op("fairmp::project_dual_backward", mutates_args=())
-def _implicit(z: Tensor, delta: Tensor, dual: Tensor, active: Tensor, grad: Tensor) -> Tensor:
-    r"""Differentiate the dual: held gaps stay held, so :math:`H_{AA} \, du_A = (\Delta\, dP)_A`.
-
-    The result has the form of the fairness coupling's gradient,
-    :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w` and
-    :math:`H_{AA} w_A` the incoming gradient.
+    Attributes:
+        u: the dual (G'×C, rows that sum to 0).
+        active: which gaps are held at the target (G'×C).
+        hessian: of the scaled problem, there (G'C×G'C).
+        residual: how far the gaps are from what optimality asks.
+        passes: over the nodes.
     """
-    inside = (delta != 0).any(1)
-    spread = delta[inside].double()
-    scale = _row_scale(spread)
-    spread = spread / scale
-    point = _moments(z[inside].double(), spread, dual.double() * scale.unsqueeze(1), 1.0)
-    # Rows of the dual sum to 0 by choice: the part of the gradient that asks otherwise is void.
-    incoming = (grad.double() - grad.double().mean(1, keepdim=True)) / scale.unsqueeze(1)
-    held = active.flatten().cpu().numpy()
-    w = np.zeros(held.size)
-    if held.any():
-        w[held] = _pseudo_solve(point.hessian[np.ix_(held, held)], _small(incoming)[held])
-    shift = spread @ torch.from_numpy(w).to(z.device).view_as(dual)
-    result = z.new_zeros(z.shape)
-    result[inside] = (point.q * (shift - (shift * point.q).sum(1, keepdim=True))).to(z.dtype)
-    return result
+
+    u: Array
+    active: NDArray[np.bool_]
+    hessian: Array
+    residual: float
+    passes: int
 
 
-@_implicit.register_fake
-def _(z: Tensor, delta: Tensor, dual: Tensor, active: Tensor, grad: Tensor) -> Tensor:
-    return z.new_empty(z.shape)
-
-
-project_dual.register_autograd(_backward, setup_context=_setup)
-
-
-def _solve(
-    z: Tensor, delta: Tensor, start: Tensor, target: float, tol: float
-) -> tuple[Tensor, Tensor, float, int]:
-    scale = _row_scale(delta)
-    delta = delta / scale
-    start = start * scale.unsqueeze(1)
-    if delta.size(1) == 1 and z.size(1) == 2:
-        margin, spread = z[:, 1] - z[:, 0], delta[:, 0]
-        root, residual, passes = _bracketed(
-            margin, spread, float(start[0, 1] - start[0, 0]), float(scale), target, tol
-        )
-        v = torch.tensor([[-root / 2, root / 2]], dtype=z.dtype, device=z.device)
-        active = torch.full((1, 2), root != 0 or target == 0, device=z.device)
+def solve(system: System, start: Array, target: float, tol: float) -> Dual:
+    """Find the dual, from a guess of it (G'×C)."""
+    scale = system.scale[:, None]
+    if system.shape == (1, 2):
+        v, hessian, residual, passes = _bracketed(system, start * scale, target, tol)
+        active = np.full(system.shape, bool(v.any()) or target == 0)
     else:
-        newton = _Newton(z, delta, scale, target)
-        point = newton.run(_small(start), tol)
+        newton = _Newton(system, target)
+        point = newton.run((start * scale).ravel(), tol)
         held = (point.v != 0) | (target == 0)
         if point.residual > max(tol, ACCEPTED):
             point, held = newton.retreat(tol), np.zeros_like(held)
-        v = torch.from_numpy(point.v).to(z.device).view(start.shape)
-        active = torch.from_numpy(held).to(z.device).view(start.shape)
-        residual, passes = point.residual, newton.passes
-    return v / scale.unsqueeze(1), active, residual, passes
+        v, active = point.v.reshape(system.shape), held.reshape(system.shape)
+        hessian, residual, passes = point.moments.hessian, point.residual, newton.passes
+    u = v / scale
+    return Dual(u - u.mean(1, keepdims=True), active, hessian, residual, passes)
+
+
+def respond(dual: Dual, scale: Array, incoming: Array) -> Array:
+    r"""Differentiate: held gaps stay held, so :math:`H_{AA} \, du_A = (\Delta\, dP)_A`.
+
+    Args:
+        dual: a solution.
+        scale: of its system.
+        incoming: the gradient of a loss in u (G'×C).
+
+    Returns:
+        w (G'×C) of the scaled problem: the loss's gradient in the logits is
+        :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
+    """
+    # Rows of the dual sum to 0 by choice: the part of the gradient that asks otherwise is void.
+    incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
+    held = dual.active.ravel()
+    w = np.zeros(held.size)
+    if held.any():
+        w[held] = _pseudo_solve(dual.hessian[np.ix_(held, held)], incoming.ravel()[held])
+    return w.reshape(incoming.shape)
 
 
 def _bracketed(
-    margin: Tensor, delta: Tensor, root: float, scale: float, target: float, tol: float
-) -> tuple[float, float, int]:
+    system: System, start: Array, target: float, tol: float
+) -> tuple[Array, Array, float, int]:
     """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
+    scale = float(system.scale[0])
+    root = float(start[0, 1] - start[0, 0])
     # By this far every node of the smaller group has changed sides, and the gap with it.
-    high = float(margin.abs().max()) + 45.0
+    high = system.width() + 45.0
     low = -high
     if not low < root < high:
         root = 0.0
-    before = float("inf")
-    for passes in range(1, MAX_PASSES + 1):
-        q = torch.sigmoid(margin - delta * root)
-        slope_terms = q * (1 - q) * delta
-        gap, slope = (scale * torch.stack([q @ delta, slope_terms @ delta])).tolist()
+    before, passes = float("inf"), 0
+    while True:
+        passes += 1
+        v = np.array([[-root / 2, root / 2]])
+        point = system.moments(v, 1.0)
+        gap, slope = scale * point.gradient[1], scale * point.hessian[1, 1]
         if root == 0 and abs(gap) <= target:
-            return 0.0, 0.0, passes
+            return v, point.hessian, 0.0, passes
         level = target if root > 0 or (root == 0 and gap > 0) else -target
-        excess = gap - level
+        excess = float(gap - level)
         if abs(excess) <= tol:
-            return root, abs(excess), passes
+            return v, point.hessian, abs(excess), passes
         if excess > 0:
             low = root
         else:
@@ -173,45 +151,14 @@ def _bracketed(
         proposal = step if low < step < high and abs(excess) < before / 2 else middle
         if root * proposal < 0 and low < 0 < high:
             proposal = 0.0
-        if proposal == root or middle in (low, high):
-            return root, abs(excess), passes
+        if proposal == root or middle in (low, high) or passes >= MAX_PASSES:
+            return v, point.hessian, abs(excess), passes
         before, root = abs(excess), proposal
-    return root, abs(excess), passes
-
-
-class _Moments(NamedTuple):
-    """What one pass over the nodes yields, at a dual v and a temperature."""
-
-    value: float
-    gradient: Array  # Σ δq, minus the derivative of the value (G'C)
-    hessian: Array  # (G'C × G'C)
-    q: Tensor
-
-
-def _moments(z: Tensor, delta: Tensor, v: Tensor, temperature: float) -> _Moments:
-    logits = ((z - delta @ v) / temperature).T.contiguous()
-    top = logits.amax(0)
-    weights = (logits - top).exp_()
-    total = weights.sum(0)
-    value = temperature * (top.sum() + total.log().sum())
-    q = (weights / total).T
-    spread = (delta.unsqueeze(2) * q.unsqueeze(1)).flatten(1)
-    rows, classes = v.shape
-    product = (spread.T @ spread).view(rows, classes, rows, classes)
-    # q − q² as a sum over the other classes: the difference has no digits left where q is near 1.
-    other = product * (1 - torch.eye(classes, dtype=z.dtype, device=z.device)).unsqueeze(1)
-    hessian = torch.diag_embed(other.sum(3).permute(0, 2, 1)).permute(0, 2, 1, 3) - other
-    size = rows * classes
-    small = torch.cat([value.view(1), spread.sum(0), hessian.reshape(-1) / temperature])
-    numbers = small.cpu().numpy()
-    return _Moments(
-        float(numbers[0]), numbers[1 : 1 + size], numbers[1 + size :].reshape(size, size), q
-    )
 
 
 class _Point(NamedTuple):
     v: Array
-    moments: _Moments
+    moments: Moments
     objective: float
     residual: float
 
@@ -219,16 +166,16 @@ class _Point(NamedTuple):
 class _Newton:
     """Proximal Newton with a line search, at a temperature that falls to 1."""
 
-    def __init__(self, z: Tensor, delta: Tensor, scale: Tensor, target: float) -> None:
-        self.z, self.delta, self.target = z, delta, target
-        self.scale = _small(scale).repeat(z.size(1))
+    def __init__(self, system: System, target: float) -> None:
+        self.system, self.target, self.shape = system, target, system.shape
+        classes = self.shape[1]
+        self.scale = system.scale.repeat(classes)
         self.penalty = target / self.scale
-        self.shape = (delta.size(1), z.size(1))
-        self.basis = np.kron(_span(_square(delta)), _span(np.eye(z.size(1)) - 1 / z.size(1)))
+        self.basis = np.kron(_span(system.gram()), _span(np.eye(classes) - 1 / classes))
         self.passes = 0
 
     def run(self, start: Array, tol: float) -> _Point:
-        width = float((self.z.max(1).values - self.z.min(1).values).max())
+        width = self.system.width()
         if width <= WIDE or start.any():
             point = self._descend(start, 1.0, tol)
             if point.residual <= tol:
@@ -245,7 +192,7 @@ class _Newton:
         For logits so far apart that the quadratic model says nothing about the target's border.
         The result is feasible, and not quite the closest.
         """
-        parity = _Newton(self.z, self.delta, torch.from_numpy(self.scale[:: self.shape[1]]), 0.0)
+        parity = _Newton(self.system, 0.0)
         v = parity.run(np.zeros_like(self.scale), tol).v
         low, high = 0.0, 1.0
         for _ in range(40):
@@ -259,8 +206,7 @@ class _Newton:
 
     def _at(self, v: Array, temperature: float) -> _Point:
         self.passes += 1
-        dual = torch.from_numpy(v).to(self.z.device).view(self.shape)
-        moments = _moments(self.z, self.delta, dual, temperature)
+        moments = self.system.moments(v.reshape(self.shape), temperature)
         gap = moments.gradient * self.scale
         residual = np.where(
             v != 0,
@@ -375,15 +321,3 @@ def _span(gram: Array) -> Array:
     """Orthonormal columns that span the range of a symmetric matrix."""
     values, vectors = np.linalg.eigh(gram)
     return vectors[:, values > 1e-10 * values.max()]
-
-
-def _square(delta: Tensor) -> Array:
-    return (delta.T @ delta).cpu().numpy()
-
-
-def _row_scale(delta: Tensor) -> Tensor:
-    return delta.abs().amax(0).clamp_min(torch.finfo(torch.float64).tiny)
-
-
-def _small(x: Tensor) -> Array:
-    return x.flatten().cpu().numpy()
