@@ -14,11 +14,11 @@ from torch_geometric.nn import APPNP
 
 from fairmp import FMP, PPR
 from fairmp.adjacency import Adjacency, normalise
-from fairmp.dual import find, system
+from fairmp.dual import Cells
 from fairmp.incidence import incidence
 from fairmp.kernels import softmax
 from fairmp.propagation import SOLVERS
-from fairmp.solvers import coupling_gradient, papc, paper, projection
+from fairmp.solvers import coupling_gradient, decisions, papc, paper, projection
 from tests.graphs import problems
 
 PROBLEM = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -337,7 +337,7 @@ def test_the_dual_is_the_one_returned() -> None:
     solution = projection(x, alone(len(x)), delta, K=1, lambda_s=0.0)
     torch.testing.assert_close(x - delta.matrix.T @ solution.dual, solution.f)
     torch.testing.assert_close(solution.dual.sum(1), torch.zeros(1, dtype=x.dtype))
-    again = find(system(x, delta, 1.0), solution.dual.numpy(), 0.0)
+    again = Cells(x, delta, 1.0).solve(solution.found[-1], 0.0)
     np.testing.assert_allclose(again.u, solution.dual, atol=1e-9)
     assert again.passes == 1  # a warm start at the solution takes one pass
 
@@ -364,3 +364,34 @@ def test_softmax_is_torch_s() -> None:
         torch.testing.assert_close(softmax(f), f.softmax(1))
         assert torch.autograd.gradcheck(softmax, (f,))
     assert math.isclose(float(softmax(torch.tensor([[1e30, -1e30]]))[0, 0]), 1.0)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("target", [0.0, 0.05])
+def test_decisions_keep_the_target_at_every_size_of_logits(size: float, target: float) -> None:
+    torch.manual_seed(10)
+    sens = (torch.rand(2000) < 0.3).long()
+    x = torch.randn(2000, 2, dtype=torch.float64)
+    x[:, 1] += sens
+    delta = incidence(sens, dtype=x.dtype)
+    before = delta.gap(torch.nn.functional.one_hot(x.argmax(1), 2).double()).abs().max()
+    solution = decisions(size * x, alone(2000), delta, K=1, lambda_s=0.0, target=target)
+    decided = torch.nn.functional.one_hot(solution.f.argmax(1), 2).double()
+    assert float(before) > 0.2
+    assert float(delta.gap(decided).abs().max()) <= target + 0.5 / int(sens.sum()) + 1e-6
+    # No more is moved than that takes: a larger sharpness would not do, or was not tried.
+    assert solution.sharpness < 0.5 * size
+
+
+def test_decisions_of_many_classes_and_groups() -> None:
+    torch.manual_seed(11)
+    sens = torch.randint(0, 4, (4000,))
+    x = torch.randn(4000, 3, dtype=torch.float64) + 0.5 * torch.randn(4, 3).double()[sens]
+    delta = incidence(sens, dtype=x.dtype)
+    soft = FMP(1, 0.0)(x, torch.empty(2, 0, dtype=torch.int64), sens)
+    hard = decisions(x, alone(4000), delta, K=1, lambda_s=0.0).f
+    gaps = [
+        float(delta.gap(torch.nn.functional.one_hot(f.argmax(1), 3).double()).abs().max())
+        for f in (soft, hard)
+    ]
+    assert gaps[1] < min(gaps[0], 0.01)

@@ -3,10 +3,13 @@ r"""The projection's dual on an incidence: what is solved in one step, and how i
 Two kinds of systems differ in how a node's row of Δᵀ is known. Where every node has one group,
 it is its group's column of M, and a pass over the nodes adds up a few numbers a group
 (:class:`Cells`). Where nodes are shared between groups by probabilities, each has a row of its own
-(:class:`Shares`).
+(:class:`Shares`). Two classes and one gap on a GPU make the dual one number that never leaves the
+device (:class:`Binary`).
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -22,7 +25,25 @@ def tolerance(dtype: torch.dtype) -> float:
     return 1e-12 if dtype == torch.float64 else 1e-7
 
 
-class Cells:
+class _Few:
+    """What systems share whose dual is found on the host."""
+
+    bounds = False  # whether logits absurdly far apart are seen to here
+    z: Tensor
+    shape: tuple[int, int]
+
+    def solve(self, start: Dual | None, target: float) -> Dual:
+        """Find the dual, from that of the step before."""
+        guess = np.zeros(self.shape) if start is None else start.u
+        return solve(self, guess, target, tolerance(self.z.dtype))  # type: ignore[arg-type]
+
+    @staticmethod
+    def duals(found: Sequence[Dual]) -> Tensor:
+        """Several duals in one tensor (K×G'×C)."""
+        return torch.from_numpy(np.stack([dual.u for dual in found]))
+
+
+class Cells(_Few):
     """Nodes of one group each, at logits z/τ."""
 
     def __init__(self, z: Tensor, delta: Incidence, sharpness: float) -> None:
@@ -74,13 +95,13 @@ class Cells:
         table = self._table(self.sharpness * (self._unscaled().T @ dual.u))
         return self.kernels.shifted(self.z, self.reach, table)
 
-    def pull_back(self, grad: Tensor, dual: Dual, grad_u: Array | None) -> Tensor:
+    def pull_back(self, grad: Tensor, dual: Dual, grad_u: Tensor | None) -> Tensor:
         """From the gradient of a loss in the shifted logits (and in u) to that in the logits."""
         rows, tau = self._unscaled(), self.sharpness
         sums = self.kernels.group_sums(grad, self.reach, rows.shape[1])
         incoming = -tau * (rows @ self.delta.total(sums).cpu().numpy())
         if grad_u is not None:
-            incoming = incoming + grad_u
+            incoming = incoming + grad_u.double().cpu().numpy()
         w = respond(dual, self.scale, incoming)
         if not w.any():
             return grad
@@ -95,7 +116,7 @@ class Cells:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.z.device)
 
 
-class Shares:
+class Shares(_Few):
     """Nodes shared between groups, at logits z/τ; in plain torch."""
 
     def __init__(self, z: Tensor, delta: Incidence, sharpness: float) -> None:
@@ -141,12 +162,12 @@ class Shares:
         u = torch.from_numpy(dual.u).to(self.z.device, self.z.dtype)
         return self.z - self.sharpness * self.delta.shift(u)
 
-    def pull_back(self, grad: Tensor, dual: Dual, grad_u: Array | None) -> Tensor:
+    def pull_back(self, grad: Tensor, dual: Dual, grad_u: Tensor | None) -> Tensor:
         """From the gradient of a loss in the shifted logits (and in u) to that in the logits."""
         sums = self.delta.total(self.delta.membership.double().T @ grad.double())
         incoming = -self.sharpness * (self.delta.rows @ sums).cpu().numpy()
         if grad_u is not None:
-            incoming = incoming + grad_u
+            incoming = incoming + grad_u.double().cpu().numpy()
         w = respond(dual, self.scale, incoming)
         if not w.any():
             return grad
@@ -161,15 +182,88 @@ class Shares:
         return temperature * logits.logsumexp(1).sum(), logits.softmax(1)
 
 
-Projected = Cells | Shares
+class Root:
+    """A dual that is one number, where it was found."""
+
+    def __init__(self, state: Tensor, scale: Tensor) -> None:
+        self.state, self.scale = state, scale
+
+    @property
+    def residual(self) -> float:
+        """How far the gap is from what optimality asks."""
+        return float(self.state[1])
+
+    @property
+    def passes(self) -> int:
+        """Passes over the nodes."""
+        return int(self.state[2])
 
 
-def system(z: Tensor, delta: Incidence, sharpness: float) -> Projected:
-    """The system of a step's logits."""
-    kind = Shares if delta.codes is None else Cells
-    return kind(z, delta, sharpness)
+class Binary:
+    """Two classes and one gap between nodes of one group each, on the device alone."""
+
+    bounds = True
+
+    def __init__(self, z: Tensor, delta: Incidence, sharpness: float) -> None:
+        self.z, self.delta, self.sharpness = z.detach(), delta, sharpness
+        self.kernels = implementation(z)
+        self.row = delta.rows[0]
+
+    def solve(self, start: Root | None, target: float) -> Root:
+        """Find the dual, from that of the step before."""
+        guess = self.row.new_zeros(1) if start is None else start.state[:1]
+        scale = self.row.abs().max() if start is None else start.scale
+        state = self.kernels.binary_root(
+            self.z,
+            self.delta.measured_codes,
+            self.row,
+            guess,
+            target,
+            tolerance(self.z.dtype),
+            self.sharpness,
+        )
+        self.target = target
+        return Root(state, scale)
+
+    @staticmethod
+    def duals(found: Sequence[Root]) -> Tensor:
+        """Several duals in one tensor (K×1×2)."""
+        roots = torch.stack([root.state[0] for root in found]) / found[0].scale
+        return torch.stack([-roots / 2, roots / 2], 1).unsqueeze(1)
+
+    def shifted(self, dual: Root) -> Tensor:
+        """The logits minus what the dual says to each node of known group: τΔᵀu."""
+        return self.kernels.binary_shifted(
+            self.z, self.delta.codes, self.row, dual.state, self.sharpness
+        )
+
+    def pull_back(self, grad: Tensor, dual: Root, grad_u: Tensor | None) -> Tensor:
+        """From the gradient of a loss in the shifted logits (and in u) to that in the logits."""
+        outer = None
+        if grad_u is not None:
+            outer = ((grad_u[0, 1] - grad_u[0, 0]).double() / (2 * dual.scale)).view(1)
+        return self.kernels.binary_pulled(
+            grad,
+            self.z,
+            self.delta.measured_codes,
+            self.delta.codes,
+            self.row,
+            dual.state,
+            self.target,
+            self.sharpness,
+            outer,
+        )
 
 
-def find(projected: Projected, start: Array, target: float) -> Dual:
-    """Solve it, from a guess of the dual."""
-    return solve(projected, start, target, tolerance(projected.z.dtype))
+Projected = Cells | Shares | Binary
+Found = Dual | Root
+
+
+def system(x: Tensor, delta: Incidence) -> type[Projected]:
+    """The kind of system that logits of this shape, on this device, make."""
+    if delta.codes is None:
+        return Shares
+    # Summing over machines is for the host to do.
+    here = type(delta) is Incidence
+    small = delta.rows.size(0) == 1 and x.size(1) == 2
+    return Binary if here and small and hasattr(implementation(x), "binary_root") else Cells

@@ -14,16 +14,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairmp.dual import Projected, find, system
+from fairmp.dual import Found, Projected, system
 from fairmp.incidence import Incidence
 from fairmp.kernels import softmax
-from fairmp.kernels.newton import Dual
-
 
 DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 
@@ -64,21 +61,38 @@ class Solution:
 
     Attributes:
         f: the propagated, corrected logits (n×C).
-        dual: the dual u of the last step (G'×C).
-        group_duals: what each step's dual says to each group, Mᵀu (K×G×C); see :func:`frozen`.
-        residual: how far the last step's gap is from what optimality asks (``projection`` only).
-        iterations: passes over the nodes, all steps together (``projection`` only).
-        sharpness: τ (``projection`` only).
+        duals: the dual u of each step (K×G'×C).
+        delta: the incidence.
+        sharpness: τ (``projection``), else 1.
         steps: one :class:`Step` a propagation step, where a trace was asked for.
     """
 
     f: Tensor
-    dual: Tensor
-    group_duals: Tensor
-    residual: float | None = None
-    iterations: int | None = None
-    sharpness: float | None = None
+    duals: Tensor
+    delta: Incidence = field(repr=False)
+    sharpness: float = 1.0
     steps: tuple[Step, ...] = field(default=(), repr=False)
+    found: tuple[Found, ...] = field(default=(), repr=False)
+
+    @property
+    def dual(self) -> Tensor:
+        """The dual u of the last step (G'×C)."""
+        return self.duals[-1]
+
+    @property
+    def group_duals(self) -> Tensor:
+        """What each step's dual says to each group, τMᵀu (K×G×C); see :func:`frozen`."""
+        return self.sharpness * (self.delta.rows.T.to(self.duals.dtype) @ self.duals)
+
+    @property
+    def residual(self) -> float | None:
+        """How far the last step's gap is from what optimality asks (``projection`` only)."""
+        return self.found[-1].residual if self.found else None
+
+    @property
+    def iterations(self) -> int | None:
+        """Passes over the nodes, all steps together (``projection`` only)."""
+        return sum(dual.passes for dual in self.found) if self.found else None
 
 
 def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
@@ -189,23 +203,15 @@ def projection(
     the logits lie so far apart that the method falls back on scaling full parity (hundreds, in
     more than two classes or groups), u is taken as a constant.
     """
-    f, duals, found = _Projection.apply(
+    f, duals, done = _Projection.apply(
         x, graph, delta, K, 1 / (1 + lambda_s), target, sharpness, trace
     )
     steps = tuple(
         _step(x, step.f, graph, delta, lambda_s, 0.0, u, sharpness)
-        for step, u in zip(found, duals, strict=True)
+        for step, u in zip(done, duals, strict=True)
         if step.f is not None
     )
-    return Solution(
-        f,
-        duals[-1],
-        sharpness * torch.stack([delta.by_group(u) for u in duals]),
-        found[-1].dual.residual,
-        sum(step.dual.passes for step in found),
-        sharpness,
-        steps,
-    )
+    return Solution(f, duals, delta, sharpness, steps, tuple(step.dual for step in done))
 
 
 def decisions(
@@ -221,13 +227,13 @@ def decisions(
 
     What is decided is the class of the largest logit, which :math:`\mathrm{softmax}(F/τ)` comes to
     as τ falls. So τ falls, from a fifth of what a node's logits lie apart on average, until
-    decisions are within ``target`` on the population, up to one decision in the smallest group;
+    decisions are within ``target`` on the population, up to half a decision in the smallest group;
     that is looked at without any label. Where no τ gets there, the one that came closest is taken.
     """
     apart = (x.detach().amax(1) - x.detach().amin(1)).double() * delta.population
     size = delta.total(torch.stack([apart.sum(), delta.population.double().sum()]))
     typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
-    slack = float(delta.rows.abs().max()) * (1 + 1e-9)
+    slack = float(delta.rows.abs().max()) * (0.5 + 1e-6)
     best: tuple[float, Solution] | None = None
     for part in DECISIVE:
         solution = projection(
@@ -244,11 +250,11 @@ def decisions(
 
 
 @dataclass
-class _Projected:
+class _Done:
     """One step of the projection, as its gradient needs it."""
 
     system: Projected
-    dual: Dual
+    dual: Found
     bounded: Tensor | None
     f: Tensor | None
 
@@ -267,32 +273,33 @@ class _Projection(torch.autograd.Function):
         target: float,
         sharpness: float,
         trace: bool,
-    ) -> tuple[Tensor, Tensor, list[_Projected]]:
+    ) -> tuple[Tensor, Tensor, list[_Done]]:
         x = x.contiguous()
-        f, found = x, []
-        start = np.zeros((delta.rows.size(0), x.size(1)))
+        f, done = x, []
+        dual: Any = None
+        kind: Any = system(x, delta)
         for _ in range(K):
             agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
-            agg, wild = _bounded(agg, sharpness)
-            projected = system(agg, delta, sharpness)
-            dual = find(projected, start, target)
-            f, start = projected.shifted(dual), dual.u
-            found.append(_Projected(projected, dual, wild, f if trace else None))
-        ctx.graph, ctx.gamma, ctx.found, ctx.delta = graph, gamma, found, delta
-        duals = torch.from_numpy(np.stack([step.dual.u for step in found]))
-        return f, duals.to(x.device, x.dtype), found
+            agg, wild = (agg, None) if kind.bounds else _bounded(agg, sharpness)
+            projected = kind(agg, delta, sharpness)
+            dual = projected.solve(dual, target)
+            f = projected.shifted(dual)
+            done.append(_Done(projected, dual, wild, f if trace else None))
+        # A gradient nobody asked of the duals stays None, and is not made a tensor of zeros.
+        ctx.set_materialize_grads(False)
+        ctx.graph, ctx.gamma, ctx.done = graph, gamma, done
+        return f, kind.duals([step.dual for step in done]).to(x.device, x.dtype), done
 
     @staticmethod
     @once_differentiable
     def backward(
-        ctx: Any, grad: Tensor, grad_duals: Tensor | None, _: object
+        ctx: Any, grad: Tensor | None, grad_duals: Tensor | None, _: object
     ) -> tuple[Tensor | None, ...]:
-        gamma, g = ctx.gamma, grad.contiguous()
-        outer = None if grad_duals is None else grad_duals.double().cpu().numpy()
+        gamma, last = ctx.gamma, ctx.done[-1].system.z
+        g = torch.zeros_like(last) if grad is None else grad.contiguous()
         total = torch.zeros_like(g)
-        for k in reversed(range(len(ctx.found))):
-            step = ctx.found[k]
-            g = step.system.pull_back(g, step.dual, None if outer is None else outer[k])
+        for k, step in reversed(list(enumerate(ctx.done))):
+            g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
             if step.bounded is not None:
                 g = _unbounded(g, step.bounded)
             total = total.add_(g, alpha=gamma)
@@ -351,10 +358,10 @@ def _primal_dual(
         u_bar = u + beta * delta.gap(softmax(f_bar))  # 3 dual step
         u = u_bar.clamp(-lambda_f, lambda_f)  # 4 keep it within its strength
         f = agg - gamma * coupling_gradient(f, delta.shift(u))  # 5 correct
-        duals.append(delta.by_group(u))
+        duals.append(u)
         if trace:
             steps.append(_step(x, f, graph, delta, lambda_s, lambda_f, u, 1.0))
-    return Solution(f, u, torch.stack(duals), steps=tuple(steps))
+    return Solution(f, torch.stack(duals), delta, steps=tuple(steps))
 
 
 def _aggregate(x: Tensor, f: Tensor, graph: Operator, gamma: float) -> Tensor:

@@ -70,15 +70,15 @@ def command(
     seeds: Annotated[
         int, typer.Option(min=1, help="Initialisations a split.", rich_help_panel=_GRID)
     ] = 1,
-    epochs: Annotated[int, typer.Option(help="Epochs.", rich_help_panel=_NET)] = 300,
-    lr: Annotated[float, typer.Option(help="Learning rate.", rich_help_panel=_NET)] = 1e-3,
+    epochs: Annotated[int, typer.Option(help="Epochs.", rich_help_panel=_NET)] = 200,
+    lr: Annotated[float, typer.Option(help="Learning rate.", rich_help_panel=_NET)] = 1e-2,
     weight_decay: Annotated[float, typer.Option(help="Weight decay.", rich_help_panel=_NET)] = 1e-5,
     hidden: Annotated[int, typer.Option(help="Hidden width.", rich_help_panel=_NET)] = 64,
     layers: Annotated[int, typer.Option(help="Layers.", rich_help_panel=_NET)] = 2,
     dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=_NET)] = 0.0,
     eval_every: Annotated[
         int, typer.Option(help="Look at validation every so many epochs.", rich_help_panel=_NET)
-    ] = 1,
+    ] = 5,
     k: Annotated[int, typer.Option("--k", help="Steps of ppr and fmp.", rich_help_panel=_NET)] = 5,
     lambda_s: Annotated[
         float, typer.Option(help="Smoothing of ppr and fmp.", rich_help_panel=_NET)

@@ -43,10 +43,6 @@ PENALTY = 5.0
 Strengths = Literal["default", "all"] | Sequence[float]
 
 
-# What the committed records were predicted with; a cell's key does not know it.
-PREDICT_SHARPNESS = 0.1
-
-
 @dataclass(frozen=True)
 class Setting:
     """What all cells of a comparison share.
@@ -59,28 +55,33 @@ class Setting:
         num_layers: layers of the transform.
         dropout: share of hidden units dropped in training.
         select: what the epoch kept is best at on the validation nodes.
+        select_adversary: the same for an adversary, whose most accurate epochs are those in which
+            it loses; so by default its last.
         eval_every: look at the validation nodes every so many epochs.
         K: propagation steps of ``ppr`` and ``fmp``.
         lambda_s: smoothing of ``ppr`` and ``fmp``.
         lambda_f: pull of ``fmp`` with ``papc`` or ``paper``.
         solver: of ``fmp``.
         target: largest gap ``fmp`` accepts.
+        predict_sharpness: τ of ``fmp`` at prediction, a number or ``"decisions"``.
         pretrain: epochs of the classifier before an adversary joins.
     """
 
-    epochs: int = 300
-    lr: float = 1e-3
+    epochs: int = 200
+    lr: float = 1e-2
     weight_decay: float = 1e-5
     hidden: int = 64
     num_layers: int = 2
     dropout: float = 0.0
     select: str = "accuracy"
-    eval_every: int = 1
+    select_adversary: str = "last"
+    eval_every: int = 5
     K: int = 5
     lambda_s: float = 3.0
     lambda_f: float = 1.0
     solver: str = "projection"
     target: float = 0.0
+    predict_sharpness: str = "decisions"
     pretrain: int = 70
 
 
@@ -245,8 +246,9 @@ def classifier(cell: Cell, device: str | torch.device = "cpu") -> FairClassifier
         strategy = (
             Regulariser(h)
             if cell.strategy == "regulariser"
-            else Adversary(h, pretrain_classifier=setting.pretrain)
+            else Adversary(h, pretrain_classifier=setting.pretrain, lr=setting.lr)
         )
+    adversarial = cell.strategy == "adversary"
     return FairClassifier(
         propagation,
         backbone=cast(Any, backbone),
@@ -256,10 +258,10 @@ def classifier(cell: Cell, device: str | torch.device = "cpu") -> FairClassifier
         epochs=setting.epochs,
         lr=setting.lr,
         weight_decay=setting.weight_decay,
-        select=cast(Select, setting.select),
+        select=cast(Select, setting.select_adversary if adversarial else setting.select),
         eval_every=setting.eval_every,
         strategy=strategy,
-        predict_sharpness=PREDICT_SHARPNESS,
+        predict_sharpness=_sharpness(setting.predict_sharpness),
         device=device,
     )
 
@@ -316,6 +318,17 @@ def numbers(text: str, option: str) -> Strengths:
     if not all(math.isfinite(value) and value >= 0 for value in values):
         raise InputError(f"{option}: {text!r} has a number that is no strength; give 0 or more")
     return values
+
+
+def _sharpness(text: str) -> float | Literal["decisions"]:
+    if text == "decisions":
+        return "decisions"
+    try:
+        return float(text)
+    except ValueError:
+        raise InputError(
+            f"predict_sharpness: {text!r} is neither 'decisions' nor a number above 0"
+        ) from None
 
 
 def _own(backbone: str, setting: Setting) -> float | None:
