@@ -18,6 +18,7 @@ from fairmp.progress import bar
 if TYPE_CHECKING:
     from fairmp.experiments.compare_page import Comparison
     from fairmp.experiments.grid import Cell, Setting
+    from fairmp.report.formats import Table
 
 _GRID, _NET = "The grid", "What all cells share"
 RECORDS = "records.jsonl"
@@ -252,12 +253,27 @@ def show(found: Comparison, out: Path) -> None:
 
     console = Console(highlight=False)
     for table in found.tables():
-        console.print(rich_table(table, leave_out=("AUC", "splits")))
+        for part in _narrow(table) if "splits" not in table.header else [table]:
+            console.print(rich_table(part, leave_out=("AUC", "splits")))
     reasons = dict.fromkeys(record["failed"] for record in found.failed)
     for reason in reasons:
         count = sum(record["failed"] == reason for record in found.failed)
         console.print(f"{count} cell{'s' * (count != 1)} failed: {reason}", soft_wrap=True)
     console.print(f"Open {out / 'report.html'}.")
+
+
+def _narrow(table: Table, columns: int = 3) -> list[Table]:
+    """A wide table as several, so that no column is cut on a terminal."""
+    from fairmp.report.formats import Table
+
+    parts = []
+    for first in range(1, len(table.header), columns):
+        kept = [0, *range(first, min(first + columns, len(table.header)))]
+        bold = {(row, kept.index(column)) for row, column in table.bold if column in kept}
+        rows = [[row[column] for column in kept] for row in table.rows]
+        header = [table.header[column] for column in kept]
+        parts.append(Table(table.title, header, rows, frozenset(bold)))
+    return parts
 
 
 def _canonical(name: str) -> str:

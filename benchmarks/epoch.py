@@ -1,0 +1,56 @@
+"""One training epoch, network by network, in one run: times, and multiples of the MLP's.
+
+python benchmarks/epoch.py --out benchmarks/results/epoch.json
+python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
+python benchmarks/epoch.py --device cuda --out benchmarks/results/epoch-gpu.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import torch
+
+from fairmp.experiments import speed
+
+
+def problem_of(given: argparse.Namespace) -> speed.Problem:
+    if given.npz:
+        from fairmp.experiments.graphs import from_npz
+
+        data = from_npz(given.data, folder=given.npz)
+    elif given.data:
+        from fairmp.datasets import load
+
+        data = load(given.data)
+    else:
+        return speed.made(*speed.POKEC_Z)
+    known = (data.y >= 0) & (data.sens >= 0)
+    train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
+    return speed.Problem(given.data, data.x, data.edge_index, data.y.clamp_min(0), data.sens, train)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="a data set's name; by default a graph of Pokec-z's size")
+    parser.add_argument("--npz", help="folder of graphs written by fairmp.experiments.graphs.save")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    found = speed.measure(problem_of(given), rounds=given.rounds, device=given.device)
+    print(f"{'':34}{'ms':>9}{'× MLP':>9}{'÷ FMP':>9}")
+    for name, time in found["milliseconds"].items():
+        ratios = f"{found['times_the_mlp'][name]:9.2f}{found['times_fmp'][name]:9.2f}"
+        print(f"{name:34}{time:9.2f}{ratios}")
+    print(f"debias: {found['debias_milliseconds']:.2f} ms")
+    result = {"command": "python " + " ".join(sys.argv), **found}
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

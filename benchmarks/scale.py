@@ -1,0 +1,186 @@
+"""Time an edge and memory an edge, from 10⁵ to 10⁸ directed edges, and a forward pass over 10⁹.
+
+python benchmarks/scale.py --out benchmarks/results/scale.json
+python benchmarks/scale.py --billion FOLDER --out benchmarks/results/billion.json
+
+Each size runs in a process of its own, so that its peak memory is its own. The billion edges are
+first written to FOLDER (4.2 GB, deleted afterwards) and then read from there memory-mapped.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn.functional import cross_entropy
+from torch_geometric.nn import MLP
+
+from fairmp import FMP
+from fairmp.chunked import chunked
+from fairmp.experiments import speed
+from fairmp.incidence import incidence
+from fairmp.persistence import versions
+
+DEGREE, FEATURES, STEPS = 20, 16, 5
+SIZES = (10**5, 10**6, 10**7, 10**8)
+BILLION = 10**9
+
+
+def peak() -> int:
+    """Bytes this process held at most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def groups_of(nodes: int) -> torch.Tensor:
+    return (torch.arange(nodes, dtype=torch.int32) % 5 < 2).int()
+
+
+def train(edges: int) -> dict[str, float]:
+    """Train for a few epochs on a graph of this many edges; in this process."""
+    warm = speed.regular(1000, DEGREE)
+    layer = FMP(STEPS, 3.0)
+    layer(torch.randn(1000, 2, requires_grad=True), warm, groups_of(1000)).sum().backward()
+    before = peak()
+    nodes = edges // DEGREE
+    start = time.perf_counter()
+    graph = speed.regular(nodes, DEGREE)
+    made = time.perf_counter() - start
+    torch.manual_seed(0)
+    x = torch.randn(nodes, FEATURES)
+    sens = groups_of(nodes)
+    y = (x[:, 0] + sens > 0.4).long()
+    delta = incidence(sens, torch.arange(nodes) % 2 == 0)
+    network = MLP([FEATURES, 64, 2], norm=None)
+    optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
+    times = []
+    for _ in range(5 if edges < 10**8 else 3):
+        start = time.perf_counter()
+        optimiser.zero_grad()
+        logits = layer(chunked(network, x, 2**14), graph, delta)
+        cross_entropy(logits, y).backward()
+        optimiser.step()
+        times.append(time.perf_counter() - start)
+    features = x.numel() * x.element_size()
+    return {
+        "directed_edges": nodes * DEGREE,
+        "nodes": nodes,
+        "seconds_made": made,
+        "seconds_epoch": min(times),
+        "nanoseconds_an_edge": 1e9 * min(times) / (nodes * DEGREE),
+        "peak_bytes_an_edge_beside_features": (peak() - before - features) / (nodes * DEGREE),
+    }
+
+
+def write(folder: Path, edges: int) -> None:
+    """Write the columns of a graph of one degree, block by block."""
+    nodes = edges // DEGREE
+    generator = torch.Generator().manual_seed(0)
+    there, back = [], []
+    for _ in range(DEGREE // 2):
+        one = torch.randperm(nodes, generator=generator).numpy().astype(np.int32)
+        other = np.empty_like(one)
+        other[one] = np.arange(nodes, dtype=np.int32)
+        there.append(one)
+        back.append(other)
+    with open(folder / "col.bin", "wb") as file:
+        for first in range(0, nodes, 2**20):
+            block = slice(first, min(first + 2**20, nodes))
+            own = np.arange(block.start, block.stop, dtype=np.int32)
+            file.write(np.stack([*(c[block] for c in there + back), own], 1).tobytes())
+
+
+def forward(folder: Path, edges: int) -> dict[str, float]:
+    """One forward pass on columns that are mapped into memory."""
+    nodes = edges // DEGREE
+    col = np.memmap(folder / "col.bin", np.int32, mode="c")
+    graph = speed.constant(torch.arange(nodes + 1) * (DEGREE + 1), torch.from_numpy(col), DEGREE)
+    sens = groups_of(nodes)
+    torch.manual_seed(0)
+    x = torch.randn(nodes, 2)
+    x[:, 1] += sens
+    delta = incidence(sens)
+    times = []
+    with torch.no_grad():
+        for _ in range(2):
+            start = time.perf_counter()
+            solution = FMP(STEPS, 3.0).solve(x, graph, delta)
+            times.append(time.perf_counter() - start)
+    return {
+        "directed_edges": nodes * DEGREE,
+        "nodes": nodes,
+        "seconds_first_forward": times[0],
+        "seconds_forward": times[1],
+        "gap_left": float(delta.gap(solution.f.softmax(1)).abs().max()),
+        "peak_gigabytes": peak() / 1e9,
+    }
+
+
+def apart(*arguments: str) -> dict[str, float]:
+    """Run this file in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+    )
+    return json.loads(done.stdout)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--largest", type=float, default=1e8)
+    parser.add_argument("--billion", type=Path, help="folder for 4.2 GB")
+    parser.add_argument("--edges", type=float, default=BILLION, help="for --billion")
+    parser.add_argument("--train", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--forward", type=Path, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    edges = int(given.edges)
+    if given.train:
+        print(json.dumps(train(given.train)))
+        return
+    if given.write:
+        write(given.write, edges)
+        print("{}")
+        return
+    if given.forward:
+        print(json.dumps(forward(given.forward, edges)))
+        return
+    result: dict[str, object] = {
+        "command": "python " + " ".join(sys.argv),
+        "machine": {"cpu": platform.machine(), "cores": os.cpu_count()},
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "degree": DEGREE,
+        "features": FEATURES,
+    }
+    if given.billion:
+        given.billion.mkdir(parents=True, exist_ok=True)
+        try:
+            apart("--write", str(given.billion), "--edges", str(edges))
+            result["forward"] = apart("--forward", str(given.billion), "--edges", str(edges))
+        finally:
+            (given.billion / "col.bin").unlink(missing_ok=True)
+        print(result["forward"])
+    else:
+        found = []
+        for size in (size for size in SIZES if size <= given.largest):
+            found.append(apart("--train", str(size)))
+            print(found[-1], flush=True)
+        result["training"] = found
+        by_size = {int(row["directed_edges"]): row["nanoseconds_an_edge"] for row in found}
+        if 10**8 in by_size:
+            result["time_an_edge_1e8_over_1e6"] = by_size[10**8] / by_size[10**6]
+    if given.out:
+        given.out.write_text(json.dumps(result, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

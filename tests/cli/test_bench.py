@@ -1,0 +1,80 @@
+"""``fairmp bench``: the table, its ratios, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairmp.experiments import speed
+
+SMALL = ("--nodes", "300", "--edges", "1200", "--features", "4", "--rounds", "1", "--device", "cpu")
+
+
+def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fairmp", "bench", *arguments],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
+    done = bench(*SMALL, "--json", "--out", "out", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads((tmp_path / "out" / "bench.json").read_text())
+    assert tuple(found["milliseconds"]) == speed.NETWORKS
+    mlp = found["milliseconds"][speed.MLP_ALONE]
+    for name, time in found["milliseconds"].items():
+        assert found["times_the_mlp"][name] == pytest.approx(time / mlp)
+    assert found["graph"]["directed_edges"] == 1200
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--device", "tpu"), "'tpu' is unknown"),
+        (("--nodes", "3"), "--nodes"),
+        (("--out", "full"), "not empty"),
+    ],
+)
+def test_wrong_options_are_one_line(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").write_text("kept")
+    done = bench(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
+
+
+def test_every_network_learns() -> None:
+    """What is timed is training: each network's loss falls."""
+    problem = speed.made(400, 1600, 6)
+    for name, make in speed.networks(problem).items():
+        network = make()
+        optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
+        losses = []
+        for _ in range(15):
+            optimiser.zero_grad()
+            logits = network(problem.x)[problem.train]
+            loss = torch.nn.functional.cross_entropy(logits, problem.y[problem.train])
+            loss.backward()
+            optimiser.step()
+            losses.append(float(loss.detach()))
+        assert losses[-1] < losses[0], name
+
+
+def test_the_regular_graph_is_symmetric_and_of_one_degree() -> None:
+    graph = speed.regular(50, 6)
+    dense = graph @ torch.eye(50)
+    torch.testing.assert_close(dense, dense.T)
+    torch.testing.assert_close(dense.sum(1), torch.ones(50))
