@@ -17,6 +17,7 @@ they are, is left to a :class:`System`.
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -124,12 +125,8 @@ def _bracketed(
     """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
     scale = float(system.scale[0])
     root = float(start[0, 1] - start[0, 0])
-    # By this far every node of the smaller group has changed sides, and the gap with it.
-    high = system.width() + 45.0
-    low = -high
-    if not low < root < high:
-        root = 0.0
-    before, passes = float("inf"), 0
+    low, high = -math.inf, math.inf
+    before, passes = math.inf, 0
     while True:
         passes += 1
         v = np.array([[-root / 2, root / 2]])
@@ -145,15 +142,22 @@ def _bracketed(
             low = root
         else:
             high = root
-        middle = (low + high) / 2
-        step = root + excess / slope if slope > 0 else middle
+        step = root + excess / slope if slope > 0 else math.inf
         # A step that left the bracket, or that did not halve the excess, is no better than half.
-        proposal = step if low < step < high and abs(excess) < before / 2 else middle
-        if root * proposal < 0 and low < 0 < high:
-            proposal = 0.0
-        if proposal == root or middle in (low, high) or passes >= MAX_PASSES:
+        if not (low < step < high and abs(excess) < before / 2):
+            if math.isinf(high - low):
+                # By this far every node of the smaller group has changed sides, and the gap too.
+                far = system.width() + 45.0
+                low, high = max(low, -far), min(high, far)
+                root = min(max(root, low), high)
+            step = (low + high) / 2
+            if step in (low, high):
+                return v, point.hessian, abs(excess), passes
+        if root * step < 0 and low < 0 < high:
+            step = 0.0
+        if step == root or passes >= MAX_PASSES:
             return v, point.hessian, abs(excess), passes
-        before, root = abs(excess), proposal
+        before, root = abs(excess), step
 
 
 class _Point(NamedTuple):
