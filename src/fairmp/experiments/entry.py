@@ -5,18 +5,24 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
 from fairmp.errors import InputError
+from fairmp.experiments import hyperparameters, pareto, table1
 from fairmp.experiments.compare import read, run
 from fairmp.experiments.graphs import from_npz
 from fairmp.experiments.grid import BACKBONES, STRATEGIES, Cell, Setting, cells, listed, numbers
 from fairmp.experiments.trials import Record
 
 _DEFAULTS = Setting()
+EXPERIMENTS: dict[str, Callable[[Sequence[str]], list[Cell]]] = {
+    "table1": table1.grid,
+    "pareto": pareto.grid,
+    "hyperparameters": hyperparameters.grid,
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -64,6 +70,8 @@ def _grid(given: argparse.Namespace) -> list[Cell]:
     names = names or sorted(path.stem for path in Path(given.npz).glob("*.npz"))
     if not names:
         raise InputError(f"npz: {given.npz} has no .npz file; write some with graphs.save")
+    if given.experiment:
+        return EXPERIMENTS[given.experiment](names)
     return cells(
         names,
         listed(given.backbones, "backbones", BACKBONES),
@@ -84,6 +92,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--npz", required=True, help="folder of graphs, NAME.npz each")
     parser.add_argument("--out", required=True, help="file of records; an existing one goes on")
     parser.add_argument("--data", help="graphs, commas between; by default all in --npz")
+    parser.add_argument(
+        "--experiment",
+        choices=EXPERIMENTS,
+        help="the whole grid of 'fairmp reproduce NAME', in its own setting",
+    )
     parser.add_argument("--backbones", default="all", help=", ".join(BACKBONES))
     parser.add_argument("--strategies", default="all", help=", ".join(STRATEGIES))
     parser.add_argument("--strengths", default="default", help="default, all, or 1,2,5")
