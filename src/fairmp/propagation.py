@@ -12,6 +12,7 @@ from fairmp import solvers
 from fairmp.adjacency import Adjacency, AdjacencyCache
 from fairmp.errors import InputError
 from fairmp.incidence import Incidence, incidence
+from fairmp.kernels.cuda_record import Recordings
 from fairmp.solvers import Solution
 
 Solver = Literal["projection", "papc", "paper"]
@@ -165,6 +166,7 @@ class FMP(PPR):
         self.solver = solver
         self.target = float(target)
         self.sharpness = float(sharpness)
+        self._recordings = Recordings()
 
     def forward(
         self,
@@ -223,6 +225,7 @@ class FMP(PPR):
                 target=self.target,
                 sharpness=self.sharpness if sharpness is None else float(sharpness),
                 trace=trace,
+                recordings=self._recordings,
             )
         run = solvers.papc if self.solver == "papc" else solvers.paper
         return run(

@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairmp.dual import Found, Projected, system
+from fairmp.dual import Binary, Found, Root, system
 from fairmp.incidence import Incidence
 from fairmp.kernels import softmax
+from fairmp.kernels.cuda_record import Recordings
 
 DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
 
 
 class Operator(Protocol):
@@ -190,6 +192,7 @@ def projection(
     target: float = 0.0,
     sharpness: float = 1.0,
     trace: bool = False,
+    recordings: Recordings | None = None,
 ) -> Solution:
     r"""Project each step's predictions onto parity.
 
@@ -204,7 +207,7 @@ def projection(
     more than two classes or groups), u is taken as a constant.
     """
     f, duals, done = _Projection.apply(
-        x, graph, delta, K, 1 / (1 + lambda_s), target, sharpness, trace
+        x, graph, delta, K, 1 / (1 + lambda_s), target, sharpness, trace, recordings
     )
     steps = tuple(
         _step(x, step.f, graph, delta, lambda_s, 0.0, u, sharpness)
@@ -253,7 +256,7 @@ def decisions(
 class _Done:
     """One step of the projection, as its gradient needs it."""
 
-    system: Projected
+    system: Any  # None where the steps were replayed, and their gradient is too
     dual: Found
     bounded: Tensor | None
     f: Tensor | None
@@ -273,41 +276,97 @@ class _Projection(torch.autograd.Function):
         target: float,
         sharpness: float,
         trace: bool,
+        recordings: Recordings | None,
     ) -> tuple[Tensor, Tensor, list[_Done]]:
         x = x.contiguous()
-        f, done = x, []
-        dual: Any = None
-        kind: Any = system(x, delta)
-        for _ in range(K):
-            agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
-            agg, wild = (agg, None) if kind.bounds else _bounded(agg, sharpness)
-            projected = kind(agg, delta, sharpness)
-            dual = projected.solve(dual, target)
-            f = projected.shifted(dual)
-            done.append(_Done(projected, dual, wild, f if trace else None))
+        kind = system(x, delta)
+
+        def ahead(x: Tensor) -> tuple[tuple[Tensor, ...], list[_Done]]:
+            done = _steps_ahead(x, graph, delta, K, gamma, target, sharpness, kind)
+            states = torch.stack([step.dual.state for step in done])  # type: ignore[union-attr]
+            last = done[-1].f
+            assert last is not None
+            return (last, _duals(kind, done, x), states), done
+
+        def back(done: list[_Done], gradients: tuple[Tensor, ...]) -> Tensor:
+            return _steps_back(graph, gamma, done, gradients[0], gradients[1])
+
         # A gradient nobody asked of the duals stays None, and is not made a tensor of zeros.
         ctx.set_materialize_grads(False)
-        ctx.graph, ctx.gamma, ctx.done = graph, gamma, done
-        return f, kind.duals([step.dual for step in done]).to(x.device, x.dtype), done
+        ctx.graph, ctx.gamma, ctx.recording = graph, gamma, None
+        if recordings is not None and not trace and kind is Binary and x.numel() <= RECORDED:
+            ctx.recording = recordings.get(
+                (graph, delta), (K, gamma, target, sharpness), x, ahead, back
+            )
+        if ctx.recording is None:
+            ctx.done = _steps_ahead(x, graph, delta, K, gamma, target, sharpness, kind)
+            duals, f = _duals(kind, ctx.done, x), ctx.done[-1].f
+            if not trace:
+                for step in ctx.done:
+                    step.f = None
+            return f, duals, ctx.done
+        (f, duals, states), ctx.turn = ctx.recording.ahead(x)
+        ctx.save_for_backward(x)
+        return f, duals, [_Done(None, Root(state, delta.rows), None, None) for state in states]
 
     @staticmethod
     @once_differentiable
     def backward(
         ctx: Any, grad: Tensor | None, grad_duals: Tensor | None, _: object
     ) -> tuple[Tensor | None, ...]:
-        gamma, last = ctx.gamma, ctx.done[-1].system.z
-        g = torch.zeros_like(last) if grad is None else grad.contiguous()
-        total = torch.zeros_like(g)
-        for k, step in reversed(list(enumerate(ctx.done))):
-            g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
-            if step.bounded is not None:
-                g = _unbounded(g, step.bounded)
-            total = total.add_(g, alpha=gamma)
-            if gamma == 1:  # each step starts from X again
-                g = torch.zeros_like(g)
-            else:
-                g = ctx.graph.aggregate(g, None, 0.0, transposed=True).mul_(1 - gamma)
-        return total.add_(g), *(7 * (None,))
+        if ctx.recording is None:
+            result = _steps_back(ctx.graph, ctx.gamma, ctx.done, grad, grad_duals)
+        else:
+            (x,) = ctx.saved_tensors
+            result = ctx.recording.back(ctx.turn, x, (grad, grad_duals, None))
+        return result, *(8 * (None,))
+
+
+def _steps_ahead(
+    x: Tensor,
+    graph: Operator,
+    delta: Incidence,
+    K: int,
+    gamma: float,
+    target: float,
+    sharpness: float,
+    kind: Any,
+) -> list[_Done]:
+    f, done = x, []
+    dual: Any = None
+    for _ in range(K):
+        agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
+        agg, wild = (agg, None) if kind.bounds else _bounded(agg, sharpness)
+        projected = kind(agg, delta, sharpness)
+        dual = projected.solve(dual, target)
+        f = projected.shifted(dual)
+        done.append(_Done(projected, dual, wild, f))
+    return done
+
+
+def _duals(kind: Any, done: list[_Done], x: Tensor) -> Tensor:
+    return kind.duals([step.dual for step in done]).to(x.device, x.dtype)
+
+
+def _steps_back(
+    graph: Operator,
+    gamma: float,
+    done: list[_Done],
+    grad: Tensor | None,
+    grad_duals: Tensor | None,
+) -> Tensor:
+    g = torch.zeros_like(done[-1].system.z) if grad is None else grad.contiguous()
+    total = torch.zeros_like(g)
+    for k, step in reversed(list(enumerate(done))):
+        g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
+        if step.bounded is not None:
+            g = _unbounded(g, step.bounded)
+        total = total.add_(g, alpha=gamma)
+        if gamma == 1:  # each step starts from X again
+            g = torch.zeros_like(g)
+        else:
+            g = graph.aggregate(g, None, 0.0, transposed=True).mul_(1 - gamma)
+    return total.add_(g)
 
 
 def frozen(

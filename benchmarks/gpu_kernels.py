@@ -1,0 +1,154 @@
+"""Time the Triton kernels against plain torch on the same device; write the figures as JSON.
+
+    python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
+
+Two sizes: Pokec-z's, where launching counts, and ten million nodes with a heavy tail of degrees,
+where memory does. ``ms`` and ``torch_ms`` are calls one after the other, as a program makes them;
+``host_us`` is what a call costs the host, and ``device_us`` what it costs the device, replayed from
+a recording. Where the host's is the larger, a call takes that long, and recording it pays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from fairmp.kernels import cuda, reference
+from fairmp.persistence import versions
+
+SIZES = {"pokec-z": (67_796, 1_235_916), "heavy tail": (10_000_000, 160_000_000)}
+Calls = dict[str, Callable[[ModuleType], Tensor]]
+
+
+def heavy_tailed(n: int, edges: int) -> tuple[Tensor, Tensor]:
+    """Degrees that fall as a power, with one hub of a million where there is room for it."""
+    length = torch.rand(n, device="cuda").pow(-0.5).clamp_max(n / 4)
+    length = (length * (edges / length.sum())).long()
+    length[n // 2] = min(10**6, n // 4)
+    row = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    return row, torch.randint(0, n, (int(row[-1]),), device="cuda", dtype=torch.int32)
+
+
+def calls(n: int, edges: int, classes: int) -> Calls:
+    """Each primitive on the same numbers, as a function of the implementation."""
+    row, col = heavy_tailed(n, edges)
+    scale = (1.0 + row.diff()).rsqrt()
+    z, g = (torch.randn(n, classes, device="cuda") for _ in range(2))
+    codes = torch.randint(-1, 2, (n,), device="cuda", dtype=torch.int32)
+    shift, w = (torch.randn(2, classes, device="cuda", dtype=torch.float64) for _ in range(2))
+    # torch multiplies with integers of one type only; it gets them, and does not pay for that.
+    plain = row.int() if col.numel() < 2**31 else row
+    ones = torch.ones(col.numel(), device="cuda")
+
+    def aggregate(kernels: ModuleType) -> Tensor:
+        if kernels is reference:
+            return reference.aggregate(plain, col, ones, scale, scale, z, g, 0.25)
+        found: Tensor = kernels.aggregate(row, col, None, scale, scale, z, g, 0.25)
+        return found
+
+    return {
+        "aggregate": aggregate,
+        "moments": lambda kernels: kernels.moments(z, codes, shift, 1.0),
+        "extremes": lambda kernels: kernels.extremes(z, codes),
+        "shifted": lambda kernels: kernels.shifted(z, codes, shift),
+        "group_sums": lambda kernels: kernels.group_sums(g, codes, 2),
+        "pulled": lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w),
+    }
+
+
+def binary(n: int) -> dict[str, Callable[[], Tensor]]:
+    """What only the kernels for two classes and one gap do."""
+    z, g = (torch.randn(n, 2, device="cuda") for _ in range(2))
+    codes = torch.randint(-1, 2, (n,), device="cuda", dtype=torch.int32)
+    z[:, 1] += codes
+    counts = torch.stack([(codes == group).sum() for group in (0, 1)]).double()
+    spread = torch.stack([-1 / counts[0], 1 / counts[1]])
+    start = torch.zeros(1, dtype=torch.float64, device="cuda")
+    root = cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0)
+    return {
+        "binary_root": lambda: cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0),
+        "binary_root, warm": lambda: cuda.binary_root(z, codes, spread, root[:1], 0.01, 1e-7, 1.0),
+        "binary_shifted": lambda: cuda.binary_shifted(z, codes, spread, root, 1.0),
+        "binary_pulled": lambda: cuda.binary_pulled(g, z, codes, codes, spread, root, 0.01, 1.0),
+    }
+
+
+def timed(work: Callable[[], object], repeats: int) -> dict[str, float]:
+    """Median time on the device, and what a call costs the host, after a warm-up."""
+    work()
+    torch.cuda.synchronize()
+    marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
+    marks[0].record()
+    for mark in marks[1:]:
+        work()
+        mark.record()
+    torch.cuda.synchronize()
+    times = sorted(a.elapsed_time(b) for a, b in pairwise(marks))
+    begin = time.perf_counter()
+    for _ in range(repeats):
+        work()
+    host = (time.perf_counter() - begin) / repeats
+    torch.cuda.synchronize()
+    return {"ms": times[len(times) // 2], "host_us": 1e6 * host}
+
+
+def replayed(work: Callable[[], object], repeats: int) -> float:
+    """Time on the device alone, in µs."""
+    recording = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recording):
+        for _ in range(10):
+            work()
+    return 100 * timed(recording.replay, repeats)["ms"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_kernels.json"))
+    out = parser.parse_args().out
+    if not torch.cuda.is_available():
+        sys.exit("benchmarks/gpu_kernels.py: no CUDA device here")
+    torch.manual_seed(0)
+    found: dict[str, dict[str, object]] = {}
+    for size, (n, edges) in SIZES.items():
+        repeats = 100 if n < 10**6 else 10
+        for classes in (2, 7):
+            for name, call in calls(n, edges, classes).items():
+                ours, torchs = call(cuda).double(), call(reference).double()
+                one = timed(lambda call=call: call(cuda), repeats)
+                other = timed(lambda call=call: call(reference), repeats)
+                found[f"{name}, {classes} classes, {size}"] = {
+                    **one,
+                    "device_us": replayed(lambda call=call: call(cuda), repeats),
+                    "torch_ms": other["ms"],
+                    "torch_over_ours": other["ms"] / one["ms"],
+                    "relative_difference": float((ours - torchs).abs().max() / torchs.abs().max()),
+                }
+        for name, work in binary(n).items():
+            found[f"{name}, {size}"] = {
+                **timed(work, repeats),
+                "device_us": replayed(work, repeats),
+            }
+    result = {
+        "command": "python benchmarks/gpu_kernels.py",
+        "device": torch.cuda.get_device_name(),
+        "versions": versions(),
+        "sizes": SIZES,
+        "kernels": found,
+    }
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    for name, figures in found.items():
+        print(f"{name:44}", "  ".join(f"{k} {v:.3g}" for k, v in figures.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,260 @@
+r"""Two classes and one gap on CUDA: the dual is one number, found without the host looking on.
+
+With :math:`d_g` a cell's entry of M over the largest, a node's margin :math:`m_i = (z_{i1} -
+z_{i0})/\tau` and a root w, a node's second class has probability :math:`\sigma(m_i - d_{g(i)} w)`,
+and its logits are shifted by :math:`\tau d_{g(i)} w \cdot (-½, ½)`.
+"""
+
+# mypy: allow-untyped-defs, allow-incomplete-defs
+# What a kernel is handed has types of Triton's, known when it is compiled.
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+# What the one tensor of a root holds: the result, a counter, and two rounds of partial sums.
+RESULT = tl.constexpr(5)
+HEAD = tl.constexpr(8)
+
+
+@triton.jit
+def meet(counter, goal):
+    """Wait until all programs have written what they found."""
+    tl.debug_barrier()
+    tl.atomic_add(counter, 1, sem="acq_rel")
+    while tl.atomic_add(counter, 0, sem="acq_rel") < goal:
+        pass
+    tl.debug_barrier()
+
+
+@triton.jit
+def gathered(figures, slot, programs):
+    """What the programs wrote; past the first-level cache, since others wrote it just now."""
+    return tl.load(figures + slot, mask=slot < programs, other=0.0, cache_modifier=".cg")
+
+
+@triton.jit
+def largest_entry(spread, cells, G: tl.constexpr):
+    """Max |M|, or 1 for an M of zeros."""
+    cell = tl.arange(0, G)
+    largest = tl.max(tl.abs(tl.load(spread + cell, mask=cell < cells, other=0.0)), 0)
+    return tl.where(largest > 0, largest, 1.0)
+
+
+@triton.jit
+def bounded_margin(zero, one, sharpen, bound):
+    """(z₁ − z₀)/τ, kept where the softmax still has digits."""
+    return tl.minimum(tl.maximum((one - zero) * sharpen, -bound), bound)
+
+
+@triton.jit
+def logistic(t):
+    """σ(t), and σ(t)(1 − σ(t)) with all its digits."""
+    small = tl.exp(-tl.abs(t))
+    near = 1.0 / (1.0 + small)
+    return tl.where(t >= 0, near, small * near), small * near * near
+
+
+@triton.jit(do_not_specialize=["n", "cells", "passes"])
+def root(
+    z,
+    codes,
+    spread,
+    start,
+    state,
+    target: tl.float64,
+    tolerance: tl.float64,
+    sharpen: tl.float64,
+    bound: tl.float64,
+    n: tl.int64,
+    cells: tl.int32,
+    passes: tl.int32,
+    G: tl.constexpr,
+    B: tl.constexpr,
+    S: tl.constexpr,
+):
+    """A guarded Newton method for gap(w) = ±target, its state the same in every program.
+
+    A pass is a loop over the nodes and one meeting of all programs, so all must run at once.
+    Partial sums alternate between two places: who still reads the last round's is overtaken by
+    one round at most.
+    """
+    programs = tl.num_programs(0)
+    counter = (state + RESULT).to(tl.pointer_type(tl.int32))
+    slot = tl.arange(0, S)
+    scale = largest_entry(spread, cells, G)
+    unit = 1.0 / scale
+    w = tl.load(start).to(tl.float64)
+    low = tl.full([], -float("inf"), tl.float64)
+    high = tl.full([], float("inf"), tl.float64)
+    before = tl.full([], float("inf"), tl.float64)
+    gap = tl.full([], 0.0, tl.float64)
+    slope = tl.full([], 0.0, tl.float64)
+    residual = tl.full([], 0.0, tl.float64)
+    counted = tl.full([], 0, tl.int32)
+    meetings = tl.full([], 0, tl.int32)
+    going = tl.full([], 1, tl.int32)
+    while going != 0:
+        gaps = tl.zeros([B], dtype=tl.float64)
+        slopes = tl.zeros([B], dtype=tl.float64)
+        widest = tl.zeros([B], dtype=tl.float64)
+        for first in range(tl.program_id(0).to(tl.int64) * B, n, programs * B):
+            i = first + tl.arange(0, B)
+            code = tl.load(codes + i, mask=i < n, other=-1)
+            live = code >= 0
+            zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
+            one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
+            d = tl.load(spread + code, mask=live, other=0.0) * unit
+            margin = bounded_margin(zero, one, sharpen, bound)
+            q, curvature = logistic(margin - d * w)
+            gaps += d * q
+            slopes += d * d * curvature
+            widest = tl.maximum(widest, tl.abs(margin))
+        figures = state + HEAD + (meetings % 2) * (3 * S)
+        tl.store(figures + tl.program_id(0), tl.sum(gaps, 0))
+        tl.store(figures + S + tl.program_id(0), tl.sum(slopes, 0))
+        tl.store(figures + 2 * S + tl.program_id(0), tl.max(widest, 0))
+        meetings += 1
+        meet(counter, meetings * programs)
+        gap = scale * tl.sum(gathered(figures, slot, programs), 0)
+        slope = scale * tl.sum(gathered(figures + S, slot, programs), 0)
+        if meetings == 1:
+            # By this far every node of the smaller group has changed sides, and the gap with it.
+            high = tl.max(gathered(figures + 2 * S, slot, programs), 0) + 45.0
+            low = -high
+        if (low < w) & (w < high):
+            counted += 1
+            sign = tl.where((w > 0) | ((w == 0) & (gap > 0)), 1.0, -1.0).to(tl.float64)
+            excess = gap - sign * target
+            within = (w == 0) & (tl.abs(gap) <= target)
+            residual = tl.where(within, 0.0, tl.abs(excess))
+            low = tl.where(excess > 0, w, low)
+            high = tl.where(excess > 0, high, w)
+            middle = (low + high) / 2
+            step = tl.where(slope > 0, w + excess / slope, middle)
+            # A step that left the bracket, or that did not halve the excess, is no better than
+            # half.
+            good = (low < step) & (step < high) & (tl.abs(excess) < before / 2)
+            proposal = tl.where(good, step, middle)
+            proposal = tl.where((w * proposal < 0) & (low < 0) & (high > 0), 0.0, proposal)
+            stuck = (proposal == w) | (middle == low) | (middle == high)
+            done = within | (residual <= tolerance) | stuck | (counted >= passes)
+            before = tl.abs(excess)
+            w = tl.where(done, w, proposal)
+            going = tl.where(done, 0, 1).to(tl.int32)
+        else:
+            # A guess out of all bounds; at 0 already, what came in is not a number.
+            going = tl.where(w == 0, 0, 1).to(tl.int32)
+            w = tl.full([], 0.0, tl.float64)
+    if tl.program_id(0) == 0:
+        tl.store(state, w)
+        tl.store(state + 1, residual)
+        tl.store(state + 2, counted.to(tl.float64))
+        tl.store(state + 3, gap)
+        tl.store(state + 4, slope)
+
+
+@triton.jit
+def load_both(z, i, live):
+    """Both logits of rows i, in float64."""
+    zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
+    one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
+    return zero, one
+
+
+@triton.jit
+def store_both(out, i, live, zero, one):
+    """Write both logits of rows i, in their own type."""
+    kind = out.dtype.element_ty
+    tl.store(out + 2 * i, zero.to(kind), mask=live)
+    tl.store(out + 2 * i + 1, one.to(kind), mask=live)
+
+
+@triton.jit(do_not_specialize=["n", "cells"])
+def shifted(
+    z,
+    codes,
+    spread,
+    state,
+    out,
+    temperature: tl.float64,
+    bound: tl.float64,
+    n: tl.int64,
+    cells: tl.int32,
+    G: tl.constexpr,
+    B: tl.constexpr,
+):
+    """Bound the logits, and shift them by a root."""
+    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    live = i < n
+    code = tl.load(codes + i, mask=live, other=-1)
+    d = tl.load(spread + code, mask=code >= 0, other=0.0) / largest_entry(spread, cells, G)
+    zero, one = load_both(z, i, live)
+    limit = bound * temperature
+    top = tl.maximum(zero, one)
+    wild = (tl.abs(one - zero) > limit) | (tl.abs(top) > limit)
+    zero = tl.where(wild, tl.maximum(zero - top, -limit), zero)
+    one = tl.where(wild, tl.maximum(one - top, -limit), one)
+    half = d * tl.load(state) * temperature / 2
+    store_both(out, i, live, zero + half, one - half)
+
+
+@triton.jit(do_not_specialize=["n"])
+def pulls(g, codes, spread, partial, n: tl.int64, B: tl.constexpr):
+    """Sum what the gradient says to the shift: Σ δ(g₁ − g₀), a number a program."""
+    sums = tl.zeros([B], dtype=tl.float64)
+    for first in range(tl.program_id(0).to(tl.int64) * B, n, tl.num_programs(0) * B):
+        i = first + tl.arange(0, B)
+        code = tl.load(codes + i, mask=i < n, other=-1)
+        zero, one = load_both(g, i, code >= 0)
+        sums += tl.load(spread + code, mask=code >= 0, other=0.0) * (one - zero)
+    tl.store(partial + tl.program_id(0), tl.sum(sums, 0))
+
+
+@triton.jit(do_not_specialize=["n", "cells", "programs"])
+def pulled(
+    g,
+    z,
+    codes,
+    spread,
+    state,
+    partial,
+    outer,
+    out,
+    target: tl.float64,
+    temperature: tl.float64,
+    bound: tl.float64,
+    n: tl.int64,
+    cells: tl.int32,
+    programs: tl.int32,
+    G: tl.constexpr,
+    B: tl.constexpr,
+    S: tl.constexpr,
+):
+    """Pass a gradient back through the shift, the root it depends on, and the bound."""
+    scale = largest_entry(spread, cells, G)
+    slot = tl.arange(0, S)
+    sums = tl.sum(tl.load(partial + slot, mask=slot < programs, other=0.0), 0)
+    w = tl.load(state)
+    slope = tl.load(state + 4)
+    pull = -temperature * sums / (2 * scale)
+    if outer is not None:
+        pull += tl.load(outer).to(tl.float64)
+    held = ((w != 0) | (target + tl.zeros_like(w) == 0)) & (slope > 0)
+    pull = tl.where(held, pull * scale / (slope * temperature), 0.0)
+    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    live = i < n
+    code = tl.load(codes + i, mask=live, other=-1)
+    d = tl.load(spread + code, mask=code >= 0, other=0.0) / scale
+    zero, one = load_both(z, i, live)
+    _, curvature = logistic(bounded_margin(zero, one, 1 / temperature, bound) - d * w)
+    g_zero, g_one = load_both(g, i, live)
+    g_zero -= pull * d * curvature
+    g_one += pull * d * curvature
+    limit = bound * temperature
+    far = tl.abs(one - zero) > limit
+    wild = far | (tl.abs(tl.maximum(zero, one)) > limit)
+    # A row that was bounded is the lower logit seen from the upper.
+    lower = tl.where(far, 0.0, tl.where(zero >= one, g_one, -g_zero))
+    store_both(out, i, live, tl.where(wild, -lower, g_zero), tl.where(wild, lower, g_one))

@@ -1,0 +1,44 @@
+"""The example notebook runs from its first cell to its last, and shows what its text says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+NOTEBOOK = Path(__file__).parents[1] / "examples" / "from_table_to_mended_model.ipynb"
+
+# What the text between the cells says, asked of the kernel at the end.
+CLAIMS = """
+before, after = plain.run_.test, fair.run_.test
+assert after.dp < 0.04 < 0.1 < before.dp
+assert after.mode == "solve"
+assert abs(apart(mended) - 0.02) < 1e-4 < apart(outside) - 0.02
+assert figures(mended).dp < figures(outside).dp
+assert figures(debias(outside, regions, target=0.02, sharpness=0.05)).dp < figures(mended).dp
+assert (loaded.predict(data) == fair.predict(data)).all()
+assert len(pd.read_csv(folder / "predictions.csv")) == len(people) == 2000
+assert len(friends) == 15_000
+assert "region" not in " ".join(data.feature_names)
+"""
+
+
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="needs nbclient: pip install 'fairmp[test]'")
+    pytest.importorskip("ipykernel", reason="needs ipykernel: pip install 'fairmp[test]'")
+    nbformat = pytest.importorskip("nbformat")
+
+    monkeypatch.delenv("FAIRMP_DATA", raising=False)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path / name.lower()))
+    notebook = nbformat.read(NOTEBOOK, as_version=4)
+    assert not any(cell.get("outputs") for cell in notebook.cells), "commit it without outputs"
+    notebook.cells.append(nbformat.v4.new_code_cell(CLAIMS))
+    client = nbclient.NotebookClient(
+        notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    assert [kind for output in outputs for kind in output.get("data", {}) if "png" in kind]
+    assert not list(tmp_path.glob("tmp*")), "the kernel left its temporary folder behind"
