@@ -126,7 +126,7 @@ def _bracketed(
     scale = float(system.scale[0])
     root = float(start[0, 1] - start[0, 0])
     low, high = -math.inf, math.inf
-    before, passes = math.inf, 0
+    before, passes, bounded = math.inf, 0, False
     while True:
         passes += 1
         v = np.array([[-root / 2, root / 2]])
@@ -143,13 +143,14 @@ def _bracketed(
         else:
             high = root
         step = root + excess / slope if slope > 0 else math.inf
+        halved = abs(excess) < before / 2
+        if not bounded and not (halved and low < step < high and abs(step - root) <= MAX_MOVE):
+            # By this far every node of the smaller group has changed sides, and the gap with it.
+            # Small steps that get on never ask.
+            far, bounded = system.width() + 45.0, True
+            low, high = max(low, -far), min(high, far)
         # A step that left the bracket, or that did not halve the excess, is no better than half.
-        if not (low < step < high and abs(excess) < before / 2):
-            if math.isinf(high - low):
-                # By this far every node of the smaller group has changed sides, and the gap too.
-                far = system.width() + 45.0
-                low, high = max(low, -far), min(high, far)
-                root = min(max(root, low), high)
+        if not (halved and low < step < high):
             step = (low + high) / 2
             if step in (low, high):
                 return v, point.hessian, abs(excess), passes
