@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-import json
-from dataclasses import dataclass, replace
+import inspect
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -12,62 +12,21 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
-from fairmp import persistence
+from fairmp import groups, persistence, serving
 from fairmp.datasets.checks import MASKS, check
-from fairmp.datasets.splits import with_split
+from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.splits import split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.models import Backbone, Graph, Network, build
 from fairmp.propagation import FMP
+from fairmp.runs import Run as Run
 from fairmp.strategies import Strategy, Vanilla
-from fairmp.training import History, Select, fit, seeded
+from fairmp.training import Select, fit, seeded
 
 Mode = Literal["solve", "frozen"]
 
 DECISION_SHARPNESS = 0.02
-
-
-@dataclass(frozen=True)
-class Run:
-    """What a fit found: figures on the three parts, and all it takes to find them again.
-
-    Attributes:
-        train: figures on the training nodes, predicted as a batch of their own.
-        val: figures on the validation nodes.
-        test: figures on the test nodes.
-        history: how training went.
-        config: the classifier's arguments.
-        seed: of the initialisation.
-        split_seed: of the split, ``None`` where the data brought its own.
-        versions: of what computed it.
-    """
-
-    train: Evaluation
-    val: Evaluation
-    test: Evaluation
-    history: History
-    config: dict[str, Any]
-    seed: int
-    split_seed: int | None
-    versions: dict[str, str]
-
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as what JSON can say."""
-        return {
-            "config": self.config,
-            "seed": self.seed,
-            "split_seed": self.split_seed,
-            "versions": self.versions,
-            "best_epoch": self.history.best.epoch,
-            "seconds": self.history.seconds,
-            "train": self.train.to_dict(),
-            "val": self.val.to_dict(),
-            "test": self.test.to_dict(),
-        }
-
-    def to_json(self) -> str:
-        """One line."""
-        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
 
 class FairClassifier:
@@ -102,11 +61,15 @@ class FairClassifier:
         strategy: what else the loss asks for, such as
             :class:`~fairmp.strategies.Regulariser` or :class:`~fairmp.strategies.Adversary`.
         predict_sharpness: τ of a fair propagation at prediction; training uses the propagation's
-            own. Small, so that the gap closed is that of decisions.
+            own. ``"decisions"`` takes the largest at which the decisions' gap keeps the target on
+            the nodes being predicted (:func:`fairmp.solvers.decisions`).
         device: where to compute.
 
-    After ``fit``: ``network_``, ``classes_`` and ``groups_`` (names), ``group_duals_`` (for
-    ``"frozen"``), ``run_``.
+    Groups may be given as probabilities (n×G): the propagation then closes the gap they imply.
+
+    After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
+    ``group_duals_`` (for ``"frozen"``), ``encoding_`` (how tables became the graph, where they
+    did) and ``run_``.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -118,6 +81,8 @@ class FairClassifier:
         >>> model.predict_proba(data).shape
         torch.Size([400, 2])
     """
+
+    encoding_: Encoding | None = None
 
     def __init__(
         self,
@@ -135,7 +100,7 @@ class FairClassifier:
         patience: int | None = None,
         eval_every: int = 1,
         strategy: Strategy | None = None,
-        predict_sharpness: float = DECISION_SHARPNESS,
+        predict_sharpness: float | Literal["decisions"] = "decisions",
         device: str | torch.device = "cpu",
     ) -> None:
         self.propagation = FMP() if propagation == "default" else propagation
@@ -144,10 +109,12 @@ class FairClassifier:
                 f"propagation: {propagation!r} is not a propagation; give FMP(…), PPR(…), another "
                 "torch.nn.Module called like them, or None"
             )
-        if not predict_sharpness > 0:
+        if predict_sharpness != "decisions" and not (
+            isinstance(predict_sharpness, (int, float)) and predict_sharpness > 0
+        ):
             raise InputError(
                 f"predict_sharpness: {predict_sharpness!r} is not a temperature; "
-                "give a number above 0"
+                "give a number above 0, or 'decisions'"
             )
         self.backbone = backbone
         self.hidden = hidden
@@ -162,7 +129,7 @@ class FairClassifier:
         self.eval_every = eval_every
         self.strategy = strategy
         self.predict_sharpness = predict_sharpness
-        self.device = _device(device)
+        self.device = serving.device_of(device)
 
     def fit(
         self,
@@ -186,14 +153,22 @@ class FairClassifier:
         check(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
+        data = copy.copy(data)
         if split_seed is not None:
-            data = with_split(data, seed=split_seed)
+            parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
+            data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        data = self._here(data)
+        serving.check_certain(data, MASKS)
+        data = serving.to_device(data, self.device)
         graph = self._graph(data)
-        self.classes_ = _names(data, "class_names", int(data.y.max()) + 1)
-        self.groups_ = _names(data, "group_names", int(data.sens.max()) + 1)
-        self.features_ = _names(data, "feature_names", data.x.size(1))
+        self.classes_ = serving.names_of(data, "class_names", int(data.y.max()) + 1)
+        count = int(groups.likeliest(data.sens).max()) + 1
+        count = data.sens.size(1) if groups.soft(data.sens) else count
+        self.groups_ = serving.names_of(data, "group_names", count)
+        self.features_ = serving.names_of(data, "feature_names", data.x.size(1))
+        self.encoding_ = getattr(data, "encoding", None)
+        if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
+            self.encoding_ = None  # the graph's features were changed since: it tells of others
         with seeded(seed):
             self.network_ = self._build(data.x.size(1), len(self.classes_)).to(data.x.dtype)
         history = fit(
@@ -211,6 +186,7 @@ class FairClassifier:
             seed=seed,
             progress=progress,
         )
+        self.network_.eval()
         self.group_duals_ = self._freeze(data, graph)
         train, val, test = (
             self._evaluate(data, graph, data[name], "solve", bootstrap) for name in MASKS
@@ -226,7 +202,9 @@ class FairClassifier:
         """Predict the probability of each class.
 
         Args:
-            data: the graph the network was trained on, or another with the same features.
+            data: the graph the network was trained on, or another with the same features. Features
+                and groups are matched by name where both have names, whatever their order; what the
+                network does not know is refused.
             nodes: which nodes to predict (a boolean mask); all by default. With ``"solve"`` they
                 are the population whose gap is closed.
             mode: ``"solve"`` or ``"frozen"``.
@@ -234,8 +212,7 @@ class FairClassifier:
         Returns:
             A row for each node asked for.
         """
-        nodes = self._nodes(data, nodes)
-        data = self._here(data)
+        data, nodes = self._served(data, nodes)
         return self._logits(data, self._graph(data), nodes, mode).softmax(1)
 
     def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> Tensor:
@@ -250,13 +227,20 @@ class FairClassifier:
         mode: Mode = "solve",
         bootstrap: int = 1000,
     ) -> Evaluation:
-        """Measure accuracy and fairness on some nodes, the test nodes if there are any."""
-        check(data)
-        if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
-            nodes = data.test_mask
-        nodes = self._nodes(data, nodes)
-        data = self._here(data)
-        return self._evaluate(data, self._graph(data), nodes.to(self.device), mode, bootstrap)
+        """Measure accuracy and fairness on some nodes, the test nodes if there are any.
+
+        Where groups are probabilities, gaps are measured on the nodes whose group is certain, and
+        a note says so.
+        """
+        self._check_fitted()
+        if isinstance(data, Data):
+            for name, what in (("y", "labels (-1 where unknown)"), ("sens", "groups")):
+                if not isinstance(data.get(name), Tensor):
+                    raise InputError(f"data.{name}: missing; an evaluation needs {what}")
+            if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
+                nodes = data.test_mask
+        data, nodes = self._served(data, nodes)
+        return self._evaluate(data, self._graph(data), nodes, mode, bootstrap)
 
     def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> float:
         """Return the accuracy on some nodes, by default the test nodes if there are any."""
@@ -292,6 +276,7 @@ class FairClassifier:
             "classes": self.classes_,
             "groups": self.groups_,
             "features": self.features_,
+            "encoding": None if self.encoding_ is None else self.encoding_.to_dict(),
         }
         return persistence.save(path, tensors, description, overwrite=overwrite)
 
@@ -299,18 +284,19 @@ class FairClassifier:
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> FairClassifier:
         """Load what :meth:`save` saved; nothing in it is ever executed."""
         tensors, description = persistence.load(path)
-        config = dict(description["config"])
-        config["propagation"] = persistence.rebuild(config.pop("propagation"))
-        config["strategy"] = persistence.rebuild_strategy(config.pop("strategy"))
-        model = cls(**config, device=device)
-        model.classes_ = list(description["classes"])
-        model.groups_ = list(description["groups"])
-        model.features_ = list(description["features"])
-        duals = tensors.pop("group_duals", None)
-        model.group_duals_ = None if duals is None else duals.to(model.device)
+        known = set(inspect.signature(cls).parameters) - {"device"}
+        model = cls(**persistence.arguments(path, description["config"], known), device=device)
+        model.classes_ = [str(name) for name in description["classes"]]
+        model.groups_ = [str(name) for name in description["groups"]]
+        model.features_ = [str(name) for name in description["features"]]
+        encoding = description.get("encoding")
+        model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
         network = model._build(len(model.features_), len(model.classes_))
+        duals = tensors.pop("group_duals", None)
         state = {k.removeprefix("network."): v for k, v in tensors.items()}
         persistence.check_state(path, network.state_dict(), state)
+        persistence.check_duals(path, duals, model.propagation, len(model.groups_))
+        model.group_duals_ = None if duals is None else duals.to(model.device)
         # A batch norm's counter is a whole number, and tensors come in any order.
         network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
         network.load_state_dict(state)
@@ -329,10 +315,6 @@ class FairClassifier:
             propagation=self.propagation,
         ).to(self.device)
 
-    def _here(self, data: Data) -> Data:
-        # PyG moves a graph in place: the caller's stays where it is.
-        return data if data.x.device == self.device else copy.copy(data).to(str(self.device))
-
     @staticmethod
     def _graph(data: Data) -> Graph:
         return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
@@ -346,75 +328,58 @@ class FairClassifier:
                 logits,
                 graph.adjacency(logits.dtype),
                 data.sens,
-                data.val_mask & (data.sens >= 0),
+                data.val_mask & groups.known(data.sens),
                 sharpness=self.predict_sharpness,
             ).group_duals
 
     def _logits(self, data: Data, graph: Graph, nodes: Tensor, mode: Mode) -> Tensor:
         if mode not in get_args(Mode):
             raise InputError(f"mode: {mode!r} is unknown; choose 'solve' or 'frozen'")
-        nodes = nodes.to(self.device)
         with torch.no_grad():
             if isinstance(self.propagation, FMP):
-                self._check_sens(data)
+                if not isinstance(data.get("sens"), Tensor):
+                    raise InputError(
+                        "data.sens: missing; a fair prediction needs the group of each node "
+                        "(-1 where unknown)"
+                    )
                 if mode == "frozen":
                     logits = self.network_.logits(data.x, graph)
                     assert self.group_duals_ is not None
                     return self.propagation.frozen(
                         logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
                     )[nodes]
-                return self.network_(
-                    data.x,
-                    graph,
-                    data.sens,
-                    nodes & (data.sens >= 0),
-                    sharpness=self.predict_sharpness,
-                )[nodes]
+                serving.check_population(data.sens, nodes, self.groups_)
+                inside = nodes & groups.known(data.sens)
+                tau = self.predict_sharpness
+                return self.network_(data.x, graph, data.sens, inside, sharpness=tau)[nodes]
             return self.network_(data.x, graph, data.get("sens"))[nodes]
 
     def _evaluate(
         self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, bootstrap: int
     ) -> Evaluation:
         logits = self._logits(data, graph, nodes, mode)
+        sens = groups.certain(data.sens)[nodes]
         evaluation = evaluate(
             logits,
             data.y[nodes],
-            data.sens[nodes],
+            sens,
             class_names=self.classes_,
             group_names=self.groups_,
             bootstrap=bootstrap,
         )
+        if groups.soft(data.sens):
+            unclear = int((sens < 0).sum())
+            note = f"gaps leave out {unclear} of {len(sens)} nodes, whose group is not certain"
+            evaluation = replace(evaluation, notes=(*evaluation.notes, note))
         return replace(evaluation, mode=mode) if isinstance(self.propagation, FMP) else evaluation
 
-    def _nodes(self, data: Data, nodes: Tensor | None) -> Tensor:
+    def _served(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
+        """A graph as the network knows it, and the nodes asked for, where it computes."""
         self._check_fitted()
-        check(data, labels=False)
-        if data.x.size(1) != len(self.features_):
-            raise InputError(
-                f"data.x: {data.x.size(1)} features, the model was trained on "
-                f"{len(self.features_)}; give the same columns in the same order"
-            )
-        n = data.x.size(0)
-        if nodes is None:
-            return torch.ones(n, dtype=torch.bool)
-        if nodes.dtype != torch.bool or nodes.shape != (n,):
-            raise InputError(
-                f"nodes: expected a boolean mask of {n} nodes, got {nodes.dtype} of shape "
-                f"{tuple(nodes.shape)}"
-            )
-        return nodes
-
-    def _check_sens(self, data: Data) -> None:
-        if not isinstance(data.get("sens"), Tensor):
-            raise InputError(
-                "data.sens: missing; a fair prediction needs the group of each node "
-                "(-1 where unknown)"
-            )
-        if int(data.sens.max()) >= len(self.groups_):
-            raise InputError(
-                f"data.sens: group {int(data.sens.max())} was not there in training "
-                f"(groups 0…{len(self.groups_) - 1}); mark it unknown (-1), or train again"
-            )
+        dtype = next(self.network_.parameters()).dtype
+        data = serving.aligned(data, self.features_, self.classes_, self.groups_, dtype)
+        nodes = serving.node_mask(nodes, data.x.size(0))
+        return serving.to_device(data, self.device), nodes.to(self.device)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
@@ -422,20 +387,3 @@ class FairClassifier:
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
-
-
-def _device(device: str | torch.device) -> torch.device:
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise InputError(f"device: {device!r} is unknown; choose 'cpu' or 'cuda'") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device: {device!r} is not there; torch sees no CUDA device, use 'cpu'")
-    return chosen
-
-
-def _names(data: Data, attribute: str, count: int) -> list[str]:
-    names = data.get(attribute)
-    if names is None or len(names) < count:
-        return [str(i) for i in range(count)]
-    return [str(name) for name in names]

@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_i
 from fairmp.adjacency import Adjacency, normalise
 from fairmp.errors import InputError
 from fairmp.incidence import Incidence, incidence
-from fairmp.propagation import FMP, PPR
+from fairmp.propagation import FMP, PPR, Sharpness
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
 BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
@@ -135,7 +135,7 @@ class Network(nn.Module):
         sens: Tensor | Incidence | None = None,
         population: Tensor | None = None,
         *,
-        sharpness: float | Literal["decisions"] | None = None,
+        sharpness: Sharpness | None = None,
     ) -> Tensor:
         """Return logits (n×C); ``sharpness`` is handed to a propagation that has one."""
         logits = self.logits(x, graph)

@@ -7,7 +7,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -120,18 +120,25 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     for name in (DESCRIPTION, WEIGHTS):
         if not (folder / name).is_file():
             raise InputError(f"path: {folder} has no {name}; give the folder a model was saved to")
+    damaged = InputError(
+        f"path: {folder / DESCRIPTION} is damaged or not a model's description; save it again"
+    )
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
         known = description["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"path: {folder / DESCRIPTION} is damaged or not a model's description; save it again"
-        ) from error
+    except (ValueError, KeyError, TypeError):
+        raise damaged from None
     if known != FORMAT:
         raise InputError(
             f"path: {folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}; "
             "use the version that saved it"
         )
+    lists = [description.get(name) for name in ("classes", "groups", "features")]
+    whole = isinstance(description.get("config"), dict) and all(
+        isinstance(names, list) and names for names in lists
+    )
+    if not whole:
+        raise damaged
     weights = (folder / WEIGHTS).read_bytes()
     if hashlib.sha256(weights).hexdigest() != description.get("sha256"):
         raise InputError(
@@ -141,14 +148,58 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     return from_bytes(weights), description
 
 
+def arguments(
+    path: str | Path, config: Mapping[str, Any], known: Collection[str]
+) -> dict[str, Any]:
+    """Turn a classifier's description back into its arguments.
+
+    Args:
+        path: the model's folder, for messages.
+        config: what :meth:`FairClassifier.config` said.
+        known: the names of a classifier's arguments.
+    """
+    strange = sorted(set(config) - set(known))
+    if strange:
+        raise InputError(
+            f"path: {path} sets {strange[0]!r}, which this fairmp ({__version__}) does not know; "
+            "use the version that saved it (its model.json says which)"
+        )
+    try:
+        return {
+            **config,
+            "propagation": rebuild(config["propagation"]),
+            "strategy": rebuild_strategy(config["strategy"]),
+        }
+    except (TypeError, KeyError, AttributeError) as error:
+        raise InputError(
+            f"path: {path} describes a model this fairmp ({__version__}) can not make ({error}); "
+            "use the version that saved it"
+        ) from None
+
+
 def check_state(
     path: str | Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
 ) -> None:
     """Refuse weights that do not fit the network described beside them."""
-    for name, tensor in expected.items():
-        if name not in found or found[name].shape != tensor.shape:
-            shape = tuple(found[name].shape) if name in found else "nothing"
+    for name in [*expected, *found]:
+        shapes = [
+            tuple(state[name].shape) if name in state else "nothing" for state in (expected, found)
+        ]
+        if shapes[0] != shapes[1]:
             raise InputError(
-                f"path: {path} describes a network whose {name} has shape {tuple(tensor.shape)} "
-                f"and holds {shape}; its two files do not match"
+                f"path: {path} describes a network whose {name} has shape {shapes[0]} and holds "
+                f"{shapes[1]}; its two files do not match"
             )
+
+
+def check_duals(
+    path: str | Path, duals: Tensor | None, propagation: nn.Module | None, groups: int
+) -> None:
+    """Refuse frozen duals that are missing or of other groups."""
+    fair = isinstance(propagation, FMP)
+    found = None if duals is None else duals.size(1) if duals.dim() > 1 else 0
+    if found != (groups if fair else None):
+        raise InputError(
+            f"path: {path} describes {groups} groups and holds duals of {found or 'none'}; its two "
+            "files do not match"
+        )

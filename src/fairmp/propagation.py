@@ -16,6 +16,7 @@ from fairmp.kernels.cuda_record import Recordings
 from fairmp.solvers import Solution
 
 Solver = Literal["projection", "papc", "paper"]
+Sharpness = float | Literal["decisions", "roughly decisions"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 
 
@@ -176,7 +177,7 @@ class FMP(PPR):
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        sharpness: float | Literal["decisions"] | None = None,
+        sharpness: Sharpness | None = None,
     ) -> Tensor:
         """Propagate fairly.
 
@@ -190,7 +191,8 @@ class FMP(PPR):
                 correction reaches every node of known group.
             edge_weight: weight of each edge (E).
             sharpness: another τ for this call, or ``"decisions"`` for the largest τ at which
-                decisions keep the target (:func:`fairmp.solvers.decisions`).
+                decisions keep the target (:func:`fairmp.solvers.decisions`; ``"roughly
+                decisions"`` searches less).
         """
         return self.solve(x, edge_index, sens, population, edge_weight, sharpness=sharpness).f
 
@@ -202,7 +204,7 @@ class FMP(PPR):
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        sharpness: float | Literal["decisions"] | None = None,
+        sharpness: Sharpness | None = None,
         trace: bool = False,
     ) -> Solution:
         """Propagate fairly, and return the duals, the residual and, if asked, a trace.
@@ -211,9 +213,15 @@ class FMP(PPR):
         """
         adjacency = self._adjacency(x, edge_index, edge_weight)
         delta = self._incidence(x, sens, population)
-        if self.solver == "projection" and sharpness == "decisions":
+        if self.solver == "projection" and isinstance(sharpness, str):
             return solvers.decisions(
-                x, adjacency, delta, K=self.K, lambda_s=self.lambda_s, target=self.target
+                x,
+                adjacency,
+                delta,
+                K=self.K,
+                lambda_s=self.lambda_s,
+                target=self.target,
+                rough=sharpness == "roughly decisions",
             )
         if self.solver == "projection":
             return solvers.projection(
@@ -223,7 +231,7 @@ class FMP(PPR):
                 K=self.K,
                 lambda_s=self.lambda_s,
                 target=self.target,
-                sharpness=self.sharpness if sharpness is None else float(sharpness),
+                sharpness=self.sharpness if sharpness is None else sharpness,
                 trace=trace,
                 recordings=self._recordings,
             )

@@ -24,6 +24,7 @@ from fairmp.kernels import softmax
 from fairmp.kernels.cuda_record import Recordings
 
 DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
+NEARLY = 0.02
 RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
 
 
@@ -225,6 +226,7 @@ def decisions(
     K: int,
     lambda_s: float,
     target: float = 0.0,
+    rough: bool = False,
 ) -> Solution:
     r"""Project with the largest sharpness at which the gap of *decisions* keeps the target.
 
@@ -232,13 +234,16 @@ def decisions(
     as τ falls. So τ falls, from a fifth of what a node's logits lie apart on average, until
     decisions are within ``target`` on the population, up to half a decision in the smallest group;
     that is looked at without any label. Where no τ gets there, the one that came closest is taken.
+    ``rough`` spares the search where each try is costly, with more than two groups or classes, and
+    takes a fiftieth: near enough to judge an epoch of training by.
     """
     apart = (x.detach().amax(1) - x.detach().amin(1)).double() * delta.population
     size = delta.total(torch.stack([apart.sum(), delta.population.double().sum()]))
     typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
     slack = float(delta.rows.abs().max()) * (0.5 + 1e-6)
     best: tuple[float, Solution] | None = None
-    for part in DECISIVE:
+    costly = delta.rows.size(0) > 1 or x.size(1) > 2
+    for part in (NEARLY,) if rough and costly else DECISIVE:
         solution = projection(
             x, graph, delta, K=K, lambda_s=lambda_s, target=target, sharpness=part * typical
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, get_args
 
 import torch
 from torch import Tensor
@@ -15,9 +16,11 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from fairmp.errors import InputError
-from fairmp.incidence import incidence
+from fairmp.groups import known as known_groups
+from fairmp.incidence import Incidence, incidence
 from fairmp.models import Graph, Network
 from fairmp.progress import bar
+from fairmp.propagation import Sharpness
 from fairmp.strategies import Strategy, Vanilla
 
 Select = Literal["accuracy", "loss", "last"]
@@ -42,6 +45,85 @@ class History:
     seconds: float
 
 
+@dataclass
+class State:
+    """All of a training that changes from epoch to epoch.
+
+    Attributes:
+        epoch: the last one done.
+        network: the network's weights after it.
+        optimiser: the optimiser's state.
+        random: torch's random number generators.
+        seen: the epochs looked at.
+        best: the best of them.
+        kept: the network's weights in the best.
+        seconds: spent so far.
+        finished: whether there is no epoch to come.
+    """
+
+    epoch: int = 0
+    network: dict[str, Tensor] = field(default_factory=dict)
+    optimiser: dict[str, Any] = field(default_factory=dict)
+    random: list[Tensor] = field(default_factory=list)
+    seen: list[Epoch] = field(default_factory=list)
+    best: Epoch | None = None
+    kept: dict[str, Tensor] = field(default_factory=dict)
+    seconds: float = 0.0
+    finished: bool = False
+
+
+class Checkpoints(Protocol):
+    """Where a training is kept, to go on from after an interruption."""
+
+    def load(self) -> State | None:
+        """Return what was kept last, ``None`` at the beginning."""
+
+    def due(self, epoch: int) -> bool:
+        """Whether to keep the state after an epoch; the last is kept anyway."""
+
+    def save(self, state: State) -> None:
+        """Keep a state."""
+
+
+class Here:
+    """Where a training's nodes are: all in this process.
+
+    The loop asks this for all that is summed over nodes; :mod:`fairmp.distributed` answers for
+    nodes on several machines.
+    """
+
+    def seed(self, seed: int) -> int:
+        """The seed of what is drawn node by node."""
+        return seed
+
+    def incidence(self, sens: Tensor, population: Tensor) -> Incidence:
+        """Δ of all nodes."""
+        return incidence(sens, population)
+
+    def groups(self, sens: Tensor, population: Tensor) -> tuple[Tensor | Incidence, Tensor | None]:
+        """What a network is told of groups and population."""
+        return sens, population
+
+    def count(self, mask: Tensor) -> int:
+        """How many nodes are in a mask, everywhere."""
+        return int(mask.sum())
+
+    def cross_entropy(self, logits: Tensor, y: Tensor, count: int) -> Tensor:
+        """The share of the nodes here in the mean over all ``count``."""
+        return cross_entropy(logits, y)
+
+    def totals(self, *shares: Tensor) -> list[float]:
+        """Numbers of all nodes, from the shares of the nodes here."""
+        return [float(share) for share in shares]
+
+    def once(self, penalty: Tensor) -> Tensor:
+        """The share here of a number that is everywhere the same, and counts once."""
+        return penalty
+
+    def add_gradients(self, network: Network) -> None:
+        """Add to the gradients what nodes elsewhere say."""
+
+
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
     """Draw torch's random numbers from a seed, and leave the caller's generators as they were."""
@@ -61,10 +143,12 @@ def fit(
     select: Select = "accuracy",
     patience: int | None = None,
     eval_every: int = 1,
-    sharpness: float | None = None,
+    sharpness: Sharpness | None = None,
     strategy: Strategy | None = None,
     seed: int = 0,
     progress: bool | None = None,
+    nodes: Here | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> History:
     """Train a network in place, and keep the weights of its best epoch.
 
@@ -92,6 +176,9 @@ def fit(
         strategy: what else the loss asks for.
         seed: of dropout, and of whatever else is drawn in training.
         progress: show a bar; by default where standard error is a terminal.
+        nodes: where they are, here by default.
+        checkpoints: where to keep the training, and to go on from; nowhere by default. What a
+            strategy remembers is not kept.
     """
     _check(epochs, lr, weight_decay, select, patience, eval_every)
     strategy = strategy or Vanilla()
@@ -101,60 +188,98 @@ def fit(
             f"epochs: {epochs} end before the strategy is at work, after {warmup}; give more "
             "epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
         )
-    train, known = data.train_mask, data.sens >= 0
-    delta = None if isinstance(strategy, Vanilla) else incidence(data.sens, train & known)
+    nodes = nodes or Here()
+    train, known = data.train_mask, known_groups(data.sens)
+    delta = None if isinstance(strategy, Vanilla) else nodes.incidence(data.sens, train & known)
+    groups = nodes.groups(data.sens, train & known)
+    judged = nodes.groups(data.sens, data.val_mask & known)
+    judging: Sharpness | None = "roughly decisions" if sharpness == "decisions" else sharpness
+    counts = nodes.count(train), nodes.count(data.val_mask)
     penalise = strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
-    kept: dict[str, Tensor] = {}
-    best: Epoch | None = None
-    seen: list[Epoch] = []
-    start = time.perf_counter()
-    with seeded(seed), bar(epochs, "training", show=progress) as advance:
-        for epoch in range(1, epochs + 1):
+    with seeded(nodes.seed(seed)), bar(epochs, "training", show=progress) as advance:
+        state = _resumed(checkpoints, network, optimiser)
+        for _ in range(state.epoch):
+            advance("resumed")
+        start = time.perf_counter() - state.seconds
+        for epoch in range(state.epoch + 1, (state.epoch if state.finished else epochs) + 1):
             network.train()
             optimiser.zero_grad()
-            logits = network(data.x, graph, data.sens, train & known)
-            loss = cross_entropy(logits[train], data.y[train])
+            logits = network(data.x, graph, *groups)
+            loss = nodes.cross_entropy(logits[train], data.y[train], counts[0])
             penalty = None if delta is None else penalise(logits, delta)
-            total = loss if penalty is None else loss + penalty
-            if not bool(torch.isfinite(total)):
+            share = loss if penalty is None else loss + nodes.once(penalty)
+            whole, mean = nodes.totals(share.detach(), loss.detach())
+            if not math.isfinite(whole):
                 raise InputError(
                     f"lr: the loss is no longer finite in epoch {epoch} with lr={lr:g}; "
                     "lower the learning rate, or scale the features"
                 )
-            total.backward()
+            share.backward()
+            nodes.add_gradients(network)
             optimiser.step()
+            state.epoch = epoch
             if epoch % eval_every == 0 or epoch == epochs:
-                record = _look(network, data, graph, epoch, float(loss.detach()), sharpness)
-                seen.append(record)
+                val = _look(network, data, graph, nodes, judged, counts[1], judging)
+                record = Epoch(epoch, mean, *val)
+                state.seen.append(record)
                 if epoch <= warmup:
                     pass
-                elif best is None or _better(record, best, select):
-                    best, kept = record, deepcopy(network.state_dict())
-                elif patience is not None and epoch - best.epoch >= patience:
-                    break
-            advance(f"validation {100 * seen[-1].val_accuracy:.1f} %" if seen else "")
-    assert best is not None  # the last epoch is looked at, and comes after any warm-up
-    network.load_state_dict(kept)
+                elif state.best is None or _better(record, state.best, select):
+                    state.best, state.kept = record, deepcopy(network.state_dict())
+                elif patience is not None and epoch - state.best.epoch >= patience:
+                    state.finished = True
+            state.finished = state.finished or epoch == epochs
+            state.seconds = time.perf_counter() - start
+            if checkpoints is not None and (state.finished or checkpoints.due(epoch)):
+                state.network, state.optimiser = network.state_dict(), optimiser.state_dict()
+                state.random = _generators()
+                checkpoints.save(state)
+            advance(f"validation {100 * state.seen[-1].val_accuracy:.1f} %" if state.seen else "")
+            if state.finished:
+                break
+    assert state.best is not None  # the last epoch is looked at, and comes after any warm-up
+    network.load_state_dict(state.kept)
     network.eval()
-    return History(tuple(seen), best, time.perf_counter() - start)
+    return History(tuple(state.seen), state.best, state.seconds)
+
+
+def _resumed(
+    checkpoints: Checkpoints | None, network: Network, optimiser: torch.optim.Optimizer
+) -> State:
+    state = None if checkpoints is None else checkpoints.load()
+    if state is None:
+        return State()
+    network.load_state_dict(state.network)
+    optimiser.load_state_dict(state.optimiser)
+    torch.set_rng_state(state.random[0])
+    if len(state.random) > 1:
+        torch.cuda.set_rng_state_all(state.random[1:])
+    return state
+
+
+def _generators() -> list[Tensor]:
+    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    return [torch.get_rng_state(), *on_gpu]
 
 
 def _look(
     network: Network,
     data: Data,
     graph: Graph,
-    epoch: int,
-    loss: float,
-    sharpness: float | None,
-) -> Epoch:
+    nodes: Here,
+    groups: tuple[Tensor | Incidence, Tensor | None],
+    count: int,
+    sharpness: Sharpness | None,
+) -> tuple[float, float]:
+    """Accuracy and loss of the validation nodes."""
     val = data.val_mask
     network.eval()
     with torch.no_grad():
-        logits = network(data.x, graph, data.sens, val & (data.sens >= 0), sharpness=sharpness)[val]
-    y = data.y[val]
-    accuracy = float((logits.argmax(1) == y).double().mean())
-    return Epoch(epoch, loss, accuracy, float(cross_entropy(logits, y)))
+        logits, y = network(data.x, graph, *groups, sharpness=sharpness)[val], data.y[val]
+        right = (logits.argmax(1) == y).double().sum() / count
+        accuracy, loss = nodes.totals(right, nodes.cross_entropy(logits, y, count))
+    return accuracy, loss
 
 
 def _better(new: Epoch, old: Epoch, select: Select) -> bool:

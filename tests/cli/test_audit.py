@@ -87,6 +87,7 @@ def test_your_own_tables(fairmp, tmp_path):
         "audit.json",
         "audit.txt",
         "report.html",
+        "story.json",
         "topology.png",
         "topology.svg",
     ]
@@ -97,7 +98,14 @@ def test_your_own_tables(fairmp, tmp_path):
     assert "2 dangling edge rows dropped: an end is not in the node table" in found["read"]
     assert (folder / "topology.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "report.html").read_text(encoding="utf-8")
-    for words in ("The picture", "across groups", "What was read", "Ties keep to the group"):
+    for words in (
+        "What the graph looks like, and what that means",
+        "across groups",
+        "2 dangling edge rows dropped",
+        "Ties keep to the group",
+        "What rests on assumptions",
+        "fairmp audit --nodes people.csv",
+    ):
         assert words in page
 
     status, out, err = fairmp(f"audit {OWN} --out found")

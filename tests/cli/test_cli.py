@@ -74,7 +74,9 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     assert "sensitive homophily 92.0 %" in done.stdout
     out = tmp_path / "out"
     names = sorted(p.name for p in out.iterdir())
-    assert names == ["model", "records.jsonl", "report.html", "table.md", "tradeoff.png"]
+    assert names == [
+        *("model", "records.jsonl", "report.html", "story.json", "table.md", "tradeoff.png")
+    ]
     records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
     methods = list(dict.fromkeys(record["name"] for record in records))
     assert len(records) == 2 * len(methods)

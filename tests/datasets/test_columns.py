@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from fairmp.datasets.columns import as_numbers, coded, encode_features, rescale
+from fairmp.datasets.columns import as_numbers, coded, rescale
 from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.features import encode_features
 from fairmp.errors import InputError
 
 CELLS = {

@@ -1,9 +1,11 @@
-"""The page in a real browser: it asks for nothing, complains of nothing, and shows its chart."""
+"""The page in a real browser: it asks for nothing, complains of nothing, and shows its charts."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,38 +14,112 @@ from fairmp.experiments import single
 from fairmp.experiments.trials import one_split
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
+pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 
 
-@pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
-def test_the_report_in_a_browser(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a trained classifier, with the graph's picture."""
+    folder = tmp_path_factory.mktemp("report")
+    data = social_network(n=600, average_degree=8)
+    make = lambda: single.classifier(  # noqa: E731
+        "projection", 0.02, 3, 3.0, 1.0, 0.0, epochs=5, predict_sharpness=0.1
+    )
+    record, model = one_split("projection", make, data, split=0, bootstrap=100)
+    single.write(data, [record], model, folder, command="fairmp train", picture=True)
+    return folder / "report.html"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
     from playwright.sync_api import sync_playwright
 
-    data = social_network(n=600, average_degree=8)
-    make = lambda: single.classifier("projection", 0.0, 3, 3.0, 1.0, 0.0, epochs=5)  # noqa: E731
-    record, model = one_split("projection", make, data, split=0, bootstrap=100)
-    single.write(data, [record], model, tmp_path)
-
-    asked: list[str] = []
-    complaints: list[str] = []
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(
+        started = playwright.chromium.launch(
             executable_path=BROWSER,
             args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
         )
-        page = browser.new_page(viewport={"width": 1000, "height": 800})
-        page.on("request", lambda request: asked.append(request.url))
-        page.on("console", lambda message: complaints.append(message.text))
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.goto((tmp_path / "report.html").as_uri())
-        page.wait_for_load_state("networkidle")
-        chart = page.locator("svg").first.bounding_box()
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        heading = page.locator("h1").inner_text()
-        browser.close()
+        yield started
+        started.close()
+
+
+@pytest.mark.parametrize("width", [1000, 375])
+def test_it_asks_for_nothing_and_shows_everything(browser: Any, report: Path, width: int) -> None:
+    asked: list[str] = []
+    complaints: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 800})
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(report.as_uri())
+    page.wait_for_load_state("networkidle")
+    charts = [chart.bounding_box() for chart in page.locator("figure svg").all()]
+    wide = page.evaluate("document.documentElement.scrollWidth")
+    assert page.locator("h1").inner_text() == "embedded network: a trained classifier"
+    assert page.locator("h2").all_inner_texts() == [
+        "What the graph looks like, and what that means",
+        "What the model does to each group",
+        "Before and after",
+        "What changed for whom",
+        "The trade-off",
+        "Over several splits",
+        "What rests on assumptions",
+        "How to rerun it",
+    ]
+    unnamed = page.locator("figure [role=img]:not([aria-label])").count()
+    page.close()
     assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
     assert complaints == []
-    assert chart is not None
-    assert chart["width"] > 400
-    assert chart["height"] > 200
-    assert wide <= 1000  # nothing sticks out sideways
-    assert heading == "embedded network: a trained classifier"
+    assert len(charts) == 4
+    for chart in charts:
+        assert chart is not None
+        assert chart["width"] > 400
+        assert chart["height"] > 80
+    assert wide <= width  # nothing sticks out sideways
+    assert unnamed == 0
+    assert report.stat().st_size < 5_000_000
+
+
+def test_letters_stand_out_from_what_is_behind_them(browser: Any, report: Path) -> None:
+    """WCAG's contrast of 4.5 for all text on the page, read from what the browser computed."""
+    page = browser.new_page(viewport={"width": 1000, "height": 800})
+    page.goto(report.as_uri())
+    ratios = page.evaluate("""() => {
+        const light = (rgb) => {
+            const [r, g, b] = rgb.map((v) => v / 255).map(
+                (v) => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4);
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+        };
+        const parse = (text) => text.match(/[\\d.]+/g).map(Number);
+        const behind = (element) => {
+            for (let e = element; e; e = e.parentElement) {
+                const [r, g, b, a = 1] = parse(getComputedStyle(e).backgroundColor);
+                if (a > 0) return [r, g, b];
+            }
+            return [255, 255, 255];
+        };
+        return [...document.querySelectorAll('h1, h2, p, li, th, td, a, span, pre, footer')].map(
+            (element) => {
+                const front = light(parse(getComputedStyle(element).color).slice(0, 3));
+                const back = light(behind(element));
+                const [high, low] = [Math.max(front, back), Math.min(front, back)];
+                return [(high + 0.05) / (low + 0.05), element.textContent.slice(0, 40)];
+            });
+    }""")
+    page.close()
+    assert len(ratios) > 50
+    assert [text for ratio, text in ratios if ratio < 4.5] == []
+
+
+def test_it_prints(browser: Any, report: Path, tmp_path: Path) -> None:
+    page = browser.new_page(viewport={"width": 680, "height": 900})
+    page.goto(report.as_uri())
+    page.emulate_media(media="print")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 680
+    assert not page.locator("nav").is_visible()  # links are of no use on paper
+    assert page.locator("figure svg").first.is_visible()
+    page.pdf(path=tmp_path / "report.pdf", format="A4")
+    page.close()
+    printed = (tmp_path / "report.pdf").read_bytes()
+    assert printed.startswith(b"%PDF")
+    assert 2 <= printed.count(b"/Type /Page\n") + printed.count(b"/Type /Page ") <= 12

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from fairmp.audits.text import facts, group_table, reading_guide, step_table, theory
+from fairmp.audits.verdict import headline
 from fairmp.report import Section
+from fairmp.report.chapters import part_of
 from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
+from fairmp.report.story import Story
 
 if TYPE_CHECKING:
     from fairmp.audits.findings import Audit
 
 
+def story(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Story:
+    """Tell an audit as a report.
+
+    Args:
+        audit: what was found.
+        read: what the loader had to say about the graph.
+        command: how to run it again.
+    """
+    from fairmp.persistence import versions
+
+    return {
+        "title": f"{audit.name}: what its topology does",
+        "summary": headline(audit),
+        "graph": audit.to_dict(),
+        "extra": [
+            part_of(Section("The graph in figures", header=["", "value"], rows=facts(audit))),
+            *(part_of(section) for section in _measured(audit)),
+        ],
+        "assumptions": [
+            "Nothing was trained: this is what the features and the ties give away of the groups, "
+            "before any model. A model may use it or not.",
+            "Told apart is read with linear rules on half of the nodes; a model that is not linear "
+            "may tell more.",
+            "The prediction takes the graph for a block model, with ties that depend on the groups "
+            "alone, and the features for normal.",
+        ],
+        "read": list(read),
+        "command": command,
+        "versions": versions(),
+    }
+
+
 def sections(audit: Audit) -> list[Section]:
     """Return the parts of the page: meaning, graph, groups, averaging, theory, notes."""
     header, rows = group_table(audit)
-    steps, step_rows = step_table(audit)
-    # The last column is what Ã leaves told apart; its other readings are in the text and the JSON.
-    narrow = [[*row[:6], row[-1]] for row in step_rows]
-    parts = [
+    return [
         Section("What it means", text=audit.verdict()),
         Section("The graph", header=["", "value"], rows=facts(audit)),
         Section(
@@ -27,11 +60,22 @@ def sections(audit: Audit) -> list[Section]:
             rows=rows,
             caption="inside: the share of a group's neighbours that belong to it too.",
         ),
+        *_measured(audit),
+    ]
+
+
+def _measured(audit: Audit) -> list[Section]:
+    steps, step_rows = step_table(audit)
+    # The last column is what Ã leaves told apart; its other readings are in the text and the JSON.
+    narrow = [[*row[:6], row[-1]] for row in step_rows]
+    parts = [
         Section(
             "What averaging over neighbours does to the features",
             header=[*steps[:6], "told apart by Ã"],
             rows=narrow,
             svg=to_svg(steps_figure(audit)) if audit.noise is not None else "",
+            alt="How far the groups are told apart after each step of averaging; the table below "
+            "has the figures.",
             caption=reading_guide(audit),
         ),
     ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from typing import Annotated
 
@@ -45,11 +47,18 @@ def command(
 
         from fairmp.audits import audit
         from fairmp.audits.files import record, write
+        from fairmp.audits.page import story
+        from fairmp.report.story import write as write_story
 
         found = audit(graph, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
         with outputs.results(folder, overwrite=overwrite) as staging:
             write(found, graph, staging, picture=picture)
+            again = shlex.join(["fairmp", *sys.argv[1:]])
+            told = story(found, read=record(found, graph)["read"], command=again)
+            if picture:
+                told["picture"] = "topology.svg"
+            write_story(told, staging)
     if as_json:
         typer.echo(json.dumps(record(found, graph), ensure_ascii=False, allow_nan=False))
         return

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairmp.datasets.edges import LoadReport
+    from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.graphs import (
         NBA,
         Bail,
@@ -26,6 +27,7 @@ __all__ = [
     "NBA",
     "Bail",
     "Credit",
+    "Encoding",
     "German",
     "LoadReport",
     "PokecN",
@@ -41,6 +43,7 @@ __all__ = [
 _HOME = {
     **dict.fromkeys(("NBA", "Bail", "Credit", "German", "load"), "graphs"),
     **dict.fromkeys(("PokecN", "PokecNGraph", "PokecProvince", "PokecZ"), "graphs"),
+    "Encoding": "encoding",
     "LoadReport": "edges",
     "from_tables": "tables",
     "social_network": "synthetic",

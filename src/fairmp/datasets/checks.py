@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from fairmp import groups
 from fairmp.errors import InputError
 
 MASKS = ("train_mask", "val_mask", "test_mask")
@@ -31,10 +34,14 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
     for name in ("x", "edge_index", "y", "sens")[: 4 if labels else 2]:
         if not isinstance(data.get(name), Tensor):
             raise InputError(f"data.{name}: missing; it must be a tensor (see fairmp.datasets)")
-    _check_features(data.x)
+    _check_features(data.x, data.get("feature_names"))
     n = data.x.size(0)
     for name in ("y", "sens"):
-        if isinstance(data.get(name), Tensor):
+        if not isinstance(data.get(name), Tensor):
+            continue
+        if name == "sens" and groups.soft(data.sens):
+            groups.check_probabilities("data.sens", data.sens, n)
+        else:
             _check_codes(f"data.{name}", data[name], n)
     if labels:
         _check_labels(data)
@@ -43,19 +50,25 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
         _check_masks(data, n)
 
 
-def _check_features(x: Tensor) -> None:
-    if x.dim() != 2 or not x.is_floating_point() or 0 in x.shape:
+def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
+    if x.dim() != 2 or 0 in x.shape:
         raise InputError(
-            f"data.x: expected features of shape (nodes, features), floating point and not empty, "
+            "data.x: expected features of shape (nodes, features), floating point and not empty, "
             f"got {x.dtype} of shape {tuple(x.shape)}"
+        )
+    if not x.is_floating_point():
+        raise InputError(
+            f"data.x: expected floating point, got {x.dtype}; give data.x.float(), if its numbers "
+            "are quantities"
         )
     finite = torch.isfinite(x)
     if not bool(finite.all()):
         node, column = (~finite).nonzero()[0].tolist()
         count = int((~finite).sum())
+        title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
         raise InputError(
             f"data.x: {count} value{'s' * (count != 1)} not finite, the first at node {node}, "
-            f"column {column} ({x[node, column].item()}); fill or drop them before training"
+            f"column {column}{title} ({x[node, column].item()}); fill or drop them first"
         )
 
 
@@ -83,6 +96,14 @@ def _check_labels(data: Data) -> None:
 
 
 def _check_groups(data: Data) -> None:
+    if groups.soft(data.sens):
+        empty = (data.sens.sum(0) <= 0).nonzero()
+        if empty.numel():
+            raise InputError(
+                f"data.sens: no node has a chance to be in group {int(empty[0])}; leave its column "
+                "out"
+            )
+        return
     known = data.sens[data.sens >= 0]
     if not known.numel():
         raise InputError(

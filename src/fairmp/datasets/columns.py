@@ -1,4 +1,4 @@
-"""Turn the columns of a node table into numbers: features, classes and groups."""
+"""What a column of a table holds: numbers, dates, categories; and how numbers are scaled."""
 
 from __future__ import annotations
 
@@ -51,88 +51,32 @@ def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
         block = x[k : k + 4096]
         other |= ((block != 0) & (block != 1)).any(axis=0)
     for j in np.flatnonzero(other):
-        result[:, j] = _scaled(x[:, j].astype(np.float64), scale)
+        values = x[:, j].astype(np.float64)
+        shift, divisor = location(values, scale)
+        result[:, j] = (values - shift) / divisor
     return result
 
 
-def _indicator(values: np.ndarray) -> bool:
+def is_indicator(values: np.ndarray) -> bool:
+    """Whether there is nothing but 0 and 1."""
     return bool(((values == 0) | (values == 1)).all())
 
 
-def _scaled(values: np.ndarray, scale: Scale) -> np.ndarray:
-    if scale == "none":
-        return values
-    low, high = float(values.min()), float(values.max())
-    if low == high:
-        return np.zeros_like(values)
-    if scale == "minmax":
-        return (values - low) / (high - low)
-    return (values - values.mean()) / values.std()
-
-
-def encode_features(
-    frame: pd.DataFrame,
-    *,
-    categorical: Sequence[str] = (),
-    max_categories: int = 20,
-    scale: Scale = "standard",
-    report: LoadReport | None = None,
-) -> tuple[np.ndarray, list[str]]:
-    """Turn every column into one or several columns of float32.
-
-    - Numbers and dates (as days) are scaled; where some are missing the mean of the others takes
-      their place and a column ``name missing`` says where.
-    - Booleans are 0 and 1.
-    - Text and categories are one-hot, ``name=value``; the ``max_categories`` most frequent have
-      a column each and the rest share ``name=other``; missing values have one of their own.
-    - Text with a different value in nearly every row (a name, an e-mail address), columns with one
-      value and empty columns are left out, with a note.
-
-    Returns:
-        The matrix (n×d) and the names of its columns.
+def location(values: np.ndarray, scale: Scale) -> tuple[float, float]:
+    """What a scale takes off known numbers, and what it divides the rest by.
 
     Example:
-        >>> import pandas as pd
-        >>> x, names = encode_features(
-        ...     pd.DataFrame({"age": [20, None, 40], "town": ["a", "b", "a"]}), scale="none"
-        ... )
-        >>> names
-        ['age', 'age missing', 'town=a', 'town=b']
-        >>> x.tolist()
-        [[20.0, 0.0, 1.0, 0.0], [30.0, 1.0, 0.0, 1.0], [40.0, 0.0, 1.0, 0.0]]
+        >>> location(np.array([1.0, 5.0]), "minmax")
+        (1.0, 4.0)
     """
-    check_scale(scale)
-    if max_categories < 1:
-        raise InputError(f"max_categories: {max_categories} is too few; give 1 or more")
-    report = LoadReport() if report is None else report
-    blocks: list[np.ndarray] = []
-    names: list[str] = []
-    for name in frame.columns:
-        series = frame[name]
-        gone = int(series.isna().sum())
-        if gone == len(series):
-            report.notes.append(f"column {name!r} is empty and left out")
-            continue
-        numbers = None if name in categorical else as_numbers(series, max_categories, report)
-        if numbers is not None:
-            block, labels = _numeric(str(name), numbers, scale)
-            gone = int(np.isnan(numbers).sum())
-        else:
-            block, labels = _one_hot(str(name), series, max_categories, report)
-        if labels:
-            blocks.append(block)
-            names += labels
-            if gone:
-                report.missing[str(name)] = gone
-        else:
-            report.notes.append(f"column {name!r} {_why_nothing(series)} and is left out")
-    if not blocks:
-        return np.zeros((len(frame), 0), dtype=np.float32), []
-    return np.concatenate(blocks, axis=1, dtype=np.float32), names
-
-
-def _why_nothing(series: pd.Series) -> str:
-    return "has one value" if series.nunique() < 2 else "has a different value in nearly every row"
+    if scale == "none":
+        return 0.0, 1.0
+    low, high = float(values.min()), float(values.max())
+    shift, divisor = low, high - low
+    if scale == "standard" and low < high:
+        shift, divisor = float(values.mean()), float(values.std())
+    # Numbers that differ by less than can be squared.
+    return (shift, divisor) if divisor > 0 else (shift, 1.0)
 
 
 def as_numbers(
@@ -172,47 +116,11 @@ def as_numbers(
     return None
 
 
-def _numeric(name: str, values: np.ndarray, scale: Scale) -> tuple[np.ndarray, list[str]]:
-    gone = np.isnan(values)
-    known = values[~gone]
-    if (known == known[0]).all() and not gone.any():
-        return np.empty((len(values), 0)), []
-    filled = np.empty_like(values)
-    filled[~gone] = known if _indicator(known) else _scaled(known, scale)
-    filled[gone] = filled[~gone].mean()
-    if not gone.any():
-        return filled[:, None], [name]
-    if (known == known[0]).all():
-        return gone[:, None].astype(np.float64), [f"{name} missing"]
-    return np.stack([filled, gone], axis=1), [name, f"{name} missing"]
+def holds_dates(series: pd.Series) -> bool:
+    """Whether a column holds dates."""
+    from pandas.api.types import is_datetime64_any_dtype
 
-
-def _one_hot(
-    name: str, series: pd.Series, max_categories: int, report: LoadReport
-) -> tuple[np.ndarray, list[str]]:
-    codes, values = coded(series)
-    counts = np.bincount(codes[codes >= 0], minlength=len(values))
-    gone = codes < 0
-    if len(values) > max_categories and len(values) > 0.9 * counts.sum():
-        return np.empty((len(codes), 0)), []
-    if len(values) == 1 and not gone.any():
-        return np.empty((len(codes), 0)), []
-    kept = np.arange(len(values))
-    if len(values) > max_categories:
-        kept = np.sort(np.argsort(-counts, kind="stable")[:max_categories])
-        report.notes.append(
-            f"column {name!r} has {len(values):,} categories: the {max_categories} most frequent"
-            " are kept, the others share one"
-        )
-    columns = [codes == k for k in kept]
-    names = [f"{name}={values[k]}" for k in kept]
-    if len(kept) < len(values):
-        columns.append(~np.isin(codes, kept) & ~gone)
-        names.append(f"{name}=other")
-    if gone.any():
-        columns.append(gone)
-        names.append(f"{name}=missing")
-    return np.stack(columns, axis=1).astype(np.float64), names
+    return bool(is_datetime64_any_dtype(series.dtype))
 
 
 def coded(series: pd.Series) -> tuple[np.ndarray, list[Any]]:

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-import difflib
-import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from types import EllipsisType
+from typing import TYPE_CHECKING, Any, get_args, overload
 
 import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import BinsGiven, Scale, check_scale, encode_features
-from fairmp.datasets.edges import LoadReport, check_ids, comparable, positions, undirected
-from fairmp.datasets.readers import (
-    MISSING,
-    kind_of,
-    layout_of,
-    read_parquet,
-    read_text,
-    separator_note,
+from fairmp.datasets.columns import BinsGiven, Scale, check_scale
+from fairmp.datasets.edges import LoadReport, undirected
+from fairmp.datasets.encoding import (
+    DEGREE,
+    Encoding,
+    UnknownGroups,
+    learn_label,
+    learn_sensitive,
 )
+from fairmp.datasets.features import learn_features
 from fairmp.datasets.splits import with_split
+from fairmp.datasets.table_files import edge_ends, ids_of, is_path, node_table, require
 from fairmp.datasets.targets import encode_groups, encode_label
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    import pandas as pd
-
-    Table = str | os.PathLike[str] | pd.DataFrame
+    from fairmp.datasets.table_files import Table
 
 
+@overload
 def from_tables(
     nodes: Table,
     edges: Table,
@@ -52,6 +51,45 @@ def from_tables(
     unknown: Sequence[Any] | None = None,
     seed: int = 0,
     name: str | None = None,
+) -> Data: ...
+
+
+@overload
+def from_tables(
+    nodes: Table,
+    edges: Table,
+    *,
+    encoding: Encoding,
+    unknown_groups: UnknownGroups = "refuse",
+    id: str | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    name: str | None = None,
+) -> Data: ...
+
+
+def from_tables(
+    nodes: Table,
+    edges: Table,
+    *,
+    id: str | EllipsisType | None = ...,
+    label: str | None = None,
+    sensitive: str | Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    source: str | None = None,
+    target: str | None = None,
+    sensitive_bins: BinsGiven = None,
+    sens_in_features: bool = False,
+    max_categories: int = 20,
+    scale: Scale = "standard",
+    positive: Any = None,
+    unknown: Sequence[Any] | None = None,
+    seed: int = 0,
+    name: str | None = None,
+    encoding: Encoding | None = None,
+    unknown_groups: UnknownGroups = "refuse",
 ) -> Data:
     """Build a graph from a table of nodes and a table of edges.
 
@@ -68,7 +106,7 @@ def from_tables(
         label: The column with the classes, any number of them; missing is −1.
         sensitive: The column with the groups; several are crossed, ``"f × north"``; missing is −1.
         features: The columns to learn from; by default all others. See
-            :func:`~fairmp.datasets.columns.encode_features` for how each becomes numbers.
+            :func:`~fairmp.datasets.features.encode_features` for how each becomes numbers.
         drop: Columns to leave out.
         categorical: Columns of numbers to treat as categories, such as postcodes.
         source: The column of ``edges`` with one end; by default the first.
@@ -85,6 +123,14 @@ def from_tables(
             at least two values from 0 up stand beside it.
         seed: The seed of the split into training, validation and test nodes.
         name: The graph's name; by default the node file's.
+        encoding: How an earlier table became a graph (its ``data.encoding``, or a classifier's
+            ``encoding_``). These tables are then read in the same way, their columns found by name:
+            a feature column that is gone is refused, one that is new is named in the report and not
+            used, a category that is new is none of the known ones, and a label column is not
+            needed. Only ``id``, ``source``, ``target`` and ``name`` may go with it, and there is no
+            split.
+        unknown_groups: With an encoding, ``"refuse"`` a group that was not there in training and a
+            table without the sensitive column, or ``"allow"`` them: such groups are unknown (−1).
 
     Raises:
         InputError: With one line that says what is wrong and what to do.
@@ -105,49 +151,127 @@ def from_tables(
         12 nodes, 4 undirected edges from 5 edge rows
         1 dangling edge row dropped: an end is not in the node table
     """
+    if encoding is not None:
+        given: dict[str, object] = {"label": label, "sensitive": sensitive, "features": features}
+        given |= {"drop": drop or None, "categorical": categorical or None, "positive": positive}
+        given |= {"sensitive_bins": sensitive_bins, "unknown": unknown}
+        given |= {"sens_in_features": sens_in_features or None}
+        for argument, value in given.items():
+            if value is not None:
+                raise InputError(f"{argument}: goes without encoding, which knows it already")
+        own = encoding.id if id is ... or id is None else id
+        ends = source or encoding.source, target or encoding.target
+        return _read_by(encoding, nodes, edges, own, ends, unknown_groups, name)
+    if id is ... or label is None or sensitive is None:
+        absent = "id" if id is ... else "label" if label is None else "sensitive"
+        raise InputError(f"{absent}: missing; name a column of the node table")
     check_scale(scale)
     report = LoadReport()
     groups = [sensitive] if isinstance(sensitive, str) else list(sensitive)
     if not groups:
         raise InputError("sensitive: no column is named; give one or more")
-    table = _node_table(nodes, id, report)
+    table = node_table(nodes, id, report)
     columns = [str(column) for column in table.columns]
     used = [("label", label), *(("sensitive", group) for group in groups)]
     for argument, column in [*(() if id is None else [("id", id)]), *used]:
-        _require(argument, column, columns, "the node table")
+        require(argument, column, columns, "the node table")
     for argument, several in (("drop", drop), ("features", features), ("categorical", categorical)):
         for column in several or ():
-            _require(argument, column, columns, "the node table")
+            require(argument, column, columns, "the node table")
 
-    ids = _ids(table, id)
-    ends = _edge_ends(edges, ids, source, target, report)
-    report.nodes = len(table)
-    edge_index = undirected(*ends, len(table), report)
-
+    ids = ids_of(table, id)
+    edge_index = _edges(edges, ids, source, target, report)
     y, class_names = encode_label(table[label], positive=positive, unknown=unknown, report=report)
     sens, group_names = encode_groups(
         table[groups], bins=sensitive_bins, unknown=unknown, report=report
     )
-    own = {label, *(() if id is None else (id,)), *(() if sens_in_features else groups)}
+    not_features = {label, *(() if id is None else (id,)), *(() if sens_in_features else groups)}
     chosen = columns if features is None else list(features)
-    chosen = [c for c in chosen if c not in own and c not in set(drop)]
+    chosen = [c for c in chosen if c not in not_features and c not in set(drop)]
     if sens_in_features and features is not None:
         chosen += [group for group in groups if group not in chosen]
-    x, feature_names = encode_features(
+    x, learned = learn_features(
         table[chosen],
         categorical=categorical,
         max_categories=max_categories,
         scale=scale,
         report=report,
     )
-    if not feature_names:
-        degree = np.bincount(edge_index[0], minlength=len(table))
-        x, feature_names = np.log1p(degree).astype(np.float32)[:, None], ["log(1 + degree)"]
-        report.notes.append("no feature column is left: the only feature is log(1 + degree)")
-    data = assemble(x, edge_index, y, sens, report)
-    data.feature_names, data.class_names, data.group_names = feature_names, class_names, group_names
-    data.name = name or (Path(nodes).name.split(".")[0] if _is_path(nodes) else "table")
+    if not learned:
+        report.notes.append(f"no feature column is left: the only feature is {DEGREE}")
+    read = {column.name for column in learned}
+    encoding = Encoding(
+        id,
+        source,
+        target,
+        learn_label(table[label], class_names, positive, unknown),
+        learn_sensitive(table[groups], sensitive_bins, unknown),
+        tuple(group_names),
+        tuple(learned),
+        tuple(column for column in columns if column not in read),
+        degree=not learned,
+    )
+    data = _graph(x, edge_index, y, sens, report, encoding, ids)
+    data.name = name or _name(nodes)
     return with_split(data, seed=seed)
+
+
+def _read_by(
+    encoding: Encoding,
+    nodes: Table,
+    edges: Table,
+    id: str | None,
+    ends: tuple[str | None, str | None],
+    unknown_groups: UnknownGroups,
+    name: str | None,
+) -> Data:
+    """Build a graph from new tables as an earlier one was built."""
+    if unknown_groups not in get_args(UnknownGroups):
+        raise InputError(
+            f"unknown_groups: {unknown_groups!r} is not there; give 'refuse' or 'allow'"
+        )
+    report = LoadReport()
+    table = node_table(nodes, id, report)
+    if id is not None:
+        require("id", id, [str(column) for column in table.columns], "the node table")
+    x = encoding.features(table.drop(columns=id) if id != encoding.id else table, report)
+    sens = encoding.codes(table, report, unknown_groups)
+    y = encoding.labels(table, report)
+    ids = ids_of(table, id)
+    data = _graph(x, _edges(edges, ids, *ends, report), y, sens, report, encoding, ids)
+    data.name = name or _name(nodes)
+    return data
+
+
+def _edges(
+    edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
+) -> np.ndarray:
+    report.nodes = len(ids)
+    return undirected(*edge_ends(edges, ids, source, target, report), len(ids), report)
+
+
+def _graph(
+    x: np.ndarray,
+    edge_index: np.ndarray,
+    y: np.ndarray,
+    sens: np.ndarray,
+    report: LoadReport,
+    encoding: Encoding,
+    ids: Any,
+) -> Data:
+    if encoding.degree:
+        x = np.log1p(np.bincount(edge_index[0], minlength=len(y)))[:, None]
+    data = assemble(x, edge_index, y, sens, report)
+    data.feature_names = encoding.feature_names
+    data.class_names = list(encoding.label.classes)
+    data.group_names = list(encoding.groups)
+    data.__dict__["encoding"] = encoding
+    data.__dict__["ids"] = ids
+    return data
+
+
+def _name(nodes: Table) -> str:
+    return Path(nodes).name.split(".")[0] if is_path(nodes) else "table"
 
 
 def assemble(
@@ -164,195 +288,3 @@ def assemble(
     # to a device with it; copies of the graph keep it.
     data.__dict__["report"] = report
     return data
-
-
-def _is_path(table: Any) -> TypeGuard[str | os.PathLike[str]]:
-    return isinstance(table, str | os.PathLike)
-
-
-def _node_table(nodes: Table, id: str | None, report: LoadReport) -> pd.DataFrame:
-    if not _is_path(nodes):
-        frame = _frame(nodes, "nodes")
-        if id is not None and id not in frame.columns and id == frame.index.name:
-            frame = frame.reset_index()
-        frame = frame.rename(columns=str)
-    else:
-        path = Path(nodes)
-        frame = _read(path, "nodes", report, text_columns=() if id is None else (id,))
-    if not len(frame):
-        raise InputError("nodes: the table has a header and no rows; give one row a node")
-    twice = frame.columns[frame.columns.duplicated()]
-    if len(twice):
-        raise InputError(f"nodes: two columns are named {twice[0]!r}; rename one")
-    return frame
-
-
-def _frame(table: Any, argument: str) -> pd.DataFrame:
-    import pandas as pd
-
-    if not isinstance(table, pd.DataFrame):
-        raise InputError(
-            f"{argument}: a {type(table).__name__} is no table; give a path or a pandas DataFrame"
-        )
-    return table
-
-
-def _read(
-    path: Path, argument: str, report: LoadReport, text_columns: Sequence[str]
-) -> pd.DataFrame:
-    if kind_of(path, argument) == "parquet":
-        table = read_parquet(path, argument)
-    else:
-        layout = layout_of(path, argument)
-        note = separator_note(path, layout)
-        if note:
-            report.notes.append(note)
-        known = [cell for cell in layout.first if cell.strip() in text_columns]
-        table = read_text(path, argument, layout, text_columns=known, notes=report.notes)
-        table = table.rename_columns([column.strip() for column in table.column_names])
-    return _to_frame(table, path, argument, keep=text_columns)
-
-
-def _to_frame(table: Any, path: Path, argument: str, keep: Sequence[str]) -> pd.DataFrame:
-    """Make a DataFrame of a pyarrow table; blank and "NA" cells of text are missing values."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for k, column in enumerate(table.schema):
-        if pa.types.is_binary(column.type):
-            raise InputError(
-                f"{argument}: column {column.name!r} of {path.name} is not UTF-8 text; save the"
-                " file as UTF-8, or read it yourself and pass a DataFrame"
-            )
-        if not pa.types.is_string(column.type):
-            continue
-        cells = pc.utf8_trim_whitespace(table.column(k))
-        if column.name not in keep:
-            gone = pc.is_in(cells, value_set=pa.array(MISSING))
-            cells = pc.if_else(gone, pa.scalar(None, pa.string()), cells)
-        table = table.set_column(k, column.name, cells)
-    frame: pd.DataFrame = table.to_pandas(date_as_object=False)
-    return frame
-
-
-def _require(argument: str, column: str, columns: Sequence[str], where: str) -> None:
-    if column in columns:
-        return
-    close = difflib.get_close_matches(str(column), columns, n=1, cutoff=0.5)
-    folded = [name for name in columns if name.casefold() == str(column).casefold()]
-    best = (folded or close)[:1]
-    hint = f", did you mean {best[0]!r}?" if best else ""
-    shown = ", ".join(columns[:30]) + (
-        f" and {len(columns) - 30} more" if len(columns) > 30 else ""
-    )
-    raise InputError(f"{argument}: {where} has no column {column!r}{hint}; there are {shown}")
-
-
-def _ids(table: pd.DataFrame, id: str | None) -> Any:
-    import pyarrow as pa
-
-    if id is None:
-        return pa.array(np.arange(len(table)))
-    ids = _column(table[id])
-    check_ids(ids, f"id: column {id!r}")
-    return ids
-
-
-def _column(series: pd.Series) -> Any:
-    """Make a pyarrow array of a column, text where it mixes types; blank text is missing."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    try:
-        array = pa.array(series, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
-    if isinstance(array, pa.ChunkedArray):
-        array = array.combine_chunks()
-    if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
-        array = pc.if_else(pc.equal(array, ""), pa.scalar(None, array.type), array)
-    return array
-
-
-def _edge_ends(
-    edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
-) -> tuple[np.ndarray, np.ndarray]:
-    frame = _edge_table(edges, ids, source, target, report)
-    columns = [str(column) for column in frame.columns]
-    if len(columns) < 2:
-        raise InputError(
-            f"edges: the table has one column, {columns[0]!r}; give two, the ends of each edge"
-        )
-    names = [source or columns[0], target or columns[1]]
-    for argument, name in zip(("source", "target"), names, strict=True):
-        _require(argument, name, columns, "the edge table")
-    if names[0] == names[1]:
-        raise InputError(f"source: {names[0]!r} is the target too; name two columns")
-    if not len(frame):
-        raise InputError("edges: the table has a header and no rows; give one row an edge")
-    rest = [column for column in columns if column not in names]
-    if rest:
-        report.notes.append(f"edge columns not used: {', '.join(rest)}")
-    ends = [_column(frame[name]) for name in names]
-    known, one, other = comparable(ids, *ends)
-    check_ids(known, "id")
-    found = positions(known, one, other)
-    if not ((found[0] >= 0) & (found[1] >= 0)).any():
-        raise InputError(
-            f"edges: none of the {len(frame):,} rows joins two ids of the node table; an edge has"
-            f" {one[0].as_py()!r} and {other[0].as_py()!r}, a node has {known[0].as_py()!r}"
-        )
-    return found[0], found[1]
-
-
-def _edge_table(
-    edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
-) -> pd.DataFrame:
-    if not _is_path(edges):
-        return _frame(edges, "edges").rename(columns=str)
-    path = Path(edges)
-    if kind_of(path, "edges") == "parquet":
-        return _to_frame(read_parquet(path, "edges"), path, "edges", keep=())
-    layout = layout_of(path, "edges")
-    note = separator_note(path, layout)
-    if note:
-        report.notes.append(note)
-    names = list(layout.first)
-    wanted = [name for name in names if name.strip() in (source, target)] or names[:2]
-    headless = source is None and target is None and _is_edge(layout.first, layout.second, ids)
-    if headless:
-        names = [f"column {k + 1}" for k in range(len(names))]
-        wanted = names[:2]
-        report.notes.append(f"{path.name}: has no header line")
-    table = read_text(
-        path,
-        "edges",
-        layout,
-        names=names if headless else None,
-        text_columns=wanted,
-        notes=report.notes,
-    )
-    names = [name.strip() for name in table.column_names]
-    table = table.rename_columns(names)
-    return _to_frame(table, path, "edges", keep=names)
-
-
-def _is_edge(first: Sequence[str], second: Sequence[str], ids: Any) -> bool:
-    """Whether the first line is an edge and not a header: it holds ids, or nothing but numbers."""
-    import pyarrow as pa
-
-    if len(first) < 2:
-        return False
-    line = [pa.array([cell.strip()]) for cell in first[:2]]
-    known, *ends = comparable(ids, *line)
-    if all((place >= 0).all() for place in positions(known, *ends)):
-        return True
-    return all(_is_number(cell) for cell in (*first, *second))
-
-
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True

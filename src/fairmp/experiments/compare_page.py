@@ -13,10 +13,20 @@ from typing import Any
 from fairmp.experiments.grid import BACKBONES, STRATEGIES, cell_of
 from fairmp.experiments.trials import Record
 from fairmp.metrics import Interval
-from fairmp.report import Line, Section, page, pareto, summarise
+from fairmp.report import Line, Section, pareto, summarise
+from fairmp.report.chapters import part_of
 from fairmp.report.figures import curves, to_svg
 from fairmp.report.formats import Table, latex, markdown, of_hypervolumes, of_lines, to_csv
+from fairmp.report.story import Story
+from fairmp.report.story import write as write_story
 
+ASSUMPTIONS = [
+    "Every method got the same splits, and chose its epoch on validation nodes; strengths stand "
+    "side by side, and none was chosen by the test nodes.",
+    "Intervals are over splits of one graph: they tell of other splits of it, not of other graphs.",
+    "Methods that correct at prediction use each node's group there; regulariser and adversary use "
+    "groups in training only.",
+]
 HYPERVOLUME = (
     "The area of accuracy × ΔDP that a method's points dominate, one point a strength, measured "
     "from the accuracy of a constant answer (the test nodes' largest class) and a ΔDP of 100, in "
@@ -125,13 +135,21 @@ def write(
                 header=table.header,
                 rows=table.rows,
                 svg=to_svg(figure),
+                alt=f"Accuracy against ΔDP on {name}, a curve a method; the table has the figures.",
                 caption="Test nodes, in points; ± is half of a 95 % interval of the mean over "
                 "splits. A curve joins a method's strengths; the dashed line is the front.",
             )
         )
     sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("Nothing to show"))
-    sections += closing(found, command)
-    (folder / "report.html").write_text(page(title, summary, sections), encoding="utf-8")
+    sections += closing(found)
+    told: Story = {
+        "title": title,
+        "summary": summary,
+        "extra": [part_of(part) for part in sections],
+        "assumptions": ASSUMPTIONS,
+        "command": command,
+    }
+    write_story(told, folder)
     return found
 
 
@@ -140,8 +158,8 @@ def section(table: Table, caption: str = "") -> Section:
     return Section(table.title, header=table.header, rows=table.rows, caption=caption)
 
 
-def closing(found: Comparison, command: str) -> list[Section]:
-    """What failed, the setting and the versions, and how to run it again."""
+def closing(found: Comparison, command: str = "") -> list[Section]:
+    """What failed, the setting and the versions, and how to run it again if that is given."""
     sections = []
     if found.failed:
         rows = [
@@ -165,7 +183,7 @@ def closing(found: Comparison, command: str) -> list[Section]:
             caption="Computed with " + "; ".join(sorted(made)) if made else "",
         )
     )
-    return [*sections, Section("How to rerun it", code=command)]
+    return [*sections, Section("How to rerun it", code=command)] if command else sections
 
 
 def family_styles(records: Sequence[Record]) -> dict[str, tuple[int, int]]:

@@ -7,18 +7,34 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.datasets.statistics import statistics
+from fairmp import groups
+from fairmp.audits import audit
+from fairmp.datasets.checks import MASKS
+from fairmp.datasets.splits import split
+from fairmp.datasets.statistics import Statistics
 from fairmp.errors import InputError
 from fairmp.estimator import FairClassifier
 from fairmp.experiments.trials import Record
-from fairmp.metrics import METRICS, Evaluation
+from fairmp.metrics import evaluate
+from fairmp.models import Graph
 from fairmp.propagation import FMP, PPR, SOLVERS
-from fairmp.report import Line, Section, page, summarise, to_markdown, tradeoff
+from fairmp.report import Line, Section, summarise, to_markdown, tradeoff
+from fairmp.report.chapters import part_of
 from fairmp.report.figures import to_svg
+from fairmp.report.parts import add_decisions, from_evaluations, point
+from fairmp.report.story import Point, Story
+from fairmp.report.story import write as write_story
 from fairmp.report.tables import COLUMNS, cells
+from fairmp.report.topology import topology
+from fairmp.serving import to_device
 from fairmp.strategies import Regulariser
+
+_SMALL = 0.005
+_SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
 
 
 def classifier(
@@ -48,8 +64,25 @@ def classifier(
     return FairClassifier(propagation, strategy=strategy, **setting)
 
 
-def write(data: Data, records: Sequence[Record], model: FairClassifier, folder: Path) -> list[Line]:
-    """Write records, table, picture, model and page under a folder; return the table's lines."""
+def write(
+    data: Data | Statistics,
+    records: Sequence[Record],
+    model: FairClassifier,
+    folder: Path,
+    *,
+    command: str = "",
+    picture: bool = False,
+) -> list[Line]:
+    """Write records, table, pictures, model and report under a folder; return the table's lines.
+
+    Args:
+        data: the graph; its statistics where it is too large to have in one place.
+        records: one a split (:func:`fairmp.experiments.trials.one_split`).
+        model: the first split's.
+        folder: where to.
+        command: how to run it again.
+        picture: whether to draw the graph.
+    """
     lines = summarise(records)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
         for record in records:
@@ -63,38 +96,96 @@ def write(data: Data, records: Sequence[Record], model: FairClassifier, folder: 
     figure = tradeoff([*lines, *per_split][:8], f"{data.name}: {lines[0].name}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     model.save(folder / "model")
-    test = model.run_.test
-    sections = [
-        Section("The graph", header=["", "value"], rows=_facts(data)),
-        Section(
-            "The figures",
-            header=["method", *COLUMNS.values()],
-            rows=[[line.name, *cells(line)] for line in [*lines, *per_split]],
-            caption="Test nodes, in points; ± is half of a 95 % interval of the mean over splits.",
-        ),
-        Section("Accuracy and gap", svg=to_svg(figure)),
-        Section(
-            "The first split, group by group",
-            header=["group", "nodes", "labelled", "accuracy %", *_rate_titles(test)],
-            rows=_group_rows(test),
-            caption=_intervals(test),
-            text=list(test.notes),
-        ),
-        Section("The setting", code=json.dumps(model.config(), indent=2, ensure_ascii=False)),
-    ]
-    fair = "solved for the test nodes as a batch" if test.mode == "solve" else "not corrected"
-    summary = (
-        f"Accuracy {lines[0].cell('accuracy')} %, ΔDP {lines[0].cell('dp')} points and ΔEO "
-        f"{lines[0].cell('eo')} points over {lines[0].splits} splits; predictions were {fair}."
-    )
-    (folder / "report.html").write_text(
-        page(f"{data.name}: a trained classifier", summary, sections), encoding="utf-8"
-    )
+    told = _figures(data, model) if isinstance(data, Statistics) else story(data, model)
+    told |= {
+        "command": command,
+        "lines": {
+            "header": ["", *COLUMNS.values()],
+            "rows": [[line.name, *cells(line)] for line in [*lines, *per_split]],
+            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits. Gaps in "
+            "points. The parts above are of the first split.",
+        },
+    }
+    if picture and not isinstance(data, Statistics):
+        drawn = topology(data, components=1, max_nodes=1000)
+        (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
+        told["picture"] = "topology.svg"
+    write_story(told, folder)
     return lines
 
 
-def _facts(data: Data) -> list[tuple[str, str]]:
-    row = statistics(data)
+def story(data: Data, model: FairClassifier) -> Story:
+    """Tell what a fitted classifier does to the test nodes of the split it was fitted on.
+
+    Before is the same network with its correction switched off, and the curve is what mending that
+    to smaller and smaller gaps costs.
+    """
+    run = model.run_
+    test = (
+        data[MASKS[2]]
+        if run.split_seed is None
+        else split((data.y, groups.likeliest(data.sens)), seed=run.split_seed).test
+    )
+    y, sens = data.y[test], groups.certain(data.sens)[test]
+    fair = isinstance(model.propagation, FMP)
+    plain = _uncorrected(model, data)[test]
+    names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
+    without = evaluate(plain, y, sens, **names).to_dict()
+    after = run.test.to_dict()
+    told = _figures(data, model, without if fair else None)
+    add_decisions(
+        told,
+        model.groups_,
+        sens.numpy(),
+        y.numpy(),
+        model.predict(data, nodes=test).cpu().numpy(),
+        plain.argmax(1).numpy() if fair else None,
+    )
+    told |= {
+        "curve": _mended(plain, y, sens, without["dp"], names),
+        "curve_note": "The curve takes the network's predictions without the correction and mends "
+        "them, after the fact, to smaller and smaller gaps on the same test nodes.",
+        "points": [point("this model", "chosen", after)],
+        "read": [] if getattr(data, "report", None) is None else list(data.report.lines()),
+    }
+    if fair:
+        told["points"].append(point("without the correction", "before", without))
+        told["correction"] = (
+            "Before is the same network with its correction between groups switched off; after is "
+            "what it predicts."
+        )
+    if not groups.soft(data.sens):
+        told["graph"] = audit(data).to_dict()
+    unknown = int((~groups.known(data.sens)).sum())
+    if unknown:
+        told["assumptions"].append(
+            f"The group of {unknown:,} of {data.sens.size(0):,} nodes is unknown: they are in no "
+            "gap, and no correction reaches them."
+        )
+    return told
+
+
+def _figures(
+    data: Data | Statistics, model: FairClassifier, without: dict[str, Any] | None = None
+) -> Story:
+    """What can be told without the graph."""
+    run = model.run_
+    target = model.propagation.target if isinstance(model.propagation, FMP) else None
+    told = from_evaluations(run.test.to_dict(), without, target)
+    told |= {
+        "title": f"{data.name}: a trained classifier",
+        "measured": f"{run.test.n:,} test nodes of the first split, which neither the training nor "
+        "the choice of the epoch saw",
+        "assumptions": _assumptions(model, run.test.n),
+        "setting": model.config(),
+        "versions": run.versions,
+    }
+    if isinstance(data, Statistics):
+        told["extra"] = [part_of(Section("The graph", header=["", "value"], rows=_facts(data)))]
+    return told
+
+
+def _facts(row: Statistics) -> list[tuple[str, str]]:
     share = lambda x: "n/a" if x is None else f"{100 * x:.2f} %"  # noqa: E731
     return [
         ("nodes", f"{row.nodes:,}"),
@@ -108,30 +199,51 @@ def _facts(data: Data) -> list[tuple[str, str]]:
     ]
 
 
-def _rate_titles(test: Evaluation) -> list[str]:
-    return [f"predicted {name} %" for name in test.class_names] + ["TPR %", "FPR %"]
+def _uncorrected(model: FairClassifier, data: Data) -> Tensor:
+    """The network's logits, propagated and not corrected (n×C, on the CPU)."""
+    if not isinstance(model.propagation, FMP):
+        return model.predict_proba(data).clamp_min(1e-12).log().cpu()
+    data = to_device(data, model.device)
+    graph = Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
+    with torch.no_grad():
+        logits = model.network_.logits(data.x, graph)
+        plain = PPR(model.propagation.K, model.propagation.lambda_s)
+        return plain(logits, graph.adjacency(logits.dtype)).cpu()
 
 
-def _group_rows(test: Evaluation) -> list[list[str]]:
+def _mended(
+    logits: Tensor, y: Tensor, sens: Tensor, gap: float, names: dict[str, Any]
+) -> list[Point]:
+    """Accuracy and gap of predictions mended to a range of targets."""
+    if not gap > _SMALL:
+        return []
+    edges, found = torch.empty(2, 0, dtype=torch.int64), set()
+    for share in _SHARES:
+        with torch.no_grad():
+            layer = FMP(1, 0.0, target=share * gap)
+            fair = layer(logits, edges, sens, sharpness="decisions")
+        figures = evaluate(fair, y, sens, bootstrap=0, **names)
+        found.add((figures.dp, figures.accuracy))
+    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(found)]
+
+
+def _assumptions(model: FairClassifier, count: int) -> list[str]:
+    found = []
+    if isinstance(model.propagation, FMP):
+        found.append(
+            "The correction uses each person's group at prediction. Where that is not allowed, "
+            "train with --solver plain --regulariser 5, which needs groups in training only."
+        )
+        found.append(
+            "The correction was solved for the test nodes as one batch. Another batch is corrected "
+            "a little differently; 'fairmp predict --mode frozen' keeps one correction for all."
+        )
     return [
-        [
-            row.name,
-            f"{row.count:,}",
-            f"{row.labelled:,}",
-            *(_percent(x) for x in (row.accuracy, *row.rates, row.tpr, row.fpr)),
-        ]
-        for row in test.groups
+        *found,
+        "Fair means here that the groups get positive decisions equally often (ΔDP). Where their "
+        "true rates differ, that pulls away from equal chances among the truly positive (ΔEO). "
+        "Both are shown; which one matters is a decision, not a measurement.",
+        "The labels are taken for the truth. If they are past decisions, their bias is in them.",
+        f"Intervals speak of other draws of {count:,} test nodes, taken as independent. Neighbours "
+        "in a graph resemble each other, so true intervals are wider rather than narrower.",
     ]
-
-
-def _intervals(test: Evaluation) -> str:
-    parts = []
-    for key in METRICS:
-        low, high = test.intervals.get(key, (float("nan"),) * 2)
-        if low == low:
-            parts.append(f"{key} {100 * low:.1f} to {100 * high:.1f}")
-    return "95 % bootstrap intervals within this split: " + ", ".join(parts) + "."
-
-
-def _percent(x: float) -> str:
-    return "n/a" if x != x else f"{100 * x:.1f}"

@@ -27,6 +27,8 @@ def aggregate(
 ) -> Tensor:
     """Propagate; see :func:`fairmp.kernels.reference.aggregate`."""
     rows, classes = row.numel() - 1, f.size(1)
+    if not rows or not classes:
+        return f.new_empty(rows, classes)
     strips, lanes = cpu_edges.strips(classes)
     scaled = _array(f.new_empty(f.size(0), strips * lanes))
     out = f.new_empty(rows, classes)

@@ -1,4 +1,4 @@
-"""Passes over the nodes, compiled for the CPU.
+"""The passes over the nodes that take a softmax, compiled for the CPU.
 
 A chunk is worked off in blocks small enough for the processor's nearest memory: what differs from
 node to node is gathered into rows of plain numbers, which the arithmetic then runs over several at

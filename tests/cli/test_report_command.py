@@ -1,0 +1,74 @@
+"""``fairmp report``: pages made again from folders of results."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fairmp.cli import main
+from fairmp.report.story import Story, write
+
+
+@pytest.fixture
+def fairmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[[str], tuple[int, str, str]]:
+    monkeypatch.chdir(tmp_path)
+
+    def run(arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        shown = capsys.readouterr()
+        return int(leave.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    story: Story = {"title": "Mine", "assumptions": ["The labels are the truth."]}
+    (tmp_path / "run").mkdir()
+    write(story, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
+    before = (results / "report.html").read_text(encoding="utf-8")
+    (results / "report.html").unlink()
+    status, out, err = fairmp("report run")
+    assert (status, err) == (0, "")
+    assert out == "0.0 MB. Open run/report.html.\n"
+    assert (results / "report.html").read_text(encoding="utf-8") == before
+    status, _, err = fairmp("report run")
+    assert status == 2
+    assert err == "fairmp: --out: run/report.html exists; give another name, or add --overwrite\n"
+    assert fairmp("report run --overwrite")[0] == 0
+    assert fairmp("report run run --out both.html")[0] == 0
+    assert (tmp_path / "both.html").read_text(encoding="utf-8").count("Mine") >= 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("nowhere", ["RESULTS: there is no nowhere"]),
+        ("run --out page.pdf", ["--out: page.pdf does not end in .html"]),
+        ("run --out no/page.html", ["no folder that can be written to"]),
+        ("empty", ["RESULTS: empty has none of story.json"]),
+        ("broken", ["story.json: it can not be read"]),
+    ],
+)
+def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments, words) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "story.json").write_text("{")
+    before = sorted(tmp_path.rglob("*"))
+    status, out, err = fairmp(f"report {arguments}")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    for word in words:
+        assert word in line
+    assert sorted(tmp_path.rglob("*")) == before

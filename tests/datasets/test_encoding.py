@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
+
+from fairmp.datasets import from_tables
+from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.features import learn_features
+from fairmp.errors import InputError
+
+PEOPLE = pd.DataFrame(
+    {
+        "who": [f"P{k}" for k in range(24)],
+        "hired": ["yes", "no", "no", None] * 6,
+        "group": ["a", "b", "c", "a", "b", "c"] * 4,
+        "age": [20.0, 31, 44, np.nan, 52, 23, 27, 61, 35, 40, 29, 33] * 2,
+        "vip": [True, False, False] * 8,
+        "town": ["Köln", "Rome", "Oslo", None] * 6,
+        "since": pd.date_range("2020-01-01", periods=24),
+        "planet": ["earth"] * 24,
+    }
+)
+FRIENDS = pd.DataFrame(
+    {"from": [f"P{k}" for k in range(23)], "to": [f"P{k}" for k in range(1, 24)]}
+)
+NAMES = {"id": "who", "label": "hired", "sensitive": "group"}
+
+
+@pytest.fixture(scope="module")
+def encoding() -> Encoding:
+    return from_tables(PEOPLE, FRIENDS, **NAMES).encoding
+
+
+def read(frame: pd.DataFrame, encoding: Encoding, **options):
+    return from_tables(frame, FRIENDS, encoding=encoding, **options)
+
+
+def test_the_same_table_gives_the_same_graph(encoding):
+    first, again = from_tables(PEOPLE, FRIENDS, **NAMES), read(PEOPLE, encoding)
+    for key in ("x", "edge_index", "y", "sens"):
+        assert torch.equal(first[key], again[key])
+    assert again.feature_names == first.feature_names == encoding.feature_names
+    assert again.class_names == ["no", "yes"]
+    assert again.group_names == ["a", "b", "c"]
+    assert again.ids.to_pylist() == list(PEOPLE["who"])
+    assert "train_mask" not in again
+
+
+def test_it_survives_json(encoding):
+    text = json.dumps(encoding.to_dict(), allow_nan=False)
+    assert Encoding.from_dict(json.loads(text)) == encoding
+
+
+@pytest.mark.parametrize("change", [{"label": None}, {"columns": [{"kind": "magic"}]}])
+def test_a_damaged_description_is_refused(encoding, change):
+    with pytest.raises(InputError, match="encoding: it is damaged"):
+        Encoding.from_dict(encoding.to_dict() | change)
+    broken = encoding.to_dict()
+    del broken["groups"]
+    with pytest.raises(InputError, match="groups"):
+        Encoding.from_dict(broken)
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.floats(-1e4, 1e4, width=32), min_size=3, max_size=20),
+    st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=20),
+    st.sampled_from(["standard", "minmax"]),
+)
+def test_numbers_are_scaled_as_sklearn_scales_what_is_new(old, new, scale):
+    if np.std(old) < 1e-2 or set(old) <= {0, 1}:
+        return
+    theirs = (StandardScaler if scale == "standard" else MinMaxScaler)()
+    theirs.fit(np.array(old)[:, None])
+    _, (column,) = learn_features(pd.DataFrame({"c": old}), scale=scale)
+    expected = theirs.transform(np.array(new)[:, None])
+    np.testing.assert_allclose(
+        column.read(pd.Series(new, name="c")), expected, rtol=1e-6, atol=1e-6
+    )
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.sampled_from("abcde"), min_size=2, max_size=40).filter(lambda v: len(set(v)) > 1),
+    st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=20),
+)
+def test_categories_are_taken_apart_as_sklearn_does(old, new):
+    theirs = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    theirs.fit(np.array(old, dtype=object)[:, None])
+    _, (column,) = learn_features(pd.DataFrame({"c": old}))
+    report = LoadReport()
+    mine = column.read(pd.Series(new, name="c"), report)
+    np.testing.assert_array_equal(mine, theirs.transform(np.array(new, dtype=object)[:, None]))
+    strangers = sum(value not in old for value in new)
+    assert bool(strangers) == any("not there in training" in note for note in report.notes)
+    if strangers:
+        assert f"{strangers} node" in report.notes[0]
+
+
+def test_rare_categories_share_a_column_with_new_ones():
+    frame = pd.DataFrame({"c": list("aaabbbcd") * 3})
+    x, (column,) = learn_features(frame, max_categories=2)
+    assert column.feature_names == ["c=a", "c=b", "c=other"]
+    assert x[7].tolist() == [0, 0, 1]
+    assert column.read(pd.Series(["zebra"], name="c")).tolist() == [[0, 0, 1]]
+
+
+def test_columns_are_found_by_name_in_any_order(encoding):
+    data = read(PEOPLE[PEOPLE.columns[::-1]].assign(shoe_size=43), encoding)
+    assert torch.equal(data.x, read(PEOPLE, encoding).x)
+    assert "1 column not used, new since training: shoe_size" in data.report.notes
+    assert not any("planet" in note for note in data.report.notes)
+
+
+def test_new_nodes_without_labels(encoding):
+    new = PEOPLE.drop(columns=["hired", "planet"]).head(5)
+    data = read(new, encoding)
+    assert data.y.tolist() == [-1] * 5
+    assert "no column 'hired': there are no labels to compare with" in data.report.notes
+    assert torch.equal(data.x, read(PEOPLE, encoding).x[:5])
+
+
+def test_what_is_missing_takes_the_training_tables_mean(encoding):
+    new = PEOPLE.assign(age=np.nan, vip=None)
+    data = read(new, encoding)
+    names = data.feature_names
+    assert data.x[:, names.index("age")].abs().max() < 1e-6
+    assert data.x[:, names.index("age missing")].tolist() == [1] * 24
+    assert data.x[:, names.index("vip")].tolist() == pytest.approx([1 / 3] * 24)
+    assert data.report.missing["vip"] == 24
+
+
+def test_codes_may_be_numbers_in_one_table_and_text_in_the_other():
+    frame = PEOPLE.assign(code=[1, 2, 3] * 8, group=[0, 1] * 12)
+    first = from_tables(frame, FRIENDS, **NAMES, categorical=["code"])
+    text = frame.assign(code=frame["code"].astype(str), group=frame["group"].astype(float))
+    assert torch.equal(read(text, first.encoding).x, first.x)
+    assert torch.equal(read(text, first.encoding).sens, first.sens)
+    assert first.group_names == ["group = 0", "group = 1"]
+
+
+def test_minus_one_stays_unknown():
+    frame = PEOPLE.assign(hired=[0, 1, -1] * 8, group=[0, 1, 1, -1] * 6)
+    first = from_tables(frame, FRIENDS, **NAMES)
+    again = read(frame, first.encoding)
+    assert torch.equal(again.y, first.y)
+    assert torch.equal(again.sens, first.sens)
+    few = read(frame.assign(hired=-1), first.encoding)
+    assert few.y.tolist() == [-1] * 24
+
+
+def test_one_class_against_the_rest():
+    frame = PEOPLE.assign(hired=["yes", "no", "later"] * 8)
+    first = from_tables(frame, FRIENDS, **NAMES, positive="yes")
+    again = read(frame.assign(hired=["yes", "never", None] * 8), first.encoding)
+    assert again.y.tolist() == [1, 0, -1] * 8
+    assert again.class_names == ["not yes", "yes"]
+
+
+@pytest.mark.parametrize("bins", [3, [30, 40], {"age": 2}])
+def test_ages_are_cut_where_they_were(bins):
+    options = {"id": "who", "label": "hired", "sensitive": ["vip", "age"], "sensitive_bins": bins}
+    if not isinstance(bins, dict):
+        options["sensitive"] = "age"
+    first = from_tables(PEOPLE, FRIENDS, **options)
+    assert torch.equal(read(PEOPLE, first.encoding).sens, first.sens)
+    # Other ages fall where the first table's cuts put them, not into new bins of equal size.
+    old = read(PEOPLE.assign(age=1000.0, vip=True), first.encoding)
+    last = max(k for k, name in enumerate(first.group_names) if "≥" in name and "False" not in name)
+    assert old.sens.tolist() == [last] * 24
+
+
+def test_groups_unknown_to_training(encoding):
+    moon = PEOPLE.assign(group=["a", "b", "c", "moon"] * 6)
+    with pytest.raises(InputError, match=r"group 'moon' was not there in training \(there were a,"):
+        read(moon, encoding)
+    data = read(moon, encoding, unknown_groups="allow")
+    assert data.sens.tolist() == [0, 1, 2, -1] * 6
+    assert "6 nodes of a group that was not there in training, 'moon'" in str(data.report)
+    bare = PEOPLE.drop(columns="group")
+    with pytest.raises(InputError, match="no column 'group', which the groups are in"):
+        read(bare, encoding)
+    assert read(bare, encoding, unknown_groups="allow").sens.tolist() == [-1] * 24
+
+
+def test_a_table_without_features_still_has_the_degree():
+    first = from_tables(PEOPLE[["who", "hired", "group"]], FRIENDS, **NAMES)
+    again = read(PEOPLE[["who", "group"]], first.encoding)
+    assert torch.equal(first.x, again.x)
+    assert again.feature_names == ["log(1 + degree)"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda f: f.rename(columns={"age": "Age"}), "no column 'age' (is it 'Age' now?), which"),
+        (lambda f: f.drop(columns="age"), "no column 'age', which the model learned from; there"),
+        (lambda f: f.rename(columns={"town": "towns"}), "no column 'town' (is it 'towns' now?)"),
+        (lambda f: f.assign(age="old"), "'age' held numbers in training and now holds 'old'"),
+        (lambda f: f.assign(age=f["since"]), "'age' held numbers in training and holds dates now"),
+        (lambda f: f.assign(since=1.0), "'since' held dates in training and holds none now"),
+        (lambda f: f.assign(town=1), "'town' had values such as 'Köln' in training and now holds"),
+        (lambda f: f.assign(hired="maybe"), "'maybe' in column 'hired' was no class in training"),
+        (lambda f: f.rename(columns={"who": "id"}), "id: the node table has no column 'who'"),
+        (lambda f: f.head(0), "the table has a header and no rows"),
+    ],
+)
+def test_other_tables_are_one_clear_line(encoding, change, message):
+    with pytest.raises(InputError) as caught:
+        read(change(PEOPLE), encoding)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_wrong_calls(encoding):
+    with pytest.raises(InputError, match="label: goes without encoding"):
+        read(PEOPLE, encoding, label="hired")
+    with pytest.raises(InputError, match="unknown_groups: 'perhaps'"):
+        read(PEOPLE, encoding, unknown_groups="perhaps")
+    with pytest.raises(InputError, match="id: missing"):
+        from_tables(PEOPLE, FRIENDS)
+    with pytest.raises(InputError, match="sensitive: missing"):
+        from_tables(PEOPLE, FRIENDS, id="who", label="hired")
+    other = read(PEOPLE.rename(columns={"who": "name"}), encoding, id="name")
+    assert other.num_edges == 46
