@@ -64,7 +64,10 @@ def _compiled(device: str) -> ModuleType:
     compiler = COMPILERS.get(device)
     if compiler is None or find_spec(compiler) is None:
         return reference
-    return import_module(f"fairmp.kernels.{device}")
+    try:
+        return import_module(f"fairmp.kernels.{device}")
+    except ImportError:  # installed, but not for this Python or NumPy
+        return reference
 
 
 __all__ = ["by_cell", "implementation", "product", "softmax", "spread", "use"]

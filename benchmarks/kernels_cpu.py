@@ -1,0 +1,128 @@
+"""Time the numba kernels against plain torch on the CPU; print them, and write them as JSON.
+
+    python benchmarks/kernels_cpu.py [--threads 2] [--classes 2] [--repeat 200] [--out FILE]
+
+A made-up graph of Pokec-z's size: 67,796 nodes, 1,235,916 directed edges whose ends fall as a
+power, and a self-loop a node. The two take turns, and the fastest call of each counts. GB/s is what
+a primitive has to read and write at least, a neighbour's logits counted at each visit, over its
+time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+from fairmp.kernels import cpu, reference
+from fairmp.persistence import versions
+
+NODES, EDGES, CELLS = 67_796, 1_235_916, 2
+Call = Callable[[ModuleType], Tensor]
+
+
+def network() -> tuple[Tensor, Tensor]:
+    """Row pointers (int64) and columns (int32), each row's in ascending order."""
+    torch.manual_seed(0)
+    ends = (torch.rand(2, EDGES // 2).square() * NODES).long()
+    # Popular nodes are not neighbours in memory.
+    ends = torch.randperm(NODES)[ends]
+    loops = torch.arange(NODES).expand(2, -1)
+    row, col = torch.cat([ends, ends.flip(0), loops], 1)
+    order = (row * NODES + col).argsort()
+    counts = torch.bincount(row, minlength=NODES)
+    return torch.cat([counts.new_zeros(1), counts.cumsum(0)]), col[order].int()
+
+
+def calls(classes: int) -> dict[str, tuple[Call, int]]:
+    """Each primitive on the same numbers, and the bytes it has to move."""
+    row, col = network()
+    scale = row.diff().float().rsqrt()
+    z, g = torch.randn(NODES, classes), torch.randn(NODES, classes)
+    codes = torch.randint(-1, CELLS, (NODES,), dtype=torch.int32)
+    shift, w = torch.randn(2, CELLS, classes, dtype=torch.float64)
+    # torch multiplies with integers of one type and with values; it gets them for nothing.
+    plain, ones = row.int(), torch.ones(col.numel())
+
+    def aggregate(kernels: ModuleType) -> Tensor:
+        if kernels is reference:
+            return reference.aggregate(plain, col, ones, scale, scale, z, g, 0.25)
+        return cpu.aggregate(row, col, None, scale, scale, z, g, 0.25)
+
+    table, label = 4 * NODES * classes, 4 * NODES
+    edges = col.numel() * (4 + 4 * classes) + 8 * NODES + 2 * label
+    return {
+        "aggregate": (aggregate, edges + 4 * table),  # F is read, and written once scaled
+        "moments": (lambda kernels: kernels.moments(z, codes, shift, 1.0), table + label),
+        "extremes": (lambda kernels: kernels.extremes(z, codes), table + label),
+        "shifted": (lambda kernels: kernels.shifted(z, codes, shift), 2 * table + label),
+        "group_sums": (lambda kernels: kernels.group_sums(z, codes, CELLS), table + label),
+        "pulled": (lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w), 3 * table + label),
+    }
+
+
+def milliseconds(call: Call, kernels: ModuleType, times: int) -> float:
+    best = float("inf")
+    for _ in range(times):
+        start = time.perf_counter()
+        call(kernels)
+        best = min(best, time.perf_counter() - start)
+    return 1e3 * best
+
+
+def measure(call: Call, repeat: int) -> tuple[float, float]:
+    call(cpu), call(reference)
+    ours = plain = float("inf")
+    for _ in range(10):
+        ours = min(ours, milliseconds(call, cpu, -(-repeat // 10)))
+        plain = min(plain, milliseconds(call, reference, -(-repeat // 100)))
+    return ours, plain
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--classes", type=int, default=2, help="torch needs n·C² numbers")
+    parser.add_argument("--repeat", type=int, default=200, help="calls; the fastest counts")
+    parser.add_argument("--out", type=Path, help="where to write the figures as JSON")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+
+    figures = {}
+    print(f"{'primitive':12} {'numba ms':>9} {'torch ms':>9} {'ratio':>6} {'GB/s':>6}")
+    for name, (call, moved) in calls(arguments.classes).items():
+        ours, plain = measure(call, arguments.repeat)
+        figures[name] = {
+            "ms": round(ours, 4),
+            "torch_ms": round(plain, 4),
+            "ratio": round(plain / ours, 1),
+            "gb_per_s": round(moved / ours / 1e6, 2),
+        }
+        print(f"{name:12} {ours:9.3f} {plain:9.3f} {plain / ours:6.1f} {moved / ours / 1e6:6.2f}")
+    if arguments.out is None:
+        return
+    record = {
+        "command": shlex.join(["python", *sys.argv]),
+        "nodes": NODES,
+        "edges": EDGES,
+        "classes": arguments.classes,
+        "threads": arguments.threads,
+        "cpus": os.cpu_count(),
+        "versions": versions(),
+        "figures": figures,
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(record, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,126 @@
+"""The CPU's kernels on one thread and several, with several callers, and without a folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+numba = pytest.importorskip("numba")
+
+from fairmp.kernels import cpu, cpu_threads  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    yield
+    torch.set_num_threads(before)
+
+
+def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
+    """Each primitive on what is worth several threads."""
+    torch.manual_seed(classes)
+    n = 30_000
+    z, codes = torch.randn(n, classes), torch.randint(-1, 3, (n,), dtype=torch.int32)
+    table = torch.randn(3, classes, dtype=torch.float64)
+    length = torch.randint(0, 8, (n,))
+    length[[0, n // 2]] = 50_000  # hubs, which several chunks share
+    row = torch.cat([length.new_zeros(1), length.cumsum(0)])
+    col = torch.randint(0, n, (int(row[-1]),), dtype=torch.int32)
+    scale = torch.rand(n)
+    return {
+        "aggregate": lambda: cpu.aggregate(row, col, None, scale, scale, z, z, 0.3),
+        "moments": lambda: cpu.moments(z, codes, table, 0.7),
+        "extremes": lambda: cpu.extremes(z, codes),
+        "shifted": lambda: cpu.shifted(z, codes, table),
+        "group_sums": lambda: cpu.group_sums(z, codes, 3),
+        "pulled": lambda: cpu.pulled(z, z, codes, table, 0.7, table),
+    }
+
+
+@pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="needs two processors")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_bits_do_not_depend_on_the_number_of_threads(
+    classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    set_threads = numba.set_num_threads
+    monkeypatch.setattr(
+        cpu_threads.numba, "set_num_threads", lambda n: (asked.append(n), set_threads(n))
+    )
+    before = numba.get_num_threads()
+    for name, run in everything(classes).items():
+        torch.set_num_threads(1)
+        alone = run()
+        assert not asked, name
+        torch.set_num_threads(2)
+        assert torch.equal(alone, run()), name
+        assert asked == [2, before], name
+        asked.clear()
+
+
+def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(threads: int) -> None:
+        raise AssertionError(f"asked for {threads} threads")
+
+    monkeypatch.setattr(cpu_threads.numba, "set_num_threads", fail)
+    torch.set_num_threads(2)
+    cpu.group_sums(torch.zeros(300, 2), torch.zeros(300, dtype=torch.int32), 2)
+
+
+def test_works_where_no_folder_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    from numba.core import caching
+
+    monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
+    out = np.zeros(3)
+
+    def fill(result: np.ndarray) -> None:
+        for k in numba.prange(result.size):
+            result[k] = k
+
+    cpu_threads.Chunked(fill)(1, out)
+    assert out.tolist() == [0, 1, 2]
+
+
+CROWD = """
+import os, sys, torch
+from concurrent.futures import ThreadPoolExecutor
+from fairmp.kernels import cpu
+
+torch.set_num_threads(2)
+z, codes = torch.randn(40_000, 2), torch.zeros(40_000, dtype=torch.int32)
+table = torch.zeros(1, 2, dtype=torch.float64)
+first = cpu.moments(z, codes, table, 1.0)
+with ThreadPoolExecutor(4) as pool:
+    results = list(pool.map(lambda _: cpu.moments(z, codes, table, 1.0), range(40)))
+assert all(torch.equal(first, result) for result in results)
+
+child = os.fork()
+if child == 0:
+    os._exit(0 if torch.equal(first, cpu.moments(z, codes, table, 1.0)) else 1)
+_, status = os.waitpid(child, 0)
+assert status == 0, status
+print("done")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs a system that forks")
+@pytest.mark.parametrize("layer", ["workqueue", "default"])
+def test_several_callers_and_a_forked_one(layer: str) -> None:
+    # In a process of its own: what goes wrong here ends it.
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", CROWD],
+        env=os.environ | {"NUMBA_THREADING_LAYER": layer, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
