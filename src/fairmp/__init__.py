@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     from fairmp.audits import Audit, audit
     from fairmp.errors import InputError
     from fairmp.estimator import FairClassifier, Run
-    from fairmp.posthoc import debias
+    from fairmp.mending.mended import Mended
+    from fairmp.posthoc import debias, mend
     from fairmp.propagation import FMP, PPR
 
 __all__ = [
@@ -24,10 +25,12 @@ __all__ = [
     "Audit",
     "FairClassifier",
     "InputError",
+    "Mended",
     "Run",
     "__version__",
     "audit",
     "debias",
+    "mend",
 ]
 
 _HOME = {
@@ -36,8 +39,10 @@ _HOME = {
     "PPR": "fairmp.propagation",
     "FairClassifier": "fairmp.estimator",
     "InputError": "fairmp.errors",
+    "Mended": "fairmp.mending.mended",
     "Run": "fairmp.estimator",
     "debias": "fairmp.posthoc",
+    "mend": "fairmp.posthoc",
     "audit": "fairmp.audits",
 }
 

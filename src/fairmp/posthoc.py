@@ -2,141 +2,142 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
-from fairmp.errors import InputError
-from fairmp.propagation import FMP
+from fairmp.mending import accounts
+from fairmp.mending.mended import Mended
+from fairmp.mending.solving import Asked, Sharpness, solve
 
 
 def debias(
     predictions: Any,
     sens: Any,
     *,
-    target: float = 0.0,
-    edge_index: Tensor | None = None,
+    target: Any = 0.0,
+    edge_index: Any = None,
     population: Any = None,
-    sharpness: float = 1.0,
+    sharpness: Sharpness = 1.0,
     K: int = 5,
     lambda_s: float = 1.0,
+    criterion: Any = "demographic_parity",
+    labels: Any = None,
+    estimate_sens: bool = False,
+    features: Any = None,
 ) -> Any:
     r"""Move predictions as little as possible until the groups are no further apart than asked.
 
     .. math::
         \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target}
 
-    The result is a shift of each group's logits (:func:`fairmp.solvers.projection`), and the gap of
-    its mean probabilities is within ``target`` to 1e-4 on the population. The group of a node must
-    be known for its prediction to be mended; a node of unknown group (−1) is left alone.
+    For demographic parity and a user's matrix the result is a shift of each group's logits
+    (:func:`fairmp.solvers.projection`), the closest there is. For equal opportunity and equalised
+    odds it depends on a node's group and its own prediction, never on its label
+    (:mod:`fairmp.mending.odds`). Either way the gap of the probabilities is within ``target`` to
+    1e-4 where it is measured, or an error says how far one can get. The group of a node must be
+    known, or probable, for its prediction to be mended; a node of unknown group is left alone.
+
+    :func:`mend` does the same and tells what it did.
 
     Args:
         predictions: n×C logits or probabilities, or for two classes n probabilities of class 1; a
             torch tensor, a numpy array, or a pandas DataFrame or Series. Rows that are not negative
             and sum to 1 (or single numbers in [0, 1]) are taken for probabilities.
-        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G).
-        target: the largest gap accepted, 0.02 for two points.
+        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G); or several
+            attributes, as a dict, a DataFrame or a list of such. See
+            :func:`fairmp.mending.attributes.attributes`.
+        target: the largest gap accepted, 0.02 for two points; or one for each criterion.
         edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
         population: nodes whose gap is closed (n, bool); all of known group by default.
-        sharpness: τ; small, such as 0.1, to close the gap of decisions rather than probabilities.
+        sharpness: τ; small, such as 0.1, to close the gap of decisions rather than probabilities;
+            ``"decisions"`` finds one that does, for demographic parity.
         K: propagation steps, with a graph.
         lambda_s: strength of the smoothing, with a graph.
+        criterion: ``"demographic_parity"``, ``"equal_opportunity"``, ``"equalised_odds"``, a matrix
+            Δ of your own (rows×n, :math:`|\Delta Q| \le` target), or a list of these.
+        labels: true classes (n, −1 unknown), for equal opportunity and equalised odds.
+        estimate_sens: estimate the groups of nodes where they are unknown, so that they take part,
+            weighted (:func:`fairmp.mending.sensitive.estimate`).
+        features: what the estimate reads (n×d); by default the predictions. With a graph it also
+            reads the neighbours' groups.
 
     Returns:
         Logits for logits and probabilities for probabilities, of the kind that was given.
 
+    Raises:
+        InputError: If an input is wrong, or a target can not be reached.
+
     Example:
+        >>> import numpy as np
         >>> p = np.array([0.2, 0.4, 0.6, 0.9])
         >>> mended = debias(p, [0, 0, 1, 1], target=0.1)
         >>> round(float(mended[2:].mean() - mended[:2].mean()), 4)
         0.1
     """
-    values = _tensor(predictions)
-    single = values.dim() == 1
-    if single:
-        _check_single(values)
-        values = torch.stack([1 - values, values], 1)
-    if values.dim() != 2 or values.size(1) < 2:
-        raise InputError(
-            f"predictions: shape {tuple(values.shape)} is neither n×C with two classes or more nor "
-            "n probabilities of class 1"
-        )
-    if not bool(torch.isfinite(values).all()):
-        row = int((~torch.isfinite(values)).any(1).nonzero()[0])
-        raise InputError(f"predictions: row {row} is not finite; fill or drop it first")
-    probabilities = single or _are_probabilities(values)
-    logits = values.clamp_min(torch.finfo(values.dtype).tiny).log() if probabilities else values
-
-    smoothed = edge_index is not None
-    layer = FMP(K if smoothed else 1, lambda_s if smoothed else 0.0, target=target)
-    edges = edge_index if edge_index is not None else torch.empty(2, 0, dtype=torch.int64)
-    inside = None if population is None else torch.as_tensor(np.asarray(population, dtype=bool))
-    with torch.no_grad():
-        mended = layer(
-            logits, edges.to(logits.device), _groups(sens), inside, sharpness=_positive(sharpness)
-        )
-    if probabilities:
-        mended = mended.softmax(1)
-    return _like(predictions, mended[:, 1] if single else mended)
+    asked = Asked(
+        sens, target, edge_index, population, sharpness, K, lambda_s, criterion, labels,
+        estimate_sens, features,
+    )  # fmt: skip
+    solved = solve(predictions, asked)
+    return solved.given.like(solved.given.mended(solved.logits))
 
 
-def _tensor(predictions: Any) -> Tensor:
-    if isinstance(predictions, Tensor):
-        values = predictions.detach()
-    else:
-        try:
-            values = torch.from_numpy(np.array(predictions, dtype=np.float64))
-        except (TypeError, ValueError):
-            raise InputError(
-                f"predictions: {type(predictions).__name__} with values that are not numbers; give "
-                "logits or probabilities"
-            ) from None
-    return values if values.dtype in (torch.float32, torch.float64) else values.double()
+def mend(
+    predictions: Any,
+    sens: Any,
+    *,
+    target: Any = 0.0,
+    edge_index: Any = None,
+    population: Any = None,
+    sharpness: Sharpness = 1.0,
+    K: int = 5,
+    lambda_s: float = 1.0,
+    criterion: Any = "demographic_parity",
+    labels: Any = None,
+    estimate_sens: bool = False,
+    features: Any = None,
+    class_names: Sequence[str] | None = None,
+    bootstrap: int = 200,
+    seed: int = 0,
+) -> Mended:
+    """Mend predictions as :func:`debias` does, and tell what changed.
 
+    Args:
+        predictions: see :func:`debias`, as for all that is not said here.
+        sens: groups.
+        target: the largest gap accepted.
+        edge_index: a graph.
+        population: nodes whose gap is closed.
+        sharpness: τ.
+        K: propagation steps.
+        lambda_s: strength of the smoothing.
+        criterion: what is asked for.
+        labels: true classes; with any criterion, they tell the accuracy before and after.
+        estimate_sens: estimate unknown groups.
+        features: what the estimate reads.
+        class_names: names for the tables.
+        bootstrap: resamples for the intervals of equal opportunity and equalised odds; 0 for none.
+        seed: of the resamples.
 
-def _groups(sens: Any) -> Tensor:
-    return sens if isinstance(sens, Tensor) else torch.from_numpy(np.array(sens))
-
-
-def _check_single(values: Tensor) -> None:
-    wrong = ~((values >= 0) & (values <= 1))
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise InputError(
-            f"predictions: {values[row].item():g} in row {row} is no probability; a single column "
-            "must be the probability of class 1, give logits as n×2"
-        )
-
-
-def _are_probabilities(values: Tensor) -> bool:
-    if bool((values < 0).any()) or bool((values > 1).any()):
-        return False
-    total = values.sum(1)
-    if bool(((total - 1).abs() <= 1e-3).all()):
-        return True
-    row = int(((total - 1).abs() > 1e-3).nonzero()[0])
-    raise InputError(
-        f"predictions: row {row} lies in [0, 1] and sums to {total[row].item():.4g}; normalise "
-        "probabilities to sum to 1, or give logits"
-    )
-
-
-def _positive(sharpness: float) -> float:
-    return FMP(sharpness=sharpness).sharpness
-
-
-def _like(given: Any, result: Tensor) -> Any:
-    if isinstance(given, Tensor):
-        return result.to(given.dtype) if given.is_floating_point() else result
-    values = result.numpy()
-    if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
-        values = values.astype(given.dtype)
-    if hasattr(given, "iloc"):  # a pandas object, without importing pandas for it
-        return (
-            type(given)(values, index=given.index, name=given.name)
-            if values.ndim == 1
-            else type(given)(values, index=given.index, columns=given.columns)
-        )
-    return values
+    Example:
+        >>> import numpy as np
+        >>> p = np.array([0.2, 0.4, 0.6, 0.9, 0.55, 0.3])
+        >>> found = mend(p, ["f", "f", "f", "m", "m", "m"], target=0.05)
+        >>> found.changed, [(group.group, group.changed) for group in found.groups]
+        (1, [('f', 0), ('m', 1)])
+        >>> print(found)
+        6 nodes: 1 decision changed (16.7 %)
+        <BLANKLINE>
+        gap in points       target  before  after  decided before  after  nodes
+        demographic parity    5.00   18.33   5.00            33.3    0.0      6
+        <BLANKLINE>
+        group  nodes     changed   decided 1 %
+        f          3   0 (0.0 %)   33.3 → 33.3
+        m          3  1 (33.3 %)   66.7 → 33.3
+    """
+    asked = Asked(
+        sens, target, edge_index, population, sharpness, K, lambda_s, criterion, labels,
+        estimate_sens, features,
+    )  # fmt: skip
+    solved = solve(predictions, asked)
+    return accounts.account(solved, class_names, bootstrap=bootstrap, seed=seed)

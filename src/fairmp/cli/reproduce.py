@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
+from fairmp.cli import options, unknown
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
@@ -40,6 +40,9 @@ _Data = Annotated[
 _Splits = Annotated[int | None, typer.Option(min=1, help="Splits; by default the experiment's.")]
 _Workers = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 _Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+
+
+app.command("unknown")(unknown.command)
 
 
 @app.callback()

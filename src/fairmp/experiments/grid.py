@@ -13,6 +13,7 @@ import torch
 
 from fairmp.errors import InputError
 from fairmp.estimator import FairClassifier
+from fairmp.experiments.trials import sharpness
 from fairmp.propagation import FMP, PPR, Solver
 from fairmp.strategies import Adversary, Regulariser, Strategy
 from fairmp.thresholds import BATCH, VALIDATION
@@ -261,7 +262,7 @@ def classifier(cell: Cell, device: str | torch.device = "cpu") -> FairClassifier
         select=cast(Select, setting.select_adversary if adversarial else setting.select),
         eval_every=setting.eval_every,
         strategy=strategy,
-        predict_sharpness=_sharpness(setting.predict_sharpness),
+        predict_sharpness=sharpness(setting.predict_sharpness),
         device=device,
     )
 
@@ -318,17 +319,6 @@ def numbers(text: str, option: str) -> Strengths:
     if not all(math.isfinite(value) and value >= 0 for value in values):
         raise InputError(f"{option}: {text!r} has a number that is no strength; give 0 or more")
     return values
-
-
-def _sharpness(text: str) -> float | Literal["decisions"]:
-    if text == "decisions":
-        return "decisions"
-    try:
-        return float(text)
-    except ValueError:
-        raise InputError(
-            f"predict_sharpness: {text!r} is neither 'decisions' nor a number above 0"
-        ) from None
 
 
 def _own(backbone: str, setting: Setting) -> float | None:

@@ -31,7 +31,7 @@ from fairmp.report.story import write as write_story
 from fairmp.report.tables import COLUMNS, cells
 from fairmp.report.topology import topology
 from fairmp.serving import to_device
-from fairmp.strategies import Regulariser
+from fairmp.strategies import Adversary, Regulariser, Strategy
 
 _SMALL = 0.005
 _SHARES = (0.0, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0)
@@ -44,6 +44,9 @@ def classifier(
     lambda_s: float,
     lambda_f: float,
     regulariser: float,
+    *,
+    adversary: float = 0.0,
+    pretrain: int = 70,
     **setting: Any,
 ) -> FairClassifier:
     """Make the classifier the program's options describe.
@@ -60,7 +63,15 @@ def classifier(
         propagation = PPR(k, lambda_s)
     elif solver in SOLVERS:
         propagation = FMP(k, lambda_s, lambda_f, solver, target)
-    strategy = Regulariser(regulariser) if regulariser else None
+    if regulariser and adversary:
+        raise InputError(
+            f"--adversary: {adversary:g} beside --regulariser {regulariser:g}; choose one of them"
+        )
+    strategy: Strategy | None = None
+    if regulariser:
+        strategy = Regulariser(regulariser)
+    elif adversary:
+        strategy = Adversary(adversary, pretrain_classifier=pretrain)
     return FairClassifier(propagation, strategy=strategy, **setting)
 
 

@@ -2,19 +2,39 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch_geometric.data import Data
 
+from fairmp.errors import InputError
 from fairmp.estimator import FairClassifier
 
 Record = dict[str, Any]
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+
+
+def sharpness(text: str) -> float | Literal["decisions"]:
+    """Read τ at prediction: a number above 0, or ``decisions``.
+
+    Example:
+        >>> sharpness("0.1"), sharpness("decisions")
+        (0.1, 'decisions')
+    """
+    if text == "decisions":
+        return "decisions"
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not value > 0:
+        raise InputError(f"predict_sharpness: {text!r} is neither 'decisions' nor a number above 0")
+    return value
 
 
 def one_split(

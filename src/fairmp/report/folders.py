@@ -138,7 +138,7 @@ def from_audit(found: Mapping[str, Any]) -> Story:
 
 
 def from_mended(found: Mapping[str, Any]) -> Story:
-    """Tell what mending did, from :meth:`fairmp.mended.Mended.to_dict`.
+    """Tell what mending did, from :meth:`fairmp.mending.mended.Mended.to_dict`.
 
     ``title``, ``command``, ``assumptions``, ``curve`` and ``versions`` are told too where the
     record has them.

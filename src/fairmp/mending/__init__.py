@@ -1,0 +1,1 @@
+"""The rooms behind :func:`fairmp.debias` and :func:`fairmp.mend`."""

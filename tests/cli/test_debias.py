@@ -1,0 +1,309 @@
+"""``fairmp debias`` as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairmp.cli import main
+from fairmp.cli.prediction_columns import class_names
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def fairmp(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Run:
+    monkeypatch.chdir(tmp_path)
+
+    def run(arguments: str) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
+        with pytest.raises(SystemExit) as leave:
+            main()
+        shown = capsys.readouterr()
+        return int(leave.value.code or 0), shown.out, shown.err
+
+    return run
+
+
+@pytest.fixture
+def loans(tmp_path: Path) -> pd.DataFrame:
+    """People with a score that favours men, written as a user would have it."""
+    rng = np.random.default_rng(0)
+    n = 600
+    sex = rng.integers(2, size=n)
+    odds = rng.normal(size=n) + 0.9 * sex
+    p = 1 / (1 + np.exp(-odds))
+    paid = rng.random(n) < p
+    table = pd.DataFrame(
+        {
+            "person": [f"{k:04d}" for k in range(n)],
+            "sex": np.where(rng.random(n) < 0.1, "", np.array(["female", "male"])[sex]),
+            "p": [f"{value:.6f}" for value in p],
+            "repaid": np.where(np.arange(n) < 400, np.array(["no", "yes"])[paid.astype(int)], ""),
+            "age": rng.integers(18, 70, n),
+            "note": ['said "hello, there"', "ok"] * (n // 2),
+        }
+    )
+    table.to_csv(tmp_path / "loans.csv", index=False)
+    return table
+
+
+def read(path: Path) -> pd.DataFrame:
+    return pd.read_csv(path, dtype={"person": str}, keep_default_na=False)
+
+
+def gap(table: pd.DataFrame, column: str) -> float:
+    values = table[column].astype(float)
+    means = [values[table.sex == name].mean() for name in ("female", "male")]
+    return abs(float(means[1] - means[0]))
+
+
+def test_a_table_goes_in_and_comes_out(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    status, out, err = fairmp("debias loans.csv --sensitive sex --target 0.02")
+    assert (status, err) == (0, "")
+    folder = tmp_path / "fairmp-debias"
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["mended.csv", "mended.json", "report.html"]
+    mended = read(folder / "mended.csv")
+    # What was there is there as it was written.
+    raw = (tmp_path / "loans.csv").read_text().splitlines()
+    new = (folder / "mended.csv").read_text().splitlines()
+    assert all(after.startswith(before) for before, after in zip(raw, new, strict=True))
+    assert list(mended.columns[-3:]) == ["p_mended", "decision_before", "decision_mended"]
+    assert gap(mended, "p") > 0.1
+    assert gap(mended, "p_mended") == pytest.approx(0.02, abs=1e-4)
+    unknown = mended.sex == ""
+    np.testing.assert_allclose(mended.p_mended[unknown], mended.p[unknown].astype(float))
+    record = json.loads((folder / "mended.json").read_text())
+    changed = (mended.decision_before != mended.decision_mended).sum()
+    assert record["changed"] == changed
+    assert f"{changed} decisions changed" in out
+    assert "female" in out
+    assert "unknown" in out
+    assert record["resting"][0]["left_out"] == unknown.sum()
+    by_group = {group["group"]: group["changed"] for group in record["groups"]}
+    assert sum(by_group.values()) == changed
+    assert by_group["unknown"] == 0
+    assert "probabilities of class 1 taken from p" in out
+
+
+def test_parquet_and_json(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    frame = loans.assign(p=loans.p.astype(float), sex=loans.sex.replace("", None))
+    frame.to_parquet(tmp_path / "loans.parquet")
+    status, out, err = fairmp("debias loans.parquet --sensitive sex --json --out deep/er/m.parquet")
+    assert (status, err) == (0, "")
+    record = json.loads(out)
+    assert record["criteria"][0]["after"] < 1e-4
+    mended = pd.read_parquet(tmp_path / "deep" / "er" / "m.parquet")
+    assert mended.person.tolist() == loans.person.tolist()
+    assert gap(mended, "p_mended") < 1e-4
+    assert json.loads((tmp_path / "deep" / "er" / "m.json").read_text()) == record
+    assert fairmp("debias loans.csv --sensitive sex --out m.parquet")[0] == 0
+    assert pd.read_parquet(tmp_path / "m.parquet").p_mended.notna().all()
+
+
+def test_criteria_on_labels(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    status, out, _ = fairmp(
+        "debias loans.csv --sensitive sex --label repaid --criterion demographic-parity "
+        "--criterion equal-opportunity --target 0.02 --target 0.05 --out m"
+    )
+    assert status == 0
+    assert "class 1 is 'yes'" in out
+    assert "accuracy on 400 labelled nodes" in out
+    assert "unlabelled nodes" in out
+    mended = read(tmp_path / "m" / "mended.csv")
+    assert gap(mended, "p_mended") <= 0.0201
+    assert gap(mended[mended.repaid == "yes"], "p_mended") <= 0.0501
+    assert set(mended.decision_mended) <= {"yes", "no"}
+
+
+def test_several_attributes_bins_and_a_population(
+    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+) -> None:
+    loans.assign(ours=np.arange(600) % 2).to_csv(tmp_path / "loans.csv", index=False)
+    status, out, _ = fairmp(
+        "debias loans.csv --sensitive sex --sensitive age --sensitive-bins 30,50 "
+        "--population ours --out m"
+    )
+    assert status == 0
+    assert "demographic parity, age" in out
+    mended = read(tmp_path / "m" / "mended.csv")
+    inside = mended[mended.ours == 1]
+    assert gap(inside, "p_mended") < 1e-4
+    cuts = np.digitize(inside.age, [30, 50])
+    means = inside.p_mended.groupby(cuts).mean()
+    assert (means - inside.p_mended.mean()).abs().max() < 1e-4
+    crossed = fairmp("debias loans.csv --sensitive sex --sensitive note --cross --out c")[1]
+    assert "female × ok" in crossed
+
+
+def test_classes_have_columns(fairmp: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(3), 300)
+    group = np.where(p[:, 0] + 0.2 * rng.random(300) > 0.4, "a", "b")
+    table = pd.DataFrame(p.round(2), columns=["p(no)", "p(maybe)", "p(yes)"]).assign(
+        group=group, truth=rng.choice(["yes", "no", "maybe"], 300)
+    )
+    table.to_csv(tmp_path / "three.csv", index=False, sep=";")
+    status, out, _ = fairmp(
+        "debias three.csv --sensitive group --label truth --criterion odds --target 0.03 "
+        "--out m.csv"
+    )
+    assert status == 0
+    assert "probabilities taken from p(no), p(maybe), p(yes)" in out
+    mended = pd.read_csv(tmp_path / "m.csv", sep=";")
+    q = mended[[f"p({name})_mended" for name in ("no", "maybe", "yes")]].to_numpy()
+    np.testing.assert_allclose(q.sum(1), 1, atol=1e-6)
+    for truth in ("no", "maybe", "yes"):
+        means = [q[(mended.truth == truth) & (mended.group == g)].mean(0) for g in ("a", "b")]
+        assert np.abs(means[0] - means[1]).max() <= 0.0302
+    assert set(mended.decision_mended) <= {"no", "maybe", "yes"}
+
+
+def test_logits_and_decisions(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    p = loans.p.astype(float)
+    loans.assign(z=np.log(p / (1 - p)), choice=np.where(p > 0.5, "take", "leave")).drop(
+        columns="p"
+    ).to_csv(tmp_path / "other.csv", index=False)
+    assert fairmp("debias other.csv --sensitive sex --logits z --out z")[0] == 0
+    mended = read(tmp_path / "z" / "mended.csv")
+    mended["q"] = 1 / (1 + np.exp(-mended.z_mended))
+    assert gap(mended, "q") < 1e-4
+    status, out, _ = fairmp("debias other.csv --sensitive sex --decision choice --out d")
+    assert status == 0
+    assert "by chance" in out
+    drawn = read(tmp_path / "d" / "mended.csv")
+    assert gap(drawn, "p_mended") < 1e-4
+    drawn["d"] = drawn.decision_mended == "take"
+    drawn["b"] = drawn.decision_before == "take"
+    assert gap(drawn, "d") < 0.5 * gap(drawn, "b")
+
+
+def test_a_graph_and_estimates(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    ends = rng.choice(loans.person, (3000, 2))
+    pd.DataFrame(ends, columns=["a", "b"]).to_csv(tmp_path / "ties.csv", index=False)
+    status, out, _ = fairmp(
+        "debias loans.csv --sensitive sex --edges ties.csv --id person --estimate-sens "
+        "--features age,note --out m"
+    )
+    assert status == 0
+    assert "undirected edges from 3,000 edge rows" in out
+    assert "rests on probable groups" in out
+    mended = read(tmp_path / "m" / "mended.csv")
+    assert mended.p_mended.std() < mended.p.astype(float).std()
+
+
+def test_a_matrix_of_columns(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    weights = np.where(np.arange(600) < 300, 1 / 300, -1 / 300)
+    loans.assign(w=weights, all=1 / 600).to_csv(tmp_path / "loans.csv", index=False)
+    assert fairmp("debias loans.csv --probabilities p --matrix w --out m")[0] == 0
+    mended = read(tmp_path / "m" / "mended.csv")
+    assert abs(float(weights @ mended.p_mended)) < 1e-4
+    status, out, err = fairmp("debias loans.csv --probabilities p --matrix all --target 0.1")
+    assert (status, out) == (2, "")
+    assert "the smallest target that can be reached is 0.5" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ("nowhere.csv --sensitive sex", ["PREDICTIONS", "nowhere.csv"]),
+        ("loans.csv", ["--sensitive: missing"]),
+        ("loans.csv --sensitive sez", ["--sensitive", "'sez'", "did you mean 'sex'"]),
+        ("loans.csv --sensitive age", ["--sensitive", "--sensitive-bins"]),
+        ("loans.csv --sensitive sex --probabilities q", ["--probabilities", "'q'"]),
+        ("loans.csv --sensitive sex --probabilities age", ["no probability", "line 2"]),
+        ("loans.csv --sensitive sex --probabilities note", ["holds no numbers"]),
+        ("loans.csv --sensitive sex --probabilities p,p", ["twice"]),
+        ("loans.csv --sensitive sex --probabilities p --logits p", ["--logits", "without"]),
+        ("loans.csv --sensitive sex --target 2", ["--target: 2"]),
+        ("loans.csv --sensitive sex --target 0 --target 1", ["--target: 2 for 1"]),
+        ("loans.csv --sensitive sex --criterion magic", ["--criterion: 'magic'"]),
+        ("loans.csv --sensitive sex --criterion eo", ["--label: missing", "--label"]),
+        ("loans.csv --sensitive sex --decision sex", ["--decision", "empty in line"]),
+        ("loans.csv --sensitive sex --label repaid --positive maybe", ["--positive", "maybe"]),
+        ("loans.csv --sensitive sex --label age", ["--label", "age"]),
+        ("loans.csv --sensitive sex --sharpness 0", ["--sharpness: 0"]),
+        ("loans.csv --sensitive sex --sharpness hard", ["--sharpness: 'hard'"]),
+        ("loans.csv --sensitive sex --features age", ["--features", "--estimate-sens"]),
+        ("loans.csv --sensitive sex --population age", ["--population", "neither true"]),
+        ("loans.csv --sensitive sex --out loans.csv --overwrite", ["is the table"]),
+        ("loans.csv --sensitive sex --out loans.csv", ["exists", "--overwrite"]),
+        ("loans.csv --sensitive sex --k 0", ["--k: 0"]),
+        ("loans.csv --sensitive sex --edges nowhere.csv", ["--edges", "nowhere.csv"]),
+    ],
+)
+def test_wrong_input_is_one_line(
+    fairmp: Run, loans: pd.DataFrame, tmp_path: Path, arguments: str, words: list[str]
+) -> None:
+    status, out, err = fairmp(f"debias {arguments}")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    for word in words:
+        assert word in line, line
+    assert [path.name for path in tmp_path.iterdir()] == ["loans.csv"]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda t: t.assign(p=t.p.where(t.index != 3, "")), ["'p'", "line 5"]),
+        (lambda t: t.assign(p=t.p.where(t.index != 3, "nan")), ["'p'", "line 5"]),
+        (lambda t: t.assign(sex=t.sex.where(t.index != 3, "x")), ["group 'x' has one node"]),
+        (lambda t: t.assign(score=t.p), ["not clear", "p, score"]),
+        (lambda t: t.assign(p_mended=1), ["'p_mended' already"]),
+        (lambda t: t.drop(columns="p"), ["not clear", "none"]),
+        (lambda t: t.assign(sex="f"), ["--sensitive", "one group"]),
+        (
+            lambda t: t.drop(columns="p").assign(
+                p_no=1 - t.p.astype(float),
+                p_yes=t.p.astype(float).where(t.index != 7, 0.1234),
+            ),
+            ["p_no, p_yes sum to", "line 9"],
+        ),
+    ],
+)
+def test_wrong_tables_are_one_line(
+    fairmp: Run,
+    loans: pd.DataFrame,
+    tmp_path: Path,
+    change: Callable[[pd.DataFrame], pd.DataFrame],
+    words: list[str],
+) -> None:
+    change(loans).to_csv(tmp_path / "loans.csv", index=False)
+    status, out, err = fairmp("debias loans.csv --sensitive sex --out m")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    for word in words:
+        assert word in line, line
+    assert [path.name for path in tmp_path.iterdir()] == ["loans.csv"]
+
+
+def test_results_are_not_overwritten(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+    assert fairmp("debias loans.csv --sensitive sex --out m")[0] == 0
+    before = (tmp_path / "m" / "mended.csv").read_bytes()
+    status, _, err = fairmp("debias loans.csv --sensitive sex --target 0.1 --out m")
+    assert status == 2
+    assert "--overwrite" in err
+    assert (tmp_path / "m" / "mended.csv").read_bytes() == before
+    assert fairmp("debias loans.csv --sensitive sex --target 0.1 --out m --overwrite")[0] == 0
+    assert (tmp_path / "m" / "mended.csv").read_bytes() != before
+    assert fairmp("debias loans.csv --sensitive sex")[0] == 0
+    assert fairmp("debias loans.csv --sensitive sex")[0] == 0
+    assert (tmp_path / "fairmp-debias-2" / "mended.csv").is_file()
+
+
+def test_class_names_are_what_columns_do_not_share() -> None:
+    assert class_names(["no", "yes"]) == ["no", "yes"]
+    assert class_names(["p_0", "p_1", "p_2"]) == ["0", "1", "2"]
+    assert class_names(["north", "nowhere"]) == ["north", "nowhere"]
+    assert class_names(["p", "p_1"]) == ["p", "p_1"]
