@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options, prediction_columns, prediction_table
-from fairmp.cli.prediction_columns import Found
-from fairmp.cli.prediction_table import PARQUET, TEXT, PredictionTable
+from fairmp.cli import options
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
+    from fairmp.cli.prediction_columns import Found
+    from fairmp.cli.prediction_table import PredictionTable
     from fairmp.mending.mended import Mended
 
 _TABLE, _ASKED, _UNKNOWN = "The table", "What is asked", "Unknown groups"
@@ -154,6 +154,8 @@ def command(
     """
     if not sensitive and (criterion or not matrix):
         raise InputError("--sensitive: missing; name the column with the groups")
+    from fairmp.cli import prediction_columns, prediction_table
+
     goal, record = _goals(out, predictions, overwrite=overwrite)
     table = prediction_table.read(predictions, id)
     try:
@@ -261,6 +263,8 @@ def advice(mended: Mended, found: Found) -> list[str]:
 
 def _goals(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Path]:
     """Where the table and the record go, checked before any work is done for them."""
+    from fairmp.cli.prediction_table import PARQUET, TEXT
+
     name = source.name.lower()
     ending = ".parquet" if name.endswith(PARQUET) else ".csv"
     for kept in (".tsv", ".csv.gz", ".tsv.gz"):
@@ -308,6 +312,8 @@ def _predictions(
     matrix: str | None,
     features: str | None,
 ) -> Found:
+    from fairmp.cli import prediction_columns
+
     given = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
