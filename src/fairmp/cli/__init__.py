@@ -8,7 +8,20 @@ import sys
 import typer
 
 from fairmp._version import __version__
-from fairmp.cli import audit, compare, data, demo, reproduce, train
+from fairmp.cli import (
+    audit,
+    bench,
+    compare,
+    data,
+    debias,
+    demo,
+    predict,
+    report,
+    reproduce,
+    shard,
+    train,
+    tune,
+)
 from fairmp.errors import InputError
 
 app = typer.Typer(
@@ -22,7 +35,13 @@ app = typer.Typer(
 app.command("demo")(demo.command)
 app.command("audit")(audit.command)
 app.command("train")(train.command)
+app.command("predict")(predict.command)
 app.command("compare")(compare.command)
+app.command("debias")(debias.command)
+app.command("tune")(tune.command)
+app.command("shard")(shard.command)
+app.command("bench")(bench.command)
+app.command("report")(report.command)
 app.add_typer(data.app, name="data")
 app.add_typer(reproduce.app, name="reproduce")
 

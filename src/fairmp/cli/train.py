@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import shlex
+import sys
 import time
 from typing import Annotated, Any
 
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
+from fairmp.cli import options, train_shards
 
 _FAIR, _NET = "Fairness", "Network and training"
 
@@ -48,6 +50,19 @@ def command(
         float,
         typer.Option(help="Weight of the demographic regulariser.", rich_help_panel=_FAIR),
     ] = 0.0,
+    adversary: Annotated[
+        float, typer.Option(help="Weight of the adversary.", rich_help_panel=_FAIR)
+    ] = 0.0,
+    pretrain: Annotated[
+        int, typer.Option(help="Epochs before the adversary joins.", rich_help_panel=_FAIR)
+    ] = 70,
+    predict_sharpness: Annotated[
+        str,
+        typer.Option(
+            help="τ at prediction, a number; 'decisions' finds the one decisions need.",
+            rich_help_panel=_FAIR,
+        ),
+    ] = "decisions",
     backbone: Annotated[
         str, typer.Option(help="mlp, gcn, gat, sgc or appnp.", rich_help_panel=_NET)
     ] = "mlp",
@@ -61,27 +76,41 @@ def command(
         int | None,
         typer.Option(help="Stop after so many epochs without a gain.", rich_help_panel=_NET),
     ] = None,
+    select: Annotated[
+        str,
+        typer.Option(
+            help="Epoch kept: best validation accuracy or loss, or the last.", rich_help_panel=_NET
+        ),
+    ] = "accuracy",
+    eval_every: Annotated[
+        int, typer.Option(help="Look at validation every so many epochs.", rich_help_panel=_NET)
+    ] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_NET)] = "cpu",
     splits: options.Splits = 3,
     seed: options.Seed = 0,
+    picture: Annotated[
+        bool, typer.Option("--picture/--no-picture", help="Draw the graph for the report.")
+    ] = True,
     as_json: options.AsJson = False,
+    shards: train_shards.Shards = None,
+    checkpoint_every: train_shards.CheckpointEvery = 10,
+    timeout: train_shards.Timeout = 600.0,
 ) -> None:
     """Train one configuration over several splits, and save its model.
 
-    The model saved under --out is the first split's; load it with FairClassifier.load.
+    The model saved under --out is the first split's; predict with it by 'fairmp predict', or load
+    it with FairClassifier.load. report.html tells what it does to each group.
     """
     start = time.perf_counter()
     folder = outputs.free_name("fairmp-train") if out is None else out
-    outputs.check_free(folder, overwrite=overwrite)
+    if shards is None:
+        outputs.check_free(folder, overwrite=overwrite)
 
     from rich.console import Console
 
     from fairmp.experiments import single
-    from fairmp.experiments.trials import one_split
+    from fairmp.experiments.trials import one_split, sharpness
 
-    graph = options.load_data(
-        data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
-    )
     setting: dict[str, Any] = {
         "backbone": backbone,
         "hidden": hidden,
@@ -91,12 +120,44 @@ def command(
         "lr": lr,
         "weight_decay": weight_decay,
         "patience": patience,
+        "select": select,
+        "eval_every": eval_every,
+        "predict_sharpness": sharpness(predict_sharpness),
         "device": device,
     }
 
     def make() -> Any:
-        return single.classifier(solver, target, k, lambda_s, lambda_f, regulariser, **setting)
+        return single.classifier(
+            solver,
+            target,
+            k,
+            lambda_s,
+            lambda_f,
+            regulariser,
+            adversary=adversary,
+            pretrain=pretrain,
+            **setting,
+        )
 
+    if shards is not None:
+        train_shards.run(
+            shards,
+            name=solver,
+            make=make,
+            given={"--data": data != "embedded", "--nodes": nodes, "--edges": edges},
+            device=device,
+            splits=splits,
+            seed=seed,
+            out=out,
+            overwrite=overwrite,
+            checkpoint_every=checkpoint_every,
+            timeout=timeout,
+            as_json=as_json,
+        )
+        return
+    graph = options.load_data(
+        data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
+    )
     make()  # a wrong setting is told before anything is trained
     records, model = [], None
     with outputs.results(folder, overwrite=overwrite) as staging:
@@ -107,7 +168,8 @@ def command(
             records.append(record)
             model = model or fitted
         assert model is not None
-        lines = single.write(graph, records, model, staging)
+        again = shlex.join(["fairmp", *sys.argv[1:]])
+        lines = single.write(graph, records, model, staging, command=again, picture=picture)
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
         return

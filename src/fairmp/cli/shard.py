@@ -1,0 +1,159 @@
+"""``fairmp shard``."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from fairmp import outputs
+from fairmp.cli import options
+from fairmp.errors import InputError
+
+if TYPE_CHECKING:
+    from fairmp.distributed.layout import Manifest
+
+
+def command(
+    out: options.Out = None,
+    overwrite: options.Overwrite = False,
+    parts: Annotated[
+        int, typer.Option(min=1, help="Parts: as many as processes will train, or a multiple.")
+    ] = 4,
+    order: Annotated[
+        str,
+        typer.Option(
+            help="Who lies with whom: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
+            "exchanged; all edges in memory), or 'given' (as in the table).",
+        ),
+    ] = "locality",
+    data: options.DataName = "embedded",
+    data_dir: options.DataDir = None,
+    nodes: options.Nodes = None,
+    edges: options.Edges = None,
+    id: options.Id = None,
+    label: options.Label = None,
+    sensitive: options.Sensitive = None,
+    sensitive_bins: options.SensitiveBins = None,
+    drop: options.Drop = None,
+    splits: options.Splits = 3,
+    seed: options.Seed = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Write a graph as shards, for training on several processes or machines.
+
+    Your own tables are read once, and may be larger than memory. Train on the shards with
+    'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
+    """
+    start = time.perf_counter()
+    folder = outputs.free_name("fairmp-shards") if out is None else out
+
+    from fairmp.distributed import shard, shard_tables
+    from fairmp.distributed.layout import check_target
+
+    check_target(folder, overwrite=overwrite)
+    common: dict[str, Any] = {
+        "parts": parts,
+        "order": order,
+        "split_seeds": range(seed, seed + splits),
+        "overwrite": overwrite,
+    }
+    try:
+        if nodes is None and edges is None:
+            graph = options.load_data(
+                data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
+            )
+            manifest = shard(graph, folder, **common)
+        else:
+            _check_tables(data, nodes, edges, label, sensitive)
+            assert nodes is not None
+            assert edges is not None
+            assert label is not None
+            assert sensitive is not None
+            manifest = shard_tables(
+                nodes,
+                edges,
+                folder,
+                id=id,
+                label=label,
+                sensitive=sensitive,
+                sensitive_bins=options._bins(sensitive_bins),
+                drop=tuple(drop or ()),
+                **common,
+            )
+    except InputError as error:
+        message = options._as_typed(str(error), id)
+        own = message.partition(": ")[0] in ("parts", "order")
+        raise InputError(f"--{message}" if own else message) from None
+    if as_json:
+        typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
+        return
+    _show(manifest, folder, time.perf_counter() - start)
+
+
+def _check_tables(
+    data: str,
+    nodes: Path | None,
+    edges: Path | None,
+    label: str | None,
+    sensitive: list[str] | None,
+) -> None:
+    if data.lower() != "embedded":
+        raise InputError(
+            f"--data: {data!r} goes without --nodes and --edges; give one or the other"
+        )
+    given = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
+    for option, value in given.items():
+        if not value:
+            raise InputError(
+                f"{option}: missing; your own tables need --nodes, --edges, --label and --sensitive"
+            )
+
+
+def _as_dict(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    return {
+        "folder": str(folder),
+        "name": manifest.name,
+        "nodes": manifest.nodes,
+        "edges": manifest.edges,
+        "order": manifest.order,
+        "fingerprint": manifest.fingerprint,
+        "report": list(manifest.report),
+        "parts": [
+            {
+                "nodes": part.stop - part.start,
+                "entries": part.entries,
+                "halo": part.halo,
+                "bytes": sum(file.bytes for file in part.files.values()),
+            }
+            for part in manifest.parts
+        ],
+    }
+
+
+def _show(manifest: Manifest, folder: Path, seconds: float) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    for line in manifest.report:
+        console.print(line)
+    table = Table(title=f"{manifest.name}: {len(manifest.parts)} parts, order {manifest.order}")
+    for title in ("part", "nodes", "entries", "nodes of others", "MB"):
+        table.add_column(title, justify="right")
+    described = _as_dict(manifest, folder)["parts"]
+    for index, part in enumerate(described[:16]):
+        sizes = [f"{part[key]:,}" for key in ("nodes", "entries", "halo")]
+        table.add_row(str(index), *sizes, f"{part['bytes'] / 1e6:,.1f}")
+    if len(described) > 16:
+        table.add_row(f"… {len(described) - 16} more", "", "", "", "")
+    console.print(table)
+    rate = manifest.edges / max(seconds, 1e-9)
+    console.print(f"{seconds:.0f} s, {rate:,.0f} edges a second. Shards in {folder}; train with")
+    console.print(
+        f"  torchrun --nproc-per-node {len(manifest.parts)} -m fairmp train --shards {folder}",
+        soft_wrap=True,
+    )

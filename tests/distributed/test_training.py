@@ -1,0 +1,87 @@
+"""Any number of ranks trains what one process trains."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fairmp.distributed import shard
+from tests.distributed.jobs import SETTINGS, awkward, classifier, curve, train
+from tests.distributed.together import together
+
+CLOSE = 1e-10
+KINDS = {"plain": (2, 2), "many": (3, 3)}  # classes and groups
+EPOCHS = {"plain": 20, "many": 5}
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shards")
+    for kind, sizes in KINDS.items():
+        shard(awkward(*sizes), folder / kind, parts=4, order="given")
+    return folder
+
+
+def settings(kind: str) -> list[str]:
+    return list(SETTINGS) if kind == "plain" else ["projection"]
+
+
+@cache
+def alone(kind: str, setting: str) -> dict[str, Any]:
+    """One process, with the whole graph in memory, and no shards."""
+    data = awkward(*KINDS[kind])
+    model = classifier(setting, epochs=EPOCHS[kind])
+    run = model.fit(data, bootstrap=20)
+    return {
+        "curve": curve(model).numpy(),
+        "duals": model.group_duals_.numpy(),
+        "solve": model.predict_proba(data).numpy(),
+        "frozen": model.predict_proba(data, mode="frozen").numpy(),
+        "weights": {k: v.numpy() for k, v in model.network_.state_dict().items()},
+        "test": run.test.to_dict(),
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"), [("plain", 1), ("plain", 2), ("plain", 3), ("plain", 4), ("many", 2)]
+)
+def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int) -> None:
+    found = together(size, train, shards / kind, settings(kind), EPOCHS[kind])
+    if size == 4:
+        assert found[2]["training"] == 0
+        assert found[3]["groups"][2] == 0
+        assert all(part["halo"] > 0 for part in found)
+    for setting in settings(kind):
+        expected = alone(kind, setting)
+        for part in found:
+            mine = part[setting]
+            np.testing.assert_allclose(mine["curve"], expected["curve"], rtol=0, atol=CLOSE)
+            scale = max(1.0, float(np.abs(expected["duals"]).max()))
+            np.testing.assert_allclose(mine["duals"], expected["duals"], rtol=0, atol=CLOSE * scale)
+            for mode in ("solve", "frozen"):
+                np.testing.assert_allclose(
+                    mine[mode], expected[mode][part["number"]], rtol=0, atol=CLOSE
+                )
+            for name, weight in expected["weights"].items():
+                np.testing.assert_allclose(mine["weights"][name], weight, rtol=0, atol=CLOSE)
+            assert mine["test"]["intervals"] == expected["test"]["intervals"]
+            for figure in ("accuracy", "auc", "f1", "dp", "eo", "odds", "groups"):
+                assert mine["test"][figure] == expected["test"][figure]
+        for part in found[1:]:  # every rank holds the same bits
+            for name in expected["weights"]:
+                assert np.array_equal(
+                    part[setting]["weights"][name], found[0][setting]["weights"][name]
+                )
+            assert np.array_equal(part[setting]["duals"], found[0][setting]["duals"])
+
+
+def test_the_graph_is_awkward() -> None:
+    data = awkward()
+    degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)
+    assert degree.max() > 100
+    assert (degree == 0).sum() > 10
