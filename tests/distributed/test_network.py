@@ -67,11 +67,12 @@ def test_two_machines_train_what_two_processes_train(hosts: list[str], tmp_path:
         folder = tmp_path / f"machine{k}"
         shutil.copytree(tmp_path / "s" / f"part-0000{k}", folder / "s" / f"part-0000{k}")
         shutil.copy(tmp_path / "s" / "manifest.json", folder / "s")
-        meet = ["--nnodes=2", f"--node-rank={k}", "--nproc-per-node=1"]
-        meet += ["--master-addr=10.213.77.1", "--master-port=29777"]
-        command = ["ip", "netns", "exec", host, sys.executable, "-m", "torch.distributed.run"]
-        command += [*meet, "-m", "fairmp", "train", "--shards", "s", *TRAIN, "--out", "far"]
-        processes.append(start(command, folder, environment(GLOO_SOCKET_IFNAME=host)))
+        # What torchrun tells a rank, without a torchrun on each side to wait for.
+        meet = {"RANK": str(k), "WORLD_SIZE": "2", "GLOO_SOCKET_IFNAME": host}
+        meet |= {"MASTER_ADDR": "10.213.77.1", "MASTER_PORT": "29777"}
+        command = ["ip", "netns", "exec", host, sys.executable, "-m", "fairmp", "train"]
+        command += ["--shards", "s", *TRAIN, "--out", "far"]
+        processes.append(start(command, folder, environment(**meet)))
     for k, process in enumerate(processes):
         assert finish(process) == 0, (tmp_path / f"machine{k}" / "log.err").read_text()
 

@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,11 +20,12 @@ from fairmp.cli import main
 from fairmp.datasets import from_tables
 from fairmp.distributed import evaluate_shard, load_shard, predict_shard
 from tests.distributed.jobs import program
-from tests.distributed.together import together
+from tests.distributed.together import started, together
 from tests.distributed.torchrun import appears, environment, finish, ranks_of, start, torchrun
 
 TRAIN = ["--epochs", "24", "--splits", "1", "--hidden", "16", "--checkpoint-every", "3"]
 TRAIN += ["--solver", "papc", "--dropout", "0.3"]
+WEIGHTS = Path("model") / "model.safetensors"
 
 
 @pytest.fixture(scope="module")
@@ -153,36 +155,51 @@ def test_wrong_options_are_one_line(
     assert "has no manifest.json" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
-def test_killed_ranks_are_restarted_and_end_with_the_same_model(
-    shards: Path, tmp_path: Path
-) -> None:
-    """Two kills here, at two moments; benchmarks/distributed.py does ten."""
-    train = ["train", "--shards", str(shards), *TRAIN]
-    quiet = [*train, "--out", "quiet"]
-    said = together(2, program, tmp_path, [quiet, quiet], group=False)
+@pytest.fixture(scope="module")
+def quiet(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    """The weights two ranks train when nothing happens."""
+    folder = tmp_path_factory.mktemp("quiet")
+    words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
+    said = together(2, program, folder, [words, words], group=False)
     assert [status for status, _, _ in said] == [0, 0], said
     assert "The first split's test nodes:" in said[0][1]
     assert said[1][1:] == ("", "")  # rank 0 alone tells
+    return (folder / "o" / WEIGHTS).read_bytes()
 
-    process = start(torchrun(2, *train, "--out", "hit", restarts=3), tmp_path, environment())
-    checkpoint = tmp_path / "hit" / "checkpoint" / "split-0.safetensors"
-    hits, seen = 0, 0.0
-    for _ in range(2):
-        if not appears(checkpoint, process, after=seen):
-            break
-        victims = ranks_of(process)
-        seen = checkpoint.stat().st_mtime if checkpoint.exists() else seen
-        if victims:
-            os.kill(random.choice(victims), signal.SIGKILL)
-            hits += 1
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="needs Linux's /proc")
+def test_torchrun_restarts_a_killed_rank_and_the_model_is_the_same(
+    shards: Path, quiet: bytes, tmp_path: Path
+) -> None:
+    words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
+    process = start(torchrun(2, *words, restarts=2), tmp_path, environment())
+    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.safetensors"
+    assert appears(checkpoint, process), (tmp_path / "log.err").read_text()
+    os.kill(random.choice(ranks_of(process)), signal.SIGKILL)
     assert finish(process) == 0, (tmp_path / "log.err").read_text()
-    assert hits
-    weights = [
-        (tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("quiet", "hit")
-    ]
-    assert weights[0] == weights[1]
+    assert "exitcode: -9" in (tmp_path / "log.err").read_text()
+    assert (tmp_path / "o" / WEIGHTS).read_bytes() == quiet
     assert not checkpoint.parent.exists()
+
+
+def test_a_training_killed_again_and_again_ends_with_the_same_model(
+    shards: Path, quiet: bytes, tmp_path: Path
+) -> None:
+    """Each rank once, at random moments; benchmarks/distributed.py does ten under torchrun."""
+    words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
+    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.safetensors"
+    seen = 0.0
+    for victim in (0, 1):
+        processes, _ = started(2, program, tmp_path, [words, words])
+        assert appears(checkpoint, processes[victim], after=seen)
+        time.sleep(random.uniform(0, 0.2))
+        seen = checkpoint.stat().st_mtime if checkpoint.exists() else 0.0
+        for process in (processes[victim], processes[1 - victim]):  # as torchrun ends the others
+            process.kill()
+            process.join()
+    said = together(2, program, tmp_path, [[*words, "--overwrite"]] * 2, group=False)
+    assert [status for status, _, _ in said] == [0, 0], said
+    assert (tmp_path / "o" / WEIGHTS).read_bytes() == quiet
 
 
 def test_ranks_given_different_commands_stop_with_one_line(shards: Path, tmp_path: Path) -> None:

@@ -36,17 +36,8 @@ def together(
     Without ``group`` each rank is told where to meet, as torchrun tells it, and has yet to join.
     """
     with tempfile.TemporaryDirectory() as folder:
-        meeting = f"file://{folder}/meeting" if group else f"127.0.0.1:{free_port()}"
-        ends, processes = [], []
-        for rank in range(size):
-            here, there = _context().Pipe(duplex=False)
-            process = _context().Process(
-                target=_one, args=(there, meeting, rank, size, timeout, work, arguments)
-            )
-            process.start()
-            there.close()
-            ends.append(here)
-            processes.append(process)
+        meeting = f"file://{folder}/meeting" if group else None
+        processes, ends = started(size, work, *arguments, timeout=timeout, meeting=meeting)
         try:
             results = [
                 end.recv() if end.poll(WAIT) else ("error", f"rank {k}: no answer")
@@ -61,6 +52,28 @@ def together(
         if kind == "error":
             raise AssertionError(value)
     return [value for _, value in results]
+
+
+def started(
+    size: int,
+    work: Callable[..., Any],
+    *arguments: Any,
+    timeout: float = 60.0,
+    meeting: str | None = None,
+) -> tuple[list[Any], list[Connection]]:
+    """Start the ranks, and return their processes and where their answers come out."""
+    meeting = meeting or f"127.0.0.1:{free_port()}"
+    ends, processes = [], []
+    for rank in range(size):
+        here, there = _context().Pipe(duplex=False)
+        process = _context().Process(
+            target=_one, args=(there, meeting, rank, size, timeout, work, arguments)
+        )
+        process.start()
+        there.close()
+        ends.append(here)
+        processes.append(process)
+    return processes, ends
 
 
 def free_port() -> int:

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 PATIENCE = 150.0
 
@@ -50,11 +51,17 @@ def ranks_of(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
-def appears(path: Path, process: subprocess.Popen[bytes], after: float = 0.0) -> bool:
+def appears(path: Path, process: Any, after: float = 0.0) -> bool:
     """Wait until a file is there, and younger than a time; ``False`` if the process ends first."""
     until = time.monotonic() + PATIENCE
-    while time.monotonic() < until and process.poll() is None:
-        if path.exists() and path.stat().st_mtime > after:
-            return True
+    popen = isinstance(process, subprocess.Popen)
+    while time.monotonic() < until:
+        try:
+            if path.stat().st_mtime > after:
+                return True
+        except FileNotFoundError:
+            pass
+        if (process.poll() is not None) if popen else not process.is_alive():
+            return False
         time.sleep(0.01)
     return False
