@@ -66,6 +66,8 @@ class Cells(_Few):
         )
         numbers = self.delta.total(flat).cpu().numpy()
         size = self.rows.shape[1] * classes
+        if self.shape == (1, 2):
+            return self._of_two(numbers, temperature)
         sums = numbers[1 : 1 + size].reshape(-1, classes)
         second = numbers[1 + size :].reshape(-1, classes, classes)
         # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
@@ -76,6 +78,18 @@ class Cells(_Few):
             float(numbers[0]) / tau,
             (self.rows @ sums).ravel(),
             np.ascontiguousarray(hessian).reshape(count, count),
+        )
+
+    def _of_two(self, numbers: Array, temperature: float) -> Moments:
+        """The same for one gap and two classes, where it is three numbers."""
+        row = self.rows[0]
+        first = 1 + 2 * row.size
+        low, high = float(row @ numbers[1:first:2]), float(row @ numbers[2:first:2])
+        curve = float((row * row) @ numbers[first::4]) / temperature
+        return Moments(
+            float(numbers[0]) / self.sharpness,
+            np.array([low, high]),
+            np.array([[curve, -curve], [-curve, curve]]),
         )
 
     def width(self) -> float:

@@ -366,12 +366,12 @@ def _steps_back(
         g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
         if step.bounded is not None:
             g = _unbounded(g, step.bounded)
-        total = total.add_(g, alpha=gamma)
+        total = _added(total, g, gamma)
         if gamma == 1:  # each step starts from X again
             g = torch.zeros_like(g)
         else:
-            g = graph.aggregate(g, None, 0.0, transposed=True).mul_(1 - gamma)
-    return total.add_(g)
+            g = _scaled(graph.aggregate(g, None, 0.0, transposed=True), 1 - gamma)
+    return _added(total, g, 1.0)
 
 
 def frozen(
@@ -452,7 +452,7 @@ def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
     else which entries pass it on (n×C) with the largest of each changed row marked by 2.
     """
     bound = sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
-    if float(f.abs().max() if f.numel() else 0.0) <= bound / 2:
+    if _largest(f) <= bound / 2:
         return f, None
     top, first = f.max(1, keepdim=True)
     wild = (top - f.amin(1, keepdim=True) > bound) | (top.abs() > bound)
@@ -460,6 +460,35 @@ def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
     passed = torch.where(wild & (moved < -bound), 0, 1).to(torch.int8)
     passed.scatter_(1, first, torch.where(wild, 2, passed.gather(1, first).long()).to(torch.int8))
     return torch.where(wild, moved.clamp_min(-bound), f), passed
+
+
+# On the CPU the next three are numpy's. torch would share them among threads of its own, which
+# then spin for a while and keep the kernels' threads waiting: longer than the work itself.
+
+
+def _largest(f: Tensor) -> float:
+    if not f.numel():
+        return 0.0
+    if f.is_cuda:
+        return float(f.abs().max())
+    values = f.detach().numpy()
+    return max(float(values.max()), -float(values.min()))
+
+
+def _added(total: Tensor, g: Tensor, factor: float) -> Tensor:
+    if total.is_cuda:
+        return total.add_(g, alpha=factor)
+    values = total.numpy()
+    values += g.numpy() * values.dtype.type(factor)
+    return total
+
+
+def _scaled(g: Tensor, factor: float) -> Tensor:
+    if g.is_cuda:
+        return g.mul_(factor)
+    values = g.numpy()
+    values *= values.dtype.type(factor)
+    return g
 
 
 def _unbounded(grad: Tensor, passed: Tensor) -> Tensor:
