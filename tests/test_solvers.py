@@ -181,7 +181,7 @@ def test_paper_hardly_moves_and_the_trace_shows_it() -> None:
     assert gaps["projection"] < 1e-9
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(
     groups=st.integers(2, 5),
     classes=st.integers(2, 5),
