@@ -26,8 +26,6 @@ from fairmp.training import Select, fit, seeded
 
 Mode = Literal["solve", "frozen"]
 
-DECISION_SHARPNESS = 0.02
-
 
 class FairClassifier:
     """A node classifier whose predictions do not depend on the sensitive group.

@@ -16,16 +16,15 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
-from fairmp.dual import Binary, Found, Root, system
+from fairmp.dual import Found
 from fairmp.incidence import Incidence
 from fairmp.kernels import softmax
 from fairmp.kernels.cuda_record import Recordings
+from fairmp.projecting import Projection
 
 DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
 NEARLY = 0.02
-RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
 
 
 class Operator(Protocol):
@@ -207,7 +206,7 @@ def projection(
     the logits lie so far apart that the method falls back on scaling full parity (hundreds, in
     more than two classes or groups), u is taken as a constant.
     """
-    f, duals, done = _Projection.apply(
+    f, duals, done = Projection.apply(
         x, graph, delta, K, 1 / (1 + lambda_s), target, sharpness, trace, recordings
     )
     steps = tuple(
@@ -255,123 +254,6 @@ def decisions(
             break
     assert best is not None
     return best[1]
-
-
-@dataclass
-class _Done:
-    """One step of the projection, as its gradient needs it."""
-
-    system: Any  # None where the steps were replayed, and their gradient is too
-    dual: Found
-    bounded: Tensor | None
-    f: Tensor | None
-
-
-class _Projection(torch.autograd.Function):
-    """All K steps at once: what passes from one to the next is few numbers and one n×C tensor."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        graph: Operator,
-        delta: Incidence,
-        K: int,
-        gamma: float,
-        target: float,
-        sharpness: float,
-        trace: bool,
-        recordings: Recordings | None,
-    ) -> tuple[Tensor, Tensor, list[_Done]]:
-        x = x.contiguous()
-        kind = system(x, delta)
-
-        def ahead(x: Tensor) -> tuple[tuple[Tensor, ...], list[_Done]]:
-            done = _steps_ahead(x, graph, delta, K, gamma, target, sharpness, kind)
-            states = torch.stack([step.dual.state for step in done])  # type: ignore[union-attr]
-            last = done[-1].f
-            assert last is not None
-            return (last, _duals(kind, done, x), states), done
-
-        def back(done: list[_Done], gradients: tuple[Tensor, ...]) -> Tensor:
-            return _steps_back(graph, gamma, done, gradients[0], gradients[1])
-
-        # A gradient nobody asked of the duals stays None, and is not made a tensor of zeros.
-        ctx.set_materialize_grads(False)
-        ctx.graph, ctx.gamma, ctx.recording = graph, gamma, None
-        if recordings is not None and not trace and kind is Binary and x.numel() <= RECORDED:
-            ctx.recording = recordings.get(
-                (graph, delta), (K, gamma, target, sharpness), x, ahead, back
-            )
-        if ctx.recording is None:
-            ctx.done = _steps_ahead(x, graph, delta, K, gamma, target, sharpness, kind)
-            duals, f = _duals(kind, ctx.done, x), ctx.done[-1].f
-            if not trace:
-                for step in ctx.done:
-                    step.f = None
-            return f, duals, ctx.done
-        (f, duals, states), ctx.turn = ctx.recording.ahead(x)
-        ctx.save_for_backward(x)
-        return f, duals, [_Done(None, Root(state, delta.rows), None, None) for state in states]
-
-    @staticmethod
-    @once_differentiable
-    def backward(
-        ctx: Any, grad: Tensor | None, grad_duals: Tensor | None, _: object
-    ) -> tuple[Tensor | None, ...]:
-        if ctx.recording is None:
-            result = _steps_back(ctx.graph, ctx.gamma, ctx.done, grad, grad_duals)
-        else:
-            (x,) = ctx.saved_tensors
-            result = ctx.recording.back(ctx.turn, x, (grad, grad_duals, None))
-        return result, *(8 * (None,))
-
-
-def _steps_ahead(
-    x: Tensor,
-    graph: Operator,
-    delta: Incidence,
-    K: int,
-    gamma: float,
-    target: float,
-    sharpness: float,
-    kind: Any,
-) -> list[_Done]:
-    f, done = x, []
-    dual: Any = None
-    for _ in range(K):
-        agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
-        agg, wild = (agg, None) if kind.bounds else _bounded(agg, sharpness)
-        projected = kind(agg, delta, sharpness)
-        dual = projected.solve(dual, target)
-        f = projected.shifted(dual)
-        done.append(_Done(projected, dual, wild, f))
-    return done
-
-
-def _duals(kind: Any, done: list[_Done], x: Tensor) -> Tensor:
-    return kind.duals([step.dual for step in done]).to(x.device, x.dtype)
-
-
-def _steps_back(
-    graph: Operator,
-    gamma: float,
-    done: list[_Done],
-    grad: Tensor | None,
-    grad_duals: Tensor | None,
-) -> Tensor:
-    g = torch.zeros_like(done[-1].system.z) if grad is None else grad.contiguous()
-    total = torch.zeros_like(g)
-    for k, step in reversed(list(enumerate(done))):
-        g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
-        if step.bounded is not None:
-            g = _unbounded(g, step.bounded)
-        total = _added(total, g, gamma)
-        if gamma == 1:  # each step starts from X again
-            g = torch.zeros_like(g)
-        else:
-            g = _scaled(graph.aggregate(g, None, 0.0, transposed=True), 1 - gamma)
-    return _added(total, g, 1.0)
 
 
 def frozen(
@@ -442,59 +324,6 @@ class _Aggregation(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
         back = ctx.graph.aggregate(grad.contiguous(), None, 0.0, transposed=True)
         return (1 - ctx.gamma) * back, ctx.gamma * grad, None, None
-
-
-def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
-    """Rows whose logits lie absurdly far apart, as rows of the same softmax that can be shifted.
-
-    Beyond the bound every probability is 0 or 1 to the last digit, and a shift as large as the
-    logits would be lost in their rounding. Returns, for the gradient, ``None`` where no row is so,
-    else which entries pass it on (n×C) with the largest of each changed row marked by 2.
-    """
-    bound = sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
-    if _largest(f) <= bound / 2:
-        return f, None
-    top, first = f.max(1, keepdim=True)
-    wild = (top - f.amin(1, keepdim=True) > bound) | (top.abs() > bound)
-    moved = f - top
-    passed = torch.where(wild & (moved < -bound), 0, 1).to(torch.int8)
-    passed.scatter_(1, first, torch.where(wild, 2, passed.gather(1, first).long()).to(torch.int8))
-    return torch.where(wild, moved.clamp_min(-bound), f), passed
-
-
-# On the CPU the next three are numpy's. torch would share them among threads of its own, which
-# then spin for a while and keep the kernels' threads waiting: longer than the work itself.
-
-
-def _largest(f: Tensor) -> float:
-    if not f.numel():
-        return 0.0
-    if f.is_cuda:
-        return float(f.abs().max())
-    values = f.detach().numpy()
-    return max(float(values.max()), -float(values.min()))
-
-
-def _added(total: Tensor, g: Tensor, factor: float) -> Tensor:
-    if total.is_cuda:
-        return total.add_(g, alpha=factor)
-    values = total.numpy()
-    values += g.numpy() * values.dtype.type(factor)
-    return total
-
-
-def _scaled(g: Tensor, factor: float) -> Tensor:
-    if g.is_cuda:
-        return g.mul_(factor)
-    values = g.numpy()
-    values *= values.dtype.type(factor)
-    return g
-
-
-def _unbounded(grad: Tensor, passed: Tensor) -> Tensor:
-    kept = torch.where(passed == 0, 0, grad)
-    top = passed == 2
-    return kept - torch.where(top, kept.sum(1, keepdim=True), 0)
 
 
 def _step(

@@ -80,12 +80,12 @@ def run(
     path.parent.mkdir(parents=True, exist_ok=True)
     with _opened(path) as (file, kept):
         found = {record["key"]: record for record in kept}
-        todo = [
+        wanted = [
             cell
             for cell in cells
             if cell.key not in found or (retry and "failed" in found[cell.key])
         ]
-        for records in _in_parallel(trainings(todo), load, device, workers):
+        for records in _in_parallel(trainings(wanted), load, device, workers):
             for record in records:
                 line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
                 file.write(line.encode())

@@ -267,7 +267,7 @@ def classifier(cell: Cell, device: str | torch.device = "cpu") -> FairClassifier
     )
 
 
-def trainings(todo: Iterable[Cell]) -> list[list[Cell]]:
+def trainings(wanted: Iterable[Cell]) -> list[list[Cell]]:
     """Gather the cells that share one trained network, split by split.
 
     All methods of a split come before the next split, in an order that mixes data sets and methods:
@@ -278,7 +278,7 @@ def trainings(todo: Iterable[Cell]) -> list[list[Cell]]:
         [1, 1, 3]
     """
     jobs: dict[Cell, list[Cell]] = {}
-    for cell in todo:
+    for cell in wanted:
         jobs.setdefault(cell.training(), []).append(cell)
     order = sorted(jobs, key=lambda cell: (cell.seed, cell.split, cell.key))
     return [jobs[cell] for cell in order]
