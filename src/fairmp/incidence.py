@@ -77,6 +77,19 @@ class Incidence:
         outside = torch.where(self.population, self.codes, -1)
         return outside if self._measured is None else self._measured
 
+    @cached_property
+    def order(self) -> tuple[Tensor, Tensor]:
+        """The nodes the gap is measured on, cell by cell, and where each node is among them.
+
+        A node that is not has their number for a place. There must be codes.
+        """
+        assert self.measured_codes is not None
+        nodes = self.measured_codes.sort(stable=True).indices
+        nodes = nodes[int((self.measured_codes < 0).sum()) :].int()
+        place = torch.full_like(self.measured_codes, nodes.numel())
+        place[nodes] = torch.arange(nodes.numel(), dtype=place.dtype, device=place.device)
+        return nodes, place
+
     @property
     def measured(self) -> Tensor:
         """The membership of the population alone: rows outside it are 0 (n×G)."""

@@ -11,6 +11,7 @@ from torch_geometric.nn.resolver import normalization_resolver
 from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
 
 from fairmp.adjacency import Adjacency, normalise
+from fairmp.dense import Dense
 from fairmp.errors import InputError
 from fairmp.incidence import Incidence, incidence
 from fairmp.propagation import FMP, PPR, Sharpness
@@ -89,7 +90,7 @@ class _SGC(SGConv, GraphTransform):
 
 
 class _APPNP(GraphTransform):
-    def __init__(self, mlp: MLP) -> None:
+    def __init__(self, mlp: Dense) -> None:
         super().__init__()
         self.mlp = mlp
         self.smooth = PPR(APPNP_STEPS, lambda_s=1 / APPNP_ALPHA - 1)
@@ -231,7 +232,7 @@ def build(
     transform: nn.Module
     match backbone:
         case "mlp":
-            transform = MLP(**shape)
+            transform = Dense(**shape)
         case "gcn":
             transform = _GCN(**shape)
         case "gat":
@@ -239,5 +240,5 @@ def build(
         case "sgc":
             transform = _SGC(in_channels, out_channels, K=num_layers)
         case "appnp":
-            transform = _APPNP(MLP(**shape))
+            transform = _APPNP(Dense(**shape))
     return Network(transform, propagation)

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairmp.dual import Binary, Found, Root, system
+from fairmp.adjacency import Adjacency
+from fairmp.dual import Binary, Found, Root, system, tolerance
 from fairmp.incidence import Incidence
+from fairmp.kernels import implementation
 from fairmp.kernels.cuda_record import Recordings
 
 if TYPE_CHECKING:
@@ -66,6 +68,13 @@ class Projection(torch.autograd.Function):
             ctx.recording = recordings.get(
                 (graph, delta), (K, gamma, target, sharpness), x, ahead, back
             )
+        ctx.walk = None if trace else _walk(x, graph, delta, gamma, sharpness)
+        if ctx.walk is not None:
+            f = ctx.walk.ahead(x.detach().numpy(), K, target, tolerance(x.dtype))
+            if ctx.walk.largest <= _bound(x, sharpness) / 2:
+                found = [Done(None, dual, None, None) for dual in ctx.walk.duals]
+                return torch.from_numpy(f), _duals(kind, found, x), found
+            ctx.walk = None
         if ctx.recording is None:
             ctx.done = _steps_ahead(x, graph, delta, K, gamma, target, sharpness, kind)
             duals, f = _duals(kind, ctx.done, x), ctx.done[-1].f
@@ -83,12 +92,47 @@ class Projection(torch.autograd.Function):
         ctx: Any, grad: Tensor | None, grad_duals: Tensor | None, _: object
     ) -> tuple[Tensor | None, ...]:
         """Walk the steps back, from the gradients of the logits and of the duals."""
-        if ctx.recording is None:
+        if ctx.walk is not None:
+            result = _walked_back(ctx.walk, grad, grad_duals)
+        elif ctx.recording is None:
             result = _steps_back(ctx.graph, ctx.gamma, ctx.done, grad, grad_duals)
         else:
             (x,) = ctx.saved_tensors
             result = ctx.recording.back(ctx.turn, x, (grad, grad_duals, None))
         return result, *(8 * (None,))
+
+
+def _walk(
+    x: Tensor, graph: Operator, delta: Incidence, gamma: float, sharpness: float
+) -> Any | None:
+    """A compiled walk through all steps; ``None`` where there is none for such a problem."""
+    kernels = implementation(x)
+    one_gap = delta.codes is not None and (delta.rows.size(0), x.size(1)) == (1, 2)
+    # Summing over machines is for the steps one by one to do.
+    here = isinstance(graph, Adjacency) and type(delta) is Incidence
+    if not (hasattr(kernels, "walk") and one_gap and here and gamma != 1):
+        return None
+    assert isinstance(graph, Adjacency)
+    there, back = graph.forward, graph.backward
+    forward = (there.row, there.col, there.weight)
+    return kernels.walk(
+        forward,
+        forward if graph.symmetric else (back.row, back.col, back.weight),
+        graph.scale,
+        delta.codes,
+        delta.measured_codes,
+        delta.order,
+        delta.rows[0],
+        gamma,
+        sharpness,
+    )
+
+
+def _walked_back(walk: Any, grad: Tensor | None, grad_duals: Tensor | None) -> Tensor:
+    if grad is None:
+        grad = torch.zeros(walk.codes.size, 2, dtype=torch.float64)
+    outer = None if grad_duals is None else grad_duals.double().numpy()
+    return torch.from_numpy(walk.back(grad.contiguous().numpy(), outer))
 
 
 def _steps_ahead(
@@ -138,6 +182,10 @@ def _steps_back(
     return total.add_(g)
 
 
+def _bound(f: Tensor, sharpness: float) -> float:
+    return sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
+
+
 def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
     """Rows whose logits lie absurdly far apart, as rows of the same softmax that can be shifted.
 
@@ -145,7 +193,7 @@ def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
     logits would be lost in their rounding. Returns, for the gradient, ``None`` where no row is so,
     else which entries pass it on (n×C) with the largest of each changed row marked by 2.
     """
-    bound = sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
+    bound = _bound(f, sharpness)
     if float(f.abs().max() if f.numel() else 0.0) <= bound / 2:
         return f, None
     top, first = f.max(1, keepdim=True)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from fairmp.coupling import Coupling, PrimalDual
 from fairmp.dual import Found
 from fairmp.incidence import Incidence
 from fairmp.kernels import softmax
@@ -150,6 +151,7 @@ def paper(
     lambda_s: float,
     lambda_f: float,
     trace: bool = False,
+    recordings: Recordings | None = None,
 ) -> Solution:
     r"""Run the five printed steps, with :math:`\beta = 1/(2\gamma)`.
 
@@ -158,7 +160,7 @@ def paper(
     where it would need the order of n.
     """
     gamma = 1 / (1 + lambda_s)
-    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f, 1 / (2 * gamma), trace)
+    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f, 1 / (2 * gamma), trace, recordings)
 
 
 def papc(
@@ -170,6 +172,7 @@ def papc(
     lambda_s: float,
     lambda_f: float,
     trace: bool = False,
+    recordings: Recordings | None = None,
 ) -> Solution:
     r"""Run the same five steps with the step size the operator needs.
 
@@ -177,8 +180,8 @@ def papc(
     a strength without scale, :math:`\lambda_f / \|\Delta\Delta^\top\|_2`, so that one value of
     ``lambda_f`` means the same on 400 nodes and on 100 million.
     """
-    gamma, norm = 1 / (1 + lambda_s), delta.norm
-    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f / norm, 4 / (gamma * norm), trace)
+    beta, strength = 4 * (1 + lambda_s) / delta.norm, lambda_f / delta.norm
+    return _primal_dual(x, graph, delta, K, lambda_s, strength, beta, trace, recordings)
 
 
 @torch.compiler.disable
@@ -294,10 +297,33 @@ def _primal_dual(
     lambda_f: float,
     beta: float,
     trace: bool,
+    recordings: Recordings | None,
 ) -> Solution:
     gamma = 1 / (1 + lambda_s)
+    if delta.codes is None:
+        f, duals, walked = _walk(x, graph, delta, K, gamma, lambda_f, beta, trace)
+    else:
+        run = PrimalDual(graph, delta, K, gamma, lambda_f, beta)
+        keep = torch.is_grad_enabled() and x.requires_grad
+        f, duals, walked = Coupling.apply(x, run, keep, trace, recordings)
+    traced = zip(walked, duals, strict=True) if trace else ()
+    steps = [_step(x, step, graph, delta, lambda_s, lambda_f, u, 1.0) for step, u in traced]
+    return Solution(f, duals, delta, steps=tuple(steps))
+
+
+def _walk(
+    x: Tensor,
+    graph: Operator,
+    delta: Incidence,
+    K: int,
+    gamma: float,
+    lambda_f: float,
+    beta: float,
+    trace: bool,
+) -> tuple[Tensor, Tensor, list[Tensor]]:
+    """Walk the five steps in plain torch, for nodes shared between groups; autograd looks on."""
     f, u = x, x.new_zeros(delta.rows.size(0), x.size(1))
-    duals, steps = [], []
+    walked, duals = [], []
     for _ in range(K):
         agg = _aggregate(x, f, graph, gamma)  # 1 propagate, with a skip to the input
         f_bar = agg - gamma * coupling_gradient(f, delta.shift(u))  # 2 predict
@@ -306,8 +332,8 @@ def _primal_dual(
         f = agg - gamma * coupling_gradient(f, delta.shift(u))  # 5 correct
         duals.append(u)
         if trace:
-            steps.append(_step(x, f, graph, delta, lambda_s, lambda_f, u, 1.0))
-    return Solution(f, torch.stack(duals), delta, steps=tuple(steps))
+            walked.append(f)
+    return f, torch.stack(duals), walked
 
 
 def _aggregate(x: Tensor, f: Tensor, graph: Operator, gamma: float) -> Tensor:

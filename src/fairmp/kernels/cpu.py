@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.kernels import cpu_cells, cpu_edges, cpu_softmax
+from fairmp.kernels import cpu_cells, cpu_coupling, cpu_edges, cpu_softmax
 from fairmp.kernels.cpu_threads import Array, chunk_size
+from fairmp.kernels.cpu_walk import Matrix, Walk
 
 
 def aggregate(
@@ -29,24 +30,20 @@ def aggregate(
     rows, classes = row.numel() - 1, f.size(1)
     if not rows or not classes:
         return f.new_empty(rows, classes)
-    strips, lanes = cpu_edges.strips(classes)
-    scaled = _array(f.new_empty(f.size(0), strips * lanes))
     out = f.new_empty(rows, classes)
-    run = cpu_edges.aggregate_two if classes == 2 else cpu_edges.aggregate_many
-    run(
-        (rows + col.numel()) * classes,
-        _array(row),
-        _array(col),
-        None if weight is None else _array(weight, f.dtype),
-        _array(left, f.dtype),
-        _array(right, f.dtype),
-        _array(f),
-        _array(out if x is None else x, f.dtype),
-        0.0 if x is None else float(gamma),
-        scaled,
-        scaled.reshape(-1, strips, lanes),
-        _array(out),
-    )
+    work = (rows + col.numel()) * classes
+    matrix = _matrix(row, col, weight, f.dtype)
+    scales = (_array(left, f.dtype), _array(right, f.dtype))
+    skip = (_array(out), 0.0) if x is None else (_array(x, f.dtype), float(gamma))
+    if classes == 2:
+        scaled = np.empty(f.numel(), scales[1].dtype)
+        cpu_edges.scaled_two(f.numel(), scales[1], _array(f).reshape(-1), scaled)
+        cpu_edges.gathered_two(work, *matrix, scales[0], scaled, *skip, _array(out))
+        return out
+    strips, lanes = cpu_edges.strips(classes)
+    scaled = np.empty((f.size(0), strips * lanes), scales[1].dtype)
+    split = scaled.reshape(-1, strips, lanes)
+    cpu_edges.aggregate_many(work, *matrix, *scales, _array(f), *skip, scaled, split, _array(out))
     return out
 
 
@@ -105,6 +102,29 @@ def pulled(
     return out
 
 
+def walk(
+    forward: tuple[Tensor, Tensor, Tensor | None],
+    backward: tuple[Tensor, Tensor, Tensor | None],
+    scale: Tensor,
+    codes: Tensor,
+    measured: Tensor,
+    order: tuple[Tensor, Tensor],
+    row: Tensor,
+    gamma: float,
+    sharpness: float,
+) -> Walk:
+    """All steps of the projection of two classes and one gap; see :class:`Walk`."""
+    there = _matrix(*forward, scale.dtype)
+    back = there if backward is forward else _matrix(*backward, scale.dtype)
+    nodes, place = map(_codes, order)
+    groups = _codes(codes), _codes(measured), nodes, place, row.numpy()
+    return Walk(there, back, _array(scale), *groups, gamma, sharpness)
+
+
+def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
+    return _array(row), _array(col), None if weight is None else _array(weight, dtype)
+
+
 def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
     return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
 
@@ -118,3 +138,84 @@ def _table(table: Tensor) -> Array:
     padded = np.zeros((table.size(0) + 1, table.size(1)))
     padded[1:] = table.detach().numpy()
     return padded
+
+
+def predicted(
+    p: Tensor, agg: Tensor, reach: Tensor, measured: Tensor, pull: Tensor, gamma: float
+) -> tuple[Tensor, Tensor]:
+    """Predict and sum by cell; see :func:`fairmp.kernels.reference.predicted`."""
+    out = agg.new_empty(agg.shape)
+    size = chunk_size(agg.size(0), pull.numel())
+    parts = np.empty((-(-agg.size(0) // size), *pull.shape))
+    cpu_coupling.predicted(
+        2 * agg.numel(),
+        _array(p),
+        _array(agg),
+        _codes(reach),
+        _codes(measured),
+        _table(pull),
+        float(gamma),
+        size,
+        _array(out),
+        parts,
+    )
+    return out, torch.from_numpy(parts.sum(0))
+
+
+def corrected(
+    p: Tensor, agg: Tensor, reach: Tensor, pull: Tensor, gamma: float
+) -> tuple[Tensor, Tensor]:
+    """Correct logits; see :func:`fairmp.kernels.reference.corrected`."""
+    out, soft = agg.new_empty(agg.shape), agg.new_empty(agg.shape)
+    cpu_coupling.corrected(
+        2 * agg.numel(),
+        _array(p),
+        _array(agg),
+        _codes(reach),
+        _table(pull),
+        float(gamma),
+        chunk_size(agg.size(0)),
+        _array(out),
+        _array(soft),
+    )
+    return out, soft
+
+
+def coupling_pulls(p: Tensor, g: Tensor, reach: Tensor, cells: int) -> Tensor:
+    """Sum what pulls feel; see :func:`fairmp.kernels.reference.coupling_pulls`."""
+    size = chunk_size(p.size(0), cells * p.size(1))
+    parts = np.empty((-(-p.size(0) // size), cells, p.size(1)))
+    cpu_coupling.pulls(2 * p.numel(), _array(p), _array(g), _codes(reach), size, parts)
+    return torch.from_numpy(parts.sum(0))
+
+
+def coupling_back(
+    p: Tensor,
+    q: Tensor,
+    g: Tensor,
+    reach: Tensor,
+    measured: Tensor,
+    before: Tensor,
+    after: Tensor,
+    w: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Pass a gradient back; see :func:`fairmp.kernels.reference.coupling_back`."""
+    a, e = g.new_empty(g.shape), g.new_empty(g.shape)
+    size = chunk_size(g.size(0), w.numel())
+    parts = np.empty((-(-g.size(0) // size), *w.shape))
+    cpu_coupling.back(
+        3 * g.numel(),
+        _array(p),
+        _array(q),
+        _array(g),
+        _codes(reach),
+        _codes(measured),
+        _table(before),
+        _table(after),
+        _table(w),
+        size,
+        _array(a),
+        _array(e),
+        parts,
+    )
+    return a, e, torch.from_numpy(parts.sum(0))

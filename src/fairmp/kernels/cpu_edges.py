@@ -16,7 +16,7 @@ from fairmp.kernels.cpu_threads import Array, Chunked, Index, compiled, inlined
 
 LENGTH = 8192  # of a chunk, rows and edges together
 PIECE = np.uint64(64)  # edges summed in the logits' own precision; their sums add up in float64
-ONE = np.uint64(1)
+ONE, TWO = np.uint64(1), np.uint64(2)
 
 
 def strips(classes: int) -> tuple[int, int]:
@@ -25,10 +25,10 @@ def strips(classes: int) -> tuple[int, int]:
     The sums of a strip's classes are held in registers, whatever the number of classes.
 
     Example:
-        >>> strips(2), strips(3), strips(10)
-        ((1, 2), (1, 4), (2, 8))
+        >>> strips(3), strips(10)
+        ((1, 4), (2, 8))
     """
-    lanes = 2 if classes == 2 else 4 if classes <= 4 else 8
+    lanes = 4 if classes <= 4 else 8
     return -(-classes // lanes), lanes
 
 
@@ -47,18 +47,28 @@ def _first_row(row: Array, position: int) -> int:
 
 @inlined
 def _two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[float, float]:
+    # In memory end to end: numba would multiply each column number with the length of a row.
     t0 = t1 = 0.0
     while e < stop:
         piece = min(e + PIECE, stop)
-        s0 = s1 = g.dtype.type(0)
-        while e < piece:
-            j = np.uint64(col[e])
+        s0 = s1 = r0 = r1 = g.dtype.type(0)
+        while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
+            j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
             w = g.dtype.type(1) if weight is None else weight[e]
-            s0 += w * g[j, 0, 0]
-            s1 += w * g[j, 0, 1]
+            v = g.dtype.type(1) if weight is None else weight[e + ONE]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            r0 += v * g[k]
+            r1 += v * g[k + ONE]
+            e += TWO
+        if e < piece:
+            j = TWO * np.uint64(col[e])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
             e += ONE
-        t0 += s0
-        t1 += s1
+        t0 += s0 + r0
+        t1 += s1 + r1
     return t0, t1
 
 
@@ -252,40 +262,32 @@ def _scale(k: int, right: Array, f: Array, flat: Array) -> None:
     start, stop = np.uint64(k * LENGTH), np.uint64(min((k + 1) * LENGTH, f.shape[0]))
     classes = np.uint64(f.shape[1])
     for j in range(start, stop):
-        if classes == 2:
-            flat[j, 0] = right[j] * f[j, 0]
-            flat[j, 1] = right[j] * f[j, 1]
-        else:
-            for c in range(classes):
-                flat[j, c] = right[j] * f[j, c]
-            for c in range(classes, np.uint64(flat.shape[1])):
-                flat[j, c] = 0
+        for c in range(classes):
+            flat[j, c] = right[j] * f[j, c]
+        for c in range(classes, np.uint64(flat.shape[1])):
+            flat[j, c] = 0
 
 
 @Chunked
-def aggregate_two(
-    row: Array,
-    col: Array,
-    weight: Any,
-    left: Array,
-    right: Array,
-    f: Array,
-    x: Array,
-    gamma: float,
-    flat: Array,
-    g: Array,
-    out: Array,
-) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A diag(right) F, of two classes.
+def scaled_two(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, of two classes; both end to end."""
+    nodes = right.size
+    for k in prange((nodes + LENGTH - 1) // LENGTH):
+        for j in range(np.uint64(k * LENGTH), np.uint64(min((k + 1) * LENGTH, nodes))):
+            at = TWO * j
+            g[at] = right[j] * f[at]
+            g[at + ONE] = right[j] * f[at + ONE]
 
-    On the way ``flat`` is filled with diag(right) F; ``g`` is the same memory, strip by strip.
-    """
-    for k in prange((f.shape[0] + LENGTH - 1) // LENGTH):
-        _scale(np.int64(k), right, f, flat)
+
+@Chunked
+def gathered_two(
+    row: Array, col: Array, weight: Any, left: Array, g: Array, x: Array, gamma: float, out: Array
+) -> None:
+    """Fill ``out`` with γX + (1−γ)·diag(left) A G, of two classes; G end to end."""
     chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH
     first = np.empty(chunks + 1, np.int64)
     first[chunks] = out.shape[0]
-    heads, tails = np.empty((chunks, flat.shape[1])), np.empty((chunks, flat.shape[1]))
+    heads, tails = np.empty((chunks, 2)), np.empty((chunks, 2))
     for k in prange(chunks):
         at = np.int64(k)
         _chunk(
@@ -308,7 +310,10 @@ def aggregate_many(
     g: Array,
     out: Array,
 ) -> None:
-    """As :func:`aggregate_two`, of any number of classes."""
+    """Fill ``out`` with γX + (1−γ)·diag(left) A diag(right) F, of any number of classes.
+
+    On the way ``flat`` is filled with diag(right) F; ``g`` is the same memory, strip by strip.
+    """
     for k in prange((f.shape[0] + LENGTH - 1) // LENGTH):
         _scale(np.int64(k), right, f, flat)
     chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH

@@ -101,11 +101,13 @@ class Chunked:
                 return
             with _ONE_AT_A_TIME:
                 before = numba.get_num_threads()
-                numba.set_num_threads(threads)
+                if threads != before:  # setting it takes as long as a small pass
+                    numba.set_num_threads(threads)
                 try:
                     self._parallel(*args)
                 finally:
-                    numba.set_num_threads(before)
+                    if threads != before:
+                        numba.set_num_threads(before)
 
 
 def _entry(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:

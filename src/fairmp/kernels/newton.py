@@ -42,11 +42,11 @@ class Moments(NamedTuple):
     hessian: Array  # (G'C × G'C)
 
 
-class System(Protocol):
-    """The nodes, as the method sees them.
+class OneGap(Protocol):
+    """The nodes, as the method sees them where there is one gap between two classes.
 
     Rows of Δ are divided by ``scale`` (G'), their largest entries: the dual here is v = scale·u,
-    and a gap is scale·gradient.
+    and a gap is scale·gradient. Of a pass's moments the value is not looked at.
     """
 
     shape: tuple[int, int]
@@ -57,6 +57,10 @@ class System(Protocol):
 
     def width(self) -> float:
         """How far apart the logits of a node in the population lie at most."""
+
+
+class System(OneGap, Protocol):
+    """The nodes, as the method sees them for any number of gaps and classes."""
 
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""
@@ -82,20 +86,29 @@ class Dual(NamedTuple):
 
 def solve(system: System, start: Array, target: float, tol: float) -> Dual:
     """Find the dual, from a guess of it (G'×C)."""
-    scale = system.scale[:, None]
     if system.shape == (1, 2):
-        v, hessian, residual, passes = _bracketed(system, start * scale, target, tol)
-        active = np.full(system.shape, bool(v.any()) or target == 0)
-    else:
-        newton = _Newton(system, target)
-        point = newton.run((start * scale).ravel(), tol)
-        held = (point.v != 0) | (target == 0)
-        if point.residual > max(tol, ACCEPTED):
-            point, held = newton.retreat(tol), np.zeros_like(held)
-        v, active = point.v.reshape(system.shape), held.reshape(system.shape)
-        hessian, residual, passes = point.moments.hessian, point.residual, newton.passes
-    u = v / scale
-    return Dual(u - u.mean(1, keepdims=True), active, hessian, residual, passes)
+        return solve_one(system, start, target, tol)
+    scale = system.scale[:, None]
+    newton = _Newton(system, target)
+    point = newton.run((start * scale).ravel(), tol)
+    held = (point.v != 0) | (target == 0)
+    if point.residual > max(tol, ACCEPTED):
+        point, held = newton.retreat(tol), np.zeros_like(held)
+    u = point.v.reshape(system.shape) / scale
+    return Dual(
+        u - u.mean(1, keepdims=True),
+        held.reshape(system.shape),
+        point.moments.hessian,
+        point.residual,
+        newton.passes,
+    )
+
+
+def solve_one(system: OneGap, start: Array, target: float, tol: float) -> Dual:
+    """Find the dual of one gap between two classes, from a guess of it (1×2)."""
+    v, hessian, residual, passes = _bracketed(system, start * system.scale[0], target, tol)
+    active = np.full(v.shape, bool(v.any()) or target == 0)
+    return Dual(v / system.scale[0], active, hessian, residual, passes)
 
 
 def respond(dual: Dual, scale: Array, incoming: Array) -> Array:
@@ -122,7 +135,7 @@ def respond(dual: Dual, scale: Array, incoming: Array) -> Array:
 
 
 def _bracketed(
-    system: System, start: Array, target: float, tol: float
+    system: OneGap, start: Array, target: float, tol: float
 ) -> tuple[Array, Array, float, int]:
     """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
     scale = float(system.scale[0])

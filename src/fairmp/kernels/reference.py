@@ -155,6 +155,130 @@ def pulled(
     return (g.double() + q * (pull - (pull * q).sum(1, keepdim=True))).to(g.dtype)
 
 
+def predicted(
+    p: Tensor, agg: Tensor, reach: Tensor, measured: Tensor, pull: Tensor, gamma: float
+) -> tuple[Tensor, Tensor]:
+    r"""Predict with the pull there is, and sum by cell what is predicted.
+
+    With the Jacobian of a softmax, :math:`J_i v = p_i \odot (v - \langle v, p_i \rangle)`,
+
+    .. math::
+        q_i = \mathrm{softmax}(\mathrm{agg}_i - \gamma J_i\, \mathrm{pull}_{r(i)}).
+
+    Args:
+        p: probabilities before the step (n×C).
+        agg: what their logits were propagated to (n×C).
+        reach: cell r(i) whose pull a node feels (n, int32), −1 for none.
+        measured: cell a node counts in (n, int32), −1 for none.
+        pull: of each cell (cells×C, float64).
+        gamma: length of the step.
+
+    Returns:
+        q (n×C; 0 for nodes that do not count), and its sums by cell (cells×C, float64).
+
+    Example:
+        >>> cell, half = torch.tensor([0], dtype=torch.int32), torch.tensor([[0.5, 0.5]])
+        >>> predicted(half, half, cell, cell, torch.zeros(1, 2, dtype=torch.float64), 1.0)[1]
+        tensor([[0.5000, 0.5000]], dtype=torch.float64)
+    """
+    q = (agg.double() - _push(p, reach, pull, gamma)).softmax(1)
+    q = torch.where((measured < 0).unsqueeze(1), 0.0, q)
+    return q.to(agg.dtype), group_sums(q, measured, pull.size(0))
+
+
+def corrected(
+    p: Tensor, agg: Tensor, reach: Tensor, pull: Tensor, gamma: float
+) -> tuple[Tensor, Tensor]:
+    r"""Correct: :math:`f_i = \mathrm{agg}_i - \gamma J_i\, \mathrm{pull}_{r(i)}`.
+
+    See :func:`predicted`; a node that no pull reaches keeps what was propagated.
+
+    Returns:
+        f and softmax(f) (n×C each).
+
+    Example:
+        >>> cell, half = torch.tensor([0], dtype=torch.int32), torch.tensor([[0.5, 0.5]])
+        >>> corrected(half, half, cell, torch.tensor([[1.0, 0.0]], dtype=torch.float64), 1.0)[0]
+        tensor([[0.2500, 0.7500]])
+    """
+    f = agg.double() - _push(p, reach, pull, gamma)
+    return f.to(agg.dtype), f.softmax(1).to(agg.dtype)
+
+
+def coupling_pulls(p: Tensor, g: Tensor, reach: Tensor, cells: int) -> Tensor:
+    r"""Sum :math:`J_i g_i` by cell (cells×C, float64): what pulls feel of a gradient, by −γ.
+
+    Example:
+        >>> cell, half = torch.tensor([0], dtype=torch.int32), torch.tensor([[0.5, 0.5]])
+        >>> coupling_pulls(half, torch.tensor([[1.0, 0.0]]), cell, 1)
+        tensor([[ 0.2500, -0.2500]], dtype=torch.float64)
+    """
+    return group_sums(_jacobian(p.double(), g.double()), reach, cells)
+
+
+def coupling_back(
+    p: Tensor,
+    q: Tensor,
+    g: Tensor,
+    reach: Tensor,
+    measured: Tensor,
+    before: Tensor,
+    after: Tensor,
+    w: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Pass a gradient back through :func:`predicted` and :func:`corrected`.
+
+    With :math:`b_i = q_i \odot (w_{m(i)} - \langle w_{m(i)}, q_i \rangle)`, and a tilde for what
+    is left of a vector without its mean under :math:`p_i`,
+
+    .. math::
+        a_i = g_i + b_i, \qquad
+        e_i = -J_i (\tilde g_i \odot \widetilde{\mathrm{after}}_{r(i)}
+        + \tilde b_i \odot \widetilde{\mathrm{before}}_{r(i)}).
+
+    Args:
+        p: probabilities before the step (n×C).
+        q: what :func:`predicted` returned (n×C).
+        g: gradient of the corrected logits (n×C).
+        reach: see :func:`predicted`.
+        measured: see :func:`predicted`.
+        before: the pull that predicted (cells×C, float64).
+        after: the pull that corrected (cells×C, float64).
+        w: gradient of the sums (cells×C, float64).
+
+    Returns:
+        a, the gradient of ``agg``; e, that of the logits of p, divided by γ; and the sums of
+        :math:`J_i b_i` by cell of ``reach`` (float64).
+
+    Example:
+        >>> cell, half = torch.tensor([0], dtype=torch.int32), torch.tensor([[0.5, 0.5]])
+        >>> none, w = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
+        >>> coupling_back(half, half, none, cell, cell, none.double(), none.double(), w)[0]
+        tensor([[ 0.2500, -0.2500]])
+    """
+    p, there = p.double(), g.double()
+    b = _jacobian(q.double(), _rows(w, measured))
+    both = _centred(p, there) * _centred(p, _rows(after, reach))
+    both = both + _centred(p, b) * _centred(p, _rows(before, reach))
+    e = torch.where((reach < 0).unsqueeze(1), 0.0, -_jacobian(p, both))
+    a = (there + b).to(g.dtype)
+    return a, e.to(g.dtype), group_sums(_jacobian(p, b), reach, w.size(0))
+
+
+def _push(p: Tensor, reach: Tensor, pull: Tensor, gamma: float) -> Tensor:
+    # Not 0 times whatever it is: a node that is not reached may have any logits.
+    moved = gamma * _jacobian(p.double(), _rows(pull, reach))
+    return torch.where((reach < 0).unsqueeze(1), 0.0, moved)
+
+
+def _jacobian(p: Tensor, v: Tensor) -> Tensor:
+    return p * _centred(p, v)
+
+
+def _centred(p: Tensor, v: Tensor) -> Tensor:
+    return v - (p * v).sum(1, keepdim=True)
+
+
 def _counted(z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
     inside = codes >= 0
     return z[inside], codes[inside].long()

@@ -1,0 +1,264 @@
+r"""All K steps of the projection for two classes and one gap, compiled for the CPU.
+
+What a node's two logits mean for the gap is their difference, the *margin*. The nodes a gap is
+measured on are laid out cell by cell, and their margins with them: a pass of Newton's method then
+runs over plain numbers, at one shift a cell. The curvature :math:`q(1-q)` it leaves behind is all
+that the gradient needs of a step. Shifting, scaling and adding up are done on the way of passes
+that are there anyway.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import prange
+
+from fairmp.kernels.cpu_edges import gathered_two, scaled_two
+from fairmp.kernels.cpu_softmax import BLOCK, LANES, _exp_minus
+from fairmp.kernels.cpu_threads import Array, Chunked, compiled
+from fairmp.kernels.newton import Dual, Moments, respond, solve_one
+
+Matrix = tuple[Array, Array, Any]  # row pointers, columns, and values or None for ones
+
+SIZE = 4096  # nodes of a chunk
+ONE, TWO = np.uint64(1), np.uint64(2)
+
+
+@compiled
+def _curve(
+    margin: Array, shift: float, start: int, stop: int, q: Array, slope: Array
+) -> tuple[float, float]:
+    """Sum σ(margin − shift) and its derivative over some nodes of one cell."""
+    q_sum = slope_sum = 0.0
+    for begin in range(start, stop, BLOCK):
+        count = np.uint64(min(BLOCK, stop - begin))
+        whole = (count + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
+        at = np.uint64(begin)
+        for i in range(count):
+            t = margin[at + i] - shift
+            e = _exp_minus(abs(t))
+            large = 1 / (1 + e)
+            q[0, i] = large if t > 0 else e * large
+            q[1, i] = e * large * large
+        for i in range(count, whole):
+            q[0, i] = q[1, i] = 0.0
+        for i in range(count):
+            slope[at + i] = q[1, i]
+        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
+        for i in range(np.uint64(0), whole, np.uint64(LANES)):
+            a0 += q[0, i]
+            a1 += q[0, i + ONE]
+            a2 += q[0, i + TWO]
+            a3 += q[0, i + np.uint64(3)]
+            b0 += q[1, i]
+            b1 += q[1, i + ONE]
+            b2 += q[1, i + TWO]
+            b3 += q[1, i + np.uint64(3)]
+        q_sum += (a0 + a1) + (a2 + a3)
+        slope_sum += (b0 + b1) + (b2 + b3)
+    return q_sum, slope_sum
+
+
+@Chunked
+def _moments(
+    margin: Array, starts: Array, weight: Array, root: float, slope: Array, parts: Array
+) -> None:
+    """Sum, chunk by chunk, the gap and how fast the root closes it, at a root."""
+    for k in prange(parts.shape[0]):
+        start, stop = k * SIZE, min((k + 1) * SIZE, margin.size)
+        q = np.empty((2, BLOCK + LANES))
+        gap = curvature = 0.0
+        for g in range(weight.size):
+            low, high = max(start, starts[g]), min(stop, starts[g + 1])
+            if low < high:
+                sums = _curve(margin, weight[g] * root, low, high, q, slope)
+                gap += weight[g] * sums[0]
+                curvature += weight[g] * weight[g] * sums[1]
+        parts[k, 0] = gap
+        parts[k, 1] = curvature
+
+
+@Chunked
+def _margins(z: Array, order: Array, inverse: float, margin: Array) -> None:
+    for k in prange((order.size + SIZE - 1) // SIZE):
+        for p in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, order.size))):
+            at = TWO * np.uint64(order[p])
+            margin[p] = (np.float64(z[at + ONE]) - np.float64(z[at])) * inverse
+
+
+@Chunked
+def _shifted(
+    z: Array, codes: Array, shift: Array, right: Array, out: Array, scaled: Array, largest: Array
+) -> None:
+    """Shift logits by cell and scale them, and see how large they were."""
+    for k in prange(largest.size):
+        top = z.dtype.type(0)
+        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+            at = TWO * i
+            half = shift[np.uint64(codes[i] + 1)]
+            z0, z1 = z[at], z[at + ONE]
+            top = max(top, abs(z0), abs(z1))
+            out[at] = z0 + half
+            out[at + ONE] = z1 - half
+            scaled[at] = right[i] * out[at]
+            scaled[at + ONE] = right[i] * out[at + ONE]
+        largest[k] = top
+
+
+@Chunked
+def _difference(g: Array, codes: Array, weight: Array, parts: Array) -> None:
+    """Sum, chunk by chunk, what a dual's change would change."""
+    for k in prange(parts.size):
+        a = b = 0.0
+        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+            w = weight[np.uint64(codes[i] + 1)]
+            a += w * g[TWO * i]
+            b += w * g[TWO * i + ONE]
+        parts[k] = b - a
+
+
+@Chunked
+def _pulled(
+    g: Array,
+    codes: Array,
+    place: Array,
+    slope: Array,
+    pull: Array,
+    gamma: float,
+    right: Array,
+    total: Array,
+    scaled: Array,
+) -> None:
+    """Add a cell's pull to its nodes, γ of the result to the total, and scale the rest."""
+    share, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
+    for k in prange((codes.size + SIZE - 1) // SIZE):
+        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+            at = TWO * i
+            extra = g.dtype.type(pull[np.uint64(codes[i] + 1)] * slope[np.uint64(place[i])])
+            g0, g1 = g[at] - extra, g[at + ONE] + extra
+            total[at] += share * g0
+            total[at + ONE] += share * g1
+            scaled[at] = rest * right[i] * g0
+            scaled[at + ONE] = rest * right[i] * g1
+
+
+class Walk:
+    """K steps forth, and their gradient back.
+
+    Args:
+        forward: A+I in compressed rows.
+        backward: its transpose.
+        scale: D̂^-½ (n).
+        codes: cell of each node a correction reaches, −1 for none (n, int32).
+        measured: cell of each node the gap is measured on, −1 for none (n, int32).
+        order: those nodes, cell by cell.
+        place: where each node is in that order; its length for a node that is not in it (n, int32).
+        row: the one row of M (cells).
+        gamma: share of the input in each step.
+        sharpness: τ.
+    """
+
+    shape = (1, 2)
+
+    def __init__(
+        self,
+        forward: Matrix,
+        backward: Matrix,
+        scale: Array,
+        codes: Array,
+        measured: Array,
+        order: Array,
+        place: Array,
+        row: Array,
+        gamma: float,
+        sharpness: float,
+    ) -> None:
+        self.forward, self.backward, self.right = forward, backward, scale
+        self.codes, self.measured = codes, measured
+        self.order, self.place = order, place
+        self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
+        self.weight = row / self.scale[0]
+        self.gamma, self.sharpness = gamma, sharpness
+        counts = np.bincount(measured[order], minlength=row.size)
+        self.starts = np.concatenate([[0], np.cumsum(counts)])
+        nodes, self.work = codes.size, 2 * codes.size
+        self.margin = np.empty(order.size)
+        self.parts = np.empty((-(-order.size // SIZE), 2))
+        self.node_parts = np.empty(-(-nodes // SIZE))
+        self.scaled = np.empty(2 * nodes, scale.dtype)
+        self.slopes: list[Array] = []
+        self.duals: list[Dual] = []
+        self.largest = 0.0
+
+    def ahead(self, x: Array, steps: int, target: float, tol: float) -> Array:
+        """Walk the steps from logits (n×2), and return the last one's."""
+        z, f = np.empty_like(x), np.empty_like(x)
+        flat = z.reshape(-1)
+        scaled_two(self.work, self.right, x.reshape(-1), self.scaled)
+        u = np.zeros(self.shape)
+        for _ in range(steps):
+            self._gather(self.forward, x, self.gamma, z)
+            _margins(self.work, flat, self.order, 1 / self.sharpness, self.margin)
+            # One more than nodes, for those without a place: they have no slope.
+            self.slopes.append(np.empty(self.order.size + 1, x.dtype))
+            self.slopes[-1][-1] = 0
+            self.duals.append(solve_one(self, u, target, tol))
+            u = self.duals[-1].u
+            half = self.sharpness * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
+            shift = np.concatenate([[0.0], half]).astype(x.dtype)
+            largest = self.node_parts
+            _shifted(
+                self.work, flat, self.codes, shift, self.right, f.reshape(-1), self.scaled, largest
+            )
+            self.largest = max(self.largest, float(largest.max(initial=0.0)))
+        return f
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        """Pass over the nodes at the dual v (1×2)."""
+        root = float(v[0, 1] - v[0, 0])
+        work = 2 * self.margin.size
+        _moments(work, self.margin, self.starts, self.weight, root, self.slopes[-1], self.parts)
+        gap, curve = self.parts.sum(0)
+        return Moments(0.0, np.array([-gap, gap]), np.array([[curve, -curve], [-curve, curve]]))
+
+    def width(self) -> float:
+        """How far apart the logits of a node in the population lie at most."""
+        return float(np.abs(self.margin).max(initial=0.0))
+
+    def back(self, grad: Array, grad_duals: Sequence[Array] | None) -> Array:
+        """Walk back, from the gradient of the logits (n×2) and those of the duals (1×2 each)."""
+        total = np.zeros(grad.size, grad.dtype)
+        g, following = grad, np.empty_like(grad)
+        row = np.concatenate([[0.0], self.weight * self.scale[0]])
+        for k in reversed(range(len(self.duals))):
+            flat = g.reshape(-1)
+            _difference(self.work, flat, self.codes, row, self.node_parts)
+            half = -self.sharpness * self.node_parts.sum() / 2
+            incoming = np.array([[-half, half]])
+            if grad_duals is not None:
+                incoming = incoming + grad_duals[k]
+            w = respond(self.duals[k], self.scale, incoming)
+            pull = np.concatenate([[0.0], self.weight * ((w[0, 1] - w[0, 0]) / self.sharpness)])
+            _pulled(
+                self.work,
+                flat,
+                self.measured,
+                self.place,
+                self.slopes[k],
+                pull,
+                self.gamma,
+                self.right,
+                total,
+                self.scaled,
+            )
+            g = following  # what was in it has been read
+            self._gather(self.backward, g, 0.0, g)
+        total += g.reshape(-1)
+        return total.reshape(grad.shape)
+
+    def _gather(self, matrix: Matrix, x: Array, gamma: float, out: Array) -> None:
+        row, col, weight = matrix
+        work = 2 * (self.codes.size + col.size)
+        gathered_two(work, row, col, weight, self.right, self.scaled, x, gamma, out)
