@@ -9,8 +9,10 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch_geometric.nn import MLP
 
-PIECE = 4096  # rows whose gradient is taken from the last layer to the first in one go
-NARROW = 16  # a gradient of so few columns is faster as the left factor, turned
+from fairmp.kernels import implementation
+
+PIECE = 4096  # rows that are taken from the first layer to the last in one go
+NARROW = 16  # so few columns are a product's narrow side, for which there are faster ways
 
 
 class Dense(MLP):
@@ -18,9 +20,10 @@ class Dense(MLP):
 
     In training on a CPU most of the time that is not spent multiplying goes into hidden layers that
     travel to memory and back: as a product, as its positive part, as a gradient, as its masked
-    form. Here the positive part is taken in place, and the gradient passes through all layers a
-    few thousand rows at a time. That needs ReLU, no normalisation and no dropout, as is the
-    default; a network with others is PyG's own, as is one on a GPU or one that is compiled.
+    form. Here a few thousand rows at a time pass through all layers, the positive part is taken in
+    place, and the gradient of the last layer is one pass over its units. That needs ReLU, no
+    normalisation and no dropout, as is the default; a network with others is PyG's own, as is one
+    on a GPU or one that is compiled.
 
     Example:
         >>> network = Dense([3, 4, 2], norm=None)
@@ -54,11 +57,13 @@ class _Layers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[::2], parameters[1::2]
-        layers = [x]
-        for weight, bias in zip(weights, biases, strict=True):
-            layers.append(torch.addmm(bias, layers[-1], weight.t()))
-            if len(layers) <= len(weights):
-                layers[-1].relu_()
+        layers = [x, *(x.new_empty(x.size(0), weight.size(0)) for weight in weights)]
+        for start in range(0, x.size(0), PIECE):
+            piece = slice(start, start + PIECE)
+            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+                out = torch.addmm(bias, layers[k][piece], weight.t(), out=layers[k + 1][piece])
+                if k + 1 < len(weights):
+                    out.relu_()
         ctx.save_for_backward(*weights, *layers[:-1])
         return layers[-1]
 
@@ -68,37 +73,23 @@ class _Layers(torch.autograd.Function):
         saved = ctx.saved_tensors
         count = len(saved) // 2
         weights, layers = saved[:count], saved[count:]
-        of_x, *of_parameters = ctx.needs_input_grad
-        grad_x = torch.empty_like(layers[0]) if of_x else None
-        sums = [
-            (torch.zeros_like(w) if of_w else None, w.new_zeros(w.size(0)) if of_b else None)
-            for w, of_w, of_b in zip(weights, of_parameters[::2], of_parameters[1::2], strict=True)
-        ]
-        rows = min(PIECE, grad.size(0))
-        spaces = [w.new_empty(rows, w.size(1)) for w in weights]
-        for start in range(0, grad.size(0), PIECE):
-            piece = slice(start, start + PIECE)
-            g = grad[piece]
-            for k in reversed(range(count)):
-                _add(g, layers[k][piece], *sums[k])
-                if k:
-                    g = torch.mm(g, weights[k], out=spaces[k][: g.size(0)])
-                    # The derivative of the positive part, from the part itself.
-                    g = torch.ops.aten.threshold_backward.grad_input(
-                        g, layers[k][piece], 0, grad_input=g
-                    )
-                elif grad_x is not None:
-                    torch.mm(g, weights[0], out=grad_x[piece])
-        return grad_x, *(part for pair in sums for part in pair)
+        found: list[Tensor | None] = []
+        g, of_bias = grad.contiguous(), grad.sum(0)
+        for k in reversed(range(1, count)):
+            if g.size(1) <= NARROW:
+                g, following, of_weight = implementation(g).read_back(g, layers[k], weights[k])
+            else:
+                of_weight = _product(layers[k], g)
+                # The derivative of the positive part, from the part itself.
+                g = torch.ops.aten.threshold_backward(g @ weights[k], layers[k], 0)
+                following = g.sum(0)
+            found = [of_weight, of_bias, *found]
+            of_bias = following
+        of_weight = _product(layers[0], g) if ctx.needs_input_grad[1] else None
+        of_x = g @ weights[0] if ctx.needs_input_grad[0] else None
+        return of_x, of_weight, of_bias, *found
 
 
-def _add(g: Tensor, inputs: Tensor, of_weight: Tensor | None, of_bias: Tensor | None) -> None:
-    """Add a piece's gradient of a layer's weight and bias."""
-    if of_bias is not None:
-        of_bias += g.sum(0)
-    if of_weight is None:
-        return
-    if g.size(1) <= NARROW:
-        of_weight += g.t() @ inputs
-    else:
-        of_weight.t().addmm_(inputs.t(), g)
+def _product(x: Tensor, g: Tensor) -> Tensor:
+    """Multiply gᵀx; of the two ways to lay it out the one with the faster product."""
+    return g.t() @ x if g.size(1) <= NARROW else (x.t() @ g).t()

@@ -66,8 +66,6 @@ class Cells(_Few):
         )
         numbers = self.delta.total(flat).cpu().numpy()
         size = self.rows.shape[1] * classes
-        if self.shape == (1, 2):
-            return self._of_two(numbers, temperature)
         sums = numbers[1 : 1 + size].reshape(-1, classes)
         second = numbers[1 + size :].reshape(-1, classes, classes)
         # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
@@ -80,17 +78,14 @@ class Cells(_Few):
             np.ascontiguousarray(hessian).reshape(count, count),
         )
 
-    def _of_two(self, numbers: Array, temperature: float) -> Moments:
-        """The same for one gap and two classes, where it is three numbers."""
-        row = self.rows[0]
+    def gap(self, root: float) -> tuple[float, float]:
+        """Pass over the nodes at the dual (−root/2, root/2), of one gap and two classes."""
+        tau, row = self.sharpness, self.rows[0]
+        v = np.array([[-root / 2, root / 2]])
+        flat = self.kernels.moments(self.z, self.codes, self._table(tau * (self.rows.T @ v)), tau)
+        numbers = self.delta.total(flat).cpu().numpy()
         first = 1 + 2 * row.size
-        low, high = float(row @ numbers[1:first:2]), float(row @ numbers[2:first:2])
-        curve = float((row * row) @ numbers[first::4]) / temperature
-        return Moments(
-            float(numbers[0]) / self.sharpness,
-            np.array([low, high]),
-            np.array([[curve, -curve], [-curve, curve]]),
-        )
+        return float(row @ numbers[2:first:2]), float((row * row) @ numbers[first::4])
 
     def width(self) -> float:
         """How far apart the logits of a node in the population lie at most."""
@@ -160,6 +155,11 @@ class Shares(_Few):
         return Moments(
             float(numbers[0]), numbers[1 : 1 + size], numbers[1 + size :].reshape(size, size)
         )
+
+    def gap(self, root: float) -> tuple[float, float]:
+        """Pass over the nodes at the dual (−root/2, root/2), of one gap and two classes."""
+        found = self.moments(np.array([[-root / 2, root / 2]]), 1.0)
+        return float(found.gradient[1]), float(found.hessian[1, 1])
 
     def width(self) -> float:
         """How far apart the logits of a node in the population lie at most."""

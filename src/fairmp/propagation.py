@@ -244,6 +244,7 @@ class FMP(PPR):
             lambda_s=self.lambda_s,
             lambda_f=self.lambda_f,
             trace=trace,
+            recordings=self._recordings,
         )
 
     def frozen(

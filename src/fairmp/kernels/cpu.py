@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.kernels import cpu_cells, cpu_coupling, cpu_edges, cpu_softmax
+from fairmp.kernels import cpu_cells, cpu_coupling, cpu_dense, cpu_edges, cpu_softmax
 from fairmp.kernels.cpu_threads import Array, chunk_size
 from fairmp.kernels.cpu_walk import Matrix, Walk
 
@@ -102,6 +102,20 @@ def pulled(
     return out
 
 
+def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.read_back`."""
+    out = torch.empty_like(h)
+    chunks, values = -(-h.size(0) // cpu_dense.SIZE), _array(g)
+    sums = np.empty((chunks, h.size(1)), values.dtype)
+    pairs = np.empty((chunks, *weight.shape), values.dtype)
+    cpu_dense.read_back(h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs)
+    return (
+        out,
+        torch.from_numpy(sums.sum(0, dtype=np.float64)).to(h.dtype),
+        torch.from_numpy(pairs.sum(0, dtype=np.float64)).to(h.dtype),
+    )
+
+
 def walk(
     forward: tuple[Tensor, Tensor, Tensor | None],
     backward: tuple[Tensor, Tensor, Tensor | None],
@@ -122,7 +136,10 @@ def walk(
 
 
 def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    return _array(row), _array(col), None if weight is None else _array(weight, dtype)
+    numbers = _array(col)
+    # Columns are never negative, and what has no sign need not be extended by it.
+    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
+    return _array(row), numbers, None if weight is None else _array(weight, dtype)
 
 
 def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:

@@ -18,7 +18,7 @@ from numba import prange
 from fairmp.kernels.cpu_edges import gathered_two, scaled_two
 from fairmp.kernels.cpu_softmax import BLOCK, LANES, _exp_minus
 from fairmp.kernels.cpu_threads import Array, Chunked, compiled
-from fairmp.kernels.newton import Dual, Moments, respond, solve_one
+from fairmp.kernels.newton import Dual, respond, solve_one
 
 Matrix = tuple[Array, Array, Any]  # row pointers, columns, and values or None for ones
 
@@ -63,11 +63,27 @@ def _curve(
 
 @Chunked
 def _moments(
-    margin: Array, starts: Array, weight: Array, root: float, slope: Array, parts: Array
+    z: Array,
+    order: Array,
+    inverse: float,
+    margin: Array,
+    fresh: bool,
+    starts: Array,
+    weight: Array,
+    root: float,
+    slope: Array,
+    parts: Array,
 ) -> None:
-    """Sum, chunk by chunk, the gap and how fast the root closes it, at a root."""
+    """Sum, chunk by chunk, the gap and how fast the root closes it, at a root.
+
+    Where the logits are fresh their margins are taken on the way.
+    """
     for k in prange(parts.shape[0]):
         start, stop = k * SIZE, min((k + 1) * SIZE, margin.size)
+        if fresh:
+            for p in range(np.uint64(start), np.uint64(stop)):
+                at = TWO * np.uint64(order[p])
+                margin[p] = (np.float64(z[at + ONE]) - np.float64(z[at])) * inverse
         q = np.empty((2, BLOCK + LANES))
         gap = curvature = 0.0
         for g in range(weight.size):
@@ -78,14 +94,6 @@ def _moments(
                 curvature += weight[g] * weight[g] * sums[1]
         parts[k, 0] = gap
         parts[k, 1] = curvature
-
-
-@Chunked
-def _margins(z: Array, order: Array, inverse: float, margin: Array) -> None:
-    for k in prange((order.size + SIZE - 1) // SIZE):
-        for p in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, order.size))):
-            at = TWO * np.uint64(order[p])
-            margin[p] = (np.float64(z[at + ONE]) - np.float64(z[at])) * inverse
 
 
 @Chunked
@@ -160,8 +168,6 @@ class Walk:
         sharpness: τ.
     """
 
-    shape = (1, 2)
-
     def __init__(
         self,
         forward: Matrix,
@@ -188,6 +194,7 @@ class Walk:
         self.parts = np.empty((-(-order.size // SIZE), 2))
         self.node_parts = np.empty(-(-nodes // SIZE))
         self.scaled = np.empty(2 * nodes, scale.dtype)
+        self.z, self.fresh = self.scaled, True  # the logits of the present step, yet to be seen
         self.slopes: list[Array] = []
         self.duals: list[Dual] = []
         self.largest = 0.0
@@ -195,12 +202,12 @@ class Walk:
     def ahead(self, x: Array, steps: int, target: float, tol: float) -> Array:
         """Walk the steps from logits (n×2), and return the last one's."""
         z, f = np.empty_like(x), np.empty_like(x)
-        flat = z.reshape(-1)
+        self.z = flat = z.reshape(-1)
         scaled_two(self.work, self.right, x.reshape(-1), self.scaled)
-        u = np.zeros(self.shape)
+        u = np.zeros((1, 2))
         for _ in range(steps):
             self._gather(self.forward, x, self.gamma, z)
-            _margins(self.work, flat, self.order, 1 / self.sharpness, self.margin)
+            self.fresh = True
             # One more than nodes, for those without a place: they have no slope.
             self.slopes.append(np.empty(self.order.size + 1, x.dtype))
             self.slopes[-1][-1] = 0
@@ -215,13 +222,23 @@ class Walk:
             self.largest = max(self.largest, float(largest.max(initial=0.0)))
         return f
 
-    def moments(self, v: Array, temperature: float) -> Moments:
-        """Pass over the nodes at the dual v (1×2)."""
-        root = float(v[0, 1] - v[0, 0])
-        work = 2 * self.margin.size
-        _moments(work, self.margin, self.starts, self.weight, root, self.slopes[-1], self.parts)
-        gap, curve = self.parts.sum(0)
-        return Moments(0.0, np.array([-gap, gap]), np.array([[curve, -curve], [-curve, curve]]))
+    def gap(self, root: float) -> tuple[float, float]:
+        """Pass over the nodes at the dual (−root/2, root/2)."""
+        _moments(
+            2 * self.margin.size,
+            self.z,
+            self.order,
+            1 / self.sharpness,
+            self.margin,
+            self.fresh,
+            self.starts,
+            self.weight,
+            root,
+            self.slopes[-1],
+            self.parts,
+        )
+        self.fresh = False
+        return float(self.parts[:, 0].sum()), float(self.parts[:, 1].sum())
 
     def width(self) -> float:
         """How far apart the logits of a node in the population lie at most."""

@@ -46,14 +46,13 @@ class OneGap(Protocol):
     """The nodes, as the method sees them where there is one gap between two classes.
 
     Rows of Δ are divided by ``scale`` (G'), their largest entries: the dual here is v = scale·u,
-    and a gap is scale·gradient. Of a pass's moments the value is not looked at.
+    and a gap is ``scale`` times what a pass yields.
     """
 
-    shape: tuple[int, int]
     scale: Array
 
-    def moments(self, v: Array, temperature: float) -> Moments:
-        """Pass over the nodes at the dual v (G'×C)."""
+    def gap(self, root: float) -> tuple[float, float]:
+        """Pass over the nodes at v = (−root/2, root/2): the gap, and its fall with the root."""
 
     def width(self) -> float:
         """How far apart the logits of a node in the population lie at most."""
@@ -61,6 +60,11 @@ class OneGap(Protocol):
 
 class System(OneGap, Protocol):
     """The nodes, as the method sees them for any number of gaps and classes."""
+
+    shape: tuple[int, int]
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        """Pass over the nodes at the dual v (G'×C)."""
 
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""
@@ -106,9 +110,13 @@ def solve(system: System, start: Array, target: float, tol: float) -> Dual:
 
 def solve_one(system: OneGap, start: Array, target: float, tol: float) -> Dual:
     """Find the dual of one gap between two classes, from a guess of it (1×2)."""
-    v, hessian, residual, passes = _bracketed(system, start * system.scale[0], target, tol)
-    active = np.full(v.shape, bool(v.any()) or target == 0)
-    return Dual(v / system.scale[0], active, hessian, residual, passes)
+    scale = float(system.scale[0])
+    guess = scale * float(start[0, 1] - start[0, 0])
+    root, curve, residual, passes = _bracketed(system, guess, target, tol)
+    half = root / 2 / scale
+    active = np.full((1, 2), root != 0 or target == 0)
+    hessian = np.array([[curve, -curve], [-curve, curve]])
+    return Dual(np.array([[-half, half]]), active, hessian, residual, passes)
 
 
 def respond(dual: Dual, scale: Array, incoming: Array) -> Array:
@@ -135,24 +143,22 @@ def respond(dual: Dual, scale: Array, incoming: Array) -> Array:
 
 
 def _bracketed(
-    system: OneGap, start: Array, target: float, tol: float
-) -> tuple[Array, Array, float, int]:
+    system: OneGap, root: float, target: float, tol: float
+) -> tuple[float, float, float, int]:
     """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
     scale = float(system.scale[0])
-    root = float(start[0, 1] - start[0, 0])
     low, high = -math.inf, math.inf
     before, passes, bounded = math.inf, 0, False
     while True:
         passes += 1
-        v = np.array([[-root / 2, root / 2]])
-        point = system.moments(v, 1.0)
-        gap, slope = scale * point.gradient[1], scale * point.hessian[1, 1]
+        gap, curve = system.gap(root)
+        gap, slope = scale * gap, scale * curve
         if root == 0 and abs(gap) <= target:
-            return v, point.hessian, 0.0, passes
+            return root, curve, 0.0, passes
         level = target if root > 0 or (root == 0 and gap > 0) else -target
-        excess = float(gap - level)
+        excess = gap - level
         if abs(excess) <= tol:
-            return v, point.hessian, abs(excess), passes
+            return root, curve, abs(excess), passes
         if excess > 0:
             low = root
         else:
@@ -168,11 +174,11 @@ def _bracketed(
         if not (halved and low < step < high):
             step = (low + high) / 2
             if step in (low, high):
-                return v, point.hessian, abs(excess), passes
+                return root, curve, abs(excess), passes
         if root * step < 0 and low < 0 < high:
             step = 0.0
         if step == root or passes >= MAX_PASSES:
-            return v, point.hessian, abs(excess), passes
+            return root, curve, abs(excess), passes
         before, root = abs(excess), step
 
 

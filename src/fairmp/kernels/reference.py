@@ -279,6 +279,26 @@ def _centred(p: Tensor, v: Tensor) -> Tensor:
     return v - (p * v).sum(1, keepdim=True)
 
 
+def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    r"""Pass a gradient back through :math:`h W^\top`, :math:`h = \max(a, 0)`.
+
+    Args:
+        g: gradient of the product (n×C).
+        h: units (n×H).
+        weight: W (C×H).
+
+    Returns:
+        The gradient of a (n×H), its sum over rows (H), and that of W (C×H).
+
+    Example:
+        >>> h, weight = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 5.0]])
+        >>> read_back(torch.ones(1, 1), h, weight)
+        (tensor([[0., 5.]]), tensor([0., 5.]), tensor([[0., 2.]]))
+    """
+    out = torch.where(h > 0, g @ weight, 0)
+    return out, out.sum(0), g.t() @ h
+
+
 def _counted(z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
     inside = codes >= 0
     return z[inside], codes[inside].long()
