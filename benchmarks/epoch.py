@@ -42,10 +42,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     found = speed.measure(problem_of(given), rounds=given.rounds, device=given.device)
-    print(f"{'':34}{'ms':>9}{'× MLP':>9}{'÷ FMP':>9}")
+    print(f"{'':34}{'ms':>9}{'median':>9}{'× MLP':>9}{'÷ FMP':>9}")
     for name, time in found["milliseconds"].items():
         ratios = f"{found['times_the_mlp'][name]:9.2f}{found['times_fmp'][name]:9.2f}"
-        print(f"{name:34}{time:9.2f}{ratios}")
+        print(f"{name:34}{time:9.2f}{found['median_milliseconds'][name]:9.2f}{ratios}")
     print(f"debias: {found['debias_milliseconds']:.2f} ms")
     result = {"command": "python " + " ".join(sys.argv), **found}
     if given.out:

@@ -103,7 +103,7 @@ class PrimalDual:
         def back(kept: Kept, gradients: tuple[Tensor, ...]) -> Tensor:
             return self.back(kept, *gradients)
 
-        numbers = (self.K, self.gamma, self.lambda_f, self.beta)
+        numbers = ("primal-dual", self.K, self.gamma, self.lambda_f, self.beta)
         return recordings.get((self.graph, self.delta), numbers, x, ahead, back)
 
 

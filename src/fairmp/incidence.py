@@ -78,17 +78,19 @@ class Incidence:
         return outside if self._measured is None else self._measured
 
     @cached_property
-    def order(self) -> tuple[Tensor, Tensor]:
-        """The nodes the gap is measured on, cell by cell, and where each node is among them.
+    def order(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The nodes the gap is measured on, cell by cell; where each cell starts, and each node is.
 
-        A node that is not has their number for a place. There must be codes.
+        A node that is not among them has their number for a place. There must be codes.
         """
         assert self.measured_codes is not None
-        nodes = self.measured_codes.sort(stable=True).indices
-        nodes = nodes[int((self.measured_codes < 0).sum()) :].int()
+        codes, nodes = self.measured_codes.sort(stable=True)
+        cells = torch.arange(self.num_groups + 1, dtype=codes.dtype, device=codes.device)
+        starts = torch.searchsorted(codes, cells)
+        nodes = nodes[starts[0] :].int()
         place = torch.full_like(self.measured_codes, nodes.numel())
         place[nodes] = torch.arange(nodes.numel(), dtype=place.dtype, device=place.device)
-        return nodes, place
+        return nodes, starts - starts[0], place
 
     @property
     def measured(self) -> Tensor:

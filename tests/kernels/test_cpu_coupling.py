@@ -96,7 +96,7 @@ def assert_near(found: dict[str, Tensor], wanted: dict[str, Tensor], bound: floa
         assert ours.shape == theirs.shape
         assert ours.is_contiguous()
         error = (ours.double() - theirs).abs().max() if ours.numel() else 0.0
-        assert error <= bound * (theirs.abs().max() + 1e-3 if ours.numel() else 1.0), name
+        assert error <= bound * (theirs.abs().max() + 1 if ours.numel() else 1.0), name
 
 
 @settings(max_examples=40)

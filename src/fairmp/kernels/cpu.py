@@ -122,7 +122,7 @@ def walk(
     scale: Tensor,
     codes: Tensor,
     measured: Tensor,
-    order: tuple[Tensor, Tensor],
+    order: tuple[Tensor, Tensor, Tensor],
     row: Tensor,
     gamma: float,
     sharpness: float,
@@ -130,8 +130,8 @@ def walk(
     """All steps of the projection of two classes and one gap; see :class:`Walk`."""
     there = _matrix(*forward, scale.dtype)
     back = there if backward is forward else _matrix(*backward, scale.dtype)
-    nodes, place = map(_codes, order)
-    groups = _codes(codes), _codes(measured), nodes, place, row.numpy()
+    nodes, starts, place = map(_array, order)
+    groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
     return Walk(there, back, _array(scale), *groups, gamma, sharpness)
 
 

@@ -45,30 +45,20 @@ def _first_row(row: Array, position: int) -> int:
     return low
 
 
-@inlined
+@compiled
 def _two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[float, float]:
-    # In memory end to end: numba would multiply each column number with the length of a row.
     t0 = t1 = 0.0
     while e < stop:
         piece = min(e + PIECE, stop)
-        s0 = s1 = r0 = r1 = g.dtype.type(0)
-        while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
-            j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
-            w = g.dtype.type(1) if weight is None else weight[e]
-            v = g.dtype.type(1) if weight is None else weight[e + ONE]
-            s0 += w * g[j]
-            s1 += w * g[j + ONE]
-            r0 += v * g[k]
-            r1 += v * g[k + ONE]
-            e += TWO
-        if e < piece:
+        s0 = s1 = g.dtype.type(0)
+        while e < piece:
             j = TWO * np.uint64(col[e])
             w = g.dtype.type(1) if weight is None else weight[e]
             s0 += w * g[j]
             s1 += w * g[j + ONE]
             e += ONE
-        t0 += s0 + r0
-        t1 += s1 + r1
+        t0 += s0
+        t1 += s1
     return t0, t1
 
 
@@ -164,14 +154,44 @@ def _rows_two(
     gamma: float,
     out: Array,
 ) -> None:
+    # Most rows are short, and read nothing through a function: numba counts who holds an array. Both
+    # classes lie end to end: it would multiply each column number with the length of a row.
+    skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
-        t0, t1 = _two(col, weight, g, e, end)
-        scale = (1 - gamma) * left[i]
-        out[i, 0] = _skipped(t0, scale, x, gamma, i, 0)
-        out[i, 1] = _skipped(t1, scale, x, gamma, i, 1)
-        e = end
+        piece = min(e + PIECE, end)
+        s0 = s1 = r0 = r1 = g.dtype.type(0)
+        while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
+            j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            v = g.dtype.type(1) if weight is None else weight[e + ONE]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            r0 += v * g[k]
+            r1 += v * g[k + ONE]
+            e += TWO
+        if e < piece:
+            j = TWO * np.uint64(col[e])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            e += ONE
+        s0 += r0
+        s1 += r1
+        if e < end:
+            t0, t1 = _two(col, weight, g, e, end)
+            s0 = g.dtype.type(s0 + t0)
+            s1 = g.dtype.type(s1 + t1)
+            e = end
+        scale = rest * left[i]
+        s0 *= scale
+        s1 *= scale
+        if skip != 0:  # without a skip x is not read: there may be none
+            s0 += skip * x[i, 0]
+            s1 += skip * x[i, 1]
+        out[i, 0] = s0
+        out[i, 1] = s1
 
 
 @compiled

@@ -162,6 +162,7 @@ class Walk:
         codes: cell of each node a correction reaches, −1 for none (n, int32).
         measured: cell of each node the gap is measured on, −1 for none (n, int32).
         order: those nodes, cell by cell.
+        starts: where in it each cell starts, and the last ends (cells+1).
         place: where each node is in that order; its length for a node that is not in it (n, int32).
         row: the one row of M (cells).
         gamma: share of the input in each step.
@@ -176,6 +177,7 @@ class Walk:
         codes: Array,
         measured: Array,
         order: Array,
+        starts: Array,
         place: Array,
         row: Array,
         gamma: float,
@@ -183,12 +185,10 @@ class Walk:
     ) -> None:
         self.forward, self.backward, self.right = forward, backward, scale
         self.codes, self.measured = codes, measured
-        self.order, self.place = order, place
+        self.order, self.starts, self.place = order, starts, place
         self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
         self.weight = row / self.scale[0]
         self.gamma, self.sharpness = gamma, sharpness
-        counts = np.bincount(measured[order], minlength=row.size)
-        self.starts = np.concatenate([[0], np.cumsum(counts)])
         nodes, self.work = codes.size, 2 * codes.size
         self.margin = np.empty(order.size)
         self.parts = np.empty((-(-order.size // SIZE), 2))
