@@ -11,12 +11,10 @@ from torch.autograd.function import once_differentiable
 
 from fairmp.incidence import Incidence
 from fairmp.kernels import implementation, reference
-from fairmp.kernels.cuda_record import Recordings
+from fairmp.kernels.cuda_record import RECORDED, Recordings
 
 if TYPE_CHECKING:
     from fairmp.solvers import Operator
-
-RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
 
 
 class Kept(NamedTuple):

@@ -13,12 +13,10 @@ from fairmp.adjacency import Adjacency
 from fairmp.dual import Binary, Found, Root, system, tolerance
 from fairmp.incidence import Incidence
 from fairmp.kernels import implementation
-from fairmp.kernels.cuda_record import Recordings
+from fairmp.kernels.cuda_record import RECORDED, Recordings
 
 if TYPE_CHECKING:
     from fairmp.solvers import Operator
-
-RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
 
 
 @dataclass

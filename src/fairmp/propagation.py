@@ -52,6 +52,7 @@ class PPR(nn.Module):
         self.K = K
         self.lambda_s = _not_negative("lambda_s", lambda_s)
         self._adjacencies = AdjacencyCache()
+        self._recordings = Recordings()
 
     def forward(
         self,
@@ -63,7 +64,9 @@ class PPR(nn.Module):
     ) -> Tensor:
         """Propagate; ``sens`` and ``population`` are accepted and not looked at."""
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        return solvers.propagate(x, adjacency, K=self.K, lambda_s=self.lambda_s)
+        return solvers.propagate(
+            x, adjacency, K=self.K, lambda_s=self.lambda_s, recordings=self._recordings
+        )
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal propagation."""
@@ -167,7 +170,6 @@ class FMP(PPR):
         self.solver = solver
         self.target = float(target)
         self.sharpness = float(sharpness)
-        self._recordings = Recordings()
 
     def forward(
         self,

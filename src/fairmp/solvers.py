@@ -16,12 +16,14 @@ from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
+from fairmp.adjacency import Adjacency
 from fairmp.coupling import Coupling, PrimalDual
 from fairmp.dual import Found
 from fairmp.incidence import Incidence
-from fairmp.kernels import softmax
-from fairmp.kernels.cuda_record import Recordings
+from fairmp.kernels import implementation, reference, softmax
+from fairmp.kernels.cuda_record import RECORDED, Recordings
 from fairmp.projecting import Projection
 
 DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
@@ -116,30 +118,61 @@ def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
 
 
 @torch.compiler.disable
-def propagate(x: Tensor, graph: Operator, *, K: int, lambda_s: float) -> Tensor:
+def propagate(
+    x: Tensor,
+    graph: Operator,
+    *,
+    K: int,
+    lambda_s: float,
+    recordings: Recordings | None = None,
+) -> Tensor:
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
     gamma = 1 / (1 + lambda_s)
-    return x if gamma == 1 else _Propagation.apply(x, graph, K, gamma)
+    return x if gamma == 1 else _Propagation.apply(x, graph, K, gamma, recordings)
 
 
 class _Propagation(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, graph: Operator, K: int, gamma: float) -> Tensor:
-        ctx.graph, ctx.K, ctx.gamma = graph, K, gamma
+    def forward(
+        ctx: Any, x: Tensor, graph: Operator, K: int, gamma: float, recordings: Recordings | None
+    ) -> Tensor:
         x = x.contiguous()
-        f = x
-        for _ in range(K):
-            f = graph.aggregate(f, x, gamma)
+
+        def ahead(x: Tensor) -> tuple[tuple[Tensor], None]:
+            return (_steps(x, graph, K, gamma),), None
+
+        def back(_: None, gradients: tuple[Tensor, ...]) -> Tensor:
+            return _steps(gradients[0], graph, K, gamma, transposed=True)
+
+        ctx.recording, ctx.back = None, back
+        # What waits for other machines, or runs on the host, can not be recorded.
+        alone = isinstance(graph, Adjacency) and implementation(x) is not reference
+        if recordings is not None and x.is_cuda and alone and x.numel() <= RECORDED:
+            ctx.recording = recordings.get((graph,), ("plain", K, gamma), x, ahead, back)
+        if ctx.recording is None:
+            return _steps(x, graph, K, gamma)
+        (f,), ctx.turn = ctx.recording.ahead(x)
+        ctx.save_for_backward(x)
         return f
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         # The gradient of K steps is the same K steps along the edges turned round.
-        grad, gamma = grad.contiguous(), ctx.gamma
-        g = grad
-        for _ in range(ctx.K):
-            g = ctx.graph.aggregate(g, grad, gamma, transposed=True)
-        return g, None, None, None
+        grad = grad.contiguous()
+        if ctx.recording is None:
+            g = ctx.back(None, (grad,))
+        else:
+            (x,) = ctx.saved_tensors
+            g = ctx.recording.back(ctx.turn, x, (grad,))
+        return g, None, None, None, None
+
+
+def _steps(x: Tensor, graph: Operator, K: int, gamma: float, *, transposed: bool = False) -> Tensor:
+    f = x
+    for _ in range(K):
+        f = graph.aggregate(f, x, gamma, transposed=transposed)
+    return f
 
 
 def paper(

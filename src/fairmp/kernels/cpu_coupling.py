@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from fairmp.kernels.cpu_softmax import BLOCK, LANES, _exp_minus
+from fairmp.kernels.cpu_softmax import BLOCK, LANES, exp_minus
 from fairmp.kernels.cpu_threads import Array, Chunked, Index, compiled, inlined
 
 PAD = 8  # rows of a block that start a power of two apart would share a place in the cache
@@ -18,7 +18,7 @@ PAD = 8  # rows of a block that start a power of two apart would share a place i
 @inlined
 def _weight(t: float) -> float:
     """Compute exp(−t) for t ≥ 0, and keep what is not a number."""
-    return _exp_minus(t) if t == t else np.nan
+    return exp_minus(t) if t == t else np.nan
 
 
 @inlined

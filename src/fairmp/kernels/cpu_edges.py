@@ -154,8 +154,8 @@ def _rows_two(
     gamma: float,
     out: Array,
 ) -> None:
-    # Most rows are short, and read nothing through a function: numba counts who holds an array. Both
-    # classes lie end to end: it would multiply each column number with the length of a row.
+    # Most rows are short, and no function is called for them: numba would count who holds an array.
+    # Both classes lie end to end: it would multiply each column number with the length of a row.
     skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):

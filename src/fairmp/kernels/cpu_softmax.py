@@ -25,7 +25,7 @@ FULL = 1e200  # a product as large as this gives way to its logarithm
 
 
 @inlined
-def _exp_minus(t: float) -> float:
+def exp_minus(t: float) -> float:
     """Compute exp(−t) for t ≥ 0, to the last digit but one; 0 where it would be below 1e-307.
 
     Unlike a library's it is plain arithmetic, which runs on several numbers at a time.
@@ -75,7 +75,7 @@ def _moments_two(
             m += np.uint64(codes[i] >= 0)
         whole = (m + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
         for i in range(whole):
-            e = _exp_minus(abs(margin[i]))
+            e = exp_minus(abs(margin[i]))
             total = 1 + e
             large = 1 / total
             small = e * large
@@ -147,7 +147,7 @@ def _softmax_block(
         total[i] = 0.0
     for c in range(np.uint64(z.shape[1])):
         for i in range(m):
-            q[c, i] = _exp_minus((top[i] - q[c, i]) * inverse)
+            q[c, i] = exp_minus((top[i] - q[c, i]) * inverse)
             total[i] += q[c, i]
     return m
 
@@ -235,7 +235,7 @@ def _pulled_two(
             margin[j] = ((z[i, 1] - shift[g, 1]) - (z[i, 0] - shift[g, 0])) * inverse
             pull[j] = w[g, 1] - w[g, 0]
         for j in range(size):
-            e = _exp_minus(abs(margin[j]))
+            e = exp_minus(abs(margin[j]))
             large = 1 / (1 + e)
             # Not 0 times whatever it is: a node that does not count may have any logits.
             pull[j] = pull[j] * (e * large * large) if pull[j] != 0 else 0.0

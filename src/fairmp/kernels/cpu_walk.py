@@ -16,7 +16,7 @@ import numpy as np
 from numba import prange
 
 from fairmp.kernels.cpu_edges import gathered_two, scaled_two
-from fairmp.kernels.cpu_softmax import BLOCK, LANES, _exp_minus
+from fairmp.kernels.cpu_softmax import BLOCK, LANES, exp_minus
 from fairmp.kernels.cpu_threads import Array, Chunked, compiled
 from fairmp.kernels.newton import Dual, respond, solve_one
 
@@ -38,7 +38,7 @@ def _curve(
         at = np.uint64(begin)
         for i in range(count):
             t = margin[at + i] - shift
-            e = _exp_minus(abs(t))
+            e = exp_minus(abs(t))
             large = 1 / (1 + e)
             q[0, i] = large if t > 0 else e * large
             q[1, i] = e * large * large

@@ -13,6 +13,8 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
+RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
+
 Kept = TypeVar("Kept")
 Ahead = Callable[[Tensor], tuple[tuple[Tensor, ...], Kept]]
 Back = Callable[[Kept, tuple[Tensor, ...]], Tensor]
