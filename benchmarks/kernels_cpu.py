@@ -26,7 +26,7 @@ from torch import Tensor
 from fairmp.kernels import cpu, reference
 from fairmp.persistence import versions
 
-NODES, EDGES, CELLS = 67_796, 1_235_916, 2
+NODES, EDGES, CELLS, UNITS = 67_796, 1_235_916, 2, 64
 Call = Callable[[ModuleType], Tensor]
 
 
@@ -50,6 +50,7 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
     z, g = torch.randn(NODES, classes), torch.randn(NODES, classes)
     codes = torch.randint(-1, CELLS, (NODES,), dtype=torch.int32)
     shift, w = torch.randn(2, CELLS, classes, dtype=torch.float64)
+    p, units, weight = z.softmax(1), torch.randn(NODES, UNITS).relu(), torch.randn(classes, UNITS)
     # torch multiplies with integers of one type and with values; it gets them for nothing.
     plain, ones = row.int(), torch.ones(col.numel())
 
@@ -67,6 +68,26 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
         "shifted": (lambda kernels: kernels.shifted(z, codes, shift), 2 * table + label),
         "group_sums": (lambda kernels: kernels.group_sums(z, codes, CELLS), table + label),
         "pulled": (lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w), 3 * table + label),
+        "predicted": (
+            lambda kernels: kernels.predicted(p, z, codes, codes, shift, 0.25)[0],
+            3 * table + 2 * label,
+        ),
+        "corrected": (
+            lambda kernels: kernels.corrected(p, z, codes, shift, 0.25)[0],
+            4 * table + label,
+        ),
+        "coupling_pulls": (
+            lambda kernels: kernels.coupling_pulls(p, g, codes, CELLS),
+            2 * table + label,
+        ),
+        "coupling_back": (
+            lambda kernels: kernels.coupling_back(p, p, g, codes, codes, shift, shift, w)[0],
+            5 * table + 2 * label,
+        ),
+        "read_back": (
+            lambda kernels: kernels.read_back(g, units, weight)[0],
+            table + 2 * 4 * NODES * UNITS,
+        ),
     }
 
 

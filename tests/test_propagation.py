@@ -187,3 +187,23 @@ def test_cuda_gives_the_same(solver: str, dtype: torch.dtype) -> None:
     tolerance = 1e-3 if dtype == torch.float32 else 1e-8
     for one, other in zip(*results, strict=True):
         torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.gpu
+def test_plain_steps_recorded_on_cuda_are_the_same() -> None:
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(0, 500, (2, 4000), generator=generator)  # one way: their gradient differs
+    here, there = normalise(edges, 500), normalise(edges, 500).to("cuda")
+    layer = PPR(4, 3.0)
+    xs = [torch.randn(500, 2, generator=generator) for _ in range(4)]
+    leaves = [x.cuda().requires_grad_() for x in xs]
+    # The first call is run, the others are replayed; gradients are asked for out of turn.
+    results = [layer(leaf, there) for leaf in leaves]
+    for x, leaf, f in list(zip(xs, leaves, results, strict=True))[::-1]:
+        plain = x.clone().requires_grad_()
+        wanted = layer(plain, here)
+        torch.testing.assert_close(f.cpu(), wanted)
+        wanted.square().sum().backward()
+        f.square().sum().backward()
+        assert leaf.grad is not None
+        torch.testing.assert_close(leaf.grad.cpu(), plain.grad)

@@ -122,7 +122,7 @@ def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
     n = problem.x.size(0)
     adjacency = normalise(edges, n)
     delta = incidence(problem.sens, problem.train)
-    alpha = 1 / (1 + LAMBDA_S)
+    plain, alpha = PPR(STEPS, LAMBDA_S), 1 / (1 + LAMBDA_S)
 
     def mlp() -> nn.Module:
         return Dense([d, HIDDEN, CLASSES], norm=None)
@@ -140,7 +140,7 @@ def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
 
     return {
         MLP_ALONE: mlp,
-        PLAIN: lambda: _With(mlp(), lambda f: PPR(STEPS, LAMBDA_S)(f, adjacency)),
+        PLAIN: lambda: _With(mlp(), lambda f: plain(f, adjacency)),
         FAIR: fair("projection"),
         "MLP + FMP (papc)": fair("papc"),
         "MLP + FMP (paper)": fair("paper"),
