@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from torch_geometric.nn import MLP
 
 from fairmp.dense import PIECE, Dense
@@ -112,3 +113,41 @@ def test_half_precision_by_autocast() -> None:
         a, b = ours(torch.ones(5, 3)), theirs(torch.ones(5, 3))
     assert a.dtype == b.dtype == torch.bfloat16
     assert torch.equal(a, b)
+
+
+def test_what_lives_in_a_layer_is_not_passed_by() -> None:
+    ours, theirs = pair([3, 8, 2])
+    seen: list[int] = []
+    ours.lins[0].register_forward_hook(lambda *_: seen.append(1))
+    x = torch.randn(9, 3, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x))
+    assert seen
+    for network in (ours, theirs):
+        prune.l1_unstructured(network.lins[1], "weight", 0.3)
+        with torch.no_grad():
+            network.lins[1].weight_orig.mul_(3)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_a_size_that_is_found_out_later() -> None:
+    assert Dense([-1, 8, 2], norm=None)(torch.randn(5, 3)).shape == (5, 2)
+
+
+def test_gradients_of_gradients() -> None:
+    ours, theirs = pair([3, 8, 2])
+    found = []
+    for network in (ours, theirs):
+        x = torch.linspace(-1, 1, 15, dtype=torch.float64).view(5, 3).requires_grad_()
+        (first,) = torch.autograd.grad(network(x).square().sum(), x, create_graph=True)
+        first.square().sum().backward()
+        found.append([x.grad, *(p.grad for p in network.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_transformed_by_torch_func() -> None:
+    ours, theirs = pair([3, 8, 2])
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
+    gradients = [torch.func.grad(lambda v, m=m: m(v).square().sum())(x[0]) for m in (ours, theirs)]
+    torch.testing.assert_close(*gradients)

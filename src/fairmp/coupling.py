@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from fairmp.adjacency import Adjacency
 from fairmp.incidence import Incidence
 from fairmp.kernels import implementation, reference
 from fairmp.kernels.cuda_record import RECORDED, Recordings
@@ -45,14 +46,15 @@ class PrimalDual:
     def ahead(self, x: Tensor, keep: bool = True, trace: bool = False) -> tuple[list[Tensor], Kept]:
         """Walk the steps: the corrected logits, of each step for a trace and else of the last."""
         kernels, delta, gamma = implementation(x), self.delta, self.gamma
-        u = delta.rows.new_zeros(delta.rows.size(0), x.size(1))
+        rows = delta.rows.double()
+        u = rows.new_zeros(rows.size(0), x.size(1))
         pull = delta.by_group(u)
         f, p = kernels.corrected(x, x, delta.codes, pull, gamma)  # without a pull, the softmax
         walked, duals, free, soft = [], [], [], []
         for _ in range(self.K):
             agg = x if gamma == 1 else self.graph.aggregate(f, x, gamma)
             q, sums = kernels.predicted(p, agg, delta.codes, delta.measured_codes, pull, gamma)
-            u_bar = u + self.beta * (delta.rows @ delta.total(sums))
+            u_bar = u + self.beta * (rows @ delta.total(sums))
             u = u_bar.clamp(-self.lambda_f, self.lambda_f)
             pull = delta.by_group(u)
             if keep:
@@ -70,28 +72,29 @@ class PrimalDual:
         kernels, reach, measured = implementation(kept.soft[0]), delta.codes, delta.measured_codes
         g = torch.zeros_like(kept.soft[0]) if grad is None else grad.contiguous()
         total = torch.zeros_like(g)
-        h = torch.zeros_like(kept.duals[0])
-        pulls = delta.rows.T @ kept.duals
+        h, rows = torch.zeros_like(kept.duals[0]), delta.rows.double()
+        pulls = rows.T @ kept.duals
         start = torch.zeros_like(pulls[0])
         for k in reversed(range(self.K)):
             p, q = kept.soft[2 * k : 2 * k + 2]
             if grad_duals is not None:
                 h = h + grad_duals[k]
             felt = kernels.coupling_pulls(p, g, reach, delta.num_groups)
-            h = torch.where(kept.free[k], h - gamma * (delta.rows @ felt), 0.0)
+            h = torch.where(kept.free[k], h - gamma * (rows @ felt), 0.0)
             # The sums are of all ranks' nodes, and so is the gradient all ranks have for them.
-            w = delta.total(self.beta * (delta.rows.T @ h))
+            w = delta.total(self.beta * (rows.T @ h))
             before = pulls[k - 1] if k else start
             a, e, felt = kernels.coupling_back(p, q, g, reach, measured, before, pulls[k], w)
-            h = h - gamma * (delta.rows @ felt)
+            h = h - gamma * (rows @ felt)
             total.add_(a, alpha=gamma)
             g = e if gamma == 1 else self.graph.aggregate(a, e, gamma, transposed=True)
         return total.add_(g)
 
     def recording(self, x: Tensor, recordings: Recordings) -> Any:
         """The steps on the device alone, recorded, where that is faster; else ``None``."""
-        here = x.is_cuda and implementation(x) is not reference and type(self.delta) is Incidence
-        if not here or x.numel() > RECORDED:
+        here = type(self.graph) is Adjacency and type(self.delta) is Incidence
+        compiled = x.is_cuda and implementation(x) is not reference
+        if not here or not compiled or x.numel() > RECORDED:
             return None
 
         def ahead(x: Tensor) -> tuple[tuple[Tensor, ...], Kept]:

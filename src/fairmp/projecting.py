@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -68,8 +69,9 @@ class Projection(torch.autograd.Function):
             )
         ctx.walk = None if trace else _walk(x, graph, delta, gamma, sharpness)
         if ctx.walk is not None:
-            f = ctx.walk.ahead(x.detach().numpy(), K, target, tolerance(x.dtype))
-            if ctx.walk.largest <= _bound(x, sharpness) / 2:
+            bound = _bound(x, sharpness) / 2
+            f = ctx.walk.ahead(x.detach().numpy(), K, target, tolerance(x.dtype), bound)
+            if f is not None:
                 found = [Done(None, dual, None, None) for dual in ctx.walk.duals]
                 return torch.from_numpy(f), _duals(kind, found, x), found
             ctx.walk = None
@@ -106,8 +108,8 @@ def _walk(
     """A compiled walk through all steps; ``None`` where there is none for such a problem."""
     kernels = implementation(x)
     one_gap = delta.codes is not None and (delta.rows.size(0), x.size(1)) == (1, 2)
-    # Summing over machines is for the steps one by one to do.
-    here = isinstance(graph, Adjacency) and type(delta) is Incidence
+    # What asks other machines is for the steps one by one to do.
+    here = type(graph) is Adjacency and type(delta) is Incidence
     if not (hasattr(kernels, "walk") and one_gap and here and gamma != 1):
         return None
     assert isinstance(graph, Adjacency)
@@ -123,12 +125,13 @@ def _walk(
         delta.rows[0],
         gamma,
         sharpness,
+        x.dtype,
     )
 
 
 def _walked_back(walk: Any, grad: Tensor | None, grad_duals: Tensor | None) -> Tensor:
     if grad is None:
-        grad = torch.zeros(walk.codes.size, 2, dtype=torch.float64)
+        grad = torch.from_numpy(np.zeros((walk.codes.size, 2), walk.right.dtype))
     outer = None if grad_duals is None else grad_duals.double().numpy()
     return torch.from_numpy(walk.back(grad.contiguous().numpy(), outer))
 

@@ -146,7 +146,7 @@ class _Propagation(torch.autograd.Function):
 
         ctx.recording, ctx.back = None, back
         # What waits for other machines, or runs on the host, can not be recorded.
-        alone = isinstance(graph, Adjacency) and implementation(x) is not reference
+        alone = type(graph) is Adjacency and implementation(x) is not reference
         if recordings is not None and x.is_cuda and alone and x.numel() <= RECORDED:
             ctx.recording = recordings.get((graph,), ("plain", K, gamma), x, ahead, back)
         if ctx.recording is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -127,3 +128,39 @@ def test_a_population_of_nobody_changes_nothing() -> None:
         plain = solved(x, graph, nobody, K=3, lambda_s=1.0, target=0.1)
     for a, b in zip(solved(x, graph, nobody, K=3, lambda_s=1.0, target=0.1), plain, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_computes_in_the_logits_precision() -> None:
+    x, _, delta = problem(40, 2)
+    edges = torch.randint(40, (2, 200), generator=torch.Generator().manual_seed(0))
+    graph = normalise(edges, 40)  # in single precision, and the logits in double
+    options = {"K": 3, "lambda_s": 1.0}
+    with use("reference"):
+        theirs = solved(x, graph, delta, **options)
+    for a, b in zip(solved(x, graph, delta, **options), theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
+
+
+def test_a_graph_of_ones_own_is_asked() -> None:
+    class Silent(Adjacency):
+        def aggregate(self, *args: Any, **options: Any) -> Tensor:
+            return 0 * super().aggregate(*args, **options)
+
+    x, graph, delta = problem(30, 0)
+    silent = Silent(graph.num_nodes, graph.scale, graph.forward, graph.backward)
+    assert projection(x, silent, delta, K=2, lambda_s=1.0, target=1.0).f.abs().max() == 0
+
+
+def test_several_threads_may_ask_for_gradients_of_one_walk() -> None:
+    x, graph, delta = problem(40_000, 0)
+    x.requires_grad_()
+    f = projection(x, graph, delta, K=3, lambda_s=1.0).f
+    weights = [torch.randn(x.shape, dtype=x.dtype) for _ in range(4)]
+
+    def gradient(weight: Tensor) -> Tensor:
+        return torch.autograd.grad(f, x, weight, retain_graph=True)[0]
+
+    alone = [gradient(weight) for weight in weights]
+    with ThreadPoolExecutor(4) as pool:
+        for ours, theirs in zip(pool.map(gradient, weights), alone, strict=True):
+            assert torch.equal(ours, theirs)

@@ -1,6 +1,7 @@
 """The primitives for the CPU, compiled by numba.
 
-They do what those of :mod:`fairmp.kernels.reference` do, in one pass over memory each. Results are
+They do what those of :mod:`fairmp.kernels.reference` do, in one pass over memory each; ``walk``
+does at once what several of them do in turns. Results are
 the same to the last bit whatever the number of threads: chunks have a fixed size, and what they
 yield is added in their order.
 """
@@ -126,35 +127,14 @@ def walk(
     row: Tensor,
     gamma: float,
     sharpness: float,
+    dtype: torch.dtype,
 ) -> Walk:
     """All steps of the projection of two classes and one gap; see :class:`Walk`."""
-    there = _matrix(*forward, scale.dtype)
-    back = there if backward is forward else _matrix(*backward, scale.dtype)
+    there = _matrix(*forward, dtype)
+    back = there if backward is forward else _matrix(*backward, dtype)
     nodes, starts, place = map(_array, order)
     groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
-    return Walk(there, back, _array(scale), *groups, gamma, sharpness)
-
-
-def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    numbers = _array(col)
-    # Columns are never negative, and what has no sign need not be extended by it.
-    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
-    return _array(row), numbers, None if weight is None else _array(weight, dtype)
-
-
-def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
-    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
-
-
-def _codes(codes: Tensor) -> Array:
-    return _array(codes, torch.int32)
-
-
-def _table(table: Tensor) -> Array:
-    """The table with a row of zeros before it, for the code −1."""
-    padded = np.zeros((table.size(0) + 1, table.size(1)))
-    padded[1:] = table.detach().numpy()
-    return padded
+    return Walk(there, back, _array(scale, dtype), *groups, gamma, sharpness)
 
 
 def predicted(
@@ -236,3 +216,25 @@ def coupling_back(
         parts,
     )
     return a, e, torch.from_numpy(parts.sum(0))
+
+
+def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
+    numbers = _array(col)
+    # Columns are never negative, and what has no sign need not be extended by it.
+    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
+    return _array(row), numbers, None if weight is None else _array(weight, dtype)
+
+
+def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
+    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def _codes(codes: Tensor) -> Array:
+    return _array(codes, torch.int32)
+
+
+def _table(table: Tensor) -> Array:
+    """The table with a row of zeros before it, for the code −1."""
+    padded = np.zeros((table.size(0) + 1, table.size(1)))
+    padded[1:] = table.detach().numpy()
+    return padded

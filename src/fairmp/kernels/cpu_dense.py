@@ -30,7 +30,7 @@ def _rows(
                 out[i, j] += other * weight[c, j]
                 pairs[c, j] += other * h[i, j]
         for j in range(units):
-            d = out[i, j] if h[i, j] > 0 else out.dtype.type(0)
+            d = out.dtype.type(0) if h[i, j] <= 0 else out[i, j]
             out[i, j] = d
             sums[j] += d
 

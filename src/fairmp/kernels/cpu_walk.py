@@ -192,21 +192,23 @@ class Walk:
         nodes, self.work = codes.size, 2 * codes.size
         self.margin = np.empty(order.size)
         self.parts = np.empty((-(-order.size // SIZE), 2))
-        self.node_parts = np.empty(-(-nodes // SIZE))
-        self.scaled = np.empty(2 * nodes, scale.dtype)
-        self.z, self.fresh = self.scaled, True  # the logits of the present step, yet to be seen
+        self.chunks = -(-nodes // SIZE)
+        self.z, self.fresh = self.margin, True  # the logits of the present step, yet to be seen
         self.slopes: list[Array] = []
         self.duals: list[Dual] = []
-        self.largest = 0.0
 
-    def ahead(self, x: Array, steps: int, target: float, tol: float) -> Array:
-        """Walk the steps from logits (n×2), and return the last one's."""
+    def ahead(self, x: Array, steps: int, target: float, tol: float, bound: float) -> Array | None:
+        """Walk the steps from logits (n×2), and return the last one's.
+
+        ``None`` once a logit is larger than the bound.
+        """
         z, f = np.empty_like(x), np.empty_like(x)
         self.z = flat = z.reshape(-1)
-        scaled_two(self.work, self.right, x.reshape(-1), self.scaled)
+        scaled, largest = np.empty_like(flat), np.empty(self.chunks)
+        scaled_two(self.work, self.right, x.reshape(-1), scaled)
         u = np.zeros((1, 2))
         for _ in range(steps):
-            self._gather(self.forward, x, self.gamma, z)
+            self._gather(self.forward, scaled, x, self.gamma, z)
             self.fresh = True
             # One more than nodes, for those without a place: they have no slope.
             self.slopes.append(np.empty(self.order.size + 1, x.dtype))
@@ -215,11 +217,10 @@ class Walk:
             u = self.duals[-1].u
             half = self.sharpness * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
             shift = np.concatenate([[0.0], half]).astype(x.dtype)
-            largest = self.node_parts
-            _shifted(
-                self.work, flat, self.codes, shift, self.right, f.reshape(-1), self.scaled, largest
-            )
-            self.largest = max(self.largest, float(largest.max(initial=0.0)))
+            _shifted(self.work, flat, self.codes, shift, self.right, f.reshape(-1), scaled, largest)
+            if not largest.max(initial=0.0) <= bound:
+                return None
+        self.z = self.margin = np.empty(0)  # the way back needs neither
         return f
 
     def gap(self, root: float) -> tuple[float, float]:
@@ -246,13 +247,14 @@ class Walk:
 
     def back(self, grad: Array, grad_duals: Sequence[Array] | None) -> Array:
         """Walk back, from the gradient of the logits (n×2) and those of the duals (1×2 each)."""
-        total = np.zeros(grad.size, grad.dtype)
-        g, following = grad, np.empty_like(grad)
+        # Nothing here is kept: several threads may ask for gradients of the same walk.
+        total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
+        g, following, parts = grad, np.empty_like(grad), np.empty(self.chunks)
         row = np.concatenate([[0.0], self.weight * self.scale[0]])
         for k in reversed(range(len(self.duals))):
             flat = g.reshape(-1)
-            _difference(self.work, flat, self.codes, row, self.node_parts)
-            half = -self.sharpness * self.node_parts.sum() / 2
+            _difference(self.work, flat, self.codes, row, parts)
+            half = -self.sharpness * parts.sum() / 2
             incoming = np.array([[-half, half]])
             if grad_duals is not None:
                 incoming = incoming + grad_duals[k]
@@ -268,14 +270,14 @@ class Walk:
                 self.gamma,
                 self.right,
                 total,
-                self.scaled,
+                scaled,
             )
             g = following  # what was in it has been read
-            self._gather(self.backward, g, 0.0, g)
+            self._gather(self.backward, scaled, g, 0.0, g)
         total += g.reshape(-1)
         return total.reshape(grad.shape)
 
-    def _gather(self, matrix: Matrix, x: Array, gamma: float, out: Array) -> None:
+    def _gather(self, matrix: Matrix, scaled: Array, x: Array, gamma: float, out: Array) -> None:
         row, col, weight = matrix
         work = 2 * (self.codes.size + col.size)
-        gathered_two(work, row, col, weight, self.right, self.scaled, x, gamma, out)
+        gathered_two(work, row, col, weight, self.right, scaled, x, gamma, out)

@@ -265,20 +265,6 @@ def coupling_back(
     return a, e.to(g.dtype), group_sums(_jacobian(p, b), reach, w.size(0))
 
 
-def _push(p: Tensor, reach: Tensor, pull: Tensor, gamma: float) -> Tensor:
-    # Not 0 times whatever it is: a node that is not reached may have any logits.
-    moved = gamma * _jacobian(p.double(), _rows(pull, reach))
-    return torch.where((reach < 0).unsqueeze(1), 0.0, moved)
-
-
-def _jacobian(p: Tensor, v: Tensor) -> Tensor:
-    return p * _centred(p, v)
-
-
-def _centred(p: Tensor, v: Tensor) -> Tensor:
-    return v - (p * v).sum(1, keepdim=True)
-
-
 def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Pass a gradient back through :math:`h W^\top`, :math:`h = \max(a, 0)`.
 
@@ -295,8 +281,22 @@ def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Ten
         >>> read_back(torch.ones(1, 1), h, weight)
         (tensor([[0., 5.]]), tensor([0., 5.]), tensor([[0., 2.]]))
     """
-    out = torch.where(h > 0, g @ weight, 0)
+    out = torch.where(h <= 0, 0, g @ weight)
     return out, out.sum(0), g.t() @ h
+
+
+def _push(p: Tensor, reach: Tensor, pull: Tensor, gamma: float) -> Tensor:
+    # Not 0 times whatever it is: a node that is not reached may have any logits.
+    moved = gamma * _jacobian(p.double(), _rows(pull, reach))
+    return torch.where((reach < 0).unsqueeze(1), 0.0, moved)
+
+
+def _jacobian(p: Tensor, v: Tensor) -> Tensor:
+    return p * _centred(p, v)
+
+
+def _centred(p: Tensor, v: Tensor) -> Tensor:
+    return v - (p * v).sum(1, keepdim=True)
 
 
 def _counted(z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:
