@@ -2,6 +2,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test lint format docs clean
 
 demo: $(STAMP)
@@ -27,7 +29,8 @@ docs: $(STAMP)
 clean:
 	rm -rf .venv demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-# What is never imported need not be compiled: half the time of an installation.
+# What is never imported need not be compiled: half the time of an installation. What is imported is
+# compiled once and kept, also where the environment says not to.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --no-compile --upgrade-strategy only-if-needed -c constraints.txt torch
