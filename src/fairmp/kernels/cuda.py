@@ -10,13 +10,19 @@ import torch
 import triton
 from torch import Tensor
 
-from fairmp.kernels import cuda_binary, cuda_coupling, cuda_nodes
-from fairmp.kernels.cuda_launch import launch
+from fairmp.kernels import cuda_binary, cuda_nodes
+from fairmp.kernels.cuda_coupled import corrected, coupling_back, coupling_pulls, predicted
+from fairmp.kernels.cuda_launch import (
+    EACH,
+    SUMMED,
+    launch,
+    processors,
+    programs_for,
+    room_for_sums,
+)
 from fairmp.kernels.cuda_sparse import aggregate
 
 MAX_PASSES = 200
-SUMMED = 2048  # numbers a program adds up at once
-EACH = 512  # numbers, or rows of two, a program treats one by one
 SLOTS = 256  # programs that meet, at most
 
 __all__ = [
@@ -43,8 +49,8 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     wide = min(padded, 8)
     block = max(1, SUMMED // (padded * wide))
     size = 1 + cells * classes * (classes + 1)
-    programs = _programs(z, n, block, 2**16 // size)
-    out, counter, partial = _sums(z, programs, size)
+    programs = programs_for(z, n, block, 2**16 // size)
+    out, counter, partial = room_for_sums(z, programs, size)
     launch(
         cuda_nodes.moments,
         (programs, padded // wide),
@@ -73,7 +79,7 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     out = torch.zeros(2, dtype=torch.int64, device=z.device)
     launch(
         cuda_nodes.extremes,
-        (_programs(z, n, block),),
+        (programs_for(z, n, block),),
         z.contiguous(),
         codes,
         out,
@@ -113,8 +119,8 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     padded = triton.next_power_of_2(classes)
     block = max(1, SUMMED // padded)
     size = cells * classes
-    programs = _programs(g, n, block, 2**16 // size)
-    out, counter, partial = _sums(g, programs, size)
+    programs = programs_for(g, n, block, 2**16 // size)
+    out, counter, partial = room_for_sums(g, programs, size)
     launch(
         cuda_nodes.group_sums,
         (programs,),
@@ -194,7 +200,7 @@ def binary_root(
     n, cells = z.size(0), spread.numel()
     # Few nodes are spread over all processors; many want as much under way as one can hold.
     block, warps = (512, 8) if n < 2**20 else (2048, 32)
-    programs = min(_programs(z, n, block, SLOTS), _processors(z))
+    programs = min(programs_for(z, n, block, SLOTS), processors(z))
     state = torch.zeros(8 + 6 * SLOTS, dtype=torch.float64, device=z.device)
     launch(
         cuda_binary.root,
@@ -285,7 +291,7 @@ def binary_pulled(
     if not n:
         return out
     g = g.contiguous()
-    programs = _programs(g, n, SUMMED, SLOTS)
+    programs = programs_for(g, n, SUMMED, SLOTS)
     partial = torch.empty(programs, dtype=torch.float64, device=g.device)
     launch(cuda_binary.pulls, (programs,), g, reach, spread, partial, n, B=SUMMED, num_warps=8)
     launch(
@@ -312,149 +318,6 @@ def binary_pulled(
     return out
 
 
-def _programs(like: Tensor, n: int, block: int, most: int = 2**16) -> int:
-    """Programs for a pass over n rows: no more than run at once, each with something to do."""
-    return max(1, min(triton.cdiv(n, block), 8 * _processors(like), most))
-
-
-def _processors(like: Tensor) -> int:
-    if like.device.type != "cuda":  # Triton's interpreter runs one program after the other
-        return 1
-    return torch.cuda.get_device_properties(like.device).multi_processor_count
-
-
-def _sums(like: Tensor, programs: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
-    """A result, a counter at 0, and room for what each program finds."""
-    out = torch.zeros(size + 1, dtype=torch.float64, device=like.device)
-    partial = torch.empty((programs, size), dtype=torch.float64, device=like.device)
-    return out[:size], out[size:].view(torch.int32), partial
-
-
 def _bound(z: Tensor) -> float:
     """Margins, in units of T, beyond which a probability is 0 or 1 to the last digit."""
     return 1e6 if z.dtype == torch.float64 else 1e3
-
-
-def predicted(
-    p: Tensor, agg: Tensor, reach: Tensor, measured: Tensor, pull: Tensor, gamma: float
-) -> tuple[Tensor, Tensor]:
-    """Predict with the pull there is, and sum by cell what is predicted."""
-    n, (cells, classes) = agg.size(0), pull.shape
-    q = torch.empty_like(agg, memory_format=torch.contiguous_format)
-    programs, sizes = _by_cells(agg, cells)
-    out, counter, partial = _sums(agg, programs, cells * classes)
-    launch(
-        cuda_coupling.predicted,
-        (programs,),
-        p.contiguous(),
-        agg.contiguous(),
-        reach,
-        measured,
-        pull.contiguous(),
-        q,
-        partial,
-        out,
-        counter,
-        gamma,
-        n,
-        cells,
-        **sizes,
-    )
-    return q, out.view(cells, classes)
-
-
-def corrected(
-    p: Tensor, agg: Tensor, reach: Tensor, pull: Tensor, gamma: float
-) -> tuple[Tensor, Tensor]:
-    """Correct logits, and take their softmax."""
-    n, classes = agg.shape
-    padded = triton.next_power_of_2(classes)
-    block = max(1, EACH // padded)
-    out = torch.empty_like(agg, memory_format=torch.contiguous_format)
-    soft = torch.empty_like(out)
-    if n:
-        launch(
-            cuda_coupling.corrected,
-            (triton.cdiv(n, block),),
-            p.contiguous(),
-            agg.contiguous(),
-            reach,
-            pull.contiguous(),
-            out,
-            soft,
-            gamma,
-            n,
-            C=classes,
-            CP=padded,
-            B=block,
-        )
-    return out, soft
-
-
-def coupling_pulls(p: Tensor, g: Tensor, reach: Tensor, cells: int) -> Tensor:
-    """Sum by cell what pulls feel of a gradient."""
-    n, classes = p.shape
-    programs, sizes = _by_cells(p, cells)
-    out, counter, partial = _sums(p, programs, cells * classes)
-    launch(
-        cuda_coupling.pulls,
-        (programs,),
-        p.contiguous(),
-        g.contiguous(),
-        reach,
-        partial,
-        out,
-        counter,
-        n,
-        cells,
-        **sizes,
-    )
-    return out.view(cells, classes)
-
-
-def coupling_back(
-    p: Tensor,
-    q: Tensor,
-    g: Tensor,
-    reach: Tensor,
-    measured: Tensor,
-    before: Tensor,
-    after: Tensor,
-    w: Tensor,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Pass a gradient back through :func:`predicted` and :func:`corrected`."""
-    n, (cells, classes) = g.size(0), w.shape
-    a = torch.empty_like(g, memory_format=torch.contiguous_format)
-    e = torch.empty_like(a)
-    programs, sizes = _by_cells(g, cells)
-    out, counter, partial = _sums(g, programs, cells * classes)
-    launch(
-        cuda_coupling.back,
-        (programs,),
-        p.contiguous(),
-        q.contiguous(),
-        g.contiguous(),
-        reach,
-        measured,
-        before.contiguous(),
-        after.contiguous(),
-        w.contiguous(),
-        a,
-        e,
-        partial,
-        out,
-        counter,
-        n,
-        cells,
-        **sizes,
-    )
-    return a, e, out.view(cells, classes)
-
-
-def _by_cells(like: Tensor, cells: int) -> tuple[int, dict[str, int]]:
-    """Programs and sizes for a pass over rows (n×C) that sums a few cells at once."""
-    n, classes = like.shape
-    padded, several = triton.next_power_of_2(classes), min(triton.next_power_of_2(cells), 8)
-    block = max(1, SUMMED // (padded * several))
-    programs = _programs(like, n, block, 2**16 // (cells * classes))
-    return programs, {"C": classes, "CP": padded, "G": several, "B": block}
