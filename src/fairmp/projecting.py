@@ -19,6 +19,8 @@ from fairmp.kernels.cuda_record import RECORDED, Recordings
 if TYPE_CHECKING:
     from fairmp.solvers import Operator
 
+SATURATED = 50.0  # e^-50 of a probability is none
+
 
 @dataclass
 class Done:
@@ -26,7 +28,7 @@ class Done:
 
     system: Any  # None where the steps were replayed, and their gradient is too
     dual: Found
-    bounded: Tensor | None
+    wild: Wild | None
     f: Tensor | None
 
 
@@ -150,9 +152,12 @@ def _steps_ahead(
     dual: Any = None
     for _ in range(K):
         agg = x if gamma == 1 else graph.aggregate(f, x, gamma)
-        agg, wild = (agg, None) if kind.bounds else _bounded(agg, sharpness)
-        projected = kind(agg, delta, sharpness)
+        wild = None if kind.bounds else _wild(agg, sharpness)
+        projected = kind(agg if wild is None else wild.cut, delta, sharpness)
         dual = projected.solve(dual, target)
+        if wild is not None:
+            u = torch.from_numpy(dual.u).to(agg.device)
+            projected.z = wild.settled(sharpness * delta.shift(u))
         f = projected.shifted(dual)
         done.append(Done(projected, dual, wild, f))
     return done
@@ -173,8 +178,8 @@ def _steps_back(
     total = torch.zeros_like(g)
     for k, step in reversed(list(enumerate(done))):
         g = step.system.pull_back(g, step.dual, None if grad_duals is None else grad_duals[k])
-        if step.bounded is not None:
-            g = _unbounded(g, step.bounded)
+        if step.wild is not None:
+            g = step.wild.pull_back(g)
         total = total.add_(g, alpha=gamma)
         if gamma == 1:  # each step starts from X again
             g = torch.zeros_like(g)
@@ -187,25 +192,45 @@ def _bound(f: Tensor, sharpness: float) -> float:
     return sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
 
 
-def _bounded(f: Tensor, sharpness: float) -> tuple[Tensor, Tensor | None]:
-    """Rows whose logits lie absurdly far apart, as rows of the same softmax that can be shifted.
+class Wild:
+    """Logits of which some rows lie absurdly far apart, as rows of the same softmax.
 
     Beyond the bound every probability is 0 or 1 to the last digit, and a shift as large as the
-    logits would be lost in their rounding. Returns, for the gradient, ``None`` where no row is so,
-    else which entries pass it on (n×C) with the largest of each changed row marked by 2.
+    logits would be lost in their rounding. So the dual is found for ``cut``: such rows seen from
+    their largest logit, and no farther apart than the bound. Once it is known, only rows that it
+    takes about as far as the bound have to stay cut, and rows it does not reach are as they were.
+
+    Attributes:
+        cut: the logits, cut (n×C).
     """
+
+    def __init__(self, f: Tensor, rows: Tensor, bound: float, saturated: float) -> None:
+        self.f, self.rows, self.bound, self.saturated = f, rows, bound, saturated
+        top, self.first = f.max(1, keepdim=True)
+        self.seen = torch.where(rows, f - top, f)
+        self.cut = torch.where(rows, self.seen.clamp_min(-bound), f)
+
+    def settled(self, shift: Tensor) -> Tensor:
+        """What a shift (n×C) is to be taken from."""
+        apart = shift.amax(1, keepdim=True) - shift.amin(1, keepdim=True)
+        self.rows = self.rows & (apart > 0)
+        far = apart > self.bound - self.saturated
+        self.lost = self.rows & far & (self.seen < -self.bound)
+        result = torch.where(self.rows, torch.where(far, self.cut, self.seen), self.f)
+        del self.f, self.seen, self.cut  # the way back needs none of them
+        return result
+
+    def pull_back(self, grad: Tensor) -> Tensor:
+        """From the gradient in what was settled to that in the logits."""
+        kept = torch.where(self.lost, 0, grad)
+        most = torch.where(self.rows, kept.sum(1, keepdim=True), 0)
+        return kept.scatter_add(1, self.first, -most)
+
+
+def _wild(f: Tensor, sharpness: float) -> Wild | None:
     bound = _bound(f, sharpness)
     if float(f.abs().max() if f.numel() else 0.0) <= bound / 2:
-        return f, None
-    top, first = f.max(1, keepdim=True)
-    wild = (top - f.amin(1, keepdim=True) > bound) | (top.abs() > bound)
-    moved = f - top
-    passed = torch.where(wild & (moved < -bound), 0, 1).to(torch.int8)
-    passed.scatter_(1, first, torch.where(wild, 2, passed.gather(1, first).long()).to(torch.int8))
-    return torch.where(wild, moved.clamp_min(-bound), f), passed
-
-
-def _unbounded(grad: Tensor, passed: Tensor) -> Tensor:
-    kept = torch.where(passed == 0, 0, grad)
-    top = passed == 2
-    return kept - torch.where(top, kept.sum(1, keepdim=True), 0)
+        return None
+    top = f.amax(1, keepdim=True)
+    rows = (top - f.amin(1, keepdim=True) > bound) | (top.abs() > bound)
+    return Wild(f, rows, bound, SATURATED * sharpness)

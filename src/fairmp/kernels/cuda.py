@@ -231,8 +231,8 @@ def binary_shifted(
 ) -> Tensor:
     r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
 
-    Rows whose logits lie more than 1000 T apart (10⁶ T in float64), or are as large, are first
-    replaced by rows of the same softmax that can be shifted.
+    Rows whose logits lie more than 1000 T apart (10⁶ T in float64), or are as large, are first seen
+    from the larger logit, and cut there if the shift itself goes about as far.
 
     Args:
         z: logits (n×2).

@@ -16,6 +16,7 @@ import triton.language as tl
 # What the one tensor of a root holds: the result, a counter, and two rounds of partial sums.
 RESULT = tl.constexpr(5)
 HEAD = tl.constexpr(8)
+SATURATED = tl.constexpr(50.0)  # e^-50 of a probability is none
 
 
 @triton.jit
@@ -193,10 +194,13 @@ def shifted(
     zero, one = load_both(z, i, live)
     limit = bound * temperature
     top = tl.maximum(zero, one)
-    wild = (tl.abs(one - zero) > limit) | (tl.abs(top) > limit)
-    zero = tl.where(wild, tl.maximum(zero - top, -limit), zero)
-    one = tl.where(wild, tl.maximum(one - top, -limit), one)
-    half = d * tl.load(state) * temperature / 2
+    shift = d * tl.load(state)
+    wild = ((tl.abs(one - zero) > limit) | (tl.abs(top) > limit)) & (shift != 0)
+    # Only a shift about as far as the bound needs rows cut there.
+    lowest = tl.where(tl.abs(shift) > bound - SATURATED, -limit, -float("inf"))
+    zero = tl.where(wild, tl.maximum(zero - top, lowest), zero)
+    one = tl.where(wild, tl.maximum(one - top, lowest), one)
+    half = shift * temperature / 2
     store_both(out, i, live, zero + half, one - half)
 
 
@@ -254,7 +258,8 @@ def pulled(
     g_one += pull * d * curvature
     limit = bound * temperature
     far = tl.abs(one - zero) > limit
-    wild = far | (tl.abs(tl.maximum(zero, one)) > limit)
+    wild = (far | (tl.abs(tl.maximum(zero, one)) > limit)) & (d * w != 0)
     # A row that was bounded is the lower logit seen from the upper.
-    lower = tl.where(far, 0.0, tl.where(zero >= one, g_one, -g_zero))
+    cut = far & (tl.abs(d * w) > bound - SATURATED)
+    lower = tl.where(cut, 0.0, tl.where(zero >= one, g_one, -g_zero))
     store_both(out, i, live, tl.where(wild, -lower, g_zero), tl.where(wild, lower, g_one))

@@ -30,7 +30,8 @@ MAX_STAGE = 50  # passes at one temperature
 MAX_MOVE = 4.0  # logits move no further in one pass: beyond it the quadratic model is no guide
 ACCEPTED = 1e-6  # residual beyond which the method is said not to have converged
 RIDGE = 1e-10  # the least curvature taken seriously, in a row whose classes' sum to 1
-LOOSE = 1e-2  # residual at which a temperature has done its work
+LOOSE = 1e-4  # residual at which a temperature has done its work; at 1e-2 the last one may not end
+FLAT = 1e-100  # curvature of what no longer moves; a step along it is long, and finite
 WIDE = 32.0  # logits further apart than this are approached through temperatures
 
 
@@ -274,7 +275,7 @@ class _Newton:
         # A row a unit: groups differ in size. Within a row a class that is hardly ever predicted
         # has next to no curvature, and RIDGE keeps it from spending the limit on the others' move.
         curvature = np.diag(point.moments.hessian).reshape(self.shape).sum(1)
-        unit = np.sqrt(np.maximum(curvature, 1e-300)).repeat(self.shape[1])
+        unit = np.sqrt(np.maximum(curvature, FLAT)).repeat(self.shape[1])
         hessian = point.moments.hessian / np.outer(unit, unit)
         gradient = point.moments.gradient / unit
         if self.target == 0:
