@@ -265,26 +265,48 @@ def test_binary_root_starts_where_the_last_one_ended() -> None:
 def test_binary_gradient(target: float, temperature: float) -> None:
     z, codes, spread = two_groups(8, 1.0, torch.float64)
     z[2] = torch.tensor([3e6, 3e6 + 0.5])
-    z[3] = torch.tensor([-5e6, 1.0])
+    z[3] = torch.tensor([-1.5e6, 1.0])
     reach = codes.clone()
     reach[codes < 0] = 1
     g = random(8, 2, dtype=torch.float64)
     outer = torch.tensor([0.7], dtype=torch.float64, device=DEVICE)
     zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)
 
-    def loss(z: Tensor) -> tuple[float, Tensor]:
+    def solved(z: Tensor) -> tuple[Tensor, Tensor]:
         root = cuda.binary_root(z, codes, spread, zero, target, 1e-15, temperature)
-        f = cuda.binary_shifted(z, reach, spread, root, temperature)
-        return float((f * g).sum() + outer[0] * root[0]), root
+        return cuda.binary_shifted(z, reach, spread, root, temperature), root
 
-    _, root = loss(z)
+    here, root = solved(z)
+
+    def loss(z: Tensor) -> float:
+        f, root = solved(z)
+        # From here: the sum of what is large would lose the digits of what changes.
+        return float(((f - here) * g).sum() + outer[0] * root[0])
+
     found = cuda.binary_pulled(g, z, codes, reach, spread, root, target, temperature, outer)
     for i in range(8):
         for c in range(2):
             step = torch.zeros_like(z)
             step[i, c] = 1e-5 if abs(float(z[i, c])) < 1e3 else 2.0**-6
-            slope = (loss(z + step)[0] - loss(z - step)[0]) / (2 * float(step[i, c]))
+            slope = (loss(z + step) - loss(z - step)) / (2 * float(step[i, c]))
             assert float(found[i, c]) == pytest.approx(slope, abs=2e-5)
+
+
+@on_device
+@pytest.mark.parametrize("target", [0.0, 1.0])
+@pytest.mark.parametrize("sharpness", [0.01, 0.001])
+def test_a_small_sharpness_cuts_nobody_it_does_not_reach(sharpness: float, target: float) -> None:
+    """As the steps on the host, logits more than a thousand τ apart included."""
+    n = 20_000 if LARGE else 200
+    z, codes, spread = two_groups(n, 3.0, torch.float32)
+    zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)
+    root = cuda.binary_root(z, codes, spread, zero, target, 1e-7, sharpness)
+    f = cuda.binary_shifted(z, codes, spread, root, sharpness)
+    d = spread[codes.clamp_min(0).long()] / spread.abs().max() * (codes >= 0)
+    half = (sharpness * root[0] * d / 2).unsqueeze(1)
+    wanted = (z.double() + torch.cat([half, -half], 1)).softmax(1)
+    torch.testing.assert_close(f.double().softmax(1), wanted, atol=1e-5, rtol=0)
+    assert target or float(half.abs().max()) > 0
 
 
 @on_device

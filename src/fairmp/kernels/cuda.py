@@ -300,6 +300,7 @@ def binary_pulled(
         g,
         z.contiguous(),
         measured,
+        reach,
         spread,
         root,
         partial,

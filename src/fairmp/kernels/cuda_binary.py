@@ -221,6 +221,7 @@ def pulled(
     g,
     z,
     codes,
+    reach,
     spread,
     state,
     partial,
@@ -258,8 +259,11 @@ def pulled(
     g_one += pull * d * curvature
     limit = bound * temperature
     far = tl.abs(one - zero) > limit
-    wild = (far | (tl.abs(tl.maximum(zero, one)) > limit)) & (d * w != 0)
-    # A row that was bounded is the lower logit seen from the upper.
-    cut = far & (tl.abs(d * w) > bound - SATURATED)
+    wild = far | (tl.abs(tl.maximum(zero, one)) > limit)
+    code = tl.load(reach + i, mask=live & wild, other=-1)
+    shift = tl.load(spread + code, mask=code >= 0, other=0.0) / scale * w
+    # A row that was seen from its larger logit is the lower alone, unless that was cut.
+    wild = wild & (shift != 0)
+    cut = far & (tl.abs(shift) > bound - SATURATED)
     lower = tl.where(cut, 0.0, tl.where(zero >= one, g_one, -g_zero))
     store_both(out, i, live, tl.where(wild, -lower, g_zero), tl.where(wild, lower, g_one))
