@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from fairmp import InputError
+from fairmp import PPR, InputError
 from fairmp.adjacency import AdjacencyCache, normalise
 from tests.graphs import edge_indices
 
@@ -119,3 +119,12 @@ def test_wrong_graphs_are_named(
     with pytest.raises(InputError, match="edge") as error:
         normalise(edge_index, 3, weight)
     assert word in str(error.value)
+
+
+def test_weights_of_zero_are_not_no_weights() -> None:
+    edges, x = torch.tensor([[0, 1], [1, 0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    layer = PPR(2)
+    plain, alone = layer(x, edges), layer(x, edges, edge_weight=torch.zeros(2))
+    torch.testing.assert_close(alone, x)
+    torch.testing.assert_close(layer(x, edges), plain)
+    assert not torch.equal(plain, alone)

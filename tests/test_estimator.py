@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -220,3 +222,36 @@ def test_it_trains_on_a_gpu(data: Data) -> None:
     ]
     assert runs[1].test.dp < 0.03
     assert runs[1].test.accuracy == pytest.approx(runs[0].test.accuracy, abs=0.03)
+
+
+def test_features_in_half_precision(data: Data) -> None:
+    half = copy.copy(data)
+    half.x = data.x.half()
+    model = FairClassifier(FMP(K=2), epochs=3)
+    model.fit(half, bootstrap=0)
+    assert half.x.dtype == torch.float16
+    torch.testing.assert_close(
+        model.predict_proba(half), model.predict_proba(data), atol=1e-2, rtol=0
+    )
+
+
+def test_inference_mode(data: Data, fair: FairClassifier) -> None:
+    expected = fair.predict_proba(data)
+    with torch.inference_mode():
+        assert torch.equal(fair.predict_proba(data), expected)
+
+
+def test_groups_written_through_numpy_are_seen(data: Data, fair: FairClassifier) -> None:
+    changed = copy.copy(data)
+    changed.sens = data.sens.clone()
+    before = fair.predict_proba(changed)
+    changed.sens.numpy()[:] = data.sens.roll(1).numpy()
+    assert not torch.equal(fair.predict_proba(changed), before)
+
+
+def test_a_network_on_disk_does_not_tell_who_was_trained_on(
+    data: Data, fair: FairClassifier
+) -> None:
+    fair.predict_proba(data)
+    weights = sum(weight.numel() for weight in fair.network_.parameters())
+    assert len(pickle.dumps(fair.network_)) < 4 * weights + data.sens.numel() + 8_000

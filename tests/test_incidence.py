@@ -80,8 +80,8 @@ def test_one_row_or_two_say_the_same() -> None:
         (torch.tensor([0.0, 0.5]), None, ["0.5", "n×G"]),
         (torch.tensor([0, 1]), torch.tensor([1, 0]), ["population", "boolean"]),
         (torch.tensor([[0.4, 0.4]]), None, ["node 0", "0.8"]),
-        (torch.tensor([[1.2, -0.2]]), None, ["not negative"]),
-        (torch.ones(3, 1), None, ["two columns"]),
+        (torch.tensor([[1.2, -0.2]]), None, ["for a probability"]),
+        (torch.ones(3, 1), None, ["two or more"]),
         (torch.zeros(2, 2, 2), None, ["shape"]),
     ],
 )

@@ -107,3 +107,15 @@ def test_all_are_saved_and_loaded(
     again = FairClassifier.load(model.save(tmp_path / "model"))
     assert again.config() == model.config()
     assert torch.equal(model.predict_proba(data), again.predict_proba(data))
+
+
+def test_a_propagation_of_one_s_own_gets_the_weights() -> None:
+    class Own(nn.Module):
+        def forward(self, x, edge_index, sens=None, population=None, edge_weight=None):  # type: ignore[no-untyped-def]
+            self.seen = edge_weight
+            return x
+
+    own, weight = Own(), torch.tensor([0.5, 0.5])
+    network = build("mlp", in_channels=3, out_channels=2, propagation=own)
+    network(torch.ones(2, 3), Graph(torch.tensor([[0, 1], [1, 0]]), 2, weight))
+    assert own.seen is weight

@@ -474,3 +474,20 @@ def test_tensors_stay_where_they_are(outside: Outside) -> None:
         assert found.predictions.is_cuda
         expected = debias(p, known, **more)
         np.testing.assert_allclose(found.predictions.cpu(), expected, atol=1e-5)
+
+
+def test_pandas_rows_must_be_the_same_people() -> None:
+    p = pd.Series(np.linspace(0.05, 0.95, 40))
+    groups = pd.Series(np.where(p > 0.5, "a", "b"))
+    mixed = groups.sample(frac=1, random_state=0)
+    for sens in (mixed, {"group": mixed}, mixed.to_frame()):
+        with pytest.raises(InputError, match="sens: its index"):
+            debias(p, sens)
+    assert debias(p, mixed.reindex(p.index)).equals(debias(p, groups))
+    with pytest.raises(InputError, match="labels: its index"):
+        debias(p, groups, criterion="equal_opportunity", labels=(p > 0.3).astype(int)[::-1])
+    # Positions are all there is where one side only counts its rows, or says nothing.
+    debias(p.to_numpy(), mixed)
+    debias(p, groups.set_axis(groups.index + 100))
+    with pytest.raises(InputError, match="sens: its index"):
+        debias(p.set_axis(p.index + 7), groups.set_axis(groups.index + 100))

@@ -207,3 +207,54 @@ def test_plain_steps_recorded_on_cuda_are_the_same() -> None:
         f.square().sum().backward()
         assert leaf.grad is not None
         torch.testing.assert_close(leaf.grad.cpu(), plain.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("solver", [*SOLVERS, "plain"])
+def test_half_precision_is_computed_in_single(solver: str, dtype: torch.dtype) -> None:
+    layer = PPR(3) if solver == "plain" else FMP(3, solver=solver)
+    x = logits(torch.float32).to(dtype).requires_grad_()
+    found = layer(x, EDGES, SENS)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, layer(x.float(), EDGES, SENS).to(dtype))
+    found.float().square().sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.isfinite().all())
+    assert torch.equal(
+        normalise(EDGES, 6, dtype=dtype) @ x, (normalise(EDGES, 6) @ x.float()).to(dtype)
+    )
+
+
+@pytest.mark.parametrize("sharpness", ["decision", -1.0, 0.0, float("inf")])
+def test_another_sharpness_is_checked(sharpness: object) -> None:
+    with pytest.raises(InputError, match="sharpness"):
+        FMP()(logits(), EDGES, SENS, sharpness=sharpness)
+
+
+@pytest.mark.parametrize(
+    ("sens", "words"),
+    [
+        (torch.tensor([0]), "one group a node"),
+        (torch.tensor([0, 1, 0, 1, 0, -5]), "-5 is not a group"),
+        (torch.full((6, 3), 1 / 3), "3 groups"),
+    ],
+)
+def test_frozen_checks_its_groups(sens: torch.Tensor, words: str) -> None:
+    layer, x = FMP(2), logits()
+    duals = layer.solve(x, EDGES, SENS).group_duals
+    with pytest.raises(InputError, match=words):
+        layer.frozen(x, EDGES, sens, duals)
+
+
+def test_arrays_are_named() -> None:
+    with pytest.raises(InputError, match="x: ndarray is no tensor"):
+        FMP()(logits().numpy(), EDGES, SENS)
+    with pytest.raises(InputError, match="edge_index: ndarray is no tensor"):
+        PPR()(logits(), EDGES.numpy())
+
+
+def test_without_smoothing_the_result_is_its_own() -> None:
+    x = logits()
+    found = PPR(lambda_s=0.0)(x, EDGES)
+    found += 1
+    torch.testing.assert_close(found, x + 1)

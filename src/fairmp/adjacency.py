@@ -21,6 +21,11 @@ from fairmp.kernels import implementation, product
 INT32 = 2**31 - 1
 
 
+def full(dtype: torch.dtype) -> torch.dtype:
+    """The type to compute in: float32 for half precision, which says too little of a gap."""
+    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
 @dataclass(frozen=True)
 class Rows:
     """A matrix in compressed rows: row pointers, columns, and values where they are not all 1."""
@@ -57,9 +62,17 @@ class Adjacency:
 
     def __matmul__(self, x: Tensor) -> Tensor:
         there, back = self.forward, self.backward
-        return product(
-            there.row, there.col, there.weight, back.row, back.col, back.weight, self.scale, x
+        result = product(
+            there.row,
+            there.col,
+            there.weight,
+            back.row,
+            back.col,
+            back.weight,
+            self.scale,
+            x.to(full(x.dtype)),
         )
+        return result.to(x.dtype)
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
@@ -86,7 +99,7 @@ def normalise(
     """Normalise a graph symmetrically, as PyG's ``gcn_norm`` does.
 
     Missing self-loops are added with weight 1; several edges between two nodes count as one of
-    their summed weight.
+    their summed weight, and of several self-loops of a node the last one counts.
 
     Args:
         edge_index: edges (2×E, source and target), or a torch sparse tensor (n×n) whose row i holds
@@ -106,6 +119,7 @@ def normalise(
     if is_torch_sparse_tensor(edge_index):
         edge_index, edge_weight = _from_sparse(edge_index, num_nodes, edge_weight)
     _check(edge_index, num_nodes, edge_weight)
+    dtype = full(dtype)
     weight = None if edge_weight is None else edge_weight.double()
     index, weight = add_remaining_self_loops(edge_index, weight, 1.0, num_nodes)
     if weight is None:
@@ -143,7 +157,8 @@ class AdjacencyCache:
         if is_torch_sparse_tensor(edge_index):
             edge_index, edge_weight = _from_sparse(edge_index, num_nodes, edge_weight)
         _check(edge_index, num_nodes, edge_weight)
-        key = (_fingerprint(edge_index, edge_weight), num_nodes, dtype, edge_index.device)
+        weighted = None if edge_weight is None else edge_weight.dtype
+        key = (_fingerprint(edge_index, edge_weight), weighted, num_nodes, dtype, edge_index.device)
         if key not in self._held:
             self._held[key] = normalise(edge_index, num_nodes, edge_weight, dtype)
             if len(self._held) > self.size:
@@ -187,6 +202,11 @@ def _from_sparse(
 
 
 def _check(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None) -> None:
+    parts: dict[str, object] = {"edge_index": edge_index, "edge_weight": edge_weight}
+    for name, given in parts.items():
+        if given is not None and not isinstance(given, Tensor):
+            kind = type(given).__name__
+            raise InputError(f"{name}: {kind} is no tensor; give torch.as_tensor({name})")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
         raise InputError(
             f"edge_index: expected int64 of shape (2, edges), got {edge_index.dtype} of shape "

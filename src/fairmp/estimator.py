@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups, persistence, serving
+from fairmp.adjacency import full
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import split
@@ -158,6 +159,7 @@ class FairClassifier:
         check(data, masks=True)
         serving.check_certain(data, MASKS)
         data = serving.to_device(data, self.device)
+        data.x = data.x.to(full(data.x.dtype))  # Adam does not work in half precision
         graph = self._graph(data)
         self.classes_ = serving.names_of(data, "class_names", int(data.y.max()) + 1)
         count = int(groups.likeliest(data.sens).max()) + 1

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
+from fairmp.groups import check_probabilities, soft
 from fairmp.kernels import by_cell, spread
 
 Rows = Literal["auto", "difference", "groups"]
@@ -234,12 +235,19 @@ def incidence(
     sens = torch.as_tensor(sens)
     membership: Tensor | None = None
     codes: Tensor | None = None
-    if sens.dim() == 2 and sens.is_floating_point():
-        membership = _probabilities(sens).to(dtype)
+    if soft(sens):
+        check_probabilities("sens", sens, sens.size(0))
+        membership = sens.to(dtype)
         known = membership.sum(1) > 0
     else:
         codes = _codes(sens)
         known = codes >= 0
+        groups = int(codes.max()) + 1 if codes.numel() else 0
+        if groups < 2:
+            raise InputError(
+                f"sens: {groups} group{'s' * (groups != 1)} among the nodes of known group; "
+                "fairness between groups needs at least two (0 and 1)"
+            )
     if population is None:
         population = known
     else:
@@ -275,6 +283,35 @@ def incidence(
     return Incidence(membership, population, matrix, codes=codes, dtype=dtype)
 
 
+def memberships(sens: Tensor, groups: int) -> Tensor:
+    """How much each node belongs to each group (n×G), whichever groups are among the nodes.
+
+    Args:
+        sens: group of each node, or the probability of each group; as :func:`incidence` takes it.
+        groups: how many groups there are.
+
+    Example:
+        >>> memberships(torch.tensor([1, -1]), 2)
+        tensor([[0., 1.],
+                [0., 0.]])
+    """
+    if soft(sens):
+        check_probabilities("sens", sens, sens.size(0))
+        if sens.size(1) != groups:
+            raise InputError(
+                f"sens: probabilities of {sens.size(1)} groups, the duals are of {groups}; give a "
+                "column for each of those"
+            )
+        return sens
+    codes = _codes(sens)
+    if codes.numel() and int(codes.max()) >= groups:
+        raise InputError(
+            f"sens: group {int(codes.max())} was not there when the duals were found "
+            f"(groups 0…{groups - 1}); solve for these nodes, or mark it unknown (-1)"
+        )
+    return spread(torch.eye(groups, device=codes.device), codes)
+
+
 def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor) -> Tensor:
     if membership is not None:
         return membership[population].double().sum(0)
@@ -300,35 +337,7 @@ def _codes(sens: Tensor) -> Tensor:
         sens = rounded
     if sens.numel() and int(sens.min()) < -1:
         raise InputError(f"sens: {int(sens.min())} is not a group; use 0…G−1, and -1 for unknown")
-    groups = int(sens.max()) + 1 if sens.numel() else 0
-    if groups < 2:
-        raise InputError(
-            f"sens: {groups} group{'s' * (groups != 1)} among the nodes of known group; fairness "
-            "between groups needs at least two (0 and 1)"
-        )
     return sens.int()
-
-
-def _probabilities(sens: Tensor) -> Tensor:
-    if sens.size(1) < 2:
-        raise InputError(
-            f"sens: probabilities of {sens.size(1)} group; fairness between groups needs at least "
-            "two columns"
-        )
-    if not torch.isfinite(sens).all() or bool((sens < 0).any()):
-        raise InputError(
-            "sens: probabilities must be finite and not negative; mark a node of unknown group "
-            "with a row of zeros"
-        )
-    total = sens.double().sum(1)
-    wrong = ((total - 1).abs() > 1e-3) & (total != 0)
-    if bool(wrong.any()):
-        node = int(wrong.nonzero()[0])
-        raise InputError(
-            f"sens: the probabilities of node {node} sum to {total[node].item():.4g}, not 1; "
-            "normalise the rows (a row of zeros means unknown)"
-        )
-    return sens
 
 
 def _short(counts: Tensor) -> str:

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fairmp import counts
@@ -301,8 +302,12 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
 
 
 def _array(values: Array, name: str) -> np.ndarray:
-    array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
-    if array.dtype == object:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    else:
+        array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
         raise InputError(f"{name}: not an array of numbers; give a tensor or an array")
     return array
 

@@ -13,7 +13,7 @@ from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_i
 from fairmp.adjacency import Adjacency, normalise
 from fairmp.dense import Dense
 from fairmp.errors import InputError
-from fairmp.incidence import Incidence, incidence
+from fairmp.incidence import Incidence
 from fairmp.propagation import FMP, PPR, Sharpness
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
@@ -119,7 +119,6 @@ class Network(nn.Module):
         super().__init__()
         self.transform = transform
         self.propagation = propagation
-        self._incidences: list[tuple[Tensor, Tensor | None, tuple[Any, ...], Incidence]] = []
 
     def logits(self, x: Tensor, graph: Graph) -> Tensor:
         """What the transform says, before any propagation (n×C)."""
@@ -142,25 +141,13 @@ class Network(nn.Module):
         logits = self.logits(x, graph)
         if self.propagation is None:
             return logits
-        edges = (
-            graph.adjacency(logits.dtype) if isinstance(self.propagation, PPR) else graph.edge_index
-        )
-        extra: dict[str, Any] = {}
-        if isinstance(self.propagation, FMP):
-            extra["sharpness"] = sharpness
-            if isinstance(sens, Tensor) and sens.size(0) == logits.size(0):
-                sens, population = self._incidence(logits, sens, population), None
+        if not isinstance(self.propagation, PPR):
+            weight = graph.edge_weight
+            extra: dict[str, Any] = {} if weight is None else {"edge_weight": weight}
+            return self.propagation(logits, graph.edge_index, sens, population, **extra)
+        extra = {"sharpness": sharpness} if isinstance(self.propagation, FMP) else {}
+        edges = graph.adjacency(logits.dtype)
         return self.propagation(logits, edges, sens, population, **extra)
-
-    def _incidence(self, logits: Tensor, sens: Tensor, population: Tensor | None) -> Incidence:
-        """Δ of the groups and population met last: an epoch asks for the same two again."""
-        state = (sens._version, None if population is None else population._version, logits.dtype)
-        for groups, nodes, seen, delta in self._incidences:
-            if groups is sens and nodes is population and seen == state:
-                return delta
-        delta = incidence(sens.to(logits.device), population, dtype=logits.dtype)
-        self._incidences = [*self._incidences[-3:], (sens, population, state, delta)]
-        return delta
 
 
 def build(

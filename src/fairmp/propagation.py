@@ -9,15 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from fairmp import solvers
-from fairmp.adjacency import Adjacency, AdjacencyCache
+from fairmp.adjacency import Adjacency, AdjacencyCache, full
 from fairmp.errors import InputError
-from fairmp.incidence import Incidence, incidence
+from fairmp.incidence import Incidence, incidence, memberships
 from fairmp.kernels.cuda_record import Recordings
 from fairmp.solvers import Solution
 
 Solver = Literal["projection", "papc", "paper"]
 Sharpness = float | Literal["decisions", "roughly decisions"]
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
+DECISIONS = ("decisions", "roughly decisions")
 
 
 class PPR(nn.Module):
@@ -54,6 +55,7 @@ class PPR(nn.Module):
         self._adjacencies = AdjacencyCache()
         self._recordings = Recordings()
 
+    @torch.compiler.disable
     def forward(
         self,
         x: Tensor,
@@ -63,10 +65,11 @@ class PPR(nn.Module):
         edge_weight: Tensor | None = None,
     ) -> Tensor:
         """Propagate; ``sens`` and ``population`` are accepted and not looked at."""
+        given, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         return solvers.propagate(
             x, adjacency, K=self.K, lambda_s=self.lambda_s, recordings=self._recordings
-        )
+        ).to(given)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal propagation."""
@@ -76,7 +79,6 @@ class PPR(nn.Module):
     def _adjacency(
         self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None
     ) -> Adjacency:
-        _check_logits(x)
         if not isinstance(edge_index, Adjacency):
             return self._adjacencies.get(edge_index, x.size(0), edge_weight, x.dtype)
         if edge_index.num_nodes != x.size(0):
@@ -129,6 +131,9 @@ class FMP(PPR):
         sharpness: τ; the gap is that of :math:`\mathrm{softmax}(F/τ)`. A small τ speaks of
             decisions rather than probabilities (``projection``).
 
+    Half precision is computed in float32 and rounded back at the end, which the promise of 1e-4
+    does not survive; :meth:`solve` does not round.
+
     Shapes:
         - **input:** logits :math:`(n, C)`, edge indices :math:`(2, E)`, groups :math:`(n)` or
           probabilities of groups :math:`(n, G)`
@@ -161,16 +166,13 @@ class FMP(PPR):
                 f"target: {target!r} is outside [0, 1]; give the largest gap you accept, "
                 "0.02 for two points"
             )
-        if not (_is_number(sharpness) and sharpness > 0):
-            raise InputError(
-                f"sharpness: {sharpness!r} is not a temperature; give a number above 0, "
-                "1 for probabilities, 0.1 for decisions"
-            )
+        _check_sharpness(sharpness)
         self.lambda_f = _not_negative("lambda_f", lambda_f)
         self.solver = solver
         self.target = float(target)
         self.sharpness = float(sharpness)
 
+    @torch.compiler.disable
     def forward(
         self,
         x: Tensor,
@@ -196,7 +198,8 @@ class FMP(PPR):
                 decisions keep the target (:func:`fairmp.solvers.decisions`; ``"roughly
                 decisions"`` searches less).
         """
-        return self.solve(x, edge_index, sens, population, edge_weight, sharpness=sharpness).f
+        solution = self.solve(x, edge_index, sens, population, edge_weight, sharpness=sharpness)
+        return solution.f.to(x.dtype)
 
     def solve(
         self,
@@ -213,6 +216,9 @@ class FMP(PPR):
 
         The trace has the objective, the gap and the dual after each step.
         """
+        if sharpness is not None and sharpness not in DECISIONS:
+            _check_sharpness(sharpness)
+        x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         delta = self._incidence(x, sens, population)
         if self.solver == "projection" and isinstance(sharpness, str):
@@ -261,27 +267,17 @@ class FMP(PPR):
 
         A node's result then does not depend on which others are predicted with it.
         """
+        given, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        groups = group_duals.size(1)
-        sens = torch.as_tensor(sens)
-        if sens.dim() == 2:
-            membership = sens.to(x.dtype)
-        else:
-            if sens.numel() and int(sens.max()) >= groups:
-                raise InputError(
-                    f"sens: group {int(sens.max())} was not there when the duals were found "
-                    f"(groups 0…{groups - 1}); solve for these nodes, or mark it unknown (-1)"
-                )
-            known = (sens >= 0).unsqueeze(1)
-            membership = nn.functional.one_hot(sens.long().clamp_min(0), groups).to(x.dtype) * known
+        sens = _one_a_node(x, torch.as_tensor(sens, device=x.device))
         return solvers.frozen(
             x,
             adjacency,
-            membership,
+            memberships(sens, group_duals.size(1)).to(x.dtype),
             group_duals,
             lambda_s=self.lambda_s,
             projected=self.solver == "projection",
-        )
+        ).to(given)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal propagation."""
@@ -305,15 +301,15 @@ class FMP(PPR):
                 "sens: FMP needs the group of each node (-1 where unknown); "
                 "for plain propagation use PPR"
             )
-        sens = torch.as_tensor(sens, device=x.device)
-        if sens.dim() == 0 or sens.size(0) != x.size(0):
-            raise InputError(
-                f"sens: shape {tuple(sens.shape)} for {x.size(0)} nodes; give one group a node"
-            )
+        sens = _one_a_node(x, torch.as_tensor(sens, device=x.device))
         return incidence(sens, population, dtype=x.dtype)
 
 
-def _check_logits(x: Tensor) -> None:
+@torch.compiler.disable
+def _logits(x: Tensor) -> Tensor:
+    """The logits, checked, in a type to compute in."""
+    if not isinstance(x, Tensor):
+        raise InputError(f"x: {type(x).__name__} is no tensor; give torch.as_tensor(x)")
     if x.dim() != 2 or not x.is_floating_point() or x.size(1) < 2:
         raise InputError(
             f"x: expected logits of shape (nodes, classes) with two classes or more, got {x.dtype} "
@@ -324,6 +320,15 @@ def _check_logits(x: Tensor) -> None:
     if not x.is_cuda and not math.isfinite(x.detach().sum()) and not bool(torch.isfinite(x).all()):
         node = int((~torch.isfinite(x)).any(1).nonzero()[0])
         raise InputError(f"x: the logits of node {node} are not finite; look at what makes them")
+    return x.to(full(x.dtype))
+
+
+def _one_a_node(x: Tensor, sens: Tensor) -> Tensor:
+    if sens.dim() == 0 or sens.size(0) != x.size(0):
+        raise InputError(
+            f"sens: shape {tuple(sens.shape)} for {x.size(0)} nodes; give one group a node"
+        )
+    return sens
 
 
 def _check_incidence(x: Tensor, delta: Incidence, population: Tensor | None) -> None:
@@ -338,6 +343,14 @@ def _check_incidence(x: Tensor, delta: Incidence, population: Tensor | None) -> 
 
 def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _check_sharpness(value: object) -> None:
+    if not (_is_number(value) and value > 0):  # type: ignore[operator]
+        raise InputError(
+            f"sharpness: {value!r} is not a temperature; give a number above 0, "
+            "1 for probabilities, 0.1 for decisions"
+        )
 
 
 def _not_negative(name: str, value: float) -> float:

@@ -128,7 +128,7 @@ def propagate(
 ) -> Tensor:
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
     gamma = 1 / (1 + lambda_s)
-    return x if gamma == 1 else _Propagation.apply(x, graph, K, gamma, recordings)
+    return x.clone() if gamma == 1 else _Propagation.apply(x, graph, K, gamma, recordings)
 
 
 class _Propagation(torch.autograd.Function):

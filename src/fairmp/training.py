@@ -20,7 +20,7 @@ from fairmp.groups import known as known_groups
 from fairmp.incidence import Incidence, incidence
 from fairmp.models import Graph, Network
 from fairmp.progress import bar
-from fairmp.propagation import Sharpness
+from fairmp.propagation import FMP, Sharpness
 from fairmp.strategies import Strategy, Vanilla
 
 Select = Literal["accuracy", "loss", "last"]
@@ -100,10 +100,6 @@ class Here:
         """Δ of all nodes."""
         return incidence(sens, population)
 
-    def groups(self, sens: Tensor, population: Tensor) -> tuple[Tensor | Incidence, Tensor | None]:
-        """What a network is told of groups and population."""
-        return sens, population
-
     def count(self, mask: Tensor) -> int:
         """How many nodes are in a mask, everywhere."""
         return int(mask.sum())
@@ -122,6 +118,14 @@ class Here:
 
     def add_gradients(self, network: Network) -> None:
         """Add to the gradients what nodes elsewhere say."""
+
+
+def told(
+    network: Network, sens: Tensor, population: Tensor, nodes: Here
+) -> tuple[Tensor | Incidence, Tensor | None]:
+    """What a network is told of groups and population: Δ, made once, where it is fair."""
+    fair = isinstance(network.propagation, FMP)
+    return (nodes.incidence(sens, population), None) if fair else (sens, population)
 
 
 @contextmanager
@@ -191,8 +195,8 @@ def fit(
     nodes = nodes or Here()
     train, known = data.train_mask, known_groups(data.sens)
     delta = None if isinstance(strategy, Vanilla) else nodes.incidence(data.sens, train & known)
-    groups = nodes.groups(data.sens, train & known)
-    judged = nodes.groups(data.sens, data.val_mask & known)
+    groups = told(network, data.sens, train & known, nodes)
+    judged = told(network, data.sens, data.val_mask & known, nodes)
     judging: Sharpness | None = "roughly decisions" if sharpness == "decisions" else sharpness
     counts = nodes.count(train), nodes.count(data.val_mask)
     penalise = strategy.begin()

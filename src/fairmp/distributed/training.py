@@ -23,7 +23,7 @@ from fairmp.models import Network, build
 from fairmp.propagation import FMP
 from fairmp.runs import Run
 from fairmp.strategies import Adversary
-from fairmp.training import Checkpoints, Here, fit, seeded
+from fairmp.training import Checkpoints, Here, fit, seeded, told
 
 
 class Across(Here):
@@ -32,11 +32,10 @@ class Across(Here):
     Args:
         ranks: the ranks; all of them train at the same time.
         groups: number of sensitive groups.
-        fair: whether the network's propagation looks at groups.
     """
 
-    def __init__(self, ranks: Ranks, groups: int, *, fair: bool) -> None:
-        self.ranks, self.num_groups, self.fair = ranks, groups, fair
+    def __init__(self, ranks: Ranks, groups: int) -> None:
+        self.ranks, self.num_groups = ranks, groups
 
     def seed(self, seed: int) -> int:
         """The seed of dropout, another one on each rank."""
@@ -45,10 +44,6 @@ class Across(Here):
     def incidence(self, sens: Tensor, population: Tensor) -> Incidence:
         """Δ of all ranks' nodes."""
         return sharded_incidence(sens, population, self.num_groups, self.ranks)
-
-    def groups(self, sens: Tensor, population: Tensor) -> tuple[Tensor | Incidence, Tensor | None]:
-        """An incidence, made once."""
-        return (self.incidence(sens, population), None) if self.fair else (sens, population)
 
     def count(self, mask: Tensor) -> int:
         """How many nodes are in a mask, on all ranks."""
@@ -215,7 +210,7 @@ def evaluate_shard(
 
 
 def _nodes(model: FairClassifier, ranks: Ranks) -> Across:
-    return Across(ranks, len(model.groups_), fair=isinstance(model.propagation, FMP))
+    return Across(ranks, len(model.groups_))
 
 
 def _served(model: FairClassifier, shard: Shard) -> Data:
@@ -239,8 +234,8 @@ def _logits(model: FairClassifier, shard: Shard, data: Data, nodes: Tensor, mode
                 logits, graph.adjacency(logits.dtype), data.sens, model.group_duals_
             )
         else:
-            told = _nodes(model, shard.ranks).groups(data.sens, nodes)
-            found = network(data.x, graph, *told, sharpness=model.predict_sharpness)
+            groups = told(network, data.sens, nodes, _nodes(model, shard.ranks))
+            found = network(data.x, graph, *groups, sharpness=model.predict_sharpness)
     return found[nodes]
 
 

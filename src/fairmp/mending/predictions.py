@@ -85,6 +85,36 @@ def read(predictions: Any) -> Predictions:
     return Predictions(predictions, values, logits, probabilities, single)
 
 
+def check_aligned(predictions: Any, **others: Any) -> None:
+    """Refuse pandas objects whose rows are not those of the predictions, in the same order.
+
+    Values are paired by position; where both sides say whose each row is, they must agree. An index
+    that only counts the rows says nothing, unless the other has the same numbers in another order.
+
+    Example:
+        >>> import pandas as pd
+        >>> p = pd.Series([0.2, 0.9])
+        >>> check_aligned(p, sens=pd.Series(["a", "b"], index=[1, 0]))
+        Traceback (most recent call last):
+        fairmp.errors.InputError: sens: its index is not that of the predictions; ...
+    """
+    if not hasattr(predictions, "iloc"):
+        return
+    rows = predictions.index
+    for name, given in others.items():
+        for one in given.values() if isinstance(given, dict) else [given]:
+            if not hasattr(one, "iloc") or one.index.equals(rows) or len(one) != len(rows):
+                continue
+            counted = any(
+                index.equals(type(index)(range(len(rows)))) for index in (rows, one.index)
+            )
+            if not counted or one.index.isin(rows).all():
+                raise InputError(
+                    f"{name}: its index is not that of the predictions; give {name}.reindex("
+                    f"predictions.index), or {name}.to_numpy() if the rows are in the same order"
+                )
+
+
 def _tensor(predictions: Any) -> Tensor:
     if isinstance(predictions, Tensor):
         values = predictions.detach()

@@ -18,7 +18,7 @@ from fairmp.kernels import softmax
 from fairmp.mending import criteria, feasibility
 from fairmp.mending.attributes import Attribute, attributes, estimated
 from fairmp.mending.criteria import Criterion, Measure
-from fairmp.mending.predictions import Predictions, read
+from fairmp.mending.predictions import Predictions, check_aligned, read
 from fairmp.propagation import FMP
 
 HELD = 1e-4
@@ -84,6 +84,13 @@ class Alone:
 def solve(predictions: Any, asked: Asked) -> Solved:
     """Mend predictions; every target holds to 1e-4 where it is measured, or an error says why."""
     given = read(predictions)
+    check_aligned(
+        predictions,
+        sens=asked.sens,
+        labels=asked.labels,
+        population=asked.population,
+        features=asked.features,
+    )
     n, classes = given.logits.shape
     device = given.logits.device
     wanted = criteria.read(asked.criterion, asked.target, n)
