@@ -70,6 +70,19 @@ def test_names_are_not_needed(data, model) -> None:
     assert unnamed.predict(data).shape == (600,)
 
 
+def test_a_column_may_go_without_its_name(data, tmp_path) -> None:
+    fewer = changed(data, x=data.x[:, :-1])
+    model = FairClassifier(FMP(3, 2.0), epochs=2)
+    model.fit(fewer, bootstrap=0)
+    assert model.features_ == ["0", "1", "2", "3", "4"]
+    again = FairClassifier.load(model.save(tmp_path / "model"))
+    assert torch.equal(again.predict_proba(fewer), model.predict_proba(fewer))
+    bare = changed(fewer, feature_names=None)
+    assert torch.equal(model.predict_proba(bare), model.predict_proba(fewer))
+    with pytest.raises(InputError, match="6 features, the model was trained on 5"):
+        model.predict(data)
+
+
 @pytest.mark.parametrize(
     ("change", "words"),
     [

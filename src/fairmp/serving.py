@@ -18,14 +18,19 @@ from fairmp.errors import InputError
 def names_of(data: Data, attribute: str, count: int) -> list[str]:
     """The names a graph gives its features, classes or groups; numbers where it gives none.
 
+    Names of features count only where there is one for each: which column went can not be told.
+
     Example:
         >>> names_of(Data(group_names=["f", "m"]), "group_names", 2)
         ['f', 'm']
         >>> names_of(Data(), "group_names", 2)
         ['0', '1']
+        >>> names_of(Data(feature_names=["age", "income", "town"]), "feature_names", 2)
+        ['0', '1']
     """
     names = data.get(attribute)
-    if names is None or len(names) < count:
+    stale = attribute == "feature_names" and names is not None and len(names) != count
+    if names is None or len(names) < count or stale:
         return [str(i) for i in range(count)]
     return [str(name) for name in names]
 
@@ -79,7 +84,7 @@ def _numbered(names: Sequence[str]) -> bool:
 def _order(data: Data, features: Sequence[str]) -> list[int]:
     """The column of the graph for each feature; nothing where they are in order already."""
     width, names = data.x.size(1), data.get("feature_names")
-    if names is not None and len(names) != width == len(features):
+    if names is not None and len(names) != width == len(features) and not _numbered(features):
         raise InputError(
             f"data.feature_names: {len(names)} names for {width} columns of data.x; give one each"
         )

@@ -80,7 +80,7 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert "no column 'hired'" in out
     assert "Predictions in p.csv." in out
     found = pd.read_csv(trained / "p.csv", dtype={"who": str})
-    assert list(found) == ["who", "p(no)", "p(yes)", "decision"]
+    assert list(found) == ["who", "sex", "p(no)", "p(yes)", "decision"]
     assert found["who"].tolist() == [f"{k:03d}" for k in reversed(range(160))]
     model = FairClassifier.load(trained / "out" / "model")
     data = from_tables(trained / "new.csv", trained / "ties.csv", encoding=model.encoding_)
@@ -93,6 +93,29 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert status == 2
     assert err == "fairmp: --out: p.csv exists; give another name, or add --overwrite\n"
     assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode frozen")[0] == 0
+
+
+def test_nodes_without_ties(fairmp, trained: Path) -> None:
+    new = pd.read_csv(trained / "new.csv", dtype={"who": str})
+    new.head(1).to_csv(trained / "single.csv", index=False)
+    (trained / "header.csv").write_text("a,b\n")
+    (trained / "strange.csv").write_text("a,b\nx,y\ny,z\n")
+    tables = {
+        "single.csv": "no edge table: no node has a tie",
+        "single.csv --edges header.csv": "the edge table has no rows: no node has a tie",
+        "single.csv --edges strange.csv": "of the edge table none of the 2 rows joins two ids",
+        "new.csv": "no edge table: no node has a tie",
+    }
+    found = {}
+    for k, (given, note) in enumerate(tables.items()):
+        status, out, err = fairmp(f"predict out --nodes {given} --mode frozen --out t{k}.csv")
+        assert (status, err) == (0, "")
+        assert note in out
+        found[given] = pd.read_csv(trained / f"t{k}.csv", dtype={"who": str})
+    # Alone or among strangers: a frozen correction of a node without ties is its own affair.
+    for given in tables:
+        pd.testing.assert_frame_equal(found[given].head(1), found["single.csv"])
+    assert fairmp("predict out --nodes new.csv --out solved.csv")[0] == 0
 
 
 def test_labels_are_compared_with_where_they_are(fairmp, trained: Path) -> None:
@@ -118,7 +141,8 @@ def test_a_data_set_by_name(fairmp, trained: Path) -> None:
     assert (status, err) == (0, "")
     assert "20,000 nodes" in out
     assert len(pd.read_csv(trained / "predictions.csv")) == 20_000
-    assert "predictions-2.csv" in fairmp("predict network --data embedded")[1]
+    assert "predictions-2.csv" in fairmp("predict network --data Embedded:300")[1]
+    assert len(pd.read_csv(trained / "predictions-2.csv")) == 300
 
 
 def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: Path) -> None:
@@ -143,8 +167,14 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
     ("arguments", "words"),
     [
         (f"nowhere {NEW}", ["MODEL: nowhere has no model.json"]),
-        ("out", ["--nodes: missing; give --nodes and --edges, or --data"]),
-        ("out --nodes new.csv", ["--edges: missing"]),
+        ("out", ["--nodes: missing; give --nodes and --edges (", "or --data"]),
+        ("out --edges ties.csv", ["--nodes: missing"]),
+        ("out --nodes one.csv", ["group 'm' has no node among the 1", "--mode frozen"]),
+        ("network --data embeded", ["did you mean 'embedded'?", "there are embedded, nba"]),
+        (
+            "network --data embedded:50000000000",
+            ["'embedded:50000000000' asks for 50,000,000,000 nodes; give 40 to 100,000,000"],
+        ),
         (f"out {NEW} --mode guess", ["--mode: 'guess'"]),
         (f"out {NEW} --out p.xlsx", ["neither .csv nor .parquet"]),
         (f"out {NEW} --out new.csv --overwrite", ["--out: new.csv is a table to read"]),
@@ -171,6 +201,7 @@ def test_bad_input_is_one_line(fairmp, trained: Path, arguments: str, words: lis
     text = (trained / "new.csv").read_text()
     people = pd.read_csv(trained / "people.csv", dtype=str)
     (trained / "renamed.csv").write_text(text.replace("income", "incomes"))
+    people[people["sex"] == "f"].head(1).to_csv(trained / "one.csv", index=False)
     people.assign(income="much").to_csv(trained / "words.csv", index=False)
     people.assign(sex="moon").to_csv(trained / "moon.csv", index=False)
     people.assign(hired="perhaps").to_csv(trained / "class.csv", index=False)
@@ -189,8 +220,67 @@ def test_bad_input_is_one_line(fairmp, trained: Path, arguments: str, words: lis
     assert sorted(path.name for path in trained.iterdir()) == before
 
 
+@pytest.mark.parametrize(
+    "command", ["train --splits 3", "train --solver papc", "tune --backbone fmp --out nothing"]
+)
+def test_a_group_too_small_to_split_is_named_before_training(
+    fairmp, trained: Path, command: str
+) -> None:
+    people = pd.read_csv(trained / "people.csv", dtype={"who": str})
+    people["sex"] = people["sex"].where(people.index != 7, "x")
+    people.to_csv(trained / "rare.csv", index=False)
+    own = OWN.replace("people.csv", "rare.csv")
+    status, out, err = fairmp(f"{command} {own}")
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
+    assert "--sensitive: group 'x' of 'sex' has 1 node with a known label and none among" in line
+    assert "merge it with another group in the table, or empty its cells (unknown)" in line
+    assert not (trained / "nothing").exists()
+
+
+def test_a_small_group_is_fine_where_no_gap_is_closed(fairmp, trained: Path) -> None:
+    people = pd.read_csv(trained / "people.csv", dtype={"who": str})
+    people["sex"] = people["sex"].where(people.index != 7, "x")
+    people.to_csv(trained / "rare.csv", index=False)
+    own = OWN.replace("people.csv", "rare.csv")
+    status, out, err = fairmp(
+        f"train {own} --solver plain --epochs 2 --splits 1 --no-picture --out rare"
+    )
+    assert (status, err) == (0, "")
+    assert "group 'x' has no" in out
+
+
+def test_one_column_is_one_thing(fairmp) -> None:
+    status, _, err = fairmp(f"audit {OWN.replace('sex', 'hired')}")
+    assert status == 2
+    assert err == "fairmp: --sensitive: column 'hired' is the label column already; name another\n"
+
+
 def test_train_then_predict(fairmp, trained: Path) -> None:
     status, _, err = fairmp(f"train {OWN} --epochs 5 --splits 1 --out fresh")
     assert (status, err) == (0, "")
     assert fairmp(f"predict fresh {NEW} --out fresh.csv")[0] == 0
     assert len(pd.read_csv(trained / "fresh.csv")) == 160
+
+
+def test_predictions_can_be_mended_as_they_are(fairmp, trained: Path) -> None:
+    assert fairmp(f"predict out {NEW} --out chain.csv")[0] == 0
+    new = pd.read_csv(trained / "new.csv")
+    assert pd.read_csv(trained / "chain.csv")["sex"].tolist() == new["sex"].tolist()
+    status, out, err = fairmp("debias chain.csv --sensitive sex --target 0.02 --out chained")
+    assert (status, err) == (0, "")
+    assert "demographic parity, sex" in out
+
+    pd.concat([new.assign(sex=new["sex"].where(new.index > 9)), new]).drop_duplicates("who").to_csv(
+        trained / "some.csv", index=False
+    )
+    assert fairmp("predict out --nodes some.csv --edges ties.csv --out some-p.csv")[0] == 0
+    found = pd.read_csv(trained / "some-p.csv")["sex"]
+    assert found[:10].isna().all()
+    assert found[10:].tolist() == new["sex"][10:].tolist()
+
+
+def test_how_to_read_a_gap_is_said_once(fairmp, trained: Path) -> None:
+    _, out, _ = fairmp("predict out --nodes people.csv --edges ties.csv --out read.csv")
+    assert "[" in out.split("ΔDP", 1)[1].splitlines()[0]
+    assert out.count("note: A gap is a largest difference") == 1

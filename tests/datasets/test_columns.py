@@ -11,7 +11,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from fairmp.datasets.columns import as_numbers, coded, rescale
 from fairmp.datasets.edges import LoadReport
-from fairmp.datasets.features import encode_features
+from fairmp.datasets.features import encode_features, learn_features
 from fairmp.errors import InputError
 
 CELLS = {
@@ -112,6 +112,19 @@ def test_missing_numbers_take_the_mean_of_the_others_after_scaling():
     assert x[:, 0].tolist() == [-1, 0, 1, 0]
     assert x[:, 1].tolist() == [0, 1, 0, 1]
     assert x[:, 2].tolist() == pytest.approx([1, 2 / 3, 0, 1])
+
+
+def test_infinite_numbers_are_named_apart():
+    report = LoadReport()
+    frame = pd.DataFrame({"age": [10.0, np.nan, 30, np.inf], "debt": [1.0, 2, np.nan, 3]})
+    x, (age, debt) = learn_features(frame, report=report)
+    assert report.notes == ["column 'age': 1 value infinite, taken as missing"]
+    assert report.missing == {"age": 2, "debt": 1}
+    assert np.isfinite(x).all()
+    later = LoadReport()
+    age.read(pd.Series([-np.inf, np.inf], name="age"), later)
+    debt.read(pd.Series([1.0, np.nan], name="debt"), later)
+    assert later.notes == ["column 'age': 2 values infinite, taken as missing"]
 
 
 def test_what_carries_nothing_is_left_out_with_a_note():

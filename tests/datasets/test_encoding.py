@@ -178,6 +178,58 @@ def test_ages_are_cut_where_they_were(bins):
     assert old.sens.tolist() == [last] * 24
 
 
+@pytest.mark.parametrize("unknown", [[-1], None])
+def test_unknown_ages_stay_unknown(unknown):
+    frame = PEOPLE.assign(age=PEOPLE["age"].fillna(-1).astype(int))
+    options = {**NAMES, "sensitive": "age", "sensitive_bins": 2, "unknown": unknown}
+    first = from_tables(frame, FRIENDS, **options)
+    assert (first.sens < 0).tolist() == (frame["age"] == -1).tolist()
+    assert first.report.unknown_groups == 2
+    for one in (frame, frame.astype({"age": float}), frame.astype({"age": str})):
+        assert torch.equal(read(one, first.encoding).sens, first.sens)
+    again = Encoding.from_dict(json.loads(json.dumps(first.encoding.to_dict())))
+    assert read(frame.assign(age=-1), again).sens.tolist() == [-1] * 24
+
+
+@pytest.mark.parametrize("sensitive", ["flag", ["flag", "vip"]])
+def test_truth_values_may_be_numbers_in_one_table_and_bools_in_the_other(sensitive):
+    numbers = PEOPLE.assign(hired=[1, 0] * 12, flag=[0, 1, 1] * 8)
+    bools = numbers.astype({"hired": bool, "flag": bool})
+    text = bools.astype({"hired": str, "flag": str})
+    for old in (numbers, bools):
+        first = from_tables(old, FRIENDS, **{**NAMES, "sensitive": sensitive})
+        for new in (numbers, bools, text):
+            assert torch.equal(read(new, first.encoding).sens, first.sens)
+            assert torch.equal(read(new, first.encoding).y, first.y)
+        with pytest.raises(InputError, match="was not there in training"):
+            read(numbers.assign(flag=2), first.encoding)
+    one = from_tables(numbers, FRIENDS, **NAMES, positive=1)
+    assert torch.equal(read(bools, one.encoding).y, one.y)
+
+
+@pytest.mark.parametrize(
+    ("edges", "note"),
+    [
+        (None, "no edge table: no node has a tie"),
+        (FRIENDS.head(0), "the edge table has no rows: no node has a tie"),
+        (
+            FRIENDS.assign(to="Q1"),
+            "no node has a tie: of the edge table none of the 23 rows joins two ids of the node"
+            " table; an edge has 'P0' and 'Q1', a node has 'P3'",
+        ),
+    ],
+)
+def test_new_nodes_may_have_no_ties(encoding, edges, note):
+    one = from_tables(PEOPLE.iloc[3:4], edges, encoding=encoding)
+    assert one.edge_index.shape == (2, 0)
+    assert one.edge_index.dtype == torch.int64
+    assert torch.equal(one.x, read(PEOPLE, encoding).x[3:4])
+    assert one.report.notes == [note]
+    first = from_tables(PEOPLE[["who", "hired", "group"]], FRIENDS, **NAMES)
+    alone = from_tables(PEOPLE.iloc[3:4], edges, encoding=first.encoding)
+    assert alone.x.tolist() == [[0.0]]
+
+
 def test_groups_unknown_to_training(encoding):
     moon = PEOPLE.assign(group=["a", "b", "c", "moon"] * 6)
     with pytest.raises(InputError, match=r"group 'moon' was not there in training \(there were a,"):
@@ -223,6 +275,11 @@ def test_other_tables_are_one_clear_line(encoding, change, message):
 def test_wrong_calls(encoding):
     with pytest.raises(InputError, match="label: goes without encoding"):
         read(PEOPLE, encoding, label="hired")
+    for argument, value in {"scale": "minmax", "max_categories": 3, "seed": 1}.items():
+        with pytest.raises(InputError, match=f"{argument}: goes without encoding, which"):
+            read(PEOPLE, encoding, **{argument: value})
+    with pytest.raises(InputError, match="edges: missing; give a table"):
+        from_tables(PEOPLE, **NAMES)
     with pytest.raises(InputError, match="unknown_groups: 'perhaps'"):
         read(PEOPLE, encoding, unknown_groups="perhaps")
     with pytest.raises(InputError, match="id: missing"):

@@ -70,6 +70,8 @@ def test_names_people_type():
     assert source_named("Pokec-n, 3 features").class_name == "PokecNGraph"
     with pytest.raises(InputError, match="did you mean 'german'"):
         source_named("germany")
+    with pytest.raises(InputError, match=r"did you mean 'mine'.*there are mine, nba"):
+        source_named("mime", beside=["mine"])
 
 
 def test_the_real_files_are_the_published_ones(real_data):

@@ -37,6 +37,8 @@ def test_minus_one_is_unknown_only_beside_two_others():
     assert label([-1, 1, 1]) == ([0, 1, 1], ["-1", "1"])
     assert label([-1, 0, 1], unknown=()) == ([0, 1, 2], ["-1", "0", "1"])
     assert label(["a", "?", "b"], unknown=["?"]) == ([0, -1, 1], ["a", "b"])
+    # Beside other numbers below 0 it is one of them.
+    assert label([-2, -1, 0, 1]) == ([0, 1, 2, 3], ["-2", "-1", "0", "1"])
     assert label([9, 0, 1], unknown=["9"]) == ([-1, 0, 1], ["0", "1"])
 
 
@@ -109,6 +111,26 @@ def test_quantile_bins_are_ordered_and_even(ages, count):
     if len(set(ages)) == len(ages):
         shares = np.bincount(s)
         assert shares.max() - shares.min() <= 1
+
+
+@pytest.mark.parametrize("bins", [[30, 60], 2])
+@pytest.mark.parametrize(
+    ("none", "unknown"), [(-1, [-1]), (-1, ["-1"]), (-1, None), (999, [999]), ("n/a", ["n/a"])]
+)
+def test_what_is_unknown_is_in_no_bin(bins, none, unknown):
+    ages = [20, 25, 33, 41, 55, 62, 70]
+    expected, names = groups({"age": [*ages, None, None]}, bins=bins)
+    report = LoadReport()
+    found = groups({"age": [*ages, none, none]}, bins={"age": bins}, unknown=unknown, report=report)
+    assert found == (expected, names)
+    assert found[0][-2:] == [-1, -1]
+    assert report.unknown_groups == 2
+    assert len(report.notes) == (unknown is None)
+
+
+def test_numbers_below_zero_are_cut_like_others():
+    assert groups({"balance": [-1, 5, 9]}, bins=[0], unknown=())[0] == [0, 1, 1]
+    assert groups({"balance": [-7, -1, 5, 9]}, bins=[0])[0] == [0, 0, 1, 1]
 
 
 def test_bins_of_one_column_among_several():

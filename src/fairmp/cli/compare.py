@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairmp import outputs
 from fairmp.cli import options
+from fairmp.cli.train import check_used
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
@@ -26,6 +28,7 @@ _FEW = 5
 
 
 def command(
+    context: typer.Context,
     out: Annotated[
         Path, typer.Option(help="Folder for the results; one with records is continued.")
     ] = Path("fairmp-compare"),
@@ -91,7 +94,12 @@ def command(
         str, typer.Option(help="Of fmp: projection, papc, paper.", rich_help_panel=_NET)
     ] = "projection",
     target: Annotated[
-        float, typer.Option(help="Gap fmp accepts beside a strategy.", rich_help_panel=_NET)
+        float,
+        typer.Option(
+            help="Gap fmp accepts beside a strategy; with more than two groups, that of each from "
+            "the whole.",
+            rich_help_panel=_NET,
+        ),
     ] = 0.0,
     pretrain: Annotated[
         int, typer.Option(help="Epochs before an adversary joins.", rich_help_panel=_NET)
@@ -110,10 +118,12 @@ def command(
     methods or splits it adds theirs. Another shared setting needs another folder. Tables and
     figures show the cells that are asked for.
     """
+    check_used(context, solver)
     from functools import partial
 
+    from fairmp.datasets.edges import counted
     from fairmp.experiments import compare_page, grid
-    from fairmp.experiments.graphs import from_files
+    from fairmp.experiments.graphs import canonical, from_files
 
     setting = grid.Setting(
         epochs=epochs,
@@ -132,7 +142,7 @@ def command(
     )
     names = data or ["embedded"]
     cells = grid.cells(
-        [_canonical(name) for name in names],
+        [canonical(name) for name in names],
         grid.listed(backbones, "--backbones", grid.BACKBONES),
         grid.listed(strategies, "--strategies", grid.STRATEGIES),
         splits=splits,
@@ -157,7 +167,8 @@ def command(
         records,
         out,
         title="Methods compared",
-        summary=f"{methods} methods on {len(set(names))} data sets over {splits} splits.",
+        summary=f"{counted(methods, 'method')} on {counted(len(set(names)), 'data set')}, "
+        f"{counted(splits, 'split')}.",
         command=again,
     )
     if as_json:
@@ -170,8 +181,7 @@ def command(
 
 def check_place(out: Path) -> None:
     """Refuse a place that can not be a folder of records."""
-    if out.exists() and not out.is_dir():
-        raise InputError(f"--out: {out} is a file; give the name of a folder")
+    outputs.check_writable(out)
     if out.is_dir() and any(out.iterdir()) and not (out / RECORDS).is_file():
         raise InputError(f"--out: {out} is not empty and has no {RECORDS}; give another folder")
 
@@ -236,7 +246,7 @@ def run_with_progress(
             )
     except KeyboardInterrupt:
         _say(f"fairmp: stopped; {done} cells of this run are in {path}, the same command goes on")
-        raise typer.Exit(130) from None
+        sys.exit(130)
     return records
 
 
@@ -274,15 +284,6 @@ def _narrow(table: Table, columns: int = 3) -> list[Table]:
         header = [table.header[column] for column in kept]
         parts.append(Table(table.title, header, rows, frozenset(bold)))
     return parts
-
-
-def _canonical(name: str) -> str:
-    """One name a data set, however it was typed, so that its cells have one key."""
-    if name.startswith("embedded"):
-        return name
-    from fairmp.datasets.sources import source_named
-
-    return source_named(name).key
 
 
 def length(seconds: float) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,7 +31,9 @@ Splits = Annotated[int, typer.Option(min=1, help="Splits each method is trained 
 DataName = Annotated[
     str,
     typer.Option(
-        "--data", help="A data set ('fairmp data list' names them), or the 'embedded' network."
+        "--data",
+        help="A data set ('fairmp data list' names them), the 'embedded' network, or "
+        "'embedded:3000' for 3,000 nodes of it.",
     ),
 ]
 DataDir = Annotated[
@@ -85,14 +88,11 @@ def load_data(
         stray = [option for option, value in given.items() if value]
         if stray:
             raise InputError(f"{stray[0]}: goes with --nodes and --edges; give both tables")
-        if name.lower() in ("embedded", "embedded network"):
-            from fairmp.datasets import social_network
+        from fairmp.experiments.graphs import EMBEDDED, canonical, from_files
 
-            return social_network()
-        must_be_folder(data_dir)
-        from fairmp.datasets import load
-
-        return load(name, data_dir)
+        if not canonical(name).startswith(EMBEDDED):
+            must_be_folder(data_dir)
+        return from_files(name, data_dir)
     if name.lower() != "embedded":
         raise InputError(
             f"--data: {name!r} goes without --nodes and --edges; give one or the other"
@@ -126,6 +126,33 @@ def load_data(
         )
     except InputError as error:
         raise InputError(_as_typed(str(error), id)) from None
+
+
+def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
+    """Refuse a table's group that some part of a split has no node of: no gap is closed there."""
+    encoding = getattr(graph, "encoding", None)
+    if encoding is None:
+        return
+    from fairmp.datasets.edges import counted
+    from fairmp.datasets.splits import split
+
+    known = graph.sens[(graph.sens >= 0) & (graph.y >= 0)]
+    for seed in split_seeds:
+        for part, mask in zip(
+            ("training", "validation", "test"), split(graph, seed=seed), strict=True
+        ):
+            present = set(graph.sens[mask].tolist())
+            absent = [k for k in range(len(graph.group_names)) if k not in present]
+            if not absent:
+                continue
+            columns = " × ".join(repr(column.column) for column in encoding.sensitive)
+            count = counted(int((known == absent[0]).sum()), "node")
+            raise InputError(
+                f"--sensitive: group {graph.group_names[absent[0]]!r} of {columns} has {count} with"
+                f" a known label and none among the {part} nodes of split {seed}, where its gap can"
+                " not be closed; merge it with another group in the table, or empty its cells"
+                " (unknown)"
+            )
 
 
 def must_be_folder(data_dir: Path | None) -> None:

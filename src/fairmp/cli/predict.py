@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from fairmp import outputs
 from fairmp.cli import options
 from fairmp.errors import InputError
 
@@ -37,11 +38,20 @@ def command(
     ] = False,
     data: Annotated[
         str | None,
-        typer.Option(help="A data set ('fairmp data list' names them), or 'embedded'."),
+        typer.Option(
+            help="A data set ('fairmp data list' names them), 'embedded', or 'embedded:3000' for "
+            "3,000 nodes."
+        ),
     ] = None,
     data_dir: options.DataDir = None,
     nodes: options.Nodes = None,
-    edges: options.Edges = None,
+    edges: Annotated[
+        Path | None,
+        typer.Option(
+            help="Edge table: two columns of node ids; leave it out where there are no ties.",
+            rich_help_panel=_OWN,
+        ),
+    ] = None,
     id: Annotated[
         str | None,
         typer.Option(
@@ -68,8 +78,10 @@ def command(
     """Predict new nodes or a new graph with a saved model.
 
     Tables are read as those the model was trained on: their columns are found by name. The file has
-    a row a node, in the order of the node table: its id, the probability of each class and the
-    decision. Where labels are there, accuracy and gaps are shown too.
+    a row a node, in the order of the node table: its id, its group (the sensitive column), the
+    probability of each class and the decision. Where labels are there, accuracy and gaps are shown
+    too. One node, or nodes without ties, need no --edges; give --mode frozen then, since one node
+    has no gap to close.
     """
     goal = _goal(out, overwrite=overwrite)
     for table in (nodes, edges):
@@ -106,8 +118,12 @@ def command(
     for name, count in predictions["decision"].value_counts().items():
         typer.echo(f"{name}: {count:,} of {len(predictions):,} nodes")
     if found is not None:
+        from fairmp.report.parts import cautions
+
         typer.echo("Measured on all these nodes, any the model was trained on among them:")
         typer.echo(str(found))
+        for note in cautions(found.to_dict()):
+            typer.echo(f"note: {note}")
     typer.echo(f"Predictions in {goal}.")
 
 
@@ -125,8 +141,9 @@ def _goal(out: Path | None, *, overwrite: bool) -> Path:
     if out.exists() and not overwrite:
         raise InputError(f"--out: {out} exists; give another name, or add --overwrite")
     folder = out.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir():
         raise InputError(f"--out: {folder} is no folder that can be written to; give another")
+    outputs.check_writable(folder)
     return out
 
 
@@ -142,9 +159,11 @@ def _graph(
 ) -> Data:
     if data is not None:
         return options.load_data(data, data_dir, nodes, edges, id, None, None, None, None)
-    if nodes is None or edges is None:
-        missing = "--edges" if nodes is not None else "--nodes"
-        raise InputError(f"{missing}: missing; give --nodes and --edges, or --data")
+    if nodes is None:
+        raise InputError(
+            "--nodes: missing; give --nodes and --edges (--nodes alone for nodes without ties), or "
+            "--data"
+        )
     if fitted.encoding_ is None:
         raise InputError(
             "--nodes: the model was not trained on tables, so it does not know how columns become "
@@ -183,10 +202,23 @@ def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> p
     title = id or (encoding.id if encoding else None) or "node"
     columns: dict[str, Any] = {
         title: range(len(proba)) if ids is None else ids.to_pandas(),
+        **_groups(graph),
         **{f"p({name})": proba[:, k] for k, name in enumerate(fitted.classes_)},
     }
     names = pd.Series(fitted.classes_)
     return pd.DataFrame({**columns, "decision": names[proba.argmax(1)].to_numpy()})
+
+
+def _groups(graph: Data) -> dict[str, Any]:
+    """The sensitive column, if there is one, so that 'fairmp debias' finds it in the file."""
+    import numpy as np
+
+    encoding = getattr(graph, "encoding", None)
+    if encoding is None or len(encoding.sensitive) != 1 or not (graph.sens >= 0).any():
+        return {}
+    column = encoding.sensitive[0].column
+    names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
+    return {column: np.array([*names, ""], dtype=object)[graph.sens.numpy()]}
 
 
 def _evaluation(fitted: FairClassifier, graph: Data, mode: str) -> Evaluation | None:

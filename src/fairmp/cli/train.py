@@ -12,11 +12,34 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options, train_shards
+from fairmp.errors import InputError
 
 _FAIR, _NET = "Fairness", "Network and training"
+_PROPAGATING = ("projection", "papc", "paper", "plain")
+_NEEDS = {
+    "target": ("projection",),
+    "predict_sharpness": ("projection",),
+    "lambda_f": ("papc", "paper"),
+    "k": _PROPAGATING,
+    "lambda_s": _PROPAGATING,
+}
+"""The solvers an option is for."""
+
+
+def check_used(context: typer.Context, solver: str) -> None:
+    """Refuse an option that was typed for nothing, since the solver does not look at it."""
+    for name, solvers in _NEEDS.items():
+        source = context.get_parameter_source(name)
+        given = source is not None and source.name == "COMMANDLINE"
+        if given and solver in (*_PROPAGATING, "none") and solver not in solvers:
+            raise InputError(
+                f"--{name.replace('_', '-')}: --solver {solver} does not use it; leave it out, or "
+                f"choose --solver {' or '.join(solvers)}"
+            )
 
 
 def command(
+    context: typer.Context,
     out: options.Out = None,
     overwrite: options.Overwrite = False,
     data: options.DataName = "embedded",
@@ -37,7 +60,11 @@ def command(
     ] = "projection",
     target: Annotated[
         float,
-        typer.Option(help="Largest gap accepted, 0.02 for two points.", rich_help_panel=_FAIR),
+        typer.Option(
+            help="Largest gap accepted, 0.02 for two points; with more than two groups, that of "
+            "each from the whole.",
+            rich_help_panel=_FAIR,
+        ),
     ] = 0.0,
     k: Annotated[int, typer.Option("--k", help="Propagation steps.", rich_help_panel=_FAIR)] = 5,
     lambda_s: Annotated[
@@ -102,6 +129,7 @@ def command(
     it with FairClassifier.load. report.html tells what it does to each group.
     """
     start = time.perf_counter()
+    check_used(context, solver)
     folder = outputs.free_name("fairmp-train") if out is None else out
     if shards is None:
         outputs.check_free(folder, overwrite=overwrite)
@@ -110,6 +138,7 @@ def command(
 
     from fairmp.experiments import single
     from fairmp.experiments.trials import one_split, sharpness
+    from fairmp.propagation import FMP
 
     setting: dict[str, Any] = {
         "backbone": backbone,
@@ -158,7 +187,9 @@ def command(
     graph = options.load_data(
         data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
     )
-    make()  # a wrong setting is told before anything is trained
+    # What is wrong is told before anything is trained.
+    if isinstance(make().propagation, FMP):
+        options.check_groups(graph, range(seed, seed + splits))
     records, model = [], None
     with outputs.results(folder, overwrite=overwrite) as staging:
         for split in range(splits):
@@ -173,16 +204,15 @@ def command(
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
         return
-    from fairmp.report import to_rich
+    from fairmp.experiments.single import of_first
+    from fairmp.report import over, to_rich
 
     console = Console(highlight=False)
     report = getattr(graph, "report", None)
     if report is not None:
         console.print(str(report))
-    console.print(
-        to_rich(lines, f"{graph.name}: test nodes, mean ± 95 % interval over {splits} splits")
-    )
-    console.print("The first split's test nodes:")
-    console.print(str(model.run_.test))
+    console.print(to_rich(lines, f"{graph.name}: test nodes, {over(splits)}"))
+    for line in of_first(model, splits):
+        console.print(line, soft_wrap=True)
     seconds = time.perf_counter() - start
     console.print(f"{seconds:.0f} s. Model in {folder / 'model'}; open {folder / 'report.html'}.")

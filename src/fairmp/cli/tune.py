@@ -151,6 +151,8 @@ def command(
     method = Method(backbone, strategy, epochs, layers, patience, eval_every, pretrain)
     given = (name, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop)
     graph = options.load_data(*given)
+    if backbone == "fmp":
+        options.check_groups(graph, [seed])
     teller = _Teller(gap, out if storage is None else None)
     try:
         tuned = tune(
@@ -172,7 +174,7 @@ def command(
         )
     except KeyboardInterrupt:
         _say(f"fairmp: stopped; {teller.kept} trials are kept, the same command goes on")
-        raise typer.Exit(130) from None
+        sys.exit(130)
     finally:
         teller.close()
     with outputs.results(out, overwrite=True) as staging:

@@ -85,7 +85,8 @@ def as_numbers(
     """Return a column as float64 with NaN for missing, or None where it is no quantity.
 
     Text counts as numbers if all of it can be read so, or nearly all where there are more
-    different values than ``max_categories``; what cannot be read is then missing, with a note.
+    different values than ``max_categories``; what cannot be read is then missing, with a note, and
+    so are infinite numbers.
     """
     import pandas as pd
     from pandas.api import types
@@ -98,6 +99,11 @@ def as_numbers(
         return np.where(series.isna(), np.nan, seconds / 86_400)
     if types.is_bool_dtype(dtype) or types.is_numeric_dtype(dtype):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
+        endless = int(np.isinf(values).sum())
+        if endless and report is not None:
+            report.notes.append(
+                f"column {series.name!r}: {counted(endless, 'value')} infinite, taken as missing"
+            )
         return np.where(np.isfinite(values), values, np.nan)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.isfinite(numbers), numbers, np.nan)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
@@ -12,7 +12,7 @@ import numpy as np
 from fairmp.datasets.columns import Bins, BinsGiven, as_numbers, coded, shown
 from fairmp.datasets.edges import LoadReport, counted
 from fairmp.datasets.features import Category, Column, Number
-from fairmp.datasets.targets import encode_groups
+from fairmp.datasets.targets import encode_groups, unknown_numbers, unknown_values, without
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 UnknownGroups = Literal["refuse", "allow"]
 DEGREE = "log(1 + degree)"
 Part = TypeVar("Part")
+
+_TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Label:
         classes = {name: k for k, name in enumerate(self.classes)}
         found = []
         for text in map(shown, values):
+            text = _as_known(text, classes)
             if text not in classes and text not in self.unknown and not self.positive:
                 raise InputError(
                     f"label: {text!r} in column {self.column!r} was no class in training (there"
@@ -72,14 +75,20 @@ class Sensitive:
     bins: tuple[str, ...]
     unknown: tuple[str, ...]
 
-    def read(self, series: pd.Series) -> tuple[np.ndarray, list[str]]:
-        """Code the column of another table: a number a node, −1 for unknown, and their names."""
+    def read(self, series: pd.Series, known: Collection[str] = ()) -> tuple[np.ndarray, list[str]]:
+        """Code the column of another table: a number a node, −1 for unknown, and their names.
+
+        Args:
+            series: The column.
+            known: Names that were there in training.
+        """
         if self.cuts is None:
             codes, values = coded(series)
-            names = [f"{self.column} = {shown(v)}" if self.named else shown(v) for v in values]
+            stem = f"{self.column} = " if self.named else ""
+            names = [stem + _as_known(shown(v), known, stem) for v in values]
             gone = np.array([*(shown(v) in self.unknown for v in values), True])
             return np.where(gone[codes], -1, codes), names
-        numbers = as_numbers(series, 0)
+        numbers = as_numbers(without(series, self.unknown), 0)
         if numbers is None:
             raise InputError(
                 f"sensitive: column {self.column!r} held numbers in training and holds text now;"
@@ -217,8 +226,9 @@ class Encoding:
             return np.full(len(table), -1, dtype=np.int64)
         labels = np.full(len(table), "", dtype=object)
         known = np.ones(len(table), dtype=bool)
+        trained = {name for group in self.groups for name in (group, *group.split(" × "))}
         for k, part in enumerate(self.sensitive):
-            codes, texts = part.read(table[part.column])
+            codes, texts = part.read(table[part.column], trained)
             known &= codes >= 0
             written = np.array([*texts, ""], dtype=object)[codes]
             labels = written if k == 0 else labels + " × " + written
@@ -248,7 +258,7 @@ def learn_label(
     """Say how :func:`~fairmp.datasets.targets.encode_label` encoded a column."""
     _, values = coded(series)
     return Label(
-        str(series.name), tuple(names), _unknown_values(values, unknown), positive is not None
+        str(series.name), tuple(names), unknown_values(values, unknown), positive is not None
     )
 
 
@@ -266,10 +276,11 @@ def learn_sensitive(
 def _learn_one(series: pd.Series, bins: Bins | None, unknown: Sequence[Any] | None) -> Sensitive:
     name = str(series.name)
     if bins is not None:
-        cuts = _cut_points(series, bins)
-        return Sensitive(name, False, tuple(cuts), tuple(_bin_names(name, cuts)), ())
+        gone = unknown_numbers(series, unknown)
+        cuts = _cut_points(without(series, gone), bins)
+        return Sensitive(name, False, tuple(cuts), tuple(_bin_names(name, cuts)), gone)
     _, values = coded(series)
-    gone = _unknown_values(values, unknown)
+    gone = unknown_values(values, unknown)
     numeric = all(isinstance(v, int | float) for v in values if shown(v) not in gone)
     return Sensitive(name, numeric, None, (), gone)
 
@@ -281,7 +292,7 @@ def _cut_points(series: pd.Series, bins: Bins) -> list[float]:
     numbers = as_numbers(series)
     assert numbers is not None  # the column was cut already
     try:
-        codes, names = encode_groups(series.to_frame(), bins={str(series.name): bins})
+        codes, names = encode_groups(series.to_frame(), bins={str(series.name): bins}, unknown=())
     except InputError:  # one bin alone, of a column that is crossed with others
         return []
     return [float(numbers[codes == k].min()) for k in range(1, len(names))]
@@ -294,15 +305,13 @@ def _bin_names(name: str, cuts: Sequence[float]) -> list[str]:
     if not cuts:
         return [name]
     frame = pd.DataFrame({name: [np.nextafter(cuts[0], -np.inf), *cuts]})
-    return encode_groups(frame, bins={name: list(cuts)})[1]
+    return encode_groups(frame, bins={name: list(cuts)}, unknown=())[1]
 
 
-def _unknown_values(values: Sequence[Any], unknown: Sequence[Any] | None) -> tuple[str, ...]:
-    if unknown is not None:
-        return tuple(shown(value) for value in unknown)
-    numbers = [v for v in values if isinstance(v, int | float)]
-    beside = [v for v in numbers if v >= 0]
-    return ("-1",) if len(numbers) == len(values) and len(beside) > 1 else ()
+def _as_known(text: str, known: Collection[str], stem: str = "") -> str:
+    """Write a truth value as training did: what is 0 and 1 in one table is a bool in another."""
+    twin = _TWINS.get(text, text)
+    return twin if stem + text not in known and stem + twin in known else text
 
 
 def _made(kind: type[Part], given: Mapping[str, Any]) -> Part:

@@ -226,7 +226,8 @@ def encode_features(
     """Turn every column into one or several columns of float32.
 
     - Numbers and dates (as days) are scaled; where some are missing the mean of the others takes
-      their place and a column ``name missing`` says where.
+      their place and a column ``name missing`` says where. Infinite ones count as missing, with a
+      note.
     - Booleans are 0 and 1.
     - Text and categories are one-hot, ``name=value``; the ``max_categories`` most frequent have
       a column each and the rest share ``name=other``; missing values have one of their own.

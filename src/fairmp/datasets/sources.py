@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -233,8 +234,12 @@ BAIL = Source(
 SOURCES = (NBA, POKEC_Z, POKEC_N, POKEC_PROVINCE, POKEC_N_GRAPH, GERMAN, CREDIT, BAIL)
 
 
-def source_named(name: str) -> Source:
+def source_named(name: str, beside: Sequence[str] = ()) -> Source:
     """Return the source with this key, title or class name, whatever its case.
+
+    Args:
+        name: What a person typed.
+        beside: Names that are no source's and could have been typed too, to be told with the keys.
 
     Example:
         >>> source_named("PokecZ").key, source_named("nba").title
@@ -248,7 +253,7 @@ def source_named(name: str) -> Source:
         names = (source.key, source.title, source.class_name)
         if wanted in (n.casefold() for n in names):
             return source
-    keys = [source.key for source in SOURCES]
+    keys = [*beside, *(source.key for source in SOURCES)]
     close = difflib.get_close_matches(wanted, keys, n=1)
     hint = f", did you mean {close[0]!r}?" if close else ""
     raise InputError(f"data set: there is no {name!r}{hint}; there are {', '.join(keys)}")

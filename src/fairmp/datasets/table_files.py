@@ -140,9 +140,18 @@ def _column(series: pd.Series) -> Any:
 
 
 def edge_ends(
-    edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
+    edges: Table,
+    ids: Any,
+    source: str | None,
+    target: str | None,
+    report: LoadReport,
+    *,
+    alone: bool = False,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The two ends of each edge row as places among the ids; −1 where there is no such id."""
+    """The two ends of each edge row as places among the ids; −1 where there is no such id.
+
+    A table that joins no two ids is refused, or noted where nodes may be ``alone``.
+    """
     frame = _edge_table(edges, ids, source, target, report)
     columns = [str(column) for column in frame.columns]
     if len(columns) < 2:
@@ -155,7 +164,10 @@ def edge_ends(
     if names[0] == names[1]:
         raise InputError(f"source: {names[0]!r} is the target too; name two columns")
     if not len(frame):
-        raise InputError("edges: the table has a header and no rows; give one row an edge")
+        if not alone:
+            raise InputError("edges: the table has a header and no rows; give one row an edge")
+        report.notes.append("the edge table has no rows: no node has a tie")
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     rest = [column for column in columns if column not in names]
     if rest:
         report.notes.append(f"edge columns not used: {', '.join(rest)}")
@@ -164,10 +176,13 @@ def edge_ends(
     check_ids(known, "id")
     found = positions(known, one, other)
     if not ((found[0] >= 0) & (found[1] >= 0)).any():
-        raise InputError(
-            f"edges: none of the {len(frame):,} rows joins two ids of the node table; an edge has"
+        message = (
+            f"none of the {len(frame):,} rows joins two ids of the node table; an edge has"
             f" {one[0].as_py()!r} and {other[0].as_py()!r}, a node has {known[0].as_py()!r}"
         )
+        if not alone:
+            raise InputError(f"edges: {message}")
+        report.notes.append(f"no node has a tie: of the edge table {message}")
     return found[0], found[1]
 
 

@@ -57,7 +57,7 @@ def from_tables(
 @overload
 def from_tables(
     nodes: Table,
-    edges: Table,
+    edges: Table | None = None,
     *,
     encoding: Encoding,
     unknown_groups: UnknownGroups = "refuse",
@@ -70,7 +70,7 @@ def from_tables(
 
 def from_tables(
     nodes: Table,
-    edges: Table,
+    edges: Table | None = None,
     *,
     id: str | EllipsisType | None = ...,
     label: str | None = None,
@@ -101,7 +101,8 @@ def from_tables(
         nodes: One row a node.
         edges: One row an edge, by node id. Direction is ignored; repeated rows, self-loops and
             rows with an id that ``nodes`` lacks are dropped and counted. Without a header line
-            the first line is an edge too.
+            the first line is an edge too. With an ``encoding`` it may be left out, be empty or join
+            none of the nodes: they have no ties then, and the report says so.
         id: The column of ``nodes`` with the ids; None takes the row number, from 0.
         label: The column with the classes, any number of them; missing is −1.
         sensitive: The column with the groups; several are crossed, ``"f × north"``; missing is −1.
@@ -119,16 +120,17 @@ def from_tables(
             years weigh alike when they are averaged over neighbours), ``"minmax"`` or ``"none"``;
             columns of 0 and 1 are left alone.
         positive: The label value that counts as class 1, all others as 0.
-        unknown: Values of label and sensitive columns that mean "not known"; by default −1 where
-            at least two values from 0 up stand beside it.
+        unknown: Values of label and sensitive columns, cut or not, that mean "not known"; by
+            default −1 where it is the only number below 0 and at least two from 0 up stand beside
+            it.
         seed: The seed of the split into training, validation and test nodes.
         name: The graph's name; by default the node file's.
         encoding: How an earlier table became a graph (its ``data.encoding``, or a classifier's
             ``encoding_``). These tables are then read in the same way, their columns found by name:
             a feature column that is gone is refused, one that is new is named in the report and not
             used, a category that is new is none of the known ones, and a label column is not
-            needed. Only ``id``, ``source``, ``target`` and ``name`` may go with it, and there is no
-            split.
+            needed. Only ``id``, ``source``, ``target``, ``name`` and ``unknown_groups`` may go with
+            it, and there is no split.
         unknown_groups: With an encoding, ``"refuse"`` a group that was not there in training and a
             table without the sensitive column, or ``"allow"`` them: such groups are unknown (−1).
 
@@ -155,16 +157,21 @@ def from_tables(
         given: dict[str, object] = {"label": label, "sensitive": sensitive, "features": features}
         given |= {"drop": drop or None, "categorical": categorical or None, "positive": positive}
         given |= {"sensitive_bins": sensitive_bins, "unknown": unknown}
-        given |= {"sens_in_features": sens_in_features or None}
+        given |= {"sens_in_features": sens_in_features or None, "seed": seed or None}
+        given |= {"max_categories": None if max_categories == 20 else max_categories}
+        given |= {"scale": None if scale == "standard" else scale}
         for argument, value in given.items():
             if value is not None:
-                raise InputError(f"{argument}: goes without encoding, which knows it already")
+                known = "makes no split" if argument == "seed" else "knows it already"
+                raise InputError(f"{argument}: goes without encoding, which {known}")
         own = encoding.id if id is ... or id is None else id
         ends = source or encoding.source, target or encoding.target
         return _read_by(encoding, nodes, edges, own, ends, unknown_groups, name)
     if id is ... or label is None or sensitive is None:
         absent = "id" if id is ... else "label" if label is None else "sensitive"
         raise InputError(f"{absent}: missing; name a column of the node table")
+    if edges is None:
+        raise InputError("edges: missing; give a table with one row an edge, by node id")
     check_scale(scale)
     report = LoadReport()
     groups = [sensitive] if isinstance(sensitive, str) else list(sensitive)
@@ -173,8 +180,10 @@ def from_tables(
     table = node_table(nodes, id, report)
     columns = [str(column) for column in table.columns]
     used = [("label", label), *(("sensitive", group) for group in groups)]
-    for argument, column in [*(() if id is None else [("id", id)]), *used]:
+    used = used if id is None else [("id", id), *used]
+    for argument, column in used:
         require(argument, column, columns, "the node table")
+    _check_roles(used)
     for argument, several in (("drop", drop), ("features", features), ("categorical", categorical)):
         for column in several or ():
             require(argument, column, columns, "the node table")
@@ -216,10 +225,21 @@ def from_tables(
     return with_split(data, seed=seed)
 
 
+def _check_roles(used: Sequence[tuple[str, str]]) -> None:
+    """Refuse a column that is two things at once."""
+    roles: dict[str, str] = {}
+    for argument, column in used:
+        if column in roles:
+            raise InputError(
+                f"{argument}: column {column!r} is the {roles[column]} column already; name another"
+            )
+        roles[column] = argument
+
+
 def _read_by(
     encoding: Encoding,
     nodes: Table,
-    edges: Table,
+    edges: Table | None,
     id: str | None,
     ends: tuple[str | None, str | None],
     unknown_groups: UnknownGroups,
@@ -238,16 +258,27 @@ def _read_by(
     sens = encoding.codes(table, report, unknown_groups)
     y = encoding.labels(table, report)
     ids = ids_of(table, id)
-    data = _graph(x, _edges(edges, ids, *ends, report), y, sens, report, encoding, ids)
+    edge_index = _edges(edges, ids, *ends, report, alone=True)
+    data = _graph(x, edge_index, y, sens, report, encoding, ids)
     data.name = name or _name(nodes)
     return data
 
 
 def _edges(
-    edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
+    edges: Table | None,
+    ids: Any,
+    source: str | None,
+    target: str | None,
+    report: LoadReport,
+    *,
+    alone: bool = False,
 ) -> np.ndarray:
     report.nodes = len(ids)
-    return undirected(*edge_ends(edges, ids, source, target, report), len(ids), report)
+    if edges is None:
+        report.notes.append("no edge table: no node has a tie")
+        return np.empty((2, 0), dtype=np.int64)
+    ends = edge_ends(edges, ids, source, target, report, alone=alone)
+    return undirected(*ends, len(ids), report)
 
 
 def _graph(

@@ -28,8 +28,8 @@ def encode_label(
     Args:
         series: The column. Numbers keep their order, text is sorted.
         positive: The value that becomes class 1; all others become class 0.
-        unknown: Values that mean "not known", beside missing ones. By default −1 does where at
-            least two values from 0 up stand beside it.
+        unknown: Values that mean "not known", beside missing ones. By default −1 does where it is
+            the only number below 0 and at least two from 0 up stand beside it.
         report: Where notes go.
 
     Returns:
@@ -141,7 +141,11 @@ def _one_column(
 ) -> tuple[np.ndarray, list[str]]:
     name = str(series.name)
     if bins is not None:
-        return _cut(series, bins, report)
+        gone = unknown_numbers(series, unknown)
+        known = without(series, gone)
+        if unknown is None:
+            _note_unknown(series, "sensitive", int((series.notna() & known.isna()).sum()), report)
+        return _cut(known, bins, report)
     codes, values = _known(series, "sensitive", unknown, report)
     numeric = all(isinstance(value, int | float) for value in values)
     if numeric and len(values) > MANY:
@@ -160,7 +164,7 @@ def _one_column(
 
 def _cut(series: pd.Series, bins: Bins, report: LoadReport) -> tuple[np.ndarray, list[str]]:
     name = str(series.name)
-    values = as_numbers(series)
+    values = as_numbers(series, report=report)
     if values is None:
         raise InputError(
             f"sensitive_bins: column {name!r} does not hold numbers; leave the bins out"
@@ -203,24 +207,70 @@ def _known(
 ) -> tuple[np.ndarray, list[Any]]:
     """Encode the values of a column, leaving out those that mean "not known"."""
     codes, values = coded(series)
-    if unknown is None:
-        numeric = all(isinstance(value, int | float) for value in values)
-        beside = [value for value in values if numeric and value >= 0]
-        dropped = [k for k, value in enumerate(values) if value == -1 and len(beside) > 1]
-        if dropped:
-            count = int((codes == dropped[0]).sum())
-            report.notes.append(
-                f"{role} {series.name!r}: −1 counts as unknown ({counted(count, 'node')});"
-                " unknown=() makes it a value"
-            )
-    else:
-        dropped = [k for k, v in enumerate(values) if any(_same(v, u) for u in unknown)]
+    gone = unknown_values(values, unknown)
+    dropped = [k for k, value in enumerate(values) if shown(value) in gone]
     if not dropped:
         return codes, values
+    if unknown is None:
+        _note_unknown(series, role, int(np.isin(codes, dropped).sum()), report)
     kept = [k for k in range(len(values)) if k not in dropped]
     rank = np.full(len(values) + 1, -1, dtype=np.int64)
     rank[kept] = np.arange(len(kept))
     return rank[codes], [values[k] for k in kept]
+
+
+def unknown_values(values: Sequence[Any], unknown: Sequence[Any] | None) -> tuple[str, ...]:
+    """Which values of a column mean "not known", as people write them.
+
+    Args:
+        values: The column's different values.
+        unknown: Those that were given; by default −1, where it is the only number below 0 and at
+            least two from 0 up stand beside it.
+
+    Example:
+        >>> unknown_values([-1, 0, 1], None), unknown_values([-2, -1, 0, 1], None)
+        (('-1',), ())
+        >>> unknown_values([True, False], ["false"])
+        ('false', 'False')
+    """
+    if unknown is not None:
+        met = [shown(value) for value in values if any(_same(value, one) for one in unknown)]
+        return tuple(dict.fromkeys([*map(shown, unknown), *met]))
+    numbers = [value for value in values if isinstance(value, int | float)]
+    plain = len(numbers) == len(values) and all(n >= 0 or n == -1 for n in numbers)
+    return ("-1",) if plain and sum(n >= 0 for n in numbers) > 1 else ()
+
+
+def unknown_numbers(series: pd.Series, unknown: Sequence[Any] | None) -> tuple[str, ...]:
+    """The :func:`unknown_values` of a column of numbers, however many."""
+    numbers = as_numbers(series)
+    values = [] if numbers is None else np.unique(numbers[~np.isnan(numbers)]).tolist()
+    return unknown_values(values, unknown)
+
+
+def without(series: pd.Series, unknown: Sequence[str]) -> pd.Series:
+    """Empty the cells of a column of numbers that mean "not known".
+
+    Example:
+        >>> import pandas as pd
+        >>> without(pd.Series([20, -1, 50]), ["-1"]).tolist()
+        [20.0, nan, 50.0]
+    """
+    import pandas as pd
+
+    if not unknown:
+        return series
+    numbers = pd.to_numeric(pd.Series(list(unknown)), errors="coerce").dropna()
+    gone = series.isin([*unknown, *numbers])
+    return series.mask(gone) if gone.any() else series
+
+
+def _note_unknown(series: pd.Series, role: str, count: int, report: LoadReport) -> None:
+    if count:
+        report.notes.append(
+            f"{role} {series.name!r}: −1 counts as unknown ({counted(count, 'node')});"
+            " unknown=() makes it a value"
+        )
 
 
 def _same(value: Any, given: Any) -> bool:

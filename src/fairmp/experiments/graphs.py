@@ -17,6 +17,9 @@ from torch_geometric.data import Data
 from fairmp.errors import InputError
 
 EMBEDDED = "embedded"
+LEAST, MOST = 40, 100_000_000
+"""Nodes of the embedded network: fewer have no room for its edges, more for no memory."""
+
 _TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
 _NAMES = ("feature_names", "class_names", "group_names")
 
@@ -63,6 +66,33 @@ def from_npz(name: str, folder: str | Path) -> Data:
     return load(Path(folder) / f"{name}.npz")
 
 
+def canonical(name: str) -> str:
+    """One name a graph, however it was typed: a data set's key, ``embedded`` or ``embedded:3000``.
+
+    Example:
+        >>> canonical("PokecZ"), canonical("Embedded:03000")
+        ('pokec-z', 'embedded:3000')
+        >>> canonical("embeded")
+        Traceback (most recent call last):
+        fairmp.errors.InputError: data set: there is no 'embeded', did you mean 'embedded'?; ...
+    """
+    word, colon, size = name.casefold().partition(":")
+    if word not in (EMBEDDED, "embedded network"):
+        from fairmp.datasets.sources import source_named
+
+        return source_named(name, beside=(EMBEDDED,)).key
+    if not colon:
+        return EMBEDDED
+    if not (size.isascii() and size.isdigit()):
+        raise InputError(f"data: {name!r} has no number of nodes; write 'embedded:3000'")
+    if not LEAST <= int(size) <= MOST:
+        raise InputError(
+            f"data: {name!r} asks for {int(size):,} nodes; give {LEAST} to {MOST:,}, as in "
+            "'embedded:3000'"
+        )
+    return f"{EMBEDDED}:{int(size)}"
+
+
 def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     """Load a data set by the name people type, or the embedded network.
 
@@ -72,16 +102,14 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
         >>> from_files("embedded:500").num_nodes
         500
     """
-    if name == EMBEDDED or name.startswith(f"{EMBEDDED}:"):
+    word, _, size = canonical(name).partition(":")
+    if word == EMBEDDED:
         from fairmp.datasets import social_network
 
-        size = name.partition(":")[2]
-        if size and not (size.isascii() and size.isdigit()):
-            raise InputError(f"data: {name!r} has no number of nodes; write 'embedded:3000'")
         return social_network(n=int(size)) if size else social_network()
     from fairmp.datasets import load as load_named
 
-    return load_named(name, data_dir)
+    return load_named(word, data_dir)
 
 
 def present(
@@ -94,16 +122,15 @@ def present(
         (['embedded:300'], {'NBA': 'its files are not there'})
     """
     from fairmp.datasets.raw import listing
-    from fairmp.datasets.sources import source_named
 
     entries = {entry.source.key: entry for entry in listing(data_dir)}
     found: list[str] = []
     absent: dict[str, str] = {}
-    for name in entries if names is None else names:
-        if name == EMBEDDED or name.startswith(f"{EMBEDDED}:"):
+    for name in map(canonical, entries if names is None else names):
+        if name not in entries:
             found.append(name)
             continue
-        entry = entries[source_named(name).key]
+        entry = entries[name]
         if entry.found:
             found.append(entry.source.key)
         else:
