@@ -53,3 +53,21 @@ def test_free_names(tmp_path: Path) -> None:
     Path(stem).mkdir()
     Path(stem + "-2").mkdir()
     assert free_name(stem) == Path(stem + "-3")
+
+
+def test_what_can_not_be_written_to_is_told_before_any_work(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    for path in (Path("/proc/x/y"), tmp_path / ("x" * 300), tmp_path / "file" / "out"):
+        with pytest.raises(InputError, match=r"^--out: .*can not be written to \(") as told:
+            check_free(path, overwrite=False)
+        assert "\n" not in str(told.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_asking_leaves_nothing_behind_and_long_names_have_room(tmp_path: Path) -> None:
+    check_free(tmp_path / "a" / "b" / "c", overwrite=False)
+    assert not list(tmp_path.iterdir())
+    long = tmp_path / ("ä" * 120)
+    with results(long) as folder:
+        (folder / "a").write_text("a")
+    assert [path.name for path in long.iterdir()] == ["a"]

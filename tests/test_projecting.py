@@ -17,12 +17,12 @@ def ring(n: int, dtype: torch.dtype = torch.float32) -> Adjacency:
     return normalise(torch.cat([edges, edges.flip(0)], 1), n, dtype=dtype)
 
 
-@pytest.mark.parametrize("sharpness", [1.0, 0.01, 0.001])
+@pytest.mark.parametrize("sharpness", [1.0, 0.01, 0.001, 0.0003])
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_small_sharpness_leaves_alone_whom_it_does_not_reach(
     sharpness: float, classes: int
 ) -> None:
-    """In float32 logits a thousand τ apart are all but certain, and yet they are what they are."""
+    """In float32 logits thousands of τ apart are all but certain, and yet they are what they are."""
     torch.manual_seed(12)
     sens = torch.randint(-1, 2, (300,))
     x, graph = 3 * torch.randn(300, classes), ring(300)
@@ -42,7 +42,7 @@ def test_a_small_sharpness_leaves_alone_whom_it_does_not_reach(
 
 
 def test_gradients_of_rows_far_apart() -> None:
-    """float32 sees rows a thousand τ apart from their largest logit; float64 has no need to."""
+    """float32 sees rows thousands of τ apart from their largest logit; float64 has no need to."""
     torch.manual_seed(13)
     sens = torch.randint(-1, 2, (400,))
     x, weight = 3 * torch.randn(400, 2), torch.randn(400, 2)
@@ -55,12 +55,12 @@ def test_gradients_of_rows_far_apart() -> None:
             incidence(sens, dtype=dtype),
             K=2,
             lambda_s=1.0,
-            sharpness=0.002,
+            sharpness=0.0005,
         )
         (run.f.softmax(1) * weight).sum().backward()
         assert given.grad is not None
         found.append(given.grad.double())
-    assert float(x.abs().max()) > 0.5 * 0.002 * 1e3
+    assert float(x.abs().max()) > 2 * 0.0005 * 5e3
     torch.testing.assert_close(found[0], found[1], atol=2e-3, rtol=1e-3)
 
 

@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from fairmp.errors import InputError
@@ -23,15 +23,38 @@ def free_name(stem: str) -> Path:
 
 def check_free(path: Path, *, overwrite: bool) -> None:
     """Raise if results can not go to a folder, before any work is done for them."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"--out: {path} is a file; give the name of a folder")
+    check_writable(path)
     if not overwrite and path.is_dir() and any(path.iterdir()):
         raise InputError(f"--out: {path} is not empty; give another folder, or add --overwrite")
-    parent = path.absolute().parent
-    while not parent.exists():
-        parent = parent.parent
-    if not os.access(parent, os.W_OK):
-        raise InputError(f"--out: {parent} can not be written to; give another folder")
+
+
+def check_writable(path: Path) -> None:
+    """Raise if a folder can not be made or written to; the attempt leaves nothing behind."""
+    made: list[Path] = []
+    try:
+        if path.exists() and not path.is_dir():
+            raise InputError(f"--out: {path} is a file; give the name of a folder")
+        goal = path.absolute()
+        for folder in reversed([goal, *goal.parents]):
+            if not folder.exists():
+                folder.mkdir(exist_ok=True)
+                made.append(folder)
+        # Permissions promise more than some file systems keep: only trying tells.
+        os.rmdir(_staging(path))
+        tempfile.TemporaryFile(dir=goal).close()
+    except OSError as error:
+        raise InputError(
+            f"--out: {path} can not be written to ({error.strerror}); give another folder"
+        ) from None
+    finally:
+        for folder in reversed(made):
+            with suppress(OSError):
+                folder.rmdir()
+
+
+def _staging(path: Path) -> Path:
+    # The beginning of the name is enough: the whole of a long one would leave no room.
+    return Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}-", dir=path.absolute().parent))
 
 
 @contextmanager
@@ -42,7 +65,7 @@ def results(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     check_free(path, overwrite=overwrite)
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.absolute().parent))
+    staging = _staging(path)
     try:
         yield staging
         for source in sorted(staging.rglob("*")):

@@ -189,7 +189,7 @@ def _steps_back(
 
 
 def _bound(f: Tensor, sharpness: float) -> float:
-    return sharpness * (1e6 if f.dtype == torch.float64 else 1e3)
+    return sharpness * (1e6 if f.dtype == torch.float64 else 5e3)
 
 
 class Wild:

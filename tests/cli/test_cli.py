@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fairmp import FairClassifier
@@ -118,18 +120,28 @@ def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("train --target 1.5", ["target: 1.5", "[0, 1]"]),
+        ("train --target 1.5", ["--target: 1.5", "[0, 1]"]),
+        ("train --solver papc --target 0.1", ["--target: --solver papc does", "projection"]),
+        ("train --solver plain --target 0.1", ["--target: --solver plain does", "projection"]),
+        ("train --lambda-f 2", ["--lambda-f: --solver projection does", "papc or paper"]),
+        ("train --solver none --k 3", ["--k: --solver none does not use it"]),
+        ("compare --solver paper --target 0.1", ["--target: --solver paper does"]),
+        ("train --out /proc/x/y", ["--out: /proc/x/y can not be written to"]),
+        ("audit --out /proc/x", ["--out: /proc/x can not be written to"]),
+        ("compare --out /proc/x", ["--out: /proc/x can not be written to"]),
+        ("predict no --out /proc/x.csv", ["--out: /proc can not be written to"]),
+        (f"train --out {'x' * 300}", ["xxx can not be written to", "too long"]),
         ("train --solver magic", ["--solver: 'magic'", "projection"]),
-        ("train --backbone rnn", ["backbone: 'rnn'"]),
+        ("train --backbone rnn", ["--backbone: 'rnn'"]),
         ("train --epochs none", ["--epochs", "none"]),
-        ("train --epochs 0", ["epochs: 0"]),
+        ("train --epochs 0", ["--epochs: 0"]),
         ("train --splits 0", ["--splits", "0"]),
-        ("train --k 0", ["K: 0"]),
+        ("train --k 0", ["--k: 0"]),
         ("train --seed -1", ["--seed", "-1"]),
-        ("train --dropout 2", ["dropout: 2.0"]),
-        ("train --hidden 0", ["hidden: 0"]),
-        ("train --device abacus", ["device: 'abacus'"]),
-        ("train --lr -1", ["lr: -1"]),
+        ("train --dropout 2", ["--dropout: 2.0"]),
+        ("train --hidden 0", ["--hidden: 0"]),
+        ("train --device abacus", ["--device: 'abacus'"]),
+        ("train --lr -1", ["--lr: -1"]),
         ("train --data nowhere", ["nowhere"]),
         ("train --nodes no.csv", ["--edges: missing"]),
         ("train --label y", ["--label", "--nodes and --edges"]),
@@ -165,7 +177,65 @@ def test_in_a_process_too(tmp_path: Path) -> None:
     done = fairmp("train", "--target", "2", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == (
-        "fairmp: target: 2.0 is outside [0, 1]; give the largest gap you accept, "
+        "fairmp: --target: 2.0 is outside [0, 1]; give the largest gap you accept, "
         "0.02 for two points\n"
     )
     assert not list(tmp_path.iterdir())
+
+
+def run(arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
+    with pytest.raises(SystemExit) as leave:
+        main()
+    return int(leave.value.code or 0)
+
+
+def test_one_split_has_no_interval_and_one_decision_is_no_success(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame(
+        {
+            "hired": np.where(np.arange(200) % 20 == 0, "yes", "no"),
+            "sex": rng.choice(["f", "m"], 200),
+            "age": 40 + rng.integers(2, size=200),
+        }
+    )
+    people.to_csv("people.csv", index=False)
+    ties = pd.DataFrame(rng.integers(200, size=(400, 2)), columns=["a", "b"])
+    ties.to_csv("ties.csv", index=False)
+    own = "--nodes people.csv --edges ties.csv --label hired --sensitive sex --no-picture"
+    assert run(f"train {own} --splits 1 --epochs 40 --lr 0.05 --out t", monkeypatch) == 0
+    out = capsys.readouterr().out
+    assert "test nodes, one split" in out
+    assert "1 splits" not in out
+    assert out.count("note: Everyone is decided 'no': a gap of 0 is no success") == 1
+    assert out.count("note: A gap is a largest difference") == 1
+    page = (tmp_path / "t" / "report.html").read_text(encoding="utf-8")
+    assert "Everyone is decided &#39;no&#39;" in page
+    assert "over 1 splits" not in page
+    assert "On one split" in page
+
+
+def test_many_groups_are_asked_to_be_near_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(1)
+    group = np.arange(240) % 4
+    people = pd.DataFrame({"y": rng.random(240) < 0.2 + group / 6, "g": group, "x": group})
+    people.assign(x=group + rng.normal(size=240), y=people.y.astype(int)).to_csv(
+        "people.csv", index=False
+    )
+    ties = pd.DataFrame(rng.integers(240, size=(400, 2)), columns=["a", "b"])
+    ties.to_csv("ties.csv", index=False)
+    own = "--nodes people.csv --edges ties.csv --label y --sensitive g --no-picture --splits 1"
+    assert run(f"train {own} --target 0.1 --epochs 5 --out t", monkeypatch) == 0
+    assert "each group within 10.0 points of the whole" in capsys.readouterr().out
+    page = (tmp_path / "t" / "report.html").read_text(encoding="utf-8")
+    assert "≤ 20.0" in page
+    assert "≤ 10.0" not in page
+    assert "each group within 10.0 points of the whole" in page
+    assert run(f"train {own} --solver papc --epochs 5 --out p", monkeypatch) == 0
+    assert "asked for" not in (tmp_path / "p" / "report.html").read_text(encoding="utf-8")

@@ -307,3 +307,33 @@ def test_class_names_are_what_columns_do_not_share() -> None:
     assert class_names(["p_0", "p_1", "p_2"]) == ["0", "1", "2"]
     assert class_names(["north", "nowhere"]) == ["north", "nowhere"]
     assert class_names(["p", "p_1"]) == ["p", "p_1"]
+
+
+def test_predictions_given_as_the_group_are_told_so(
+    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+) -> None:
+    status, out, err = fairmp("debias loans.csv --sensitive p")
+    assert (status, out) == (2, "")
+    assert err.startswith("fairmp: --sensitive: no other column of loans.csv than 'p' is in [0, 1]")
+
+
+def test_with_many_groups_it_says_what_a_gap_is_of(
+    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+) -> None:
+    said = "With more than two groups a gap is how far a group is from the whole"
+    two = "the largest gap of decisions between groups"
+    assert said not in fairmp("debias loans.csv --sensitive sex --target 0.02 --out two")[1]
+    assert two in (tmp_path / "two" / "report.html").read_text(encoding="utf-8")
+    regions = np.array(["north", "south", "west"])[np.arange(len(loans)) % 3]
+    loans.assign(region=regions).to_csv(tmp_path / "loans.csv", index=False)
+    status, out, _ = fairmp("debias loans.csv --sensitive region --target 0.02 --out three")
+    assert status == 0
+    assert out.count(said) == 1
+    page = (tmp_path / "three" / "report.html").read_text(encoding="utf-8")
+    assert two not in page
+    assert "two groups may be up to twice as far apart" in page
+    [held] = json.loads((tmp_path / "three" / "mended.json").read_text())["criteria"]
+    found = pd.read_csv(tmp_path / "three" / "mended.csv")
+    shares = (found["decision_mended"] == 1).groupby(found["region"]).mean()
+    whole = (found["decision_mended"] == 1).mean()
+    assert held["decisions_after"] == pytest.approx((shares - whole).abs().max())

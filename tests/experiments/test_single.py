@@ -17,6 +17,7 @@ from fairmp.experiments import single
 from fairmp.experiments.trials import Record, one_split
 from fairmp.metrics import evaluate
 from fairmp.models import Graph
+from fairmp.report.folders import from_records
 from fairmp.report.story import read
 
 
@@ -66,6 +67,14 @@ def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
     assert [point["kind"] for point in story["points"]] == ["chosen"]
     assert story["curve"][-1]["gap"] == pytest.approx(model.run_.test.dp)
     assert not any("at prediction" in line for line in story["assumptions"])
+
+
+def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
+    make = lambda: single.classifier("papc", 0.1, 3, 3.0, 1.0, 0.0, epochs=3)  # noqa: E731
+    record, model = one_split("papc", make, data, split=0, bootstrap=0)
+    for story in (single.story(data, model), from_records([record])):
+        assert story["target"] is None
+        assert all(criterion["target"] is None for criterion in story["criteria"])
 
 
 def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Path) -> None:

@@ -296,7 +296,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
 @pytest.mark.parametrize("target", [0.0, 1.0])
 @pytest.mark.parametrize("sharpness", [0.01, 0.001])
 def test_a_small_sharpness_cuts_nobody_it_does_not_reach(sharpness: float, target: float) -> None:
-    """As the steps on the host, logits more than a thousand τ apart included."""
+    """As the steps on the host, logits thousands of τ apart included."""
     n = 20_000 if LARGE else 200
     z, codes, spread = two_groups(n, 3.0, torch.float32)
     zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)

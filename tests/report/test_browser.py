@@ -62,7 +62,7 @@ def test_it_asks_for_nothing_and_shows_everything(browser: Any, report: Path, wi
         "Before and after",
         "What changed for whom",
         "The trade-off",
-        "Over several splits",
+        "On one split",
         "What rests on assumptions",
         "How to rerun it",
     ]

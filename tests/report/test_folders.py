@@ -30,7 +30,7 @@ def test_records_of_one_method(record, tmp_path: Path) -> None:
     assert len(story["groups"]) == 2
     page = together([tmp_path])
     assert "What the model does to each group" in page
-    assert "Over several splits" in page
+    assert "On one split" in page
 
 
 def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> None:

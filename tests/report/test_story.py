@@ -14,7 +14,7 @@ from fairmp.errors import InputError
 from fairmp.metrics import evaluate
 from fairmp.report import Section, charts
 from fairmp.report.chapters import part_of, section_of, sections
-from fairmp.report.parts import add_decisions, from_evaluations, point
+from fairmp.report.parts import add_decisions, cautions, from_evaluations, point
 from fairmp.report.story import LIMIT, Story, cards, html, read, summary, write
 
 N = 400
@@ -172,3 +172,32 @@ def test_bars_and_whiskers_stand_where_the_figures_are() -> None:
     labels = [text.get_text() for text in curve.axes[0].get_legend().get_texts()]
     assert "mine" in labels
     assert "asked for: at most 2 points" in labels
+
+
+def test_what_a_target_asks_of_the_gap() -> None:
+    for groups, gap, within in ((2, 0.1, None), (3, 0.2, 0.1)):
+        sens, y, before, after = decided(groups=groups)
+        first, second = (evaluate(s, y, sens, bootstrap=0).to_dict() for s in (before, after))
+        story = from_evaluations(second, first, within=0.1)
+        [dp] = [criterion for criterion in story["criteria"] if criterion["name"] == "ΔDP"]
+        assert (story["target"], dp["target"], dp["within"]) == (gap, gap, within)
+        page = html({**story, "title": "t"})
+        assert f"≤ {100 * gap:.1f}" in page
+        assert ("each group within 10.0 points of the whole" in page) == (groups > 2)
+
+
+def test_one_decision_for_everyone_is_no_success() -> None:
+    sens, y, _, after = decided(classes=3)
+    after[:, 1] = 9.0
+    found = evaluate(after, y, sens, bootstrap=50, class_names=["low", "mid", "high"]).to_dict()
+    note, how = cautions(found)
+    assert note == "Everyone is decided 'mid': a gap of 0 is no success, as nobody is told apart."
+    assert "largest difference" in how
+    story: Story = {**from_evaluations(found), "title": "t"}
+    assert note in story["notes"]
+    assert summary(story).endswith(note)
+    after[0, 0] = 99.0
+    after[sens < 0, 0] = 99.0
+    sens[0] = 0
+    assert not evaluate(after, y, sens, bootstrap=0).notes
+    assert cautions(evaluate(after, y, sens, bootstrap=0).to_dict()) == []

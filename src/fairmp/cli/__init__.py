@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 import typer
@@ -23,6 +24,8 @@ from fairmp.cli import (
     tune,
 )
 from fairmp.errors import InputError
+
+_STOPPED = "stopped; nothing was written"
 
 app = typer.Typer(
     name="fairmp",
@@ -63,12 +66,14 @@ def _options(
 
 def main() -> None:
     """Run the program; wrong input ends in one line on standard error and status 2."""
+    # Asked to end, the program tidies up as it does for Ctrl-C.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         status = app(standalone_mode=False)
     except InputError as error:
-        _leave(str(error), 2)
+        _leave(_as_typed(str(error)), 2)
     except KeyboardInterrupt:
-        _leave("stopped; nothing was written", 130)
+        _leave(_STOPPED, 130)
     except BrokenPipeError:
         # The reader of our output has gone: there is nobody left to tell.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -79,13 +84,31 @@ def main() -> None:
         say = getattr(error, "format_message", None)
         if say is None:
             if type(error).__name__ == "Abort":
-                _leave("stopped; nothing was written", 130)
+                _leave(_STOPPED, 130)
             raise
         message = say()
         if not message.strip():  # no command was given, and the help is on the screen already
             sys.exit(2)
         _leave(f"{message.rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
+    if status == 130:  # what newer versions of Typer make of Ctrl-C
+        _leave(_STOPPED, 130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _as_typed(message: str) -> str:
+    """Say of an option what the library says of an argument: of --epochs what of epochs."""
+    argument, colon, rest = message.partition(": ")
+    command = typer.main.get_command(app)
+    for word in sys.argv[1:]:
+        commands = getattr(command, "commands", {})
+        if word not in commands:
+            break
+        command = commands[word]
+    name = {"num_layers": "layers"}.get(argument, argument.lower())
+    for parameter in command.params:
+        if colon and parameter.name == name and parameter.opts[0].startswith("--"):
+            return f"{parameter.opts[0]}: {rest}"
+    return message
 
 
 def _given(error: Exception) -> str:

@@ -13,7 +13,6 @@ from fairmp.cli import options
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
-_RATIOS = ("times_the_mlp", "times_fmp")
 # What the largest network of the table, GAT, holds at once, in bytes: roughly.
 _BYTES_AN_EDGE, _BYTES_A_FEATURE = 1500, 16
 

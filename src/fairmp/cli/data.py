@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -78,7 +79,11 @@ def fetch(
         sources = [source for source in sources if mirror or _public(source)]
     entries = []
     for source in sources:
-        files = get(source, data_dir, mirror=mirror)
+        try:
+            files = get(source, data_dir, mirror=mirror)
+        except KeyboardInterrupt:
+            print("fairmp: stopped; the files that are whole are kept", file=sys.stderr)
+            sys.exit(130)
         entries.append({"key": source.key, "files": {f.role: str(f.path) for f in files}})
         if not as_json:
             typer.echo(f"{source.key}: {', '.join(str(file.path) for file in files)}")
@@ -181,7 +186,8 @@ def _table(rows: list[tuple[Statistics, Statistics | None, dict[str, bool]]]) ->
         cells = [_cell(getattr(ours, key)) for key in _COLUMNS]
         lines.append([ours.name, *(c + m for c, m in zip(cells, marks, strict=True))])
         if paper:
-            lines.append(["  paper", *(f"{_cell(getattr(paper, key))}  " for key in _COLUMNS)])
+            printed = [_cell(getattr(paper, key)) or "–" for key in _COLUMNS]
+            lines.append(["  paper", *(f"{cell}  " for cell in printed)])
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
     table.add_column("data set")
     for column, title in enumerate(_COLUMNS.values(), start=1):

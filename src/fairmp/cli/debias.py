@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -103,7 +104,8 @@ def command(
     target: Annotated[
         list[float] | None,
         typer.Option(
-            help="Largest gap accepted, 0.02 for two points; one, or one for each criterion.",
+            help="Largest gap accepted, 0.02 for two points (with more than two groups, that of "
+            "each from the whole); one, or one for each criterion.",
             rich_help_panel=_ASKED,
         ),
     ] = None,
@@ -246,6 +248,12 @@ def columns(found: Found, mended: Mended, seed: int) -> dict[str, Any]:
 def advice(mended: Mended, found: Found) -> list[str]:
     """Lines on what a reader may take for granted and should not."""
     lines = []
+    sizes = Counter(group.attribute for group in mended.groups if group.group != "unknown")
+    if any(sizes[held.attribute] > 2 for held in mended.criteria):
+        lines.append(
+            "With more than two groups a gap is how far a group is from the whole: two groups may "
+            "be up to twice as far apart."
+        )
     if found.drawn:
         lines.append(
             "Decisions alone can only be evened out by chance: decision_mended is drawn with the "
@@ -324,9 +332,11 @@ def _predictions(
         return prediction_columns.logits(table, logits)
     if decision is not None:
         return prediction_columns.decisions(table, decision, positive)
-    several = [*(matrix or "").split(","), *(features or "").split(",")]
-    taken = [*(sensitive or []), label, id, population, *(part.strip() for part in several)]
-    return prediction_columns.detected(table, [name for name in taken if name])
+    taken = dict.fromkeys(sensitive or [], "--sensitive")
+    taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
+    taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
+    taken |= {part.strip(): "--features" for part in (features or "").split(",")}
+    return prediction_columns.detected(table, taken)
 
 
 def _targets(target: list[float] | None, count: int) -> Any:

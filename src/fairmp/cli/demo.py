@@ -56,7 +56,7 @@ def _show(found: Demo, lines: list[Line], folder: Path, seconds: float) -> None:
     from rich.console import Console
 
     from fairmp.experiments.demo import describe
-    from fairmp.report import to_rich
+    from fairmp.report import over, to_rich
 
     console = Console(highlight=False)
     facts = dict(describe(found.data))
@@ -65,7 +65,7 @@ def _show(found: Demo, lines: list[Line], folder: Path, seconds: float) -> None:
         f"sensitive homophily {facts['sensitive homophily']}, "
         f"label homophily {facts['label homophily']}."
     )
-    console.print(to_rich(lines, f"Test nodes, mean ± 95 % interval over {lines[0].splits} splits"))
+    console.print(to_rich(lines, f"Test nodes, {over(lines[0].splits)}"))
     console.print(
         "ΔDP: how far apart the groups' rates of positive decisions are, in points. "
         "ΔEO: the same among the truly positive."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -102,18 +102,32 @@ def decisions(table: PredictionTable, column: str, positive: str | None) -> Foun
     return Found(np.eye(len(names))[codes], [column], names, drawn=True)
 
 
-def detected(table: PredictionTable, taken: Sequence[str]) -> Found:
-    """Find the columns of probabilities where none is named."""
+def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
+    """Find the columns of probabilities where none is named.
+
+    Args:
+        table: the table.
+        taken: columns that are something else, and the option that says so.
+    """
     from fairmp.datasets.columns import as_numbers
 
     candidates: dict[str, np.ndarray] = {}
     for column in table.columns:
-        values = None if column in taken else as_numbers(table.frame[column])
+        values = as_numbers(table.frame[column])
         if values is None:
             continue
         there = values[np.isfinite(values)]
         if ((there >= 0) & (there <= 1)).all() and ((there != 0) & (there != 1)).any():
             candidates[column] = values
+    free = {column: values for column, values in candidates.items() if column not in taken}
+    if candidates and not free:
+        column = next(iter(candidates))
+        raise InputError(
+            f"{taken[column]}: no other column of {table.path.name} than {column!r} is in [0, 1] "
+            "and can hold the predictions; give another column here, or name the predictions with "
+            "--probabilities, --logits or --decision"
+        )
+    candidates = free
     together = [
         group for group in _alike(list(candidates)) if len(group) > 1 and _sum(candidates, group)
     ]

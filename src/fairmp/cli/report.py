@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from fairmp import outputs
 from fairmp.errors import InputError
 
 
@@ -41,8 +42,9 @@ def command(
     if goal.exists() and not overwrite:
         raise InputError(f"--out: {goal} exists; give another name, or add --overwrite")
     folder = goal.absolute().parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK):
+    if not folder.is_dir():
         raise InputError(f"--out: {folder} is no folder that can be written to; give another")
+    outputs.check_writable(folder)
 
     from fairmp.report.folders import together
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,7 +154,14 @@ def _show(manifest: Manifest, folder: Path, seconds: float) -> None:
     console.print(table)
     rate = manifest.edges / max(seconds, 1e-9)
     console.print(f"{seconds:.0f} s, {rate:,.0f} edges a second. Shards in {folder}; train with")
-    console.print(
-        f"  torchrun --nproc-per-node {len(manifest.parts)} -m fairmp train --shards {folder}",
-        soft_wrap=True,
-    )
+    console.print(f"  {train_command(manifest, folder)}", soft_wrap=True)
+
+
+def train_command(manifest: Manifest, folder: Path) -> str:
+    """The command that trains on all the splits that were written."""
+    words = ["torchrun", "--nproc-per-node", str(len(manifest.parts)), "-m", "fairmp", "train"]
+    words += ["--shards", str(folder)]
+    seeds = manifest.split_seeds
+    if seeds[0] is not None:  # else the graph has a split of its own
+        words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
+    return shlex.join(words)

@@ -212,7 +212,7 @@ def command(
     if report is not None:
         console.print(str(report))
     console.print(to_rich(lines, f"{graph.name}: test nodes, {over(splits)}"))
-    for line in of_first(model, splits):
+    for line in of_first(model):
         console.print(line, soft_wrap=True)
     seconds = time.perf_counter() - start
     console.print(f"{seconds:.0f} s. Model in {folder / 'model'}; open {folder / 'report.html'}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -77,6 +78,8 @@ def run(
     stray = [option for option, value in given.items() if value]
     if stray:
         raise InputError(f"{stray[0]}: goes without --shards, which hold a graph already")
+    # torchrun ends its processes so, and one that waits for another can not be asked to tidy up.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     rank = 0
     try:
         with joined(device=device, timeout=timeout) as ranks:
@@ -99,6 +102,13 @@ def run(
         if rank == 0:
             raise
         sys.exit(2)
+    except KeyboardInterrupt:
+        if rank == 0:
+            print(
+                "fairmp: stopped; the same command goes on from the last checkpoint",
+                file=sys.stderr,
+            )
+        sys.exit(130)
     except (InputError, LostTouch) as error:
         # Where rank 0 stops too it speaks first, and torchrun ends the others meanwhile.
         time.sleep(0 if rank == 0 else _LATER)
@@ -215,15 +225,14 @@ def _write(
         return
     from rich.console import Console
 
-    from fairmp.report import to_rich
+    from fairmp.report import over, to_rich
 
     console = Console(highlight=False)
     for line in manifest.report:
         console.print(line)
-    title = f"{manifest.name}: test nodes, mean ± 95 % interval over {len(records)} splits"
-    console.print(to_rich(lines, title))
-    console.print("The first split's test nodes:")
-    console.print(str(model.run_.test))
+    console.print(to_rich(lines, f"{manifest.name}: test nodes, {over(len(records))}"))
+    for line in single.of_first(model):
+        console.print(line, soft_wrap=True)
     console.print(
         f"{seconds:.0f} s on {ranks.size} rank{'s' * (ranks.size != 1)}. Model in "
         f"{folder / 'model'}; open {folder / 'report.html'}."

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fairmp.audits import audit
 from fairmp.experiments.demo import FAIR, PLAIN, SETTING, Demo
-from fairmp.report import Line, Section, summarise, to_markdown, tradeoff
+from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.chapters import part_of
 from fairmp.report.parts import from_evaluations
 from fairmp.report.story import Point, Story
@@ -22,7 +22,7 @@ def write(found: Demo, folder: Path, *, command: str) -> list[Line]:
         for record in found.records:
             file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     (folder / "table.md").write_text(to_markdown(lines), encoding="utf-8")
-    figure = tradeoff(lines, f"Embedded network, {lines[0].splits} splits")
+    figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     found.model.save(folder / "model")
     write_story(story(found, lines, command), folder)
@@ -53,7 +53,7 @@ def story(found: Demo, lines: list[Line], command: str) -> Story:
             ],
             "header": ["method", *COLUMNS.values()],
             "rows": [[line.name, *cells(line)] for line in lines],
-            "caption": f"Test nodes; mean over {lines[0].splits} splits ± half of a 95 % interval. "
+            "caption": f"Test nodes, {over(lines[0].splits)}. "
             f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
             "were solved for the test nodes as a batch.",
         },

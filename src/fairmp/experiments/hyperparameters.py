@@ -10,7 +10,7 @@ from typing import Any
 from fairmp.experiments import compare_page
 from fairmp.experiments.grid import PULLS, TARGETS, Cell, Setting, cell_of, cells
 from fairmp.experiments.trials import Record
-from fairmp.report.figures import COLOURS, MARKERS, to_svg
+from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
 from fairmp.report.formats import latex, markdown, to_csv
 from fairmp.report.page import Section, page
 from fairmp.report.tables import Line
@@ -98,10 +98,7 @@ def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
                 axis.errorbar(
                     [ticks.index(value) for value in values],
                     [100 * interval.mean for interval in intervals],
-                    yerr=[
-                        50 * (interval.high - interval.low) if interval.n > 1 else 0.0
-                        for interval in intervals
-                    ],
+                    yerr=bars(intervals),
                     color=COLOURS[i],
                     marker=MARKERS[i],
                     markersize=5,
@@ -115,6 +112,8 @@ def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
             if row:
                 axis.set_xlabel(panel)
         axes[0][column].legend(frameon=False, fontsize=8)
+    for row in axes:
+        keep_possible(row[0], "y")  # the others share its axis
     axes[0][0].set_ylabel("accuracy (%)")
     axes[1][0].set_ylabel("ΔDP (points)")
     fig.suptitle(name, x=0.01, ha="left", fontsize=11)

@@ -22,14 +22,15 @@ from fairmp.experiments.trials import Record
 from fairmp.metrics import evaluate
 from fairmp.models import Graph
 from fairmp.propagation import FMP, PPR, SOLVERS
-from fairmp.report import Line, Section, summarise, to_markdown, tradeoff
+from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.chapters import part_of
 from fairmp.report.figures import to_svg
-from fairmp.report.parts import add_decisions, from_evaluations, point
+from fairmp.report.parts import add_decisions, cautions, from_evaluations, point
 from fairmp.report.story import Point, Story
 from fairmp.report.story import write as write_story
 from fairmp.report.tables import COLUMNS, cells
 from fairmp.report.topology import topology
+from fairmp.report.words import asked
 from fairmp.serving import to_device
 from fairmp.strategies import Adversary, Regulariser, Strategy
 
@@ -113,8 +114,9 @@ def write(
         "lines": {
             "header": ["", *COLUMNS.values()],
             "rows": [[line.name, *cells(line)] for line in [*lines, *per_split]],
-            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits. Gaps in "
-            "points. The parts above are of the first split.",
+            "title": "Over several splits" if len(records) > 1 else "On one split",
+            "caption": f"Test nodes, {over(len(records))}. Gaps in points."
+            + " The parts above are of the first split." * (len(records) > 1),
         },
     }
     if picture and not isinstance(data, Statistics):
@@ -123,6 +125,15 @@ def write(
         told["picture"] = "topology.svg"
     write_story(told, folder)
     return lines
+
+
+def of_first(model: FairClassifier) -> list[str]:
+    """Say how the first split's model does on its test nodes, and what to mind in that."""
+    test, target = model.run_.test, _target(model)
+    notes = cautions(test.to_dict())
+    if target is not None and len(test.groups) > 2:
+        notes.insert(0, asked(target))
+    return ["The first split's test nodes:", str(test), *(f"note: {note}" for note in notes)]
 
 
 def story(data: Data, model: FairClassifier) -> Story:
@@ -181,8 +192,7 @@ def _figures(
 ) -> Story:
     """What can be told without the graph."""
     run = model.run_
-    target = model.propagation.target if isinstance(model.propagation, FMP) else None
-    told = from_evaluations(run.test.to_dict(), without, target)
+    told = from_evaluations(run.test.to_dict(), without, within=_target(model))
     told |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} test nodes of the first split, which neither the training nor "
@@ -194,6 +204,12 @@ def _figures(
     if isinstance(data, Statistics):
         told["extra"] = [part_of(Section("The graph", header=["", "value"], rows=_facts(data)))]
     return told
+
+
+def _target(model: FairClassifier) -> float | None:
+    """The gap that was asked for; only the projection asks for one."""
+    layer = model.propagation
+    return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
 
 def _facts(row: Statistics) -> list[tuple[str, str]]:

@@ -231,7 +231,7 @@ def binary_shifted(
 ) -> Tensor:
     r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
 
-    Rows whose logits lie more than 1000 T apart (10⁶ T in float64), or are as large, are first seen
+    Rows whose logits lie more than 5000 T apart (10⁶ T in float64), or are as large, are first seen
     from the larger logit, and cut there if the shift itself goes about as far.
 
     Args:
@@ -321,4 +321,4 @@ def binary_pulled(
 
 def _bound(z: Tensor) -> float:
     """Margins, in units of T, beyond which a probability is 0 or 1 to the last digit."""
-    return 1e6 if z.dtype == torch.float64 else 1e3
+    return 1e6 if z.dtype == torch.float64 else 5e3

@@ -12,7 +12,18 @@ from fairmp.errors import InputError
 from fairmp.report import charts
 from fairmp.report.figures import to_svg
 from fairmp.report.page import Section
-from fairmp.report.words import known, listed, moved, of_100, points, span, wilson, with_span
+from fairmp.report.words import (
+    LARGEST,
+    asked,
+    known,
+    listed,
+    moved,
+    of_100,
+    points,
+    span,
+    wilson,
+    with_span,
+)
 
 if TYPE_CHECKING:
     from fairmp.report.story import Criterion, GroupPart, Story
@@ -218,10 +229,8 @@ def _cautions(story: Story, criteria: Sequence[Criterion]) -> list[str]:
     found = []
     if any(span(c.get("after_interval")) for c in criteria):
         found.append("In brackets, 95 % intervals.")
-    found.append(
-        "A gap is a largest difference: on few nodes it comes out too large, so a small gap that "
-        "excludes 0 is no proof of one."
-    )
+    found += [asked(within) for c in criteria if (within := c.get("within")) is not None]
+    found.append(LARGEST)
     least = min((group["nodes"] for group in story.get("groups", [])), default=0)
     if 0 < least < 100:
         found.append(

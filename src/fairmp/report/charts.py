@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairmp.report.figures import COLOURS, figure
+from fairmp.report.figures import COLOURS, figure, keep_possible
 from fairmp.report.topology import shorten
 from fairmp.report.words import known, wilson
 
@@ -177,7 +177,8 @@ def curve(story: Mapping[str, Any]) -> Any:
     if target is not None and target > 0:
         told = f"asked for: at most {100 * target:g} points"
         axes.axvline(100 * target, color="#1b1f24", linewidth=1, linestyle=":", label=told)
-    axes.set_xlim(left=min(0.0, -0.03 * axes.get_xlim()[1]))
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    keep_possible(axes)
     axes.set_xlabel(f"{story.get('gap', 'ΔDP')}: gap between the groups (points)")
     axes.set_ylabel("right decisions (accuracy, %)")
     few = len(story.get("points", [])) < 5
@@ -189,8 +190,8 @@ def curve(story: Mapping[str, Any]) -> Any:
 def _error(value: float, ends: Sequence[float | None] | None) -> list[list[float]] | None:
     if ends is None or not all(known(end) for end in ends):
         return None
-    low, high = ends
-    return [[100 * max(0.0, value - (low or 0.0))], [100 * max(0.0, (high or 0.0) - value)]]
+    low, high = max(0.0, ends[0] or 0.0), min(1.0, ends[1] or 0.0)
+    return [[100 * max(0.0, value - low)], [100 * max(0.0, high - value)]]
 
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

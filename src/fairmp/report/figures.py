@@ -17,6 +17,7 @@ from fairmp.report.tables import Line
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
+_ASIDE = 18  # names that fit beside the axes
 
 
 def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
@@ -42,8 +43,8 @@ def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
         axes.errorbar(
             100 * dp.mean,
             100 * accuracy.mean,
-            xerr=None if math.isnan(dp.low) else 50 * (dp.high - dp.low),
-            yerr=None if math.isnan(accuracy.low) else 50 * (accuracy.high - accuracy.low),
+            xerr=bars([dp]),
+            yerr=bars([accuracy]),
             fmt=MARKERS[i % len(MARKERS)],
             color=COLOURS[i % len(COLOURS)],
             markersize=8,
@@ -51,6 +52,7 @@ def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
             label=line.name,
         )
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    keep_possible(axes)
     axes.set_xlabel("ΔDP on the test nodes (points; further left is fairer)")
     axes.set_ylabel("accuracy on the test nodes (%)")
     if title:
@@ -81,7 +83,11 @@ def curves(
     Returns:
         The figure.
     """
-    fig, axes = figure(7.6, 4.6) if axes is None else (axes.figure, axes)
+    many = axes is None and len(families) > _ASIDE
+    # Columns of names below the axes, by the width of the longest: about 0.052 inches a letter.
+    columns = max(1, int(8.6 / (0.5 + 0.052 * max(map(len, families), default=1))))
+    size = (8.6, 4.6 + 0.17 * math.ceil(len(families) / columns)) if many else (7.6, 4.6)
+    fig, axes = figure(*size) if axes is None else (axes.figure, axes)
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
@@ -94,8 +100,8 @@ def curves(
         axes.errorbar(
             [100 * dp.mean for dp, _ in shown],
             [100 * accuracy.mean for _, accuracy in shown],
-            xerr=[_half(dp) for dp, _ in shown],
-            yerr=[_half(accuracy) for _, accuracy in shown],
+            xerr=bars([dp for dp, _ in shown]),
+            yerr=bars([accuracy for _, accuracy in shown]),
             marker=MARKERS[marker % len(MARKERS)],
             color=COLOURS[colour % len(COLOURS)],
             markersize=5,
@@ -114,19 +120,46 @@ def curves(
         linestyle="--",
         zorder=1,
     )
-    # No gap is below 0, whatever a symmetric interval says.
-    axes.set_xlim(left=-0.03 * axes.get_xlim()[1])
+    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
+    keep_possible(axes)
     axes.set_xlabel("ΔDP on the test nodes (points)")
     axes.set_ylabel("accuracy on the test nodes (%)")
     if title:
         axes.set_title(title, loc="left", fontsize=11)
-    if legend:
+    if legend and many:
+        fig.legend(frameon=False, fontsize=7, loc="outside lower left", ncols=columns)
+    elif legend:
         axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return fig
 
 
-def _half(interval: Interval) -> float:
-    return 0.0 if math.isnan(interval.low) else 50 * (interval.high - interval.low)
+def bars(intervals: Sequence[Interval]) -> list[list[float]]:
+    """How far bars reach below and above the means of shares, in points.
+
+    An interval of the mean over a few splits is symmetric, and may reach below 0 and above 100,
+    where no share and no gap is: bars end there.
+
+    Example:
+        >>> bars([Interval(0.75, 0.25, 1.25, 2), Interval(0.5, math.nan, math.nan, 1)])
+        [[50.0, 0.0], [25.0, 0.0]]
+    """
+    ends = [
+        (i.mean, i.mean) if math.isnan(i.low) else (max(0.0, i.low), min(1.0, i.high))
+        for i in intervals
+    ]
+    pairs = list(zip(intervals, ends, strict=True))
+    return [
+        [100 * max(0.0, i.mean - low) for i, (low, _) in pairs],
+        [100 * max(0.0, high - i.mean) for i, (_, high) in pairs],
+    ]
+
+
+def keep_possible(axes: Any, which: str = "xy") -> None:
+    """Let axes of shares in points end at 0 and 100, but for a marker's width."""
+    for name in which:
+        low, high = getattr(axes, f"get_{name}lim")()
+        room = 0.03 * (min(high, 100.0) - max(low, 0.0))
+        getattr(axes, f"set_{name}lim")(max(low, -room), min(high, 100.0 + room))
 
 
 def to_svg(fig: Any) -> str:

@@ -92,21 +92,25 @@ def from_records(records: list[dict[str, Any]]) -> Story:
         own = [record for record in good if str(record["dataset"]) == data]
         lines += [(data, line) for line in summarise(own)]
     several = len(names) > 1
+    repeated = any(line.splits > 1 for _, line in lines)
     title = f"{names[0]}: a trained classifier" if len(lines) == 1 else "A comparison of methods"
     story: Story = {
         "title": title,
         "lines": {
-            "title": "Over several splits",
+            "title": "Over several splits" if repeated else "On one split",
             "header": [*(["data"] * several), "method", *COLUMNS.values()],
             "rows": [[*([data] * several), line.name, *cells(line)] for data, line in lines],
-            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits.",
+            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits."
+            if repeated
+            else "Test nodes of one split.",
         },
         "versions": good[0]["run"]["versions"],
     }
     if len(lines) == 1:
         run = good[0]["run"]
         propagation = run["config"].get("propagation") or {}
-        told = from_evaluations(run["test"], None, propagation.get("target"))
+        asked = propagation.get("target") if propagation.get("solver") == "projection" else None
+        told = from_evaluations(run["test"], within=asked)
         return {**told, **story, "points": [point("this model", "chosen", run["test"])]}
     if not several:
         story["points"] = [
@@ -169,11 +173,18 @@ def from_mended(found: Mapping[str, Any]) -> Story:
         name = str(held["criterion"]).replace("_", " ")
         if several or held["attribute"] not in (held["criterion"], "sens"):
             name += f", {held['attribute']}"
+        groups = sum(
+            group["attribute"] == held["attribute"] and group["group"] != "unknown"
+            for group in found["groups"]
+        )
         story["criteria"].append(
             {
                 "name": name,
-                "label": f"gap: {name}",
-                "meaning": f"the largest gap of decisions between groups, on {held['where']}.",
+                "label": f"gap: {name}" if groups < 3 else f"gap from the whole: {name}",
+                "meaning": f"the largest gap of decisions between groups, on {held['where']}."
+                if groups < 3
+                else "how far the decisions of a group are at most from those of the whole, on "
+                f"{held['where']}; two groups may be up to twice as far apart.",
                 "before": held["decisions_before"],
                 "after": held["decisions_after"],
                 "target": held["target"],

@@ -8,10 +8,34 @@ from typing import Any
 import numpy as np
 
 from fairmp.report.story import Criterion, GroupPart, Point, Story
+from fairmp.report.words import LARGEST, one_decision
+
+
+def cautions(evaluation: Mapping[str, Any]) -> list[str]:
+    """What a reader of an evaluation's figures should know beside them.
+
+    Example:
+        >>> groups = [{"count": 9, "rates": [0.5, 0.5]}]
+        >>> found = {"class_names": "ab", "groups": groups, "intervals": {"dp": [0.1, 0.2]}}
+        >>> cautions(found) == [LARGEST]
+        True
+    """
+    ends = [_interval(evaluation, key) for key in ("dp", "eo", "odds")]
+    known = any(interval is not None and None not in interval for interval in ends)
+    return [*_alike(evaluation), *[LARGEST] * known]
+
+
+def _alike(evaluation: Mapping[str, Any]) -> list[str]:
+    rates = [row["rates"] for row in evaluation["groups"] if row["count"]]
+    return one_decision(evaluation["class_names"], rates)
 
 
 def from_evaluations(
-    after: Mapping[str, Any], before: Mapping[str, Any] | None = None, target: float | None = None
+    after: Mapping[str, Any],
+    before: Mapping[str, Any] | None = None,
+    target: float | None = None,
+    *,
+    within: float | None = None,
 ) -> Story:
     """Classes, groups and criteria of evaluations, as :meth:`fairmp.metrics.Evaluation.to_dict`.
 
@@ -19,6 +43,8 @@ def from_evaluations(
         after: what the model does.
         before: what it would do without its correction.
         target: the largest ΔDP that was asked for.
+        within: the target of a fair propagation, in its stead. For two groups it bounds ΔDP; for
+            more it bounds how far each is from the whole, so that ΔDP may be twice as large.
 
     Example:
         >>> from fairmp.metrics import evaluate
@@ -30,6 +56,9 @@ def from_evaluations(
         >>> story["groups"][1]["after"]
         [0.5, 0.5]
     """
+    several = len(after["groups"]) > 2
+    if within is not None:
+        target = min(1.0, 2 * within) if several else within
     earlier = {} if before is None else {row["name"]: row for row in before["groups"]}
     groups: list[GroupPart] = []
     for row in after["groups"]:
@@ -62,6 +91,7 @@ def from_evaluations(
                 "before": None if before is None else before[key],
                 "before_interval": None if before is None else _interval(before, key),
                 "target": target if key == "dp" else None,
+                "within": within if key == "dp" and several else None,
             }
         )
     return {
@@ -69,7 +99,7 @@ def from_evaluations(
         "groups": groups,
         "criteria": criteria,
         "target": target,
-        "notes": list(after.get("notes", [])),
+        "notes": [*after.get("notes", []), *_alike(after)],
     }
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, cast
 from fairmp.errors import InputError
 from fairmp.report.chapters import changed, sections
 from fairmp.report.page import Card, page
-from fairmp.report.words import known, of_100, points, span
+from fairmp.report.words import known, of_100, one_decision, points, span
 
 STORY, REPORT = "story.json", "report.html"
 LIMIT = 5_000_000
@@ -39,7 +39,9 @@ class GroupPart(TypedDict, total=False):
 class Criterion(TypedDict, total=False):
     """One figure before and after, as fractions, with intervals where there are any.
 
-    ``label`` is its name for a glance, ``meaning`` a sentence, ``unit`` "%" or "points".
+    ``label`` is its name for a glance, ``meaning`` a sentence, ``unit`` "%" or "points";
+    ``within`` is how far from the whole each group was asked to be, where ``target`` follows from
+    that.
     """
 
     name: str
@@ -47,6 +49,7 @@ class Criterion(TypedDict, total=False):
     meaning: str
     unit: str
     target: float | None
+    within: float | None
     before: float | None
     after: float | None
     before_interval: list[float | None] | None
@@ -174,7 +177,8 @@ def summary(story: Story) -> str:
         text += f". {points(accuracy['after'])} of 100 decisions are right"
         if known(accuracy.get("before")):
             text += f", {points(accuracy['before'])} without it"
-    return f"{text}."
+    rates = [group["after"] for group in story.get("groups", []) if group["nodes"]]
+    return " ".join([f"{text}.", *one_decision(story.get("classes", []), rates)])
 
 
 def _moved(story: Story, noun: str) -> str:

@@ -65,6 +65,16 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
     return lines
 
 
+def over(splits: int) -> str:
+    """What the figures of a table are, for its title.
+
+    Example:
+        >>> over(3), over(1)
+        ('mean ± half of a 95 % interval over 3 splits', 'one split')
+    """
+    return "one split" if splits == 1 else f"mean ± half of a 95 % interval over {splits} splits"
+
+
 def cells(line: Line) -> list[str]:
     """A line's cells, in the order of :data:`COLUMNS`."""
     return [line.cell(key) for key in HEADERS] + [f"{line.seconds:.1f}"]

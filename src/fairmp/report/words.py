@@ -7,6 +7,12 @@ from collections.abc import Sequence
 
 Ends = tuple[float, float]
 
+LARGEST = (
+    "A gap is a largest difference: on few nodes it comes out too large, its interval even more, "
+    "so a small gap that excludes 0 is no proof of one."
+)
+"""How to read a gap's interval, which may leave out the gap itself."""
+
 
 def wilson(count: float, n: float, confidence: float = 0.95) -> Ends:
     r"""The interval of a share of ``count`` in ``n``, after Wilson.
@@ -117,3 +123,36 @@ def moved(before: float | None, after: float | None, unit: str = "points") -> st
     if abs(change) < 0.0005:
         return "the same"
     return f"{points(abs(change))} {unit} {'more' if change > 0 else 'less'}"
+
+
+def asked(within: float) -> str:
+    """What was asked for where there are more than two groups, and what follows for ΔDP.
+
+    Example:
+        >>> asked(0.1)
+        'Asked for was each group within 10.0 points of the whole: two are then at most 20.0 apart.'
+    """
+    return (
+        f"Asked for was each group within {points(within)} points of the whole: two are then at "
+        f"most {points(min(1.0, 2 * within))} apart."
+    )
+
+
+def one_decision(classes: Sequence[str], rates: Sequence[Sequence[float | None]]) -> list[str]:
+    """Say so where everyone gets the same decision, which has no gap and is no success.
+
+    Args:
+        classes: the classes' names.
+        rates: the share decided for each class, a row a group.
+
+    Example:
+        >>> one_decision(["no", "yes"], [[1.0, 0.0], [1.0, 0.0]])
+        ["Everyone is decided 'no': a gap of 0 is no success, as nobody is told apart."]
+        >>> one_decision(["no", "yes"], [[1.0, 0.0], [0.9, 0.1]])
+        []
+    """
+    return [
+        f"Everyone is decided {name!r}: a gap of 0 is no success, as nobody is told apart."
+        for c, name in enumerate(classes)
+        if rates and all(row[c] == 1 for row in rates)
+    ]

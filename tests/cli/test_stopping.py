@@ -1,0 +1,55 @@
+"""The program is stopped, by Ctrl-C or a request to end: it says so, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+# Python ends itself by the signal, whoever caught it, where it came amid code made from text; a
+# shell calls both 130.
+ENDED = (130, -signal.SIGINT)
+
+
+def stopped(*arguments: str, by: signal.Signals, cwd: Path, when: str) -> tuple[int, str, str]:
+    """Start the program, and stop it once something of that name stays in its folder."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "fairmp", *arguments],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until, before, now = time.monotonic() + 100, [], list(cwd.glob(when))
+        while (not now or now != before) and time.monotonic() < until:
+            time.sleep(1)
+            before, now = now, list(cwd.glob(when))
+        process.send_signal(by)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
+def test_nothing_is_left_and_it_says_so(tmp_path: Path, by: signal.Signals) -> None:
+    words = ("train", "--data", "embedded:500", "--solver", "none", "--epochs", "1000000")
+    status, out, err = stopped(*words, "--out", "t", by=by, cwd=tmp_path, when=".t-*")
+    assert status in ENDED, err
+    assert out == ""
+    assert err.splitlines()[-1] == "fairmp: stopped; nothing was written"
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_kept_is_said_once(tmp_path: Path) -> None:
+    words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--backbones", "mlp")
+    words = (*words, "--workers", "1", "--out", "c")
+    status, _, err = stopped(*words, by=signal.SIGTERM, cwd=tmp_path, when="c")
+    assert status in ENDED, err
+    assert err.count("stopped") == 1
+    assert "the same command goes on" in err
