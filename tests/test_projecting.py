@@ -22,7 +22,7 @@ def ring(n: int, dtype: torch.dtype = torch.float32) -> Adjacency:
 def test_a_small_sharpness_leaves_alone_whom_it_does_not_reach(
     sharpness: float, classes: int
 ) -> None:
-    """In float32 logits thousands of τ apart are all but certain, and yet they are what they are."""
+    """In float32 logits thousands of τ apart are all but certain, and stay what they are."""
     torch.manual_seed(12)
     sens = torch.randint(-1, 2, (300,))
     x, graph = 3 * torch.randn(300, classes), ring(300)
