@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from fairmp.cli import main
 from fairmp.experiments import speed
 
 SMALL = ("--nodes", "300", "--edges", "1200", "--features", "4", "--rounds", "1", "--device", "cpu")
@@ -46,13 +47,23 @@ def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
         (("--out", "full"), "not empty"),
     ],
 )
-def test_wrong_options_are_one_line(arguments: tuple[str, ...], words: str, tmp_path: Path) -> None:
+def test_wrong_options_are_one_line(
+    arguments: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "mine.txt").write_text("kept")
-    done = bench(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert words in done.stderr
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["fairmp", "bench", *arguments])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
 
 

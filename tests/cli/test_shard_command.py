@@ -13,15 +13,13 @@ from tests.distributed.torchrun import environment
 from fairmp.cli import main
 
 
-@pytest.mark.parametrize("splits", ["--splits 1", "--splits 2 --seed 7"])
 def test_the_command_it_prints_works(
-    splits: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = f"shard --data embedded:400 --parts 1 {splits}".split()
+    words = ["shard", "--data", "embedded:400", "--parts", "1", "--splits", "1", "--seed", "7"]
     monkeypatch.setattr(sys, "argv", ["fairmp", *words, "--out", "my shards"])
     with pytest.raises(SystemExit) as leave:
         main()
@@ -38,4 +36,4 @@ def test_the_command_it_prints_works(
     )
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "fairmp-train" / "report.html").is_file()
-    assert ("one split" in done.stdout) == (splits == "--splits 1")
+    assert "one split" in done.stdout
