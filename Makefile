@@ -9,10 +9,11 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
 
-# One thread a test process: threads that wait for each other are slower than none. Files in their
-# order: by their numbers of tests, the few and long ones would come last, and alone.
+# One thread a test process: threads that wait for each other are slower than none; three of them for
+# two cores, since some tests wait. Files in their order: by their numbers of tests, the few and long
+# ones would come last, and alone.
 test: $(STAMP)
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 lint: $(STAMP)
 	$(BIN)/ruff check .

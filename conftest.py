@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-_CUDA = ("", "_sparse", "_edges", "_nodes", "_binary", "_coupling")
+_CUDA = ("", "_launch", "_sparse", "_edges", "_nodes", "_binary", "_coupling", "_coupled")
 _CPU = ("", "_cells", "_edges", "_softmax", "_threads", "_coupling", "_walk", "_dense")
 collect_ignore_glob = [
     f"src/fairmp/kernels/{kind}{part}.py"

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 settings.register_profile(
     "fairmp",
     deadline=None,
+    max_examples=60,
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[HealthCheck.too_slow],
     print_blob=True,

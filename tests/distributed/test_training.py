@@ -47,9 +47,7 @@ def alone(kind: str, setting: str) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"), [("plain", 1), ("plain", 2), ("plain", 3), ("plain", 4), ("many", 2)]
-)
+@pytest.mark.parametrize(("kind", "size"), [("plain", 1), ("plain", 2), ("plain", 4), ("many", 2)])
 def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int) -> None:
     found = together(size, train, shards / kind, settings(kind), EPOCHS[kind])
     if size == 4:
