@@ -102,8 +102,8 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
 
 def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
     done = fairmp(
-        *("train", "--epochs", "15", "--lr", "0.02", "--splits", "2", "--target", "0.02"),
-        *("--json", "--out", "t"),
+        *("train", "--data", "embedded:4000", "--epochs", "15", "--lr", "0.02", "--splits", "2"),
+        *("--target", "0.02", "--json", "--out", "t"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr
@@ -111,7 +111,8 @@ def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
     assert len(records) == 2
     assert records[0]["run"]["config"]["propagation"]["target"] == 0.02
     model = FairClassifier.load(tmp_path / "t" / "model")
-    figures = model.evaluate(social_network(), nodes=social_network().test_mask, bootstrap=0)
+    data = social_network(n=4000)
+    figures = model.evaluate(data, nodes=data.test_mask, bootstrap=0)
     assert figures.accuracy == pytest.approx(records[0]["run"]["test"]["accuracy"])
     assert figures.dp < 0.04
     assert (tmp_path / "t" / "report.html").is_file()
