@@ -120,7 +120,7 @@ def rank(folder: str, epochs: str, out: str) -> None:
 
     def model(count: int) -> FairClassifier:
         layer = FMP(K, lambda_s=3.0, solver="papc")
-        return FairClassifier(layer, hidden=HIDDEN, epochs=count, predict_sharpness=0.1)
+        return FairClassifier(layer, hidden=HIDDEN, epochs=count, predict_temperature=0.1)
 
     with joined() as ranks:
         with tempfile.TemporaryDirectory() as place:  # what is compiled once is not counted

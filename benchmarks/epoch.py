@@ -14,12 +14,12 @@ from pathlib import Path
 
 import torch
 
-from fairmp.experiments import speed
+from fairmp.comparison import speed
 
 
 def problem_of(given: argparse.Namespace) -> speed.Problem:
     if given.npz:
-        from fairmp.experiments.graphs import from_npz
+        from fairmp.datasets.by_name import from_npz
 
         data = from_npz(given.data, folder=given.npz)
     elif given.data:
@@ -36,7 +36,7 @@ def problem_of(given: argparse.Namespace) -> speed.Problem:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="a data set's name; by default a graph of Pokec-z's size")
-    parser.add_argument("--npz", help="folder of graphs written by fairmp.experiments.graphs.save")
+    parser.add_argument("--npz", help="folder of graphs written by fairmp.datasets.by_name.save")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)

@@ -22,8 +22,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from fairmp.kernels import cuda, reference
-from fairmp.persistence import versions
+from fairmp.kernels import reference
+from fairmp.kernels.cuda import primitives as cuda
+from fairmp.training.model_files import versions
 
 SIZES = {"pokec-z": (67_796, 1_235_916), "heavy tail": (10_000_000, 160_000_000)}
 Calls = dict[str, Callable[[ModuleType], Tensor]]

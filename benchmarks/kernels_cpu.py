@@ -23,8 +23,9 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from fairmp.kernels import cpu, reference
-from fairmp.persistence import versions
+from fairmp.kernels import reference
+from fairmp.kernels.cpu import primitives as cpu
+from fairmp.training.model_files import versions
 
 NODES, EDGES, CELLS, UNITS = 67_796, 1_235_916, 2, 64
 Call = Callable[[ModuleType], Tensor]

@@ -22,11 +22,11 @@ import torch
 from torch import Tensor
 
 from fairmp import FMP
-from fairmp.adjacency import Adjacency, Rows
-from fairmp.chunked import chunked
-from fairmp.incidence import incidence
-from fairmp.models import build
-from fairmp.persistence import versions
+from fairmp.graph import CSR, Adjacency
+from fairmp.groups import group_operator
+from fairmp.nn.chunked import chunked
+from fairmp.nn.models import build
+from fairmp.training.model_files import versions
 
 NODES, EDGES, FEATURES, TRAINING = 111_059_956, 1_615_685_872, 128, 1_207_179
 HUBS = 100_000
@@ -60,7 +60,7 @@ def random_graph(n: int, directed: int, device: str) -> Adjacency:
     col[first[leaf] + (2 * whole + 1)] = hub[ends].int()
     place = torch.arange(leaf.numel(), device=device) - (sizes.cumsum(0) - sizes)[ends]
     col[(first[hub] + 2 * whole + 1 + taken)[ends] + place] = leaf.int()
-    rows = Rows(row, col)
+    rows = CSR(row, col)
     return Adjacency(n, degree.double().rsqrt().float(), rows, rows)
 
 
@@ -135,7 +135,7 @@ def training(
     """Whole epochs: their time, their parts, and the memory they need."""
     n = adjacency.num_nodes
     x, y, sens, mask = people(n, features, "cuda")
-    layer, delta = FMP(K=5, lambda_s=3.0), incidence(sens, mask)
+    layer, delta = FMP(K=5, lambda_s=3.0), group_operator(sens, mask)
     network = build(in_channels=features, out_channels=2, hidden=hidden, propagation=None).cuda()
     optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
     labels = y[mask]

@@ -25,10 +25,10 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.nn import MLP
 
 from fairmp import FMP
-from fairmp.chunked import chunked
-from fairmp.experiments import speed
-from fairmp.incidence import incidence
-from fairmp.persistence import versions
+from fairmp.comparison import speed
+from fairmp.groups import group_operator
+from fairmp.nn.chunked import chunked
+from fairmp.training.model_files import versions
 
 DEGREE, FEATURES, STEPS = 20, 16, 5
 SIZES = (10**5, 10**6, 10**7, 10**8)
@@ -58,7 +58,7 @@ def train(edges: int) -> dict[str, float]:
     x = torch.randn(nodes, FEATURES)
     sens = groups_of(nodes)
     y = (x[:, 0] + sens > 0.4).long()
-    delta = incidence(sens, torch.arange(nodes) % 2 == 0)
+    delta = group_operator(sens, torch.arange(nodes) % 2 == 0)
     network = MLP([FEATURES, 64, 2], norm=None)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
     times = []
@@ -107,7 +107,7 @@ def forward(folder: Path, edges: int) -> dict[str, float]:
     torch.manual_seed(0)
     x = torch.randn(nodes, 2)
     x[:, 1] += sens
-    delta = incidence(sens)
+    delta = group_operator(sens)
     times = []
     with torch.no_grad():
         for _ in range(2):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fairmp import groups
 from fairmp.errors import InputError
-from fairmp.incidence import incidence
+from fairmp.groups import group_operator
 
 
 @given(st.lists(st.integers(-1, 3), min_size=1, max_size=30))
@@ -42,4 +42,4 @@ def test_wrong_probabilities(sens: list[list[float]], words: str) -> None:
     with pytest.raises(InputError, match=words):
         groups.check_probabilities("sens", torch.tensor(sens), len(sens))
     with pytest.raises(InputError):  # what is refused here, the incidence refuses too
-        incidence(torch.tensor(sens))
+        group_operator(torch.tensor(sens))

@@ -15,7 +15,7 @@ assert after.dp < 0.04 < 0.1 < before.dp
 assert after.mode == "solve"
 assert abs(apart(mended) - 0.02) < 1e-4 < apart(outside) - 0.02
 assert figures(mended).dp < figures(outside).dp
-assert figures(debias(outside, regions, target=0.02, sharpness=0.05)).dp < figures(mended).dp
+assert figures(debias(outside, regions, target=0.02, temperature=0.05)).dp < figures(mended).dp
 assert (loaded.predict(data) == fair.predict(data)).all()
 assert len(pd.read_csv(folder / "predictions.csv")) == len(people) == 2000
 assert len(friends) == 15_000

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any
 from fairmp._version import __version__
 
 if TYPE_CHECKING:
-    from fairmp.audits import Audit, audit
+    from fairmp.analysis.audits import Audit, audit
     from fairmp.errors import InputError
-    from fairmp.estimator import FairClassifier, Run
-    from fairmp.mending.mended import Mended
-    from fairmp.posthoc import debias, mend
-    from fairmp.propagation import FMP, PPR
+    from fairmp.nn.fmp import FMP, PPR
+    from fairmp.postprocessing.api import debias, mend
+    from fairmp.postprocessing.result import DebiasResult
+    from fairmp.training.classifier import FairClassifier, Run
 
 __all__ = [
     "FMP",
     "PPR",
     "Audit",
+    "DebiasResult",
     "FairClassifier",
     "InputError",
-    "Mended",
     "Run",
     "__version__",
     "audit",
@@ -34,16 +34,16 @@ __all__ = [
 ]
 
 _HOME = {
-    "Audit": "fairmp.audits",
-    "FMP": "fairmp.propagation",
-    "PPR": "fairmp.propagation",
-    "FairClassifier": "fairmp.estimator",
+    "Audit": "fairmp.analysis.audits",
+    "FMP": "fairmp.nn.fmp",
+    "PPR": "fairmp.nn.fmp",
+    "FairClassifier": "fairmp.training.classifier",
     "InputError": "fairmp.errors",
-    "Mended": "fairmp.mending.mended",
-    "Run": "fairmp.estimator",
-    "debias": "fairmp.posthoc",
-    "mend": "fairmp.posthoc",
-    "audit": "fairmp.audits",
+    "DebiasResult": "fairmp.postprocessing.result",
+    "Run": "fairmp.training.classifier",
+    "debias": "fairmp.postprocessing.api",
+    "mend": "fairmp.postprocessing.api",
+    "audit": "fairmp.analysis.audits",
 }
 
 

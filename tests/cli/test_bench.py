@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fairmp.cli import main
-from fairmp.experiments import speed
+from fairmp.comparison import speed
 
 SMALL = ("--nodes", "300", "--edges", "1200", "--features", "4", "--rounds", "1", "--device", "cpu")
 

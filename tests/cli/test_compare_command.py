@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from fairmp.cli import main
-from fairmp.experiments import compare, runtime
+from fairmp.comparison import compare
+from fairmp.reproduction import runtime
 
 GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
 SHORT = ["--epochs", "5", "--hidden", "8", "--splits", "2", "--workers", "1"]
@@ -50,7 +51,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text(encoding="utf-8"))))
     assert [row["splits"] for row in rows] == ["2"] * 4
     record = json.loads((folder / "records.jsonl").read_text().splitlines()[0])
-    assert record["cell"]["setting"]["epochs"] == 5
+    assert record["spec"]["setting"]["epochs"] == 5
     assert {"fairmp", "torch"} <= set(record["run"]["versions"])
 
     table = (folder / "table.csv").read_text()
@@ -130,8 +131,8 @@ TINY = ["--quick", "--data", "embedded:240", "--out", "r"]
 
 @pytest.mark.parametrize("name", ["table1", "pareto", "hyperparameters"])
 def test_reproduce_a_grid(fairmp, tmp_path: Path, name: str, monkeypatch) -> None:
-    from fairmp.experiments import hyperparameters, pareto, table1
-    from fairmp.experiments.grid import Setting
+    from fairmp.comparison.grid import Setting
+    from fairmp.reproduction import hyperparameters, pareto, table1
 
     short = Setting(epochs=3, hidden=8, pretrain=1)
     for experiment in (table1, pareto, hyperparameters):

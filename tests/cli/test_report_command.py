@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairmp.cli import main
-from fairmp.report.story import Story, write
+from fairmp.report.document import Story, write
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from fairmp.cli import main
-from fairmp.experiments import synthetic
-from fairmp.experiments.points import Point, Setting, measure
+from fairmp.reproduction import synthetic
+from fairmp.reproduction.synthetic_runs import Point, Setting, measure
 
 
 @pytest.fixture

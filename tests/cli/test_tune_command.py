@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairmp import FairClassifier, experiments
+from fairmp import FairClassifier, search
 from fairmp.cli import main, tune
 from fairmp.datasets import from_tables, social_network
-from fairmp.experiments import tune_trials
+from fairmp.search import trials as tune_trials
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -20,7 +20,7 @@ TABLES = ["--nodes", "people.csv", "--edges", "ties.csv", "--id", "who"]
 TABLES += ["--label", "hired", "--sensitive", "region"]
 SHORT = ["--epochs", "4", "--splits", "2", "--trials", "4", "--space", "hidden=8", "--out", "t"]
 # What fairmp train has by default, so that its command can say all of it.
-PLAIN = ["--space", "predict_sharpness=decisions"]
+PLAIN = ["--space", "predict_temperature=decisions"]
 
 
 @pytest.fixture
@@ -187,9 +187,9 @@ def test_without_optuna_it_says_what_to_install(
     fairmp: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    for name in ("tune_study", "tune_trials", "tune_workers", "tune_page"):
-        monkeypatch.delitem(sys.modules, f"fairmp.experiments.{name}", raising=False)
-        monkeypatch.delattr(experiments, name, raising=False)
+    for name in ("study", "trials", "workers", "page"):
+        monkeypatch.delitem(sys.modules, f"fairmp.search.{name}", raising=False)
+        monkeypatch.delattr(search, name, raising=False)
     status, _, err = fairmp("tune", *TABLES, *SHORT)
     assert status == 2
     assert err == (

@@ -12,7 +12,7 @@ from fairmp.distributed import FileCheckpoints, Ranks, fit_shard, load_shard, sh
 from fairmp.distributed.checkpoints import write
 from fairmp.distributed.loading import Shard
 from fairmp.errors import InputError
-from fairmp.training import State
+from fairmp.training.loop import State
 from tests.distributed.jobs import classifier
 
 

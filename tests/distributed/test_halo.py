@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 import torch
 
-from fairmp.adjacency import normalise
 from fairmp.distributed import Manifest, Ranks, load_shard, loading, shard
-from fairmp.distributed.incidence import sharded_incidence
-from fairmp.distributed.layout import mapped
+from fairmp.distributed.groups import sharded_incidence
+from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
-from fairmp.incidence import incidence
+from fairmp.graph import normalise
+from fairmp.groups import group_operator
 from tests.distributed.jobs import awkward, classifier
 from tests.distributed.together import together
 
@@ -118,7 +118,7 @@ def test_incidence_is_that_of_one_process() -> None:
         data = awkward(groups, groups)
         population = data.train_mask | data.val_mask
         found = sharded_incidence(data.sens, population, groups, Ranks())
-        expected = incidence(data.sens, population)
+        expected = group_operator(data.sens, population)
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.matrix, expected.matrix)
         assert found.norm == expected.norm

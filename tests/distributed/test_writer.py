@@ -16,9 +16,10 @@ from fairmp.datasets import from_tables, social_network
 from fairmp.datasets.edges import LoadReport, undirected
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.statistics import statistics
-from fairmp.distributed import Manifest, pairs, shard, shard_tables
-from fairmp.distributed.layout import mapped
-from fairmp.distributed.pairs import Pairs, compressed
+from fairmp.distributed import Manifest, shard, shard_tables
+from fairmp.distributed import external_sort as pairs
+from fairmp.distributed.external_sort import Pairs, compressed
+from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
 
 

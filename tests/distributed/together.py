@@ -20,7 +20,7 @@ WAIT = 120
 def _context() -> Any:
     # Forked from a process that has imported everything and started no thread.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fairmp.distributed.training", "fairmp.kernels.cpu"])
+    context.set_forkserver_preload(["fairmp.distributed.training", "fairmp.kernels.cpu.primitives"])
     return context
 
 

@@ -15,7 +15,8 @@ from torch import Tensor
 
 numba = pytest.importorskip("numba")
 
-from fairmp.kernels import cpu, reference  # noqa: E402
+from fairmp.kernels import reference  # noqa: E402
+from fairmp.kernels.cpu import primitives as cpu  # noqa: E402
 
 CUT = 8192  # rows and edges in a chunk
 NAN, INF = float("nan"), float("inf")

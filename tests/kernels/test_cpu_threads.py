@@ -14,10 +14,11 @@ from torch import Tensor
 
 numba = pytest.importorskip("numba")
 
-from fairmp.adjacency import Adjacency, Rows  # noqa: E402
-from fairmp.incidence import incidence  # noqa: E402
-from fairmp.kernels import cpu, cpu_threads  # noqa: E402
-from fairmp.solvers import projection  # noqa: E402
+from fairmp.graph import CSR, Adjacency  # noqa: E402
+from fairmp.groups import group_operator  # noqa: E402
+from fairmp.kernels.cpu import primitives as cpu  # noqa: E402
+from fairmp.kernels.cpu import threads as cpu_threads  # noqa: E402
+from fairmp.nn.functional import projection  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +46,7 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
         "shifted": lambda: cpu.shifted(z, codes, table),
         "group_sums": lambda: cpu.group_sums(z, codes, 3),
         "pulled": lambda: cpu.pulled(z, z, codes, table, 0.7, table),
-        "projection": lambda: projected(z, Adjacency(n, scale, Rows(row, col), Rows(row, col))),
+        "projection": lambda: projected(z, Adjacency(n, scale, CSR(row, col), CSR(row, col))),
     }
 
 
@@ -53,7 +54,7 @@ def projected(z: Tensor, graph: Adjacency) -> Tensor:
     """Two steps of the projection and their gradient: for two classes a walk."""
     x = z.clone().requires_grad_()
     sens = (z[:, 0] > 0).long()
-    f = projection(x, graph, incidence(sens), K=2, lambda_s=1.0, target=0.05).f
+    f = projection(x, graph, group_operator(sens), K=2, lambda_s=1.0, target=0.05).f
     f.square().sum().backward()
     assert x.grad is not None
     return torch.cat([f.detach(), x.grad])
@@ -109,7 +110,7 @@ def test_works_where_no_folder_can_be_written_to(monkeypatch: pytest.MonkeyPatch
 CROWD = """
 import os, sys, torch
 from concurrent.futures import ThreadPoolExecutor
-from fairmp.kernels import cpu
+from fairmp.kernels import cpu  # noqa: E402
 
 torch.set_num_threads(2)
 z, codes = torch.randn(40_000, 2), torch.zeros(40_000, dtype=torch.int32)

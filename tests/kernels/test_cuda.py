@@ -17,8 +17,9 @@ from fairmp.kernels import reference
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from fairmp.kernels import cuda, cuda_record
-from fairmp.kernels.cuda_record import Recording, Recordings
+from fairmp.kernels.cuda import graphs as cuda_record
+from fairmp.kernels.cuda import primitives as cuda
+from fairmp.kernels.cuda.graphs import CUDAGraphCache, Recording
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -294,16 +295,18 @@ def test_binary_gradient(target: float, temperature: float) -> None:
 
 @on_device
 @pytest.mark.parametrize("target", [0.0, 1.0])
-@pytest.mark.parametrize("sharpness", [0.01, 0.001])
-def test_a_small_sharpness_cuts_nobody_it_does_not_reach(sharpness: float, target: float) -> None:
+@pytest.mark.parametrize("temperature", [0.01, 0.001])
+def test_a_small_temperature_cuts_nobody_it_does_not_reach(
+    temperature: float, target: float
+) -> None:
     """As the steps on the host, logits thousands of τ apart included."""
     n = 20_000 if LARGE else 200
     z, codes, spread = two_groups(n, 3.0, torch.float32)
     zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)
-    root = cuda.binary_root(z, codes, spread, zero, target, 1e-7, sharpness)
-    f = cuda.binary_shifted(z, codes, spread, root, sharpness)
+    root = cuda.binary_root(z, codes, spread, zero, target, 1e-7, temperature)
+    f = cuda.binary_shifted(z, codes, spread, root, temperature)
     d = spread[codes.clamp_min(0).long()] / spread.abs().max() * (codes >= 0)
-    half = (sharpness * root[0] * d / 2).unsqueeze(1)
+    half = (temperature * root[0] * d / 2).unsqueeze(1)
     wanted = (z.double() + torch.cat([half, -half], 1)).softmax(1)
     torch.testing.assert_close(f.double().softmax(1), wanted, atol=1e-5, rtol=0)
     assert target or float(half.abs().max()) > 0
@@ -431,7 +434,7 @@ def test_recordings_are_made_the_second_time_and_few_are_kept(
 ) -> None:
     monkeypatch.setattr(cuda_record, "Recording", Counted)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
-    recordings, x = Recordings(size=2), torch.ones(4, 2)
+    recordings, x = CUDAGraphCache(size=2), torch.ones(4, 2)
     things = [object() for _ in range(9)]
 
     def ask(k: int, number: float = 1.0, x: Tensor = x) -> Any:
@@ -455,4 +458,4 @@ def test_recordings_are_made_the_second_time_and_few_are_kept(
 
 
 def test_recordings_are_not_copied() -> None:
-    assert deepcopy(Recordings(size=7)).size == 7
+    assert deepcopy(CUDAGraphCache(size=7)).size == 7

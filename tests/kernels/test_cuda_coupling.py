@@ -16,8 +16,8 @@ from fairmp.kernels import reference, use
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from fairmp.kernels import cuda
-from fairmp.kernels.cuda_record import Recordings
+from fairmp.kernels.cuda import primitives as cuda
+from fairmp.kernels.cuda.graphs import CUDAGraphCache
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 DEVICE = "cpu" if INTERPRETED else "cuda"
@@ -127,17 +127,17 @@ def test_same_bits_every_time() -> None:
 @pytest.mark.parametrize("solver", ["paper", "papc"])
 @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 4)])
 def test_steps_recorded_equal_the_reference(solver: str, classes: int, groups: int) -> None:
-    from fairmp import solvers
-    from fairmp.adjacency import normalise
-    from fairmp.incidence import incidence
+    from fairmp.graph import normalise
+    from fairmp.groups import group_operator
+    from fairmp.nn import functional as solvers
 
     torch.manual_seed(0)
     n = 5000
     half = torch.randint(n, (2, 20_000))
     graph = normalise(torch.cat([half, half.flip(0)], 1), n).to("cuda")
     sens = torch.randint(-1, groups, (n,))
-    delta = incidence(sens.cuda(), (torch.rand(n) < 0.5).cuda())
-    recordings, options = Recordings(), {"K": 4, "lambda_s": 3.0, "lambda_f": 2.0}
+    delta = group_operator(sens.cuda(), (torch.rand(n) < 0.5).cuda())
+    recordings, options = CUDAGraphCache(), {"K": 4, "lambda_s": 3.0, "lambda_f": 2.0}
     weights = torch.randn(n, classes, device="cuda")
     for turn in range(4):  # the second makes a recording, the others replay it
         x = torch.randn(n, classes, device="cuda", requires_grad=True)
@@ -158,14 +158,14 @@ def test_steps_recorded_equal_the_reference(solver: str, classes: int, groups: i
 
 @pytest.mark.gpu
 def test_the_host_never_waits() -> None:
-    from fairmp.adjacency import normalise
-    from fairmp.incidence import incidence
-    from fairmp.solvers import papc
+    from fairmp.graph import normalise
+    from fairmp.groups import group_operator
+    from fairmp.nn.functional import papc
 
     n = 5000
     x = torch.randn(n, 2, device="cuda", requires_grad=True)
     graph = normalise(torch.randint(n, (2, 20_000)), n).to("cuda")
-    delta = incidence(torch.arange(n, device="cuda") % 2)
+    delta = group_operator(torch.arange(n, device="cuda") % 2)
     for mode in ("default", "error"):  # the first time kernels are compiled and hubs looked for
         torch.cuda.set_sync_debug_mode(mode)
         try:

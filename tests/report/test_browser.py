@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from fairmp.comparison import train_report as single
+from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
-from fairmp.experiments import single
-from fairmp.experiments.trials import one_split
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
@@ -23,7 +23,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     data = social_network(n=600, average_degree=8)
     make = lambda: single.classifier(  # noqa: E731
-        "projection", 0.02, 3, 3.0, 1.0, 0.0, epochs=5, predict_sharpness=0.1
+        "projection", 0.02, 3, 3.0, 1.0, 0.0, epochs=5, predict_temperature=0.1
     )
     record, model = one_split("projection", make, data, split=0, bootstrap=100)
     single.write(data, [record], model, folder, command="fairmp train", picture=True)

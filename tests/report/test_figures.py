@@ -7,10 +7,10 @@ import math
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fairmp.experiments import hyperparameters
 from fairmp.metrics import Interval
 from fairmp.report import Line, charts, tradeoff
 from fairmp.report.figures import curves
+from fairmp.reproduction import hyperparameters
 
 WIDE = {
     "accuracy": Interval(0.8, 0.2, 1.4, 2),

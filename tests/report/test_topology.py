@@ -13,11 +13,11 @@ from scipy.sparse import csr_array
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
+from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import social_network
-from fairmp.datasets.block_model import block_graph
 from fairmp.errors import InputError
 from fairmp.report.figures import to_svg
-from fairmp.report.layout import layout, sample
+from fairmp.report.graph_layout import layout, sample
 from fairmp.report.topology import CROSSING, INSIDE, UNKNOWN, topology
 
 

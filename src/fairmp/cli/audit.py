@@ -45,10 +45,10 @@ def command(
         )
         advance("measuring")
 
-        from fairmp.audits import audit
-        from fairmp.audits.files import record, write
-        from fairmp.audits.page import story
-        from fairmp.report.story import write as write_story
+        from fairmp.analysis.audits import audit
+        from fairmp.analysis.audits.files import record, write
+        from fairmp.analysis.audits.page import story
+        from fairmp.report.document import write as write_story
 
         found = audit(graph, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")

@@ -38,7 +38,7 @@ def command(
     """
     import torch
 
-    from fairmp.experiments import speed
+    from fairmp.comparison import speed
     from fairmp.outputs import check_free, results
 
     if out is not None:

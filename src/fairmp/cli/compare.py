@@ -18,8 +18,8 @@ from fairmp.errors import InputError
 from fairmp.progress import bar
 
 if TYPE_CHECKING:
-    from fairmp.experiments.compare_page import Comparison
-    from fairmp.experiments.grid import Cell, Setting
+    from fairmp.comparison.grid import RunSpec, Setting
+    from fairmp.comparison.page import Comparison
     from fairmp.report.formats import Table
 
 _GRID, _NET = "The grid", "What all cells share"
@@ -121,9 +121,10 @@ def command(
     check_used(context, solver)
     from functools import partial
 
+    from fairmp.comparison import grid
+    from fairmp.comparison import page as compare_page
+    from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.edges import counted
-    from fairmp.experiments import compare_page, grid
-    from fairmp.experiments.graphs import canonical, from_files
 
     setting = grid.Setting(
         epochs=epochs,
@@ -190,11 +191,11 @@ def check_folder(out: Path, setting: Setting) -> None:
     """Refuse a folder whose records are not of the same setting, before anything is trained."""
     from dataclasses import asdict
 
-    from fairmp.experiments import compare
+    from fairmp.comparison import compare
 
     check_place(out)
     for record in compare.read(out / RECORDS):
-        was = record.get("cell", {}).get("setting", {})
+        was = record.get("spec", {}).get("setting", {})
         for name, value in asdict(setting).items():
             if was.get(name) != value:
                 raise InputError(
@@ -204,7 +205,7 @@ def check_folder(out: Path, setting: Setting) -> None:
 
 
 def run_with_progress(
-    cells: list[Cell],
+    cells: list[RunSpec],
     load: Any,
     out: Path,
     *,
@@ -214,8 +215,8 @@ def run_with_progress(
     check: bool = False,
 ) -> list[dict[str, Any]]:
     """Run cells into a folder's records; say how many there are, and how long it may take."""
-    from fairmp.experiments import compare
-    from fairmp.experiments.grid import classifier
+    from fairmp.comparison import compare
+    from fairmp.comparison.grid import classifier
 
     path = out / RECORDS
     known = {record["key"]: record for record in compare.read(path)}

@@ -19,7 +19,7 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     from fairmp.cli.prediction_columns import Found
     from fairmp.cli.prediction_table import PredictionTable
-    from fairmp.mending.mended import Mended
+    from fairmp.postprocessing.result import DebiasResult
 
 _TABLE, _ASKED, _UNKNOWN = "The table", "What is asked", "Unknown groups"
 _GRAPH = "A graph"
@@ -109,7 +109,7 @@ def command(
             rich_help_panel=_ASKED,
         ),
     ] = None,
-    sharpness: Annotated[
+    temperature: Annotated[
         str,
         typer.Option(
             help="1 for the gap of probabilities, 0.1 nearly that of decisions, or 'decisions'.",
@@ -172,9 +172,9 @@ def command(
         asked = prediction_columns.criteria(table, criterion, matrix)
         edge_index = prediction_columns.edges_of(table, edges, id)
 
-        from fairmp.posthoc import mend
-        from fairmp.report.folders import from_mended
-        from fairmp.report.story import html
+        from fairmp.postprocessing.api import mend
+        from fairmp.report.document import html
+        from fairmp.report.from_results import from_mended
 
         mended = mend(
             found.values,
@@ -182,7 +182,7 @@ def command(
             target=_targets(target, len(asked)),
             edge_index=edge_index,
             population=None if population is None else prediction_columns.mask(table, population),
-            sharpness=_sharpness(sharpness),
+            temperature=_temperature(temperature),
             K=k,
             lambda_s=lambda_s,
             criterion=asked,
@@ -214,10 +214,10 @@ def command(
     typer.echo(str(mended))
     for line in advice(mended, found):
         typer.echo(line)
-    typer.echo(f"Mended predictions in {goal}, all figures in {record}; open {page}.")
+    typer.echo(f"DebiasResult predictions in {goal}, all figures in {record}; open {page}.")
 
 
-def columns(found: Found, mended: Mended, seed: int) -> dict[str, Any]:
+def columns(found: Found, mended: DebiasResult, seed: int) -> dict[str, Any]:
     """The columns that are added to the table."""
     import numpy as np
 
@@ -245,7 +245,7 @@ def columns(found: Found, mended: Mended, seed: int) -> dict[str, Any]:
     return extra
 
 
-def advice(mended: Mended, found: Found) -> list[str]:
+def advice(mended: DebiasResult, found: Found) -> list[str]:
     """Lines on what a reader may take for granted and should not."""
     lines = []
     sizes = Counter(group.attribute for group in mended.groups if group.group != "unknown")
@@ -262,7 +262,7 @@ def advice(mended: Mended, found: Found) -> list[str]:
     elif any(held.decisions_after > held.target + 0.01 for held in mended.criteria):
         labelled = any(held.predicted is not None for held in mended.criteria)
         lines.append(
-            "The gap held is that of the probabilities; --sharpness "
+            "The gap held is that of the probabilities; --temperature "
             + ("0.1 is nearer to" if labelled else "decisions closes")
             + " that of the decisions."
         )
@@ -349,14 +349,14 @@ def _targets(target: list[float] | None, count: int) -> Any:
     return target[0] if len(target) == 1 else target
 
 
-def _sharpness(text: str) -> Any:
+def _temperature(text: str) -> Any:
     if text.strip() == "decisions":
         return "decisions"
     try:
         return float(text)
     except ValueError:
         raise InputError(
-            f"--sharpness: {text!r} is neither a number above 0 nor 'decisions'"
+            f"--temperature: {text!r} is neither a number above 0 nor 'decisions'"
         ) from None
 
 
@@ -365,7 +365,7 @@ def _as_typed(message: str, id: str | None) -> str:
     argument, _, rest = message.partition(": ")
     named = {"sens": "--sensitive", "labels": "--label", "features": "--features"}
     named |= {"estimate_sens": "--estimate-sens", "predictions": "PREDICTIONS", "K": "--k"}
-    named |= {name: f"--{name}" for name in ("target", "criterion", "sharpness", "edges", "id")}
+    named |= {name: f"--{name}" for name in ("target", "criterion", "temperature", "edges", "id")}
     named |= {"sensitive": "--sensitive", "lambda_s": "--lambda-s", "positive": "--positive"}
     named |= {"sensitive_bins": "--sensitive-bins", "label": "--label"}
     if argument in named:

@@ -15,8 +15,8 @@ from fairmp.cli.options import AsJson, Out, Overwrite, Seed, Splits
 from fairmp.progress import bar
 
 if TYPE_CHECKING:
-    from fairmp.experiments.demo import Demo
     from fairmp.report import Line
+    from fairmp.reproduction.demo import Demo
 
 
 def command(
@@ -32,8 +32,8 @@ def command(
     folder = outputs.free_name("fairmp-demo") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    from fairmp.experiments import demo
-    from fairmp.experiments.demo_page import write
+    from fairmp.reproduction import demo
+    from fairmp.reproduction.demo_page import write
 
     with outputs.results(folder, overwrite=overwrite) as staging:
         with bar(splits * len(demo.METHODS), "training") as advance:
@@ -55,8 +55,8 @@ def command(
 def _show(found: Demo, lines: list[Line], folder: Path, seconds: float) -> None:
     from rich.console import Console
 
-    from fairmp.experiments.demo import describe
     from fairmp.report import over, to_rich
+    from fairmp.reproduction.demo import describe
 
     console = Console(highlight=False)
     facts = dict(describe(found.data))

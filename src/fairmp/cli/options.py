@@ -88,7 +88,7 @@ def load_data(
         stray = [option for option, value in given.items() if value]
         if stray:
             raise InputError(f"{stray[0]}: goes with --nodes and --edges; give both tables")
-        from fairmp.experiments.graphs import EMBEDDED, canonical, from_files
+        from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
 
         if not canonical(name).startswith(EMBEDDED):
             must_be_folder(data_dir)

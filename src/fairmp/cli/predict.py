@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch_geometric.data import Data
 
-    from fairmp.estimator import FairClassifier
     from fairmp.metrics import Evaluation
+    from fairmp.training.classifier import FairClassifier
 
 _OWN = "Your own tables"
 
@@ -88,7 +88,7 @@ def command(
         if table is not None and table.exists() and goal.exists() and table.samefile(goal):
             raise InputError(f"--out: {goal} is a table to read; give another name")
 
-    from fairmp.estimator import FairClassifier
+    from fairmp.training.classifier import FairClassifier
 
     if mode not in ("solve", "frozen"):
         raise InputError(f"--mode: {mode!r} is unknown; choose 'solve' or 'frozen'")
@@ -118,7 +118,7 @@ def command(
     for name, count in predictions["decision"].value_counts().items():
         typer.echo(f"{name}: {count:,} of {len(predictions):,} nodes")
     if found is not None:
-        from fairmp.report.parts import cautions
+        from fairmp.report.from_evaluation import cautions
 
         typer.echo("Measured on all these nodes, any the model was trained on among them:")
         typer.echo(str(found))
@@ -170,7 +170,7 @@ def _graph(
             "features; give --data, or train on tables"
         )
     from fairmp.datasets import from_tables
-    from fairmp.propagation import FMP
+    from fairmp.nn.fmp import FMP
 
     # A model that is not corrected by group at prediction needs no groups there.
     needed = isinstance(fitted.propagation, FMP) and not allow

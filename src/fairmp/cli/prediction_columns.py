@@ -14,7 +14,7 @@ from fairmp.cli.prediction_table import PredictionTable
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.mending.attributes import Attribute
+    from fairmp.postprocessing.attributes import Attribute
 
 LIKELY = re.compile(
     r"(p|prob|proba|probs|probability|probabilities|score|scores|pred|prediction|predictions)"
@@ -219,7 +219,7 @@ def groups(
 
     from fairmp.datasets.columns import as_numbers
     from fairmp.datasets.targets import encode_groups
-    from fairmp.mending.attributes import Attribute
+    from fairmp.postprocessing.attributes import Attribute
 
     if not sensitive:
         return None

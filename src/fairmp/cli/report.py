@@ -46,7 +46,7 @@ def command(
         raise InputError(f"--out: {folder} is no folder that can be written to; give another")
     outputs.check_writable(folder)
 
-    from fairmp.report.folders import together
+    from fairmp.report.from_results import together
 
     text = together(results)
     staging = folder / f".{goal.name}-{os.getpid()}"

@@ -68,8 +68,8 @@ def synthetic(
     folder = outputs.free_name("fairmp-synthetic") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    from fairmp.experiments import synthetic as experiment
-    from fairmp.experiments import synthetic_page
+    from fairmp.reproduction import synthetic as experiment
+    from fairmp.reproduction import synthetic_page
 
     length = "about a minute" if quick else "about 15 minutes"
     print(f"This takes {length} on two cores.", file=sys.stderr)
@@ -121,7 +121,7 @@ def table1(
     as_json: options.AsJson = False,
 ) -> None:
     """Compare graph neural networks and FMP, without any other remedy (the paper's Table 1)."""
-    from fairmp.experiments import table1 as experiment
+    from fairmp.reproduction import table1 as experiment
 
     _grid_of("table1", experiment, out, quick, data, data_dir, splits, workers, device, as_json)
 
@@ -138,7 +138,7 @@ def pareto(
     as_json: options.AsJson = False,
 ) -> None:
     """Draw accuracy against the gap: regulariser above, adversary below, FMP in both."""
-    from fairmp.experiments import pareto as experiment
+    from fairmp.reproduction import pareto as experiment
 
     _grid_of("pareto", experiment, out, quick, data, data_dir, splits, workers, device, as_json)
 
@@ -155,7 +155,7 @@ def hyperparameters(
     as_json: options.AsJson = False,
 ) -> None:
     """Move λ_f, the projection's target and λ_s, each on its own."""
-    from fairmp.experiments import hyperparameters as experiment
+    from fairmp.reproduction import hyperparameters as experiment
 
     _grid_of(
         "hyperparameters",
@@ -185,8 +185,8 @@ def runtime(
     folder = outputs.free_name("fairmp-runtime") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    from fairmp.experiments import forecast
-    from fairmp.experiments import runtime as experiment
+    from fairmp.comparison import forecast
+    from fairmp.reproduction import runtime as experiment
 
     graphs, absent = _graphs(data_dir, data or (["embedded:1000"] if quick else None))
     _check_some(graphs, absent)
@@ -223,8 +223,8 @@ def statistics(
     folder = outputs.free_name("fairmp-statistics") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    from fairmp.experiments import data_table
-    from fairmp.experiments.graphs import present
+    from fairmp.datasets.by_name import present
+    from fairmp.reproduction import data_table
 
     names, absent = present(data or (data_table.QUICK if quick else None), data_dir)
     print("This takes a minute at most.", file=sys.stderr)
@@ -259,7 +259,7 @@ def topology(
     folder = outputs.free_name("fairmp-topology") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
 
-    from fairmp.experiments import pictures
+    from fairmp.reproduction import pictures
 
     graphs, absent = _graphs(data_dir, data or (["embedded:1000"] if quick else None))
     _check_some(graphs, absent)
@@ -291,8 +291,8 @@ def _grid_of(
     folder = out or Path(f"fairmp-{name}")
 
     from fairmp.cli import compare as command
-    from fairmp.experiments import compare, forecast
-    from fairmp.experiments.graphs import from_files
+    from fairmp.comparison import compare, forecast
+    from fairmp.datasets.by_name import from_files
 
     command.check_place(folder)
     graphs, absent = _graphs(data_dir, data or (["embedded:2000"] if quick else None))
@@ -324,7 +324,7 @@ def _graphs(
     data_dir: Path | None, names: list[str] | None = None
 ) -> tuple[dict[str, Data], dict[str, str]]:
     """The graphs whose files are there, and why the others are left out."""
-    from fairmp.experiments.graphs import available
+    from fairmp.datasets.by_name import available
 
     return available(names, data_dir)
 

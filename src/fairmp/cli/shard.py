@@ -15,7 +15,7 @@ from fairmp.cli import options
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.distributed.layout import Manifest
+    from fairmp.distributed.shard_format import Manifest
 
 
 def command(
@@ -53,7 +53,7 @@ def command(
     folder = outputs.free_name("fairmp-shards") if out is None else out
 
     from fairmp.distributed import shard, shard_tables
-    from fairmp.distributed.layout import check_target
+    from fairmp.distributed.shard_format import check_target
 
     check_target(folder, overwrite=overwrite)
     common: dict[str, Any] = {

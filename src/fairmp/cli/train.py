@@ -18,7 +18,7 @@ _FAIR, _NET = "Fairness", "Network and training"
 _PROPAGATING = ("projection", "papc", "paper", "plain")
 _NEEDS = {
     "target": ("projection",),
-    "predict_sharpness": ("projection",),
+    "predict_temperature": ("projection",),
     "lambda_f": ("papc", "paper"),
     "k": _PROPAGATING,
     "lambda_s": _PROPAGATING,
@@ -83,7 +83,7 @@ def command(
     pretrain: Annotated[
         int, typer.Option(help="Epochs before the adversary joins.", rich_help_panel=_FAIR)
     ] = 70,
-    predict_sharpness: Annotated[
+    predict_temperature: Annotated[
         str,
         typer.Option(
             help="τ at prediction, a number; 'decisions' finds the one decisions need.",
@@ -136,9 +136,9 @@ def command(
 
     from rich.console import Console
 
-    from fairmp.experiments import single
-    from fairmp.experiments.trials import one_split, sharpness
-    from fairmp.propagation import FMP
+    from fairmp.comparison import train_report as single
+    from fairmp.comparison.runner import one_split, temperature
+    from fairmp.nn.fmp import FMP
 
     setting: dict[str, Any] = {
         "backbone": backbone,
@@ -151,7 +151,7 @@ def command(
         "patience": patience,
         "select": select,
         "eval_every": eval_every,
-        "predict_sharpness": sharpness(predict_sharpness),
+        "predict_temperature": temperature(predict_temperature),
         "device": device,
     }
 
@@ -204,7 +204,7 @@ def command(
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
         return
-    from fairmp.experiments.single import of_first
+    from fairmp.comparison.train_report import of_first
     from fairmp.report import over, to_rich
 
     console = Console(highlight=False)

@@ -17,9 +17,9 @@ from fairmp import outputs
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.distributed.layout import Manifest
     from fairmp.distributed.ranks import Ranks
-    from fairmp.estimator import FairClassifier
+    from fairmp.distributed.shard_format import Manifest
+    from fairmp.training.classifier import FairClassifier
 
 KEPT = "checkpoint"
 _PANEL = "Shards"
@@ -214,8 +214,8 @@ def _write(
     as_json: bool,
     seconds: float,
 ) -> None:
+    from fairmp.comparison import train_report as single
     from fairmp.datasets.statistics import Statistics
-    from fairmp.experiments import single
 
     # Whatever is there by now is this training's own, or may be replaced.
     with outputs.results(folder, overwrite=True) as staging:

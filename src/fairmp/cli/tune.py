@@ -18,8 +18,8 @@ from fairmp.errors import InputError
 from fairmp.progress import bar
 
 if TYPE_CHECKING:
-    from fairmp.experiments.tune import Tuned
-    from fairmp.experiments.tune_trials import Tried
+    from fairmp.search.trials import TrialResult
+    from fairmp.search.tune import Tuned
 
 _GOAL, _SEARCH, _NET = "What to look for", "The search", "What all trials share"
 STUDY, BEST = "study.db", "best.json"
@@ -141,12 +141,12 @@ def command(
     name = _dataset(dataset, data)
     _check_place(out, overwrite)
 
-    from fairmp.experiments.tune import load_optuna, tune
+    from fairmp.search.tune import load_optuna, tune
 
     load_optuna()
     from fairmp.datasets.splits import with_split
-    from fairmp.experiments import tune_page
-    from fairmp.experiments.tune_space import Method
+    from fairmp.search import page as tune_page
+    from fairmp.search.space import Method
 
     method = Method(backbone, strategy, epochs, layers, patience, eval_every, pretrain)
     given = (name, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop)
@@ -201,7 +201,7 @@ def train_command(tuned: Tuned, given: tuple[Any, ...], device: str) -> str | No
     import inspect
 
     from fairmp.cli import train
-    from fairmp.experiments.tune_space import train_options
+    from fairmp.search.space import train_options
 
     names = ("data", "data_dir", "nodes", "edges", "id", "label", "sensitive")
     of_data = dict(zip((*names, "sensitive_bins", "drop"), given, strict=True))
@@ -214,7 +214,7 @@ def train_command(tuned: Tuned, given: tuple[Any, ...], device: str) -> str | No
 
 def _again(storage: str | None) -> str:
     """What was typed, fit to be shown: a password in it stays unknown."""
-    from fairmp.experiments.tune_study import shown_place
+    from fairmp.search.study import shown_place
 
     words = [
         word if storage is None else word.replace(storage, shown_place(storage))
@@ -282,7 +282,7 @@ class _Teller:
         self._bar = bar(left, "trials")
         self._advance = self._bar.__enter__()
 
-    def tell(self, trial: Tried) -> None:
+    def tell(self, trial: TrialResult) -> None:
         self.kept += 1
         if trial.failed is not None:
             self._advance(f"trial {trial.number} failed")
@@ -299,9 +299,9 @@ class _Teller:
 def _show(tuned: Tuned, found: dict[str, Any], out: Path, seconds: float) -> None:
     from rich.console import Console
 
-    from fairmp.experiments import tune_page
-    from fairmp.experiments.tune_space import told
     from fairmp.report.formats import Table, rich_table
+    from fairmp.search import page as tune_page
+    from fairmp.search.space import told
 
     console = Console(highlight=False)
     console.print(tune_page.title(tuned), style="bold")

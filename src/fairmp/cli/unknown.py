@@ -41,8 +41,8 @@ def command(
     outputs.check_free(folder, overwrite=overwrite)
 
     from fairmp.cli.compare import default_workers
-    from fairmp.experiments import unknown as experiment
-    from fairmp.experiments.graphs import available
+    from fairmp.datasets.by_name import available
+    from fairmp.reproduction import unknown as experiment
 
     graphs, absent = available(
         data or (["embedded:3000"] if quick else list(experiment.DATA)), data_dir

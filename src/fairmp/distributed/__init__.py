@@ -3,7 +3,7 @@
 FMP touches other nodes in two places: the product Ã·F, whose rows are C numbers wide, and the gap
 Δ·P, which is G'×C numbers in all. So nodes are sharded, the rows of F that other ranks need are
 exchanged (:mod:`~fairmp.distributed.halo`), and what the gap adds up to is summed over ranks
-(:mod:`~fairmp.distributed.incidence`). Everything else is the code of one machine.
+(:mod:`~fairmp.distributed.groups`). Everything else is the code of one machine.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairmp.distributed.checkpoints import FileCheckpoints
-    from fairmp.distributed.layout import Manifest
     from fairmp.distributed.loading import Shard, load_shard
     from fairmp.distributed.ranks import LostTouch, Ranks, SharedError
+    from fairmp.distributed.shard_format import Manifest
     from fairmp.distributed.training import evaluate_shard, fit_shard, predict_shard
     from fairmp.distributed.writer import shard, shard_tables
 

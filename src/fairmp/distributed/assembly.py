@@ -12,9 +12,9 @@ import numpy as np
 
 from fairmp.datasets.statistics import Statistics
 from fairmp.distributed import partition
-from fairmp.distributed.layout import ArrayWriter, File, Manifest, Part, part_folder
-from fairmp.distributed.pairs import Homophily, Pairs, compressed
+from fairmp.distributed.external_sort import Homophily, Pairs, compressed
 from fairmp.distributed.partition import Order, Partition
+from fairmp.distributed.shard_format import ArrayWriter, File, Manifest, Part, part_folder
 
 _ROWS = 1 << 16
 Say = Callable[[str], None]

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from fairmp.distributed.ranks import Ranks
 from fairmp.errors import InputError
-from fairmp.training import Epoch, State
+from fairmp.training.loop import Epoch, State
 
 FORMAT = 1
 

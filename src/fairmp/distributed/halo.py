@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from fairmp.adjacency import Adjacency, Rows
 from fairmp.distributed.ranks import Ranks
+from fairmp.graph import CSR, Adjacency
 from fairmp.kernels import implementation
 
 
@@ -55,7 +55,7 @@ class Halo:
 
     @property
     def size(self) -> int:
-        """Rows that come from elsewhere."""
+        """CSR that come from elsewhere."""
         return sum(self.received)
 
     def start(self, f: Tensor) -> Callable[[], Tensor]:
@@ -90,7 +90,7 @@ class Border(NamedTuple):
     """
 
     nodes: Tensor
-    rows: Rows
+    rows: CSR
     scale: Tensor
 
 
@@ -100,7 +100,7 @@ class ShardedAdjacency(Adjacency):
 
     ``forward`` has the columns of this rank and ``border`` those of others, whose rows of F are on
     their way while the product with the former is computed. It is called as an
-    :class:`~fairmp.adjacency.Adjacency`, by all ranks at the same time.
+    :class:`~fairmp.graph.Adjacency`, by all ranks at the same time.
     """
 
     border: Border

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.adjacency import INT32, Adjacency, Rows
 from fairmp.datasets.checks import MASKS
 from fairmp.distributed import partition
 from fairmp.distributed.halo import Border, Halo, ShardedAdjacency
-from fairmp.distributed.layout import Manifest, mapped, read_rows, verify
 from fairmp.distributed.ranks import Ranks
+from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
-from fairmp.models import Graph
+from fairmp.graph import CSR, INT32, Adjacency
+from fairmp.nn.models import Graph
 
 _PIECE = 1 << 20
 
@@ -258,7 +258,7 @@ def _columns(folder: Path, own: range) -> Iterator[tuple[int, np.ndarray]]:
         first += len(col)
 
 
-def _rows(counts: np.ndarray, col: np.ndarray) -> Rows:
+def _rows(counts: np.ndarray, col: np.ndarray) -> CSR:
     row = np.concatenate([[0], np.cumsum(counts)])
     row = row.astype(np.int32) if len(col) <= INT32 else row
-    return Rows(torch.from_numpy(row), torch.from_numpy(col))
+    return CSR(torch.from_numpy(row), torch.from_numpy(col))

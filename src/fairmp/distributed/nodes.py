@@ -17,7 +17,7 @@ from fairmp.datasets.features import Category, Column, Number, _why_nothing
 from fairmp.datasets.readers import MISSING, Layout, kind_of, layout_of, separator_note
 from fairmp.datasets.table_files import _column, _to_frame, require
 from fairmp.datasets.targets import encode_groups, encode_label
-from fairmp.distributed.layout import ArrayWriter
+from fairmp.distributed.shard_format import ArrayWriter
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:

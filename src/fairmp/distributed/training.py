@@ -9,24 +9,25 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from fairmp import persistence, serving
 from fairmp.datasets.checks import MASKS
 from fairmp.datasets.encoding import Encoding
-from fairmp.distributed.incidence import sharded_incidence
+from fairmp.distributed.groups import sharded_incidence
 from fairmp.distributed.loading import Shard
 from fairmp.distributed.ranks import Ranks
 from fairmp.errors import InputError
-from fairmp.estimator import FairClassifier, Mode
-from fairmp.incidence import Incidence
+from fairmp.groups import GroupOperator
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.models import Network, build
-from fairmp.propagation import FMP
-from fairmp.runs import Run
-from fairmp.strategies import Adversary
-from fairmp.training import Checkpoints, Here, fit, seeded, told
+from fairmp.nn.fmp import FMP
+from fairmp.nn.models import Network, build
+from fairmp.training import alignment as serving
+from fairmp.training import model_files as persistence
+from fairmp.training.classifier import FairClassifier, Mode
+from fairmp.training.loop import Checkpoints, LocalReducer, fit, seeded, told
+from fairmp.training.penalties import Adversary
+from fairmp.training.run import Run
 
 
-class Across(Here):
+class DistributedReducer(LocalReducer):
     """Nodes on several ranks: sums over nodes are sums over all of them.
 
     Args:
@@ -41,7 +42,7 @@ class Across(Here):
         """The seed of dropout, another one on each rank."""
         return seed + 1_000_003 * self.ranks.rank
 
-    def incidence(self, sens: Tensor, population: Tensor) -> Incidence:
+    def group_operator(self, sens: Tensor, population: Tensor) -> GroupOperator:
         """Δ of all ranks' nodes."""
         return sharded_incidence(sens, population, self.num_groups, self.ranks)
 
@@ -135,7 +136,7 @@ def fit_shard(
         select=model.select,
         patience=model.patience,
         eval_every=model.eval_every,
-        sharpness=model.predict_sharpness,
+        temperature=model.predict_temperature,
         strategy=model.strategy,
         seed=seed,
         progress=progress if ranks.rank == 0 else False,
@@ -149,8 +150,8 @@ def fit_shard(
             model.group_duals_ = model.propagation.solve(
                 logits,
                 graph.adjacency(logits.dtype),
-                nodes.incidence(data.sens, data.val_mask),
-                sharpness=model.predict_sharpness,
+                nodes.group_operator(data.sens, data.val_mask),
+                temperature=model.predict_temperature,
             ).group_duals
     train, val, test = (
         _evaluate(model, shard, data, data[name], "solve", bootstrap) for name in MASKS
@@ -209,8 +210,8 @@ def evaluate_shard(
     return _evaluate(model, shard, data, nodes, mode, bootstrap)
 
 
-def _nodes(model: FairClassifier, ranks: Ranks) -> Across:
-    return Across(ranks, len(model.groups_))
+def _nodes(model: FairClassifier, ranks: Ranks) -> DistributedReducer:
+    return DistributedReducer(ranks, len(model.groups_))
 
 
 def _served(model: FairClassifier, shard: Shard) -> Data:
@@ -235,7 +236,7 @@ def _logits(model: FairClassifier, shard: Shard, data: Data, nodes: Tensor, mode
             )
         else:
             groups = told(network, data.sens, nodes, _nodes(model, shard.ranks))
-            found = network(data.x, graph, *groups, sharpness=model.predict_sharpness)
+            found = network(data.x, graph, *groups, temperature=model.predict_temperature)
     return found[nodes]
 
 

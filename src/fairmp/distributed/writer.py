@@ -21,11 +21,11 @@ from fairmp.datasets.edges import LoadReport
 from fairmp.datasets.splits import split
 from fairmp.distributed import partition
 from fairmp.distributed.assembly import Names, Say, write_parts
-from fairmp.distributed.ends import EdgeTable
-from fairmp.distributed.layout import Manifest, staged
+from fairmp.distributed.edge_reader import EdgeTable
+from fairmp.distributed.external_sort import Pairs
 from fairmp.distributed.nodes import Columns, Unread, read_nodes
-from fairmp.distributed.pairs import Pairs
 from fairmp.distributed.partition import Order
+from fairmp.distributed.shard_format import Manifest, staged
 from fairmp.errors import InputError
 from fairmp.progress import bar
 

@@ -1,8 +1,8 @@
 """The few operations that touch every node or edge, three ways.
 
-:mod:`~fairmp.kernels.reference` is plain torch. :mod:`~fairmp.kernels.cpu` (numba) and
-:mod:`~fairmp.kernels.cuda` (Triton) do the same in fewer passes over memory, and take its place
-where their compiler is installed. All are deterministic, and tests hold them equal.
+``reference`` is plain torch. ``cpu`` (numba) and ``cuda`` (Triton) do the same in fewer passes
+over memory, and take its place where their compiler is installed. All are deterministic, and tests
+hold them equal.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _compiled(device: str) -> ModuleType:
     if compiler is None or find_spec(compiler) is None:
         return reference
     try:
-        return import_module(f"fairmp.kernels.{device}")
+        return import_module(f"fairmp.kernels.{device}.primitives")
     except ImportError:  # installed, but not for this Python or NumPy
         return reference
 

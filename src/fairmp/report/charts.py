@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairmp.report.figures import COLOURS, figure, keep_possible
+from fairmp.report.formatting import known, wilson
 from fairmp.report.topology import shorten
-from fairmp.report.words import known, wilson
 
 BEFORE, AFTER, CHOSEN = "#6b7580", COLOURS[0], COLOURS[1]
 _MOST = 12
@@ -17,7 +17,7 @@ def group_bars(story: Mapping[str, Any], classes: Sequence[int]) -> Any:
     """Draw the share decided for some classes, a bar a group, before and after, with intervals.
 
     Args:
-        story: a :class:`fairmp.report.story.Story` with ``groups``.
+        story: a :class:`fairmp.report.document.Story` with ``groups``.
         classes: which classes to show, a panel each.
     """
     from matplotlib.figure import Figure

@@ -70,7 +70,7 @@ def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
     front. The interval is the jackknife's: splits are left out one at a time.
 
     Args:
-        records: of one family and one data set (:func:`fairmp.experiments.compare.run`).
+        records: of one family and one data set (:func:`fairmp.comparison.compare.run`).
     """
     splits = sorted({record["split"] for record in records})
 

@@ -12,7 +12,7 @@ from torch_geometric.data import Data
 from fairmp.datasets.edges import counted
 from fairmp.errors import InputError
 from fairmp.report.figures import COLOURS, MARKERS
-from fairmp.report.layout import WALKS, layout, sample
+from fairmp.report.graph_layout import WALKS, layout, sample
 
 # Up to so many edges can be told from each other however few nodes they join.
 _FEW = 1000

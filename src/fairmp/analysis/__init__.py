@@ -1,0 +1,1 @@
+"""Audits of real graphs and the theory of topology bias."""

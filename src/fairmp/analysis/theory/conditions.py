@@ -1,0 +1,235 @@
+"""When does one step of averaging add bias? The (n, ρ, ε, c) model and Theorem 2, corrected."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from fairmp.analysis.theory.bounds import check_covariance
+from fairmp.errors import InputError
+
+Normalisation = Literal["row", "symmetric"]
+Form = Literal["printed", "derived", "corrected"]
+
+MEANS = ((0.0, 1.0), (1.0, 0.0))
+COVARIANCE = ((1.0, 0.0), (0.0, 1.0))
+
+
+class ConnectionProbabilities(NamedTuple):
+    """How likely a pair is an edge: inside a group (p) and between groups (q)."""
+
+    p: Any
+    q: Any
+
+
+class Neighbourhood(NamedTuple):
+    """What a node averages: the first group's share ν and the number of terms ζ, by own group."""
+
+    nu1: Any
+    nu2: Any
+    zeta1: Any
+    zeta2: Any
+
+
+def connection_probabilities(
+    n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike
+) -> ConnectionProbabilities:
+    r"""Edge probabilities of the (n, ρ, ε, c)-graph (Lemma 2).
+
+    .. math::
+        p = \frac{\rho\,\epsilon}{c^2 + (1-c)^2}, \qquad q = \frac{\rho\,(1-\epsilon)}{2c(1-c)}
+
+    A pair of nodes is of one group with probability :math:`c^2+(1-c)^2`; of all pairs a share ρ
+    are edges, and of the edges a share ε lie inside a group.
+
+    Args:
+        n: number of nodes.
+        rho: density, the share of pairs that are edges, in (0, 1].
+        eps: sensitive homophily, the share of edges inside a group, in [0, 1].
+        c: share of the second group, in (0, 1). All four broadcast.
+
+    Raises:
+        InputError: If an argument leaves its range, or p or q would exceed 1.
+
+    Example:
+        >>> p, q = connection_probabilities(10_000, 1e-3, 0.8, 0.5)
+        >>> round(float(p), 6), round(float(q), 6)
+        (0.0016, 0.0004)
+        >>> connection_probabilities(100, 0.7, 0.9, 0.5)
+        Traceback (most recent call last):
+        fairmp.errors.InputError: rho: 0.7 with eps=0.9 and c=0.5 makes p = 1.26, above 1; ...
+    """
+    n, rho, eps, c = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (n, rho, eps, c)))
+    _inside("n", n, n >= 2, "below 2; a graph needs two groups' worth of nodes")
+    _inside("rho", rho, (rho > 0) & (rho <= 1), "outside (0, 1]; give the share of pairs joined")
+    _inside("eps", eps, (eps >= 0) & (eps <= 1), "outside [0, 1]; give the share of edges in-group")
+    _inside("c", c, (c > 0) & (c < 1), "outside (0, 1); give the share of the second group")
+    same, other = c**2 + (1 - c) ** 2, 2 * c * (1 - c)
+    p, q = rho * eps / same, rho * (1 - eps) / other
+    for name, value, room, share in (("p", p, same, eps), ("q", q, other, 1 - eps)):
+        if (value > 1).any():
+            k = np.unravel_index(np.argmax(value), value.shape)
+            raise InputError(
+                f"rho: {rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = "
+                f"{value[k]:.4g}, above 1; the largest density here is {room[k] / share[k]:.4g}"
+            )
+    return ConnectionProbabilities(p[()], q[()])
+
+
+def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
+    r"""ν and ζ of Theorem 2, the node itself counted among its neighbours.
+
+    With :math:`n_- = (1-c)n` nodes in the first group and :math:`n_+ = cn` in the second,
+
+    .. math::
+        \zeta_1 = (n_- - 1)p + 1 + n_+ q, \quad \zeta_2 = (n_+ - 1)p + 1 + n_- q, \quad
+        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}.
+
+    A node of group g averages about :math:`\zeta_g` terms, a share :math:`\nu_g` of them from the
+    first group. These are the forms that the derivation uses.
+
+    Example:
+        >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]
+        [0.6727, 0.3273, 10.9994, 10.9994]
+    """
+    counts = _expected_counts(*blocks(n, rho, eps, c))
+    zeta = counts.sum(-1)
+    nu = counts[..., 0] / zeta
+    return Neighbourhood(nu[..., 0][()], nu[..., 1][()], zeta[..., 0][()], zeta[..., 1][()])
+
+
+def bias_enhancement(
+    n: ArrayLike,
+    rho: ArrayLike,
+    eps: ArrayLike,
+    c: ArrayLike,
+    *,
+    form: Form = "corrected",
+    normalisation: Normalisation = "row",
+    means: ArrayLike = MEANS,
+    covariance: ArrayLike = COVARIANCE,
+) -> Any:
+    r"""Left-hand side of the condition of Theorem 2: above 1, one step of averaging adds bias.
+
+    For row normalisation, with :math:`\delta = \mu_1 - \mu_2` and
+    :math:`m = \delta^\top\Sigma^{-1}\delta`,
+
+    .. math::
+        \text{derived: } (\nu_1-\nu_2)^2 \min_g \zeta_g, \qquad
+        \text{corrected: } (\nu_1-\nu_2)^2 \min_g \frac{\zeta_g}{1 + \nu_g(1-\nu_g)\,m}.
+
+    The derived form takes every node's neighbourhood to hold exactly its expected share of each
+    group. That share is random, which adds :math:`\nu_g(1-\nu_g)\,\delta\delta^\top/\zeta_g` to the
+    covariance of group g; the corrected form counts it. Under the normal approximation the
+    corrected condition is sufficient, and for :math:`c = ½` necessary too.
+
+    ``form="printed"`` is the theorem's condition, :math:`(\nu_1-\nu_2)^2\min(\zeta_1,\zeta_2) > 1`.
+    The main text labels ν and ζ inconsistently with its own derivation; the condition is taken
+    here with the derivation's ν and ζ, so ``"printed"`` and ``"derived"`` are the same number.
+
+    For symmetric normalisation a neighbour of group h counts :math:`1/\sqrt{d_i d_j}`, about
+    :math:`1/\sqrt{\zeta_g\zeta_h}`. Rows then no longer sum to 1, the new means are
+    :math:`M_g = \sum_h K_{gh}\mu_h/\sqrt{\zeta_g\zeta_h}` (:math:`K_{gh}` expected terms of group
+    h), and the value is :math:`\min_g \delta'^\top S_g^{-1}\delta' / m` with
+    :math:`\delta' = M_1 - M_2`,
+
+    .. math::
+        S_g = \sum_h \frac{K_{gh}}{\zeta_g\zeta_h}\Sigma + \sum_h K_{gh}\, u_{gh}u_{gh}^\top,
+        \qquad u_{gh} = \frac{\mu_h}{\sqrt{\zeta_g\zeta_h}} - \frac{M_g}{2\zeta_g},
+
+    the second sum (the response to one more neighbour of group h) only in the corrected form. It
+    depends on where the means lie, not on their distance alone. The row form is the same
+    expression with :math:`1/d_i` as the weight.
+
+    Args:
+        n: number of nodes.
+        rho: density.
+        eps: sensitive homophily.
+        c: share of the second group. All four broadcast.
+        form: ``"printed"``, ``"derived"`` or ``"corrected"``.
+        normalisation: ``"row"`` (mean of the neighbourhood) or ``"symmetric"`` (as in a GCN).
+        means: the two groups' means (…×2×d).
+        covariance: their common covariance (…×d×d). For different ones see ``predicted_change``.
+
+    Example:
+        >>> [round(float(bias_enhancement(20_000, 5e-4, 0.64, 0.5, form=form)), 2)
+        ...  for form in ("printed", "derived", "corrected")]
+        [1.31, 1.31, 0.91]
+    """
+    if form not in ("printed", "derived", "corrected"):
+        raise InputError(f"form: {form!r} is unknown; choose 'printed', 'derived' or 'corrected'")
+    theta = exponent(normalisation)
+    mu = np.asarray(means, dtype=float)
+    if mu.ndim < 2 or mu.shape[-2] != 2:
+        raise InputError(f"means: shape {mu.shape} is not two means; give a 2×d array")
+    sigma = check_covariance("covariance", covariance)
+    delta = mu[..., 0, :] - mu[..., 1, :]
+    distance = _quadratic(sigma, delta)
+    if (distance <= 0).any():
+        raise InputError(
+            "means: the two are equal, so there is no bias to add; give different ones"
+        )
+
+    counts = _expected_counts(*blocks(n, rho, eps, c))
+    zeta = counts.sum(-1)
+    weight = zeta[..., :, None] ** -theta * zeta[..., None, :] ** (theta - 1)
+    after = (counts * weight) @ mu
+    noise = (counts * weight**2).sum(-1)
+    spread = noise[..., None, None] * sigma[..., None, :, :]
+    if form == "corrected":
+        response = (
+            weight[..., None] * mu[..., None, :, :]
+            - theta * (after / zeta[..., None])[..., :, None, :]
+        )
+        spread = spread + np.einsum("...gh,...ghi,...ghj->...gij", counts, response, response)
+    moved = after[..., 0, :] - after[..., 1, :]
+    return (_quadratic(spread, moved[..., None, :]).min(-1) / distance)[()]
+
+
+def blocks(
+    n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike
+) -> tuple[np.ndarray, np.ndarray]:
+    """Write the (n, ρ, ε, c) model as group sizes (…×2) and edge probabilities (…×2×2).
+
+    Example:
+        >>> sizes, probabilities = blocks(1000, 0.01, 0.8, 0.25)
+        >>> sizes.tolist(), probabilities.round(4).tolist()
+        ([750.0, 250.0], [[0.0128, 0.0053], [0.0053, 0.0128]])
+    """
+    p, q = connection_probabilities(n, rho, eps, c)
+    p, q, size, share = np.broadcast_arrays(p, q, np.asarray(n, float), np.asarray(c, float))
+    probabilities = np.stack([np.stack([p, q], -1), np.stack([q, p], -1)], -2)
+    return np.stack([(1 - share) * size, share * size], -1), probabilities
+
+
+def exponent(normalisation: Normalisation) -> float:
+    """θ in the weight d_i^−θ d_j^(θ−1) of neighbour j: 1 for row, ½ for symmetric normalisation.
+
+    Example:
+        >>> exponent("symmetric")
+        0.5
+    """
+    if normalisation not in ("row", "symmetric"):
+        raise InputError(
+            f"normalisation: {normalisation!r} is unknown; choose 'row' or 'symmetric'"
+        )
+    return 1.0 if normalisation == "row" else 0.5
+
+
+def _expected_counts(sizes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+    """K: terms of each group in a node's average, itself included (…×g×h)."""
+    own = np.eye(sizes.shape[-1])
+    return np.asarray((sizes[..., None, :] - own) * probabilities + own)
+
+
+def _quadratic(sigma: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    shape = np.broadcast_shapes(sigma.shape[:-1], delta.shape)
+    vector = np.broadcast_to(delta, shape)[..., None]
+    return np.asarray((vector[..., 0] * np.linalg.solve(sigma, vector)[..., 0]).sum(-1))
+
+
+def _inside(name: str, value: np.ndarray, good: np.ndarray, problem: str) -> None:
+    if not good.all():
+        raise InputError(f"{name}: {value[~good].flat[0]:g} is {problem}")

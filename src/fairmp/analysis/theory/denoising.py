@@ -1,0 +1,177 @@
+r"""Message passing as denoising: each layer is a gradient step on an objective.
+
+Every function returns the objective and its gradient. With
+:math:`\tilde A = \hat D^{-1/2}(A+I)\hat D^{-1/2}`:
+
+==========  ============================================================  ====================
+layer       objective                                                     step of the gradient
+==========  ============================================================  ====================
+GCN, SGC    ``smoothness``: tr(Fᵀ(I−Ã)F)                                  ½, once a layer
+PPNP        ``ppnp_objective``: ‖F−X‖² + (1/α−1) tr(Fᵀ(I−Ã)F)             (its minimiser)
+APPNP       the same                                                      α/2
+GAT         ``attention_objective``: ½ Σ_i Σ_j a_ij ‖F_i−X_j‖²            1/Σ_j a_ij, by node
+FMP         ``fair_objective``: the same as PPNP's, halved, plus ⟨u, ΔP⟩  1/(1+λ_s)
+==========  ============================================================  ====================
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+
+from fairmp.errors import InputError
+from fairmp.kernels import softmax
+from fairmp.nn.functional import coupling_gradient
+
+
+class Objective(NamedTuple):
+    """The value of an objective at a point, and its gradient there."""
+
+    value: Tensor
+    gradient: Tensor
+
+
+def smoothness(f: Tensor, edge_index: Tensor) -> Objective:
+    r"""How much F varies along edges, :math:`\operatorname{tr}(F^\top(I-\tilde A)F)`.
+
+    The gradient is :math:`2(I-\tilde A)F`, so a step of ½ from F lands on :math:`\tilde AF`: what
+    one GCN layer does before its weights, and SGC K times over.
+
+    Example:
+        >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> value, gradient = smoothness(x, edge_index)
+        >>> float(value), (x - gradient / 2).round(decimals=4).flatten().tolist()
+        (2.0, [1.0, 1.0])
+    """
+    rough = f - _smooth(f, edge_index)
+    return Objective((f * rough).sum(), 2 * rough)
+
+
+def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Objective:
+    r"""Weigh closeness to X against smoothness.
+
+    .. math::
+        \|F-X\|^2 + \left(\tfrac1\alpha - 1\right)\operatorname{tr}(F^\top(I-\tilde A)F)
+
+    Its minimiser is ``ppnp_solution``. A gradient step of α/2 gives
+    :math:`\alpha X + (1-\alpha)\tilde AF`, which is APPNP's.
+
+    Example:
+        >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> value, gradient = ppnp_objective(x, x, edge_index, alpha=0.5)
+        >>> float(value), (x - 0.25 * gradient).round(decimals=4).flatten().tolist()
+        (2.0, [0.5, 1.5])
+    """
+    weight = 1 / _fraction("alpha", alpha) - 1
+    smooth = smoothness(f, edge_index)
+    value = ((f - x) ** 2).sum() + weight * smooth.value
+    return Objective(value, 2 * (f - x) + weight * smooth.gradient)
+
+
+def ppnp_solution(x: Tensor, edge_index: Tensor, alpha: float) -> Tensor:
+    r"""Minimiser of ``ppnp_objective``, :math:`\alpha(I-(1-\alpha)\tilde A)^{-1}X`, solved densely.
+
+    It takes O(n²) memory: meant for small graphs, to hold APPNP against.
+
+    Example:
+        >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> ppnp_solution(x, edge_index, alpha=0.5)
+        tensor([[0.5000],
+                [1.5000]])
+    """
+    alpha = _fraction("alpha", alpha)
+    identity = torch.eye(x.size(0), dtype=x.dtype, device=x.device)
+    return alpha * torch.linalg.solve(identity - (1 - alpha) * _smooth(identity, edge_index), x)
+
+
+def attention_objective(f: Tensor, x: Tensor, edge_index: Tensor, scores: Tensor) -> Objective:
+    r"""Weigh each node's distance from its neighbours by attention, not normalised.
+
+    .. math::
+        \tfrac12 \sum_i \sum_{j \to i} a_{ij} \|F_i - X_j\|^2
+
+    The curvature at node i is :math:`\sum_j a_{ij}`. From F = X, a step of its inverse, a step
+    size that adapts to the node, lands on :math:`\sum_j a_{ij}X_j / \sum_j a_{ij}`: GAT's
+    aggregation with :math:`a_{ij} = \exp(\text{score})`.
+
+    Args:
+        f: where to evaluate (n×C).
+        x: the features that are averaged (n×C).
+        edge_index: edges j → i as (j, i), self-loops included as GAT has them (2×E).
+        scores: a for each edge, not negative (E).
+
+    Example:
+        >>> x, edge_index = torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1, 1], [0, 0, 1]])
+        >>> value, gradient = attention_objective(x, x, edge_index, torch.tensor([1.0, 2.0, 1.0]))
+        >>> float(value), (x - gradient / torch.tensor([[3.0], [1.0]])).flatten().tolist()
+        (9.0, [2.0, 3.0])
+    """
+    source, target = edge_index
+    difference = f[target] - x[source]
+    weighted = scores.unsqueeze(1) * difference
+    gradient = torch.zeros_like(f).index_add(0, target, weighted)
+    return Objective((weighted * difference).sum() / 2, gradient)
+
+
+def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
+    r"""See the gap through a dual: :math:`\langle u, \Delta\,\mathrm{softmax}(F)\rangle`.
+
+    Its gradient is (Theorem 3) :math:`G(F,u) = P \odot (U - \mathrm{rowsum}(U \odot P))` with
+    :math:`P = \mathrm{softmax}(F)` and :math:`U = \Delta^\top u`, in O(nC).
+
+    Args:
+        f: logits (n×C).
+        delta: the incidence as a matrix (G'×n).
+        u: the dual (G'×C).
+
+    Example:
+        >>> f, delta = torch.zeros(2, 2), torch.tensor([[1.0, -1.0]])
+        >>> value, gradient = fairness_coupling(f, delta, torch.tensor([[1.0, 0.0]]))
+        >>> float(value), gradient.tolist()
+        (0.0, [[0.25, -0.25], [-0.25, 0.25]])
+    """
+    value = (u * (delta @ softmax(f))).sum()
+    return Objective(value, coupling_gradient(f, delta.T @ u))
+
+
+def fair_objective(
+    f: Tensor, x: Tensor, edge_index: Tensor, delta: Tensor, u: Tensor, lambda_s: float
+) -> Objective:
+    r"""FMP's objective at a dual u.
+
+    .. math::
+        \tfrac{\lambda_s}2 \operatorname{tr}(F^\top(I-\tilde A)F) + \tfrac12\|F-X\|^2
+        + \langle u, \Delta\,\mathrm{softmax}(F) \rangle
+
+    Its maximum over :math:`|u| \le \lambda_f` is the primal objective with
+    :math:`\lambda_f\|\Delta\,\mathrm{softmax}(F)\|_1`. A gradient step of
+    :math:`\gamma = 1/(1+\lambda_s)` gives :math:`\gamma X + (1-\gamma)\tilde AF - \gamma G(F,u)`,
+    a step of FMP; with u = 0 it is half of ``ppnp_objective`` at α = γ.
+
+    Example:
+        >>> x, edge_index = torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[0, 1], [1, 0]])
+        >>> delta, u = torch.tensor([[1.0, -1.0]]), torch.zeros(1, 2)
+        >>> value, gradient = fair_objective(x, x, edge_index, delta, u, lambda_s=1.0)
+        >>> float(value), (x - gradient / 2).round(decimals=4).tolist()
+        (0.5, [[0.25, 0.75], [0.75, 0.25]])
+    """
+    if lambda_s < 0:
+        raise InputError(f"lambda_s: {lambda_s} is negative; give 0 or more")
+    smooth, fair = smoothness(f, edge_index), fairness_coupling(f, delta, u)
+    value = lambda_s / 2 * smooth.value + ((f - x) ** 2).sum() / 2 + fair.value
+    return Objective(value, lambda_s / 2 * smooth.gradient + (f - x) + fair.gradient)
+
+
+def _smooth(f: Tensor, edge_index: Tensor) -> Tensor:
+    """Ã F."""
+    index, weight = gcn_norm(edge_index, num_nodes=f.size(0), dtype=f.dtype)
+    return torch.zeros_like(f).index_add(0, index[1], weight.unsqueeze(1) * f[index[0]])
+
+
+def _fraction(name: str, value: float) -> float:
+    if not 0 < value <= 1:
+        raise InputError(f"{name}: {value} is outside (0, 1]; give the share of the input kept")
+    return value

@@ -1,0 +1,1 @@
+"""Methods compared side by side, behind ``fairmp compare``."""

@@ -1,1 +1,0 @@
-"""The rooms behind :func:`fairmp.debias` and :func:`fairmp.mend`."""

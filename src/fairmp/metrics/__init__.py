@@ -1,0 +1,29 @@
+"""Accuracy and fairness metrics, with bootstrap intervals."""
+
+from fairmp.metrics.evaluation import (
+    METRICS,
+    Array,
+    Evaluation,
+    GroupRow,
+    Interval,
+    accuracy,
+    demographic_parity,
+    equal_opportunity,
+    equalised_odds,
+    evaluate,
+    mean_interval,
+)
+
+__all__ = [
+    "METRICS",
+    "Array",
+    "Evaluation",
+    "GroupRow",
+    "Interval",
+    "accuracy",
+    "demographic_parity",
+    "equal_opportunity",
+    "equalised_odds",
+    "evaluate",
+    "mean_interval",
+]

@@ -1,0 +1,434 @@
+"""How good and how fair predictions are: accuracy, AUC, F1, ΔDP, ΔEO, equalised odds.
+
+All figures are fractions
+in [0, 1], and ``nan`` is what cannot be estimated, never 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairmp.errors import InputError
+from fairmp.metrics import counts
+
+Array: TypeAlias = Tensor | np.ndarray | Sequence
+
+METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
+_TITLES = {
+    "accuracy": "accuracy",
+    "auc": "AUC",
+    "f1": "F1",
+    "dp": "ΔDP",
+    "eo": "ΔEO",
+    "odds": "Δodds",
+}
+
+
+@dataclass(frozen=True)
+class GroupRow:
+    """One group's figures: of all its nodes (``rates``) and of the labelled ones (the others).
+
+    ``rates[c]`` is P(ŷ=c | s), ``tprs[c]`` is P(ŷ=c | y=c, s) and ``fprs[c]`` is P(ŷ=c | y≠c, s).
+    """
+
+    name: str
+    count: int
+    labelled: int
+    accuracy: float
+    rates: tuple[float, ...]
+    tprs: tuple[float, ...]
+    fprs: tuple[float, ...]
+
+    @property
+    def positive_rate(self) -> float:
+        """P(ŷ=1 | s) for two classes; ``nan`` for more, see ``rates``."""
+        return self.rates[1] if len(self.rates) == 2 else math.nan
+
+    @property
+    def tpr(self) -> float:
+        """P(ŷ=1 | y=1, s) for two classes; the mean recall for more."""
+        return _headline(self.tprs)
+
+    @property
+    def fpr(self) -> float:
+        """P(ŷ=1 | y=0, s) for two classes; the mean over the classes for more."""
+        return _headline(self.fprs)
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What :func:`evaluate` found; ``print`` shows it in points (hundredths).
+
+    ``mode`` says how fair predictions were made, "solve" or "frozen", and is set by the caller.
+    """
+
+    n: int
+    accuracy: float
+    auc: float
+    f1: float
+    dp: float
+    eo: float
+    odds: float
+    intervals: dict[str, tuple[float, float]]
+    groups: tuple[GroupRow, ...]
+    class_names: tuple[str, ...]
+    confidence: float = 0.95
+    notes: tuple[str, ...] = ()
+    mode: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything as plain JSON values, with ``None`` for ``nan``."""
+        result = asdict(self)
+        for row, group in zip(result["groups"], self.groups, strict=True):
+            row.update(positive_rate=group.positive_rate, tpr=group.tpr, fpr=group.fpr)
+        plain: dict[str, Any] = _json_safe(result)
+        return plain
+
+    def __str__(self) -> str:
+        lines = [f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")]
+        for key in METRICS:
+            interval = ""
+            low, high = self.intervals.get(key, (math.nan, math.nan))
+            if not math.isnan(low):
+                interval = f"  [{_points(low)}, {_points(high)}]"
+            lines.append(f"{_TITLES[key]:<9}{_points(getattr(self, key)):>6}{interval}")
+        if len(self.class_names) == 2:
+            header = ["P(ŷ=1)", "TPR", "FPR"]
+            cells = [[_points(v) for v in (g.positive_rate, g.tpr, g.fpr)] for g in self.groups]
+        else:
+            header = [f"P({name})" for name in self.class_names]
+            cells = [[_points(v) for v in g.rates] for g in self.groups]
+        rows = [["group", "nodes", "labelled", "accuracy", *header]]
+        rows += [
+            [g.name, str(g.count), str(g.labelled), _points(g.accuracy), *row]
+            for g, row in zip(self.groups, cells, strict=True)
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for first, *rest in rows:
+            padded = (f"{text:>{w}}" for text, w in zip(rest, widths[1:], strict=True))
+            lines.append("  ".join([f"{first:<{widths[0]}}", *padded]))
+        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+
+
+class Interval(NamedTuple):
+    """A mean of ``n`` values and its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def evaluate(
+    scores: Array,
+    y: Array,
+    sens: Array,
+    *,
+    mask: Array | None = None,
+    class_names: Sequence[str] | None = None,
+    group_names: Sequence[str] | None = None,
+    bootstrap: int = 1000,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Evaluation:
+    """Measure predictions and their gaps between groups.
+
+    The decision ŷ is the class with the largest score. With C classes,
+
+    - ``dp   = max_c range_s P(ŷ=c | s)`` over all nodes of known group, labelled or not;
+    - ``eo   = range_s P(ŷ=1 | y=1, s)`` for C = 2, ``max_c range_s P(ŷ=c | y=c, s)`` for more;
+    - ``odds = max_c max(range_s P(ŷ=c | y=c, s), range_s P(ŷ=c | y≠c, s))``,
+
+    where ``range_s`` is the largest minus the smallest over the groups. A group without such nodes
+    has no rate: the range is over the groups that have one, a class for which fewer than two do is
+    left out, and a note says so; with no class left the figure is ``nan``. Accuracy, F1 and AUC are
+    over all labelled nodes. F1 is of class 1 for C = 2 and the mean over classes for more. AUC is
+    of class 1's score for C = 2 and the mean over classes of one-versus-rest for more, from the
+    softmax of the scores unless they are probabilities already.
+
+    The intervals are percentiles of a bootstrap over nodes. Mind that a gap is a maximum of
+    absolute differences: on few nodes it is biased upwards, its interval with it, and an interval
+    that leaves out 0 is then no proof of a gap. AUC has an interval for C = 2 alone (in at most
+    1000 bins of the score).
+
+    Args:
+        scores: n×C logits or probabilities.
+        y: Labels, −1 for unknown.
+        sens: Groups, −1 for unknown.
+        mask: The nodes to measure, all by default.
+        class_names: Names for the table.
+        group_names: Names for the table and the notes.
+        bootstrap: Number of resamples; 0 for no intervals.
+        confidence: Coverage of the intervals.
+        seed: Seed of the bootstrap.
+
+    Raises:
+        InputError: If shapes or values are wrong, or only one group is there to compare.
+
+    Example:
+        >>> scores = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
+        >>> result = evaluate(scores, [1, 0, 1, 1], [0, 0, 1, 1], bootstrap=0)
+        >>> result.accuracy, result.dp, result.eo
+        (0.75, 0.0, 0.5)
+    """
+    values = _array(scores, "scores").astype(float)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise InputError(f"scores: shape {values.shape} is not n×C; give a column a class")
+    n, classes = values.shape
+    keep = _mask(mask, n)
+    values = values[keep]
+    if not np.isfinite(values).all():
+        raise InputError("scores: some are nan or infinite; look for a diverged training")
+    if bootstrap < 0 or not 0 < confidence < 1:
+        raise InputError(
+            f"confidence: {confidence} with bootstrap={bootstrap}; give a coverage inside (0, 1)"
+            " and 0 or more resamples"
+        )
+    label = _integers(y, "y", n, classes, "one column of scores a class")[keep]
+    names = list(group_names) if group_names is not None else None
+    group = _integers(sens, "sens", n, None if names is None else len(names), "a name a group")
+    names = names or [str(g) for g in range(int(group.max(initial=-1)) + 1)]
+    group = group[keep]
+    table = counts.count(values.argmax(1), label, group, classes, len(names))
+    _need_two_groups(table, names)
+    titles = [str(c) for c in range(classes)] if class_names is None else list(class_names)
+    if len(titles) != classes:
+        raise InputError(f"class_names: {len(titles)} names for {classes} columns of scores")
+
+    rows = _rows(table, names)
+    figures = {key: float(value) for key, value in counts.figures(table).items()}
+    known = label >= 0
+    by_score = counts.score_tables(values[known], label[known])
+    aucs = np.array([float(counts.auc(t)) for t in by_score])
+    figures["auc"] = _mean(aucs)
+    notes = _notes(rows, titles, table, figures, aucs)
+    intervals = {}
+    if bootstrap:
+        rng = np.random.default_rng(seed)
+        samples = counts.bootstrap(table, counts.figures, bootstrap, rng)
+        if classes == 2:
+            binned = counts.coarse(by_score[0], 1000)
+            samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
+        intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
+    return Evaluation(
+        n=len(group),
+        accuracy=figures["accuracy"],
+        auc=figures["auc"],
+        f1=figures["f1"],
+        dp=figures["dp"],
+        eo=figures["eo"],
+        odds=figures["odds"],
+        intervals=intervals,
+        groups=rows,
+        class_names=tuple(titles),
+        confidence=confidence,
+        notes=notes,
+    )
+
+
+def accuracy(pred: Array, y: Array) -> float:
+    """P(ŷ = y) over the labelled nodes, ``nan`` if there are none.
+
+    Example:
+        >>> accuracy([1, 0, 1], [1, 1, -1])
+        0.5
+    """
+    decision = _integers(pred, "pred", None)
+    label = _integers(y, "y", len(decision))
+    known = label >= 0
+    return float(counts.ratio((decision == label)[known].sum(), known.sum()))
+
+
+def demographic_parity(pred: Array, sens: Array) -> float:
+    """``max_c range_s P(ŷ=c | s)`` over the nodes whose group is known.
+
+    Example:
+        >>> demographic_parity([1, 1, 0, 1], [0, 0, 1, 1])
+        0.5
+    """
+    return _gap("dp", pred, None, sens, None)
+
+
+def equal_opportunity(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
+    """``range_s P(ŷ=1 | y=1, s)``; for more than two classes the largest such gap of a class.
+
+    ``classes`` defaults to those seen in ``pred`` and ``y``, two at least.
+
+    Example:
+        >>> equal_opportunity([1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 1, 1])
+        0.5
+    """
+    return _gap("eo", pred, y, sens, classes)
+
+
+def equalised_odds(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
+    """``max_c max(range_s P(ŷ=c | y=c, s), range_s P(ŷ=c | y≠c, s))``.
+
+    Example:
+        >>> equalised_odds([1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1])
+        1.0
+    """
+    return _gap("odds", pred, y, sens, classes)
+
+
+def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
+    """Mean and Student-t interval of one figure over several splits; ``nan`` values are left out.
+
+    ``mean ± t_{n−1} · sd / √n``. One value has no interval.
+
+    Example:
+        >>> mean_interval([0.5, 0.75])
+        Interval(mean=0.625, low=-0.963..., high=2.213..., n=2)
+    """
+    from scipy.special import stdtrit
+
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence: {confidence} is outside (0, 1); give 0.95 for 95 %")
+    array = np.asarray(values, dtype=float).reshape(-1)
+    array = array[~np.isnan(array)]
+    n = len(array)
+    if n < 2:
+        return Interval(float(array[0]) if n else math.nan, math.nan, math.nan, n)
+    mean = float(array.mean())
+    half = float(stdtrit(n - 1, (1 + confidence) / 2) * array.std(ddof=1) / math.sqrt(n))
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def _array(values: Array, name: str) -> np.ndarray:
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    else:
+        array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise InputError(f"{name}: not an array of numbers; give a tensor or an array")
+    return array
+
+
+def _integers(
+    values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
+) -> np.ndarray:
+    array = _array(values, name)
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        wanted = "one value a node" if n is None else f"one value for each of {n} nodes"
+        raise InputError(f"{name}: shape {array.shape}; give {wanted}")
+    least = 0 if name == "pred" else -1
+    wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
+    if len(wrong):
+        raise InputError(f"{name}: {wrong[0]} is no class or group; give integers from {least} up")
+    result = array.astype(np.int64)
+    if limit is not None and result.max(initial=0) >= limit:
+        raise InputError(f"{name}: {result.max()} is not below {limit}; give {why}")
+    return result
+
+
+def _mask(mask: Array | None, n: int) -> np.ndarray:
+    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, "mask")
+    if keep.dtype != bool or keep.shape != (n,):
+        raise InputError(f"mask: {keep.dtype} of shape {keep.shape}; give {n} booleans")
+    if not keep.any():
+        raise InputError(f"mask: none of {n} nodes is in it; choose nodes to measure")
+    return keep
+
+
+def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
+    there = [name for name, part in zip(names, table, strict=False) if part.any()]
+    if len(there) < 2:
+        found = f"only group '{there[0]}'" if there else "no known group"
+        raise InputError(f"sens: {found} among the nodes measured; a gap needs two groups")
+
+
+def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | None) -> float:
+    decision = _integers(pred, "pred", None)
+    n = len(decision)
+    label = np.full(n, -1) if y is None else _integers(y, "y", n)
+    group = _integers(sens, "sens", n)
+    seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
+    if classes is not None and classes < seen:
+        raise InputError(f"classes: {classes} with a class {seen - 1} in pred or y; give {seen}")
+    groups = int(group.max(initial=-1)) + 1
+    table = counts.count(decision, label, group, classes or seen, groups)
+    _need_two_groups(table, [str(g) for g in range(groups)])
+    return float(counts.figures(table)[key])
+
+
+def _rows(table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
+    rates = counts.group_rates(table)
+    rows = []
+    for g, name in enumerate(names):
+        known = table[g, :-1]
+        rate, tpr, fpr = (tuple(kind[g].tolist()) for kind in rates)
+        right = float(counts.ratio(np.trace(known), known.sum()))
+        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), right, rate, tpr, fpr))
+    return tuple(rows)
+
+
+def _notes(
+    rows: Sequence[GroupRow],
+    titles: Sequence[str],
+    table: np.ndarray,
+    figures: dict[str, float],
+    aucs: np.ndarray,
+) -> tuple[str, ...]:
+    notes = []
+    absent = table[:, :-1].sum((0, 2)) == 0
+    for row in rows:
+        who = f"group '{row.name}' has no"
+        if not row.count:
+            notes.append(f"{who} nodes here")
+        elif not row.labelled:
+            notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
+        elif len(titles) == 2:
+            if math.isnan(row.tpr):
+                notes.append(f"{who} positives: its TPR cannot be estimated")
+            if math.isnan(row.fpr):
+                notes.append(f"{who} negatives: its FPR cannot be estimated")
+        else:
+            for c, title in enumerate(titles):
+                if math.isnan(row.tprs[c]) and not absent[c]:
+                    notes.append(f"{who} nodes of class '{title}': its TPR cannot be estimated")
+                if math.isnan(row.fprs[c]):
+                    notes.append(
+                        f"{who} nodes outside class '{title}': its FPR cannot be estimated"
+                    )
+    if len(titles) > 2 and absent.any() and not absent.all():
+        missing = ", ".join(f"'{titles[c]}'" for c in np.flatnonzero(absent).tolist())
+        notes.append(f"no labelled node of class {missing}: left out of AUC, ΔEO and Δodds")
+    if absent.all():
+        notes.append("no labelled nodes: only ΔDP can be estimated")
+    elif np.isnan(aucs).all():
+        notes.append("labelled nodes of one class only: AUC cannot be estimated")
+    for key in ("eo", "odds"):
+        if math.isnan(figures[key]) and not absent.all():
+            notes.append(
+                f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
+            )
+    return tuple(notes)
+
+
+def _headline(values: tuple[float, ...]) -> float:
+    return values[1] if len(values) == 2 else _mean(np.array(values))
+
+
+def _mean(values: np.ndarray) -> float:
+    there = values[~np.isnan(values)]
+    return float(there.mean()) if len(there) else math.nan
+
+
+def _json_safe(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _json_safe(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_json_safe(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def _points(fraction: float) -> str:
+    return "–" if math.isnan(fraction) else f"{100 * fraction:.1f}"

@@ -1,0 +1,1 @@
+"""Fairness corrections for the predictions of any model."""

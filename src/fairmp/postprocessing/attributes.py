@@ -1,0 +1,209 @@
+"""Sensitive attributes as people hold them: one or several, named, some of them unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fairmp.errors import InputError
+from fairmp.graph import Adjacency
+from fairmp.groups import known, likeliest
+from fairmp.postprocessing.group_estimator import Estimate, estimate
+
+UNKNOWN = ("", "nan", "NaN", "None", "<NA>", "NaT")
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """One sensitive attribute of all nodes.
+
+    Attributes:
+        name: what it is called in reports.
+        groups: the groups' names.
+        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G).
+        estimated: nodes that take part by probabilities of their groups (n, bool).
+        estimate: how the groups were estimated, where they were.
+    """
+
+    name: str
+    groups: tuple[str, ...]
+    sens: Tensor
+    estimated: Tensor
+    estimate: Estimate | None = None
+
+    @property
+    def known(self) -> Tensor:
+        """Nodes that have a group or probabilities of groups (n, bool)."""
+        return known(self.sens)
+
+    @property
+    def membership(self) -> Tensor:
+        """How much each node belongs to each group (n×G, float64)."""
+        if self.sens.dim() == 2:
+            return self.sens.double()
+        one = torch.eye(len(self.groups) + 1, dtype=torch.float64, device=self.sens.device)
+        return one[self.sens.long(), :-1]
+
+    def weights(self, population: Tensor) -> Tensor:
+        """How much each group weighs in a population (G): its nodes, or their probabilities."""
+        if self.sens.dim() == 2:
+            return self.sens[population].double().sum(0)
+        codes = torch.where(population, self.sens, -1) + 1
+        return torch.bincount(codes, minlength=len(self.groups) + 1)[1:].double()
+
+    def to(self, device: torch.device) -> Attribute:
+        """Move to a device."""
+        return replace(self, sens=self.sens.to(device), estimated=self.estimated.to(device))
+
+    @property
+    def hard(self) -> Tensor:
+        """The likeliest group of each node (n), −1 where nothing is known."""
+        return likeliest(self.sens)
+
+
+def attributes(sens: Any, n: int) -> list[Attribute]:
+    """Read one or several sensitive attributes of n nodes.
+
+    Args:
+        sens: one attribute: a group a node (whole numbers 0…G−1, −1 or NaN unknown; or names,
+            empty or missing unknown), or probabilities of groups (n×G floats whose rows sum to 1,
+            zeros unknown). Several: a dict of such, a DataFrame with a column each, or a list.
+            A list of :class:`Attribute` is taken as it is.
+        n: number of nodes.
+
+    Raises:
+        InputError: If a length or a value is wrong.
+
+    Example:
+        >>> found = attributes({"sex": ["f", "m", ""], "region": [0, 1, 1]}, 3)
+        >>> [(one.name, one.groups, one.sens.tolist()) for one in found]
+        [('sex', ('f', 'm'), [0, 1, -1]), ('region', ('0', '1'), [0, 1, 1])]
+    """
+    if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
+        return list(sens)
+    if isinstance(sens, Mapping):
+        parts = {str(name): values for name, values in sens.items()}
+    elif hasattr(sens, "columns"):
+        if _are_shares(sens):
+            return [_one("sens", sens, n)]
+        parts = {str(name): sens[name] for name in sens.columns}
+    elif isinstance(sens, Sequence) and not isinstance(sens, str) and _several(sens, n):
+        parts = {f"sens {k}": values for k, values in enumerate(sens, start=1)}
+    else:
+        return [_one(str(getattr(sens, "name", None) or "sens"), sens, n)]
+    if not parts:
+        raise InputError("sens: no attribute is given; give one or more")
+    return [_one(name, values, n) for name, values in parts.items()]
+
+
+def estimated(
+    attribute: Attribute,
+    features: Any = None,
+    edge_index: Tensor | Adjacency | None = None,
+    *,
+    seed: int = 0,
+) -> Attribute:
+    """Give the nodes of unknown group probabilities of groups, where there are such nodes.
+
+    See :func:`fairmp.postprocessing.group_estimator.estimate` for how.
+    """
+    if bool(attribute.known.all()):
+        return attribute
+    try:
+        found = estimate(attribute.membership, features, edge_index, seed=seed)
+    except InputError as error:
+        raise InputError(f"{error} (attribute {attribute.name!r})") from None
+    return replace(
+        attribute,
+        sens=found.probabilities.to(attribute.sens.device),
+        estimated=attribute.estimated | ~attribute.known,
+        estimate=found,
+    )
+
+
+def _one(name: str, values: Any, n: int) -> Attribute:
+    sens, groups = _codes(name, values)
+    if sens.dim() == 0 or sens.size(0) != n:
+        which = "sens" if name == "sens" else f"sens: {name!r},"
+        raise InputError(f"{which}: shape {tuple(sens.shape)} for {n} nodes; give one group a node")
+    if sens.dim() == 2 and sens.is_floating_point():
+        shared = (sens > 0).sum(1) > 1
+        groups = groups or tuple(str(g) for g in range(sens.size(1)))
+        return Attribute(name, groups, sens, shared)
+    if sens.dim() == 1 and sens.is_floating_point():
+        sens = torch.where(sens.isnan(), -1.0, sens)
+        whole = sens.round()
+        if not torch.equal(whole, sens):
+            raise InputError(
+                f"{name}: groups must be whole numbers 0…G−1 with -1 for unknown, got "
+                f"{sens[whole != sens][0].item()}; give probabilities as n×G"
+            )
+        sens = whole.long()
+    if sens.dim() != 1:
+        raise InputError(
+            f"{name}: {sens.dtype} of shape {tuple(sens.shape)} is neither one group a node (n) "
+            "nor probabilities of groups (n×G, floating point)"
+        )
+    if sens.numel() and int(sens.min()) < -1:
+        raise InputError(f"{name}: {int(sens.min())} is no group; use 0…G−1, -1 for unknown")
+    top = int(sens.max()) if sens.numel() else -1
+    groups = groups or tuple(str(g) for g in range(top + 1))
+    return Attribute(name, groups, sens.long(), torch.zeros_like(sens, dtype=torch.bool))
+
+
+def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
+    if isinstance(values, Tensor):
+        return values.detach(), ()
+    columns = getattr(values, "columns", None)
+    try:
+        array = np.array(values)
+    except ValueError:
+        raise InputError(f"{name}: rows of different lengths; give one group a node") from None
+    if array.dtype.kind in "biuf":
+        titles = () if columns is None else tuple(str(column) for column in columns)
+        return torch.from_numpy(array), titles
+    if array.ndim != 1:
+        raise InputError(f"{name}: {array.dtype} of shape {array.shape}; give one group a node")
+    found, place = np.unique(array.astype(str), return_inverse=True)
+    texts = [str(text).strip() for text in found]
+    names = sorted({text for text in texts if text not in UNKNOWN}, key=_sort_key)
+    if _all_numbers(names):
+        names = [text for text in names if float(text) != -1]
+    rank = {text: k for k, text in enumerate(names)}
+    codes = np.array([rank.get(text, -1) for text in texts], dtype=np.int64)
+    return torch.from_numpy(codes[place.reshape(-1)]), tuple(names)
+
+
+def _are_shares(frame: Any) -> bool:
+    if not all(getattr(kind, "kind", "O") == "f" for kind in frame.dtypes) or frame.shape[1] < 2:
+        return False
+    values = np.asarray(frame, dtype=np.float64)
+    if np.isnan(values).any() or (values < 0).any():
+        return False
+    total = values.sum(1)
+    return bool(((np.abs(total - 1) <= 1e-3) | (total == 0)).all())
+
+
+def _several(sens: Sequence[Any], n: int) -> bool:
+    """Whether a list holds attributes, each a sequence over the nodes, and not nodes."""
+    if not len(sens) or any(isinstance(one, str) or not hasattr(one, "__len__") for one in sens):
+        return False
+    if any(getattr(one, "ndim", 1) == 0 for one in sens):
+        return False
+    return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
+
+
+def _sort_key(text: str) -> tuple[int, float, str]:
+    try:
+        return (0, float(text), "")
+    except ValueError:
+        return (1, 0.0, text)
+
+
+def _all_numbers(names: Sequence[str]) -> bool:
+    return bool(names) and all(_sort_key(name)[0] == 0 for name in names)

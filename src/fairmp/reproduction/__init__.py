@@ -1,0 +1,1 @@
+"""One file per table or figure of the paper, behind ``fairmp reproduce``."""

@@ -1,0 +1,267 @@
+"""The synthetic experiments as figures: what was measured, with theory drawn over it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from fairmp.analysis.theory.conditions import Form, bias_enhancement
+from fairmp.analysis.theory.prediction import Change, predicted_change
+from fairmp.errors import InputError
+from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting
+
+# Okabe and Ito's palette, which readers with any colour vision can tell apart.
+BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
+YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
+COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
+
+FORMS: tuple[Form, Form] = ("printed", "corrected")
+LABELS = {
+    "gap": "change of ‖mean difference‖",
+    "parity": "change of ΔDP (points)",
+    "information": "change of bias (nats)",
+}
+TITLES = {
+    "density": ("density", "rho", "ρ"),
+    "nodes": ("number of nodes", "n", "n"),
+    "ratio": ("group ratio", "c", "c"),
+}
+ROWS = {
+    "identity": "Σ = I",
+    "diagonal": "Σ = diag(1, 2)",
+    "different": "Σ₁ ≠ Σ₂",
+}
+
+
+def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "parity") -> Path:
+    """Draw the three panels: change under one step against homophily, by what is moved.
+
+    Markers with bars are measured means and their 95 % intervals, lines are theory's prediction;
+    one row of panels for each covariance.
+
+    Args:
+        points: what ``panels`` returned.
+        path: where to save; the ending says the format (png, svg, pdf).
+        quantity: ``"parity"``, ``"gap"`` or ``"information"``.
+    """
+    if quantity not in LABELS:
+        raise InputError(f"quantity: {quantity!r} is unknown; choose one of {', '.join(LABELS)}")
+    names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
+    figure, axes = _figure(len(names), 3, width=10, height=2.7 * len(names) + 0.4)
+    unit = 100.0 if quantity == "parity" else 1.0
+    for row, name in enumerate(names):
+        for column, (series, (title, field, symbol)) in enumerate(TITLES.items()):
+            axis = axes[row, column]
+            here = [p for p in points if p.series == series and p.setting.covariance == name]
+            for colour, value in zip(COLOURS, _values(here, field), strict=False):
+                line = [p for p in here if getattr(p.setting, field) == value]
+                _curve(axis, line, quantity, unit, colour, f"{symbol} = {value:g}")
+            axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+            axis.set_title(title if row == 0 else "", fontsize=10)
+            axis.legend(fontsize=7, frameon=False)
+            if row == len(names) - 1:
+                axis.set_xlabel("sensitive homophily ε")
+        axes[row, 0].set_ylabel(f"{ROWS[name]}\n{LABELS[quantity]}")
+    return _save(figure, path)
+
+
+def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
+    """Draw the measured change of the bias against each condition's value.
+
+    A condition is right where points lie in the lower left and upper right quadrants. Points whose
+    measured interval holds 0 are undecided.
+    """
+    figure, axes = _figure(1, 2, width=8, height=3.4)
+    for axis, form, title in (
+        (axes[0, 0], "printed", "printed condition"),
+        (axes[0, 1], "corrected", "corrected condition"),
+    ):
+        shown = [p for p in points if getattr(p, form) is not None]
+        value = np.array([getattr(p, form) for p in shown])
+        change = np.array([p.information.measured for p in shown])
+        decided = np.array([p.information.sign != 0 for p in shown])
+        wrong = (value > 1) != (change > 0)
+        for mask, colour, marker, label in (
+            (~decided, "0.75", "o", "undecided"),
+            (decided & ~wrong, BLUE, "o", "agrees"),
+            (decided & wrong, VERMILION, "X", "disagrees"),
+        ):
+            axis.plot(
+                value[mask], change[mask], marker, color=colour, markersize=3.5,
+                markeredgewidth=0, label=f"{label}: {int(mask.sum())}",
+            )  # fmt: skip
+        axis.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+        axis.axvline(1, color="0.6", linewidth=0.8, zorder=0)
+        axis.set_xscale("log")
+        axis.set_xlabel("left-hand side of the condition")
+        axis.set_title(title, fontsize=10)
+        axis.legend(fontsize=8, frameon=False, loc="upper left")
+    axes[0, 0].set_ylabel("measured " + LABELS["information"])
+    return _save(figure, path)
+
+
+def draw_phase(
+    points: Sequence[Point],
+    path: str | Path,
+    *,
+    graphs: Iterable[tuple[str, float, float]] = (),
+) -> Path:
+    """Draw the phase diagram: where one step of averaging adds bias.
+
+    The colour is the measured change of the bias; lines are where the printed condition, the
+    corrected one and the prediction change their mind.
+
+    Args:
+        points: what ``phase`` returned.
+        path: where to save.
+        graphs: real graphs to place on it, as (name, homophily, average degree); homophily is
+            ``GraphParameters.balanced_eps``, the diagram being one of equal groups. It holds for
+            the features of ``points``, so a real graph's place is a guide.
+    """
+    figure, axes = _figure(1, 1, width=6.4, height=4.4)
+    axis = axes[0, 0]
+    places = list(graphs)
+    eps = _values(points, "eps")
+    degree = sorted({p.setting.average_degree for p in points})
+    table = {(p.setting.eps, p.setting.average_degree): p.information.measured for p in points}
+    grid = np.array([[table[e, d] for e in eps] for d in degree])
+    # Colours beyond twice the median change would only hide the border.
+    limit = 2 * float(np.median(np.abs(grid)))
+    mesh = axis.pcolormesh(
+        eps, degree, grid, cmap="PuOr_r", vmin=-limit, vmax=limit, shading="nearest"
+    )
+    figure.colorbar(mesh, ax=axis, label="measured " + LABELS["information"])
+
+    setting: Setting = points[0].setting
+    lowest, highest = degree[0], max([degree[-1], *(d for _, _, d in places)])
+    x, y = np.meshgrid(np.linspace(0, 1, 101), np.geomspace(lowest, highest, 60))
+    model = (setting.n, y / (setting.n - 1), x, setting.c)
+    sigma = COVARIANCES[setting.covariance]
+    printed, corrected = (
+        bias_enhancement(*model, form=form, means=setting.means, covariance=sigma) - 1
+        for form in FORMS
+    )
+    predicted = predicted_change(*model, means=setting.means, covariances=sigma).information
+    for style, colour, label, value in (
+        ("--", VERMILION, "printed condition", printed),
+        ("-", BLACK, "corrected condition", corrected),
+        (":", GREEN, "prediction", predicted),
+    ):
+        axis.contour(x, y, value, levels=[0.0], colors=[colour], linestyles=[style], linewidths=1.6)
+        axis.plot([], [], style, color=colour, label=label)
+    for name, e, d in places:
+        axis.plot(e, d, "o", color=BLACK, markersize=4)
+        axis.annotate(
+            name,
+            (e, d),
+            xytext=(-5, 5),
+            textcoords="offset points",
+            ha="right",
+            fontsize=8,
+            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
+        )
+    axis.set_yscale("log")
+    axis.set_ylim(lowest, 1.15 * highest)
+    axis.set_xlim(0, 1)
+    axis.set_xlabel("sensitive homophily ε")
+    axis.set_ylabel("average degree (neighbours)")
+    axis.legend(fontsize=8, loc="lower center")
+    return _save(figure, path)
+
+
+def draw_depth(points: Sequence[Point], path: str | Path) -> Path:
+    """Draw the change of the bias after one and more steps, row and symmetric side by side."""
+    figure, axes = _figure(1, 2, width=8, height=3.2)
+    for axis, normalisation in zip(axes[0], ("row", "symmetric"), strict=True):
+        here = [p for p in points if p.setting.normalisation == normalisation]
+        for colour, eps in zip(COLOURS, _values(here, "eps"), strict=False):
+            line = [p for p in here if p.setting.eps == eps]
+            _curve(axis, line, "information", 1.0, colour, f"ε = {eps:g}", against="steps")
+        axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
+        axis.set_xticks(_values(here, "steps"))
+        axis.set_xlabel("steps of averaging")
+        axis.set_title(f"{normalisation} normalisation", fontsize=10)
+        axis.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
+        axis.margins(y=0.2)
+    axes[0, 0].set_ylabel(LABELS["information"])
+    return _save(figure, path)
+
+
+def _curve(
+    axis: Any,
+    line: Sequence[Point],
+    quantity: str,
+    unit: float,
+    colour: str,
+    label: str,
+    *,
+    against: str = "eps",
+) -> None:
+    x = [getattr(p.setting, against) for p in line]
+    readings = [getattr(p, quantity) for p in line]
+    if against == "eps":
+        curve = np.linspace(min(x), max(x), 201)
+        theory = getattr(_theory(line[0].setting, curve), quantity)
+    else:
+        curve, theory = np.array(x), np.array([r.predicted for r in readings])
+    axis.plot(curve, unit * theory, "-", color=colour, linewidth=1.1)
+    axis.errorbar(
+        x,
+        [unit * r.measured for r in readings],
+        yerr=[unit * r.interval for r in readings],
+        fmt="o",
+        color=colour,
+        markersize=3,
+        elinewidth=0.8,
+        capsize=1.5,
+        label=label,
+    )
+
+
+def _theory(setting: Setting, eps: np.ndarray) -> Change:
+    return predicted_change(
+        setting.n,
+        setting.rho,
+        eps,
+        setting.c,
+        means=setting.means,
+        covariances=COVARIANCES[setting.covariance],
+        steps=setting.steps,
+        normalisation=setting.normalisation,
+    )
+
+
+def _values(points: Iterable[Point], field: str) -> list[Any]:
+    return sorted({getattr(p.setting, field) for p in points})
+
+
+def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[Any, Any]:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.spines[["top", "right"]].set_visible(False)
+    return figure, axes
+
+
+def _save(figure: Any, path: str | Path) -> Path:
+    from PIL import Image
+
+    target = Path(path)
+    if target.suffix.lower() not in (".png", ".svg", ".pdf"):
+        raise InputError(f"path: {target.name} has no known ending; use .png, .svg or .pdf")
+    if target.suffix.lower() == ".png":
+        # Few colours, so that a figure in the documentation weighs a third.
+        figure.set_dpi(110)
+        figure.canvas.draw()
+        image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
+        image.quantize(256, kmeans=3).save(target, optimize=True)
+    else:
+        figure.savefig(target)
+    return target

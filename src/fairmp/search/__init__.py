@@ -1,0 +1,1 @@
+"""Hyperparameter search behind ``fairmp tune``."""

@@ -1,0 +1,1 @@
+"""FairClassifier, the training loop, penalties and model files."""

@@ -1,0 +1,153 @@
+"""The network that reads each node alone, against PyG's."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import prune
+from torch_geometric.nn import MLP
+
+from fairmp.nn.dense import PIECE, Dense
+
+
+def pair(channels: list[int], **options: Any) -> tuple[Dense, MLP]:
+    """One of ours and PyG's with the same weights, in double precision."""
+    torch.manual_seed(0)
+    ours = Dense(channels, norm=None, **options).double()
+    theirs = MLP(channels, norm=None, **options).double()
+    theirs.load_state_dict(ours.state_dict())
+    return ours, theirs
+
+
+def gradients(network: nn.Module, x: Tensor, weight: Tensor) -> list[Tensor | None]:
+    x = x.clone().requires_grad_()
+    (network(x) * weight).sum().backward()
+    return [x.grad, *(p.grad for p in network.parameters())]
+
+
+@pytest.mark.parametrize("channels", [[3, 2], [5, 8, 2], [5, 8, 20, 3], [4, 40, 30]])
+@pytest.mark.parametrize("n", [1, 50, PIECE, 2 * PIECE + 7])
+def test_is_pygs(channels: list[int], n: int) -> None:
+    ours, theirs = pair(channels)
+    x = torch.randn(n, channels[0], dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x))
+    weight = torch.randn(n, channels[-1], dtype=torch.float64)
+    for a, b in zip(gradients(ours, x, weight), gradients(theirs, x, weight), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_gradient_by_finite_differences() -> None:
+    ours, _ = pair([3, 4, 2])
+    x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
+    parameters = tuple(ours.parameters())
+
+    def of(x: Tensor, *_: Tensor) -> Tensor:
+        return ours(x)
+
+    assert torch.autograd.gradcheck(of, (x, *parameters))
+
+
+def test_frozen_weights_get_no_gradient() -> None:
+    ours, theirs = pair([3, 4, 2])
+    x = torch.randn(10, 3, dtype=torch.float64)
+    for network in (ours, theirs):
+        network.lins[0].weight.requires_grad_(False)
+        network(x).square().sum().backward()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        if b.grad is None:
+            assert a.grad is None
+        else:
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_a_gradient_can_be_asked_for_twice() -> None:
+    ours, _ = pair([3, 4, 2])
+    out = ours(torch.randn(5, 3, dtype=torch.float64)).square().sum()
+    first = torch.autograd.grad(out, ours.lins[0].weight, retain_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(out, ours.lins[0].weight)[0])
+
+
+def test_features_keep_their_values() -> None:
+    ours, _ = pair([3, 4, 2])
+    x = torch.randn(5, 3, dtype=torch.float64)
+    before = x.clone()
+    ours(x).sum().backward()
+    assert torch.equal(x, before)
+
+
+@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"act": "elu"}, {"bias": False}])
+def test_what_it_is_not_made_for_is_pygs_own(options: dict[str, Any]) -> None:
+    ours, theirs = pair([3, 4, 2], **options)
+    x = torch.randn(9, 3, dtype=torch.float64)
+    results = []
+    for network in (ours, theirs):
+        torch.manual_seed(1)
+        results.append(network(x))
+    assert torch.equal(*results)
+    assert "_Layers" not in type(results[0].grad_fn).__name__
+
+
+def test_dropout_is_for_training_alone() -> None:
+    ours, theirs = pair([3, 4, 2], dropout=0.5)
+    x = torch.randn(9, 3, dtype=torch.float64)
+    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
+    assert "_Layers" in type(ours(x).grad_fn).__name__
+
+
+def test_normalisation_is_pygs_own() -> None:
+    torch.manual_seed(0)
+    ours, theirs = Dense([3, 4, 2], norm="batch_norm"), MLP([3, 4, 2], norm="batch_norm")
+    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
+    x = torch.randn(9, 3)
+    assert torch.equal(ours(x), theirs(x))
+
+
+def test_half_precision_by_autocast() -> None:
+    ours, theirs = Dense([3, 4, 2], norm=None), MLP([3, 4, 2], norm=None)
+    theirs.load_state_dict(ours.state_dict())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        a, b = ours(torch.ones(5, 3)), theirs(torch.ones(5, 3))
+    assert a.dtype == b.dtype == torch.bfloat16
+    assert torch.equal(a, b)
+
+
+def test_what_lives_in_a_layer_is_not_passed_by() -> None:
+    ours, theirs = pair([3, 8, 2])
+    seen: list[int] = []
+    ours.lins[0].register_forward_hook(lambda *_: seen.append(1))
+    x = torch.randn(9, 3, dtype=torch.float64)
+    torch.testing.assert_close(ours(x), theirs(x))
+    assert seen
+    for network in (ours, theirs):
+        prune.l1_unstructured(network.lins[1], "weight", 0.3)
+        with torch.no_grad():
+            network.lins[1].weight_orig.mul_(3)
+    torch.testing.assert_close(ours(x), theirs(x))
+
+
+def test_a_size_that_is_found_out_later() -> None:
+    assert Dense([-1, 8, 2], norm=None)(torch.randn(5, 3)).shape == (5, 2)
+
+
+def test_gradients_of_gradients() -> None:
+    ours, theirs = pair([3, 8, 2])
+    found = []
+    for network in (ours, theirs):
+        x = torch.linspace(-1, 1, 15, dtype=torch.float64).view(5, 3).requires_grad_()
+        (first,) = torch.autograd.grad(network(x).square().sum(), x, create_graph=True)
+        first.square().sum().backward()
+        found.append([x.grad, *(p.grad for p in network.parameters())])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_transformed_by_torch_func() -> None:
+    ours, theirs = pair([3, 8, 2])
+    x = torch.randn(4, 5, 3, dtype=torch.float64)
+    torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
+    gradients = [torch.func.grad(lambda v, m=m: m(v).square().sum())(x[0]) for m in (ours, theirs)]
+    torch.testing.assert_close(*gradients)

@@ -1,0 +1,260 @@
+from __future__ import annotations
+
+import pickle
+
+import pytest
+import torch
+from torch_geometric.nn import APPNP
+
+import fairmp
+from fairmp import FMP, PPR, InputError
+from fairmp.graph import normalise
+from fairmp.groups import group_operator
+from fairmp.nn.fmp import SOLVERS
+
+RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])
+EDGES = torch.cat([RING, RING.flip(0)], 1)
+SENS = torch.tensor([0, 0, 0, 1, 1, -1])
+
+
+def logits(dtype: torch.dtype = torch.float64) -> torch.Tensor:
+    return torch.randn(6, 2, generator=torch.Generator().manual_seed(0), dtype=dtype)
+
+
+def test_it_says_what_it_is() -> None:
+    assert repr(PPR(2, 3)) == "PPR(K=2, lambda_s=3.0)"
+    assert repr(FMP()) == (
+        "FMP(K=5, lambda_s=1.0, lambda_f=1.0, solver='projection', target=0.0, temperature=1.0)"
+    )
+    assert FMP(**FMP(3, 2.0, target=0.1).config()).config() == FMP(3, 2.0, target=0.1).config()
+
+
+def test_it_has_no_parameters_and_no_state() -> None:
+    layer = FMP()
+    layer(logits(), EDGES, SENS)
+    assert not list(layer.parameters())
+    assert not layer.state_dict()
+    assert repr(pickle.loads(pickle.dumps(layer))) == repr(layer)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_every_form_of_a_graph_gives_the_same(solver: str) -> None:
+    x, layer = logits(), FMP(3, 2.0, solver=solver)
+    expected = layer(x, EDGES, SENS)
+    matrix = torch.sparse_coo_tensor(EDGES, torch.ones(12, dtype=x.dtype), (6, 6)).coalesce()
+    for graph in (matrix, matrix.to_sparse_csr(), normalise(EDGES, 6, dtype=x.dtype)):
+        torch.testing.assert_close(layer(x, graph, SENS), expected)
+    weighted = layer(x, EDGES, SENS, edge_weight=torch.ones(12, dtype=x.dtype))
+    torch.testing.assert_close(weighted, expected)
+
+
+def test_weights_count() -> None:
+    x, weight = logits(), torch.rand(6, dtype=torch.float64).repeat(2) + 0.1
+    expected = APPNP(4, alpha=0.5)(x, EDGES, weight)
+    torch.testing.assert_close(PPR(4, 1.0)(x, EDGES, edge_weight=weight), expected)
+
+
+def test_a_graph_changed_in_place_is_another_graph() -> None:
+    x, layer, edges = logits(), PPR(2, 1.0), EDGES.clone()
+    layer(x, edges)
+    edges[:, 0] = torch.tensor([0, 3])
+    torch.testing.assert_close(layer(x, edges), PPR(2, 1.0)(x, edges))
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_single_and_double_precision_agree(solver: str) -> None:
+    layer = FMP(3, 2.0, 0.5, solver, 0.01)
+    single = layer(logits(torch.float64).float(), EDGES, SENS)
+    assert single.dtype == torch.float32
+    double = layer(logits(torch.float64), EDGES, SENS)
+    torch.testing.assert_close(single.double(), double, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_compiled_it_gives_the_same(solver: str) -> None:
+    layer = FMP(3, 2.0, 0.5, solver)
+    compiled = torch.compile(layer, backend="aot_eager")
+    x, y = logits().requires_grad_(), logits().requires_grad_()
+    torch.testing.assert_close(compiled(x, EDGES, SENS), layer(y, EDGES, SENS))
+    weights = torch.randn(6, 2, dtype=torch.float64)
+    (compiled(x, EDGES, SENS) * weights).sum().backward()
+    (layer(y, EDGES, SENS) * weights).sum().backward()
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_frozen_duals_give_back_the_solution(solver: str) -> None:
+    x, layer = logits(), FMP(4, 2.0, 0.5, solver)
+    solution = layer.solve(x, EDGES, SENS)
+    again = layer.frozen(x, EDGES, SENS, solution.group_duals)
+    torch.testing.assert_close(again, solution.f)
+    with pytest.raises(InputError, match="group 2 was not there"):
+        layer.frozen(x, EDGES, SENS + 1, solution.group_duals)
+
+
+def test_a_population_is_what_is_measured() -> None:
+    x = logits()
+    inside = torch.tensor([True, False, True, True, True, True])
+    f = FMP(3, 2.0)(x, EDGES, SENS, inside)
+    assert float(group_operator(SENS, inside, dtype=x.dtype).gap(f.softmax(1)).abs().max()) < 1e-9
+    assert float(group_operator(SENS, dtype=x.dtype).gap(f.softmax(1)).abs().max()) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"K": 0}, ["K: 0", "1 or more"]),
+        ({"K": 2.5}, ["K: 2.5"]),
+        ({"lambda_s": -1}, ["lambda_s: -1", "0 or more"]),
+        ({"lambda_f": float("nan")}, ["lambda_f: nan"]),
+        ({"target": 1.5}, ["target: 1.5", "[0, 1]", "0.02"]),
+        ({"target": -0.1}, ["target: -0.1"]),
+        ({"target": "little"}, ["target: 'little'"]),
+        ({"temperature": 0}, ["temperature: 0", "above 0"]),
+        ({"solver": "magic"}, ["solver: 'magic'", "'projection', 'papc', 'paper'"]),
+    ],
+)
+def test_wrong_arguments_are_named(arguments: dict[str, object], words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        FMP(**arguments)  # type: ignore[arg-type]
+    assert all(word in str(error.value) for word in words)
+
+
+@pytest.mark.parametrize(
+    ("x", "sens", "words"),
+    [
+        (torch.randn(6, 1), SENS, ["x:", "(6, 1)"]),
+        (torch.ones(6, 2, dtype=torch.long), SENS, ["x:", "int64"]),
+        (torch.tensor([[0.0, float("nan")]] * 6), SENS, ["x:", "node 0", "not finite"]),
+        (torch.randn(6, 2), SENS[:4], ["sens", "(4,)", "6 nodes"]),
+        (torch.randn(6, 2), torch.zeros(6, dtype=torch.long), ["sens", "1 group"]),
+        (torch.randn(6, 2), None, ["sens", "PPR"]),
+    ],
+)
+def test_wrong_inputs_are_named(
+    x: torch.Tensor, sens: torch.Tensor | None, words: list[str]
+) -> None:
+    with pytest.raises(InputError) as error:
+        FMP()(x, EDGES, sens)
+    assert all(word in str(error.value) for word in words)
+
+
+def test_an_adjacency_of_another_graph_is_named() -> None:
+    with pytest.raises(InputError, match="adjacency of 6 nodes for 4 rows"):
+        PPR()(torch.randn(4, 2), normalise(EDGES, 6))
+
+
+def test_the_top_level_is_lazy_and_complete() -> None:
+    assert set(fairmp.__all__) <= set(dir(fairmp))
+    for name in fairmp.__all__:
+        assert getattr(fairmp, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = fairmp.nothing
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_compiled_on_cuda_it_gives_the_same(solver: str) -> None:
+    layer = FMP(3, 2.0, 0.5, solver)
+    x = logits(torch.float32).cuda().requires_grad_()
+    y = x.detach().clone().requires_grad_()
+    weights = torch.randn(6, 2, device="cuda")
+    for leaf, run in ((x, torch.compile(layer)), (y, layer)):
+        (run(leaf, EDGES.cuda(), SENS.cuda()) * weights).sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(x.grad, y.grad)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("solver", SOLVERS)
+def test_cuda_gives_the_same(solver: str, dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(1)
+    n = 5000
+    half = torch.randint(0, n, (2, 40_000), generator=generator)
+    edges = torch.cat([half, half.flip(0)], 1)
+    sens = torch.randint(-1, 3, (n,), generator=generator)
+    x = torch.randn(n, 3, generator=generator, dtype=dtype)
+    x[:, 1] += sens.to(dtype)
+    layer, weights = FMP(5, 3.0, 0.5, solver, 0.01), torch.randn(n, 3, dtype=dtype)
+    results = []
+    for device in ("cpu", "cuda"):
+        leaf = x.to(device).detach().requires_grad_()
+        f = layer(leaf, edges.to(device), sens.to(device))
+        (f * weights.to(device)).sum().backward()
+        assert leaf.grad is not None
+        results.append((f.detach().cpu(), leaf.grad.cpu()))
+    tolerance = 1e-3 if dtype == torch.float32 else 1e-8
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.gpu
+def test_plain_steps_recorded_on_cuda_are_the_same() -> None:
+    generator = torch.Generator().manual_seed(1)
+    edges = torch.randint(0, 500, (2, 4000), generator=generator)  # one way: their gradient differs
+    here, there = normalise(edges, 500), normalise(edges, 500).to("cuda")
+    layer = PPR(4, 3.0)
+    xs = [torch.randn(500, 2, generator=generator) for _ in range(4)]
+    leaves = [x.cuda().requires_grad_() for x in xs]
+    # The first call is run, the others are replayed; gradients are asked for out of turn.
+    results = [layer(leaf, there) for leaf in leaves]
+    for x, leaf, f in list(zip(xs, leaves, results, strict=True))[::-1]:
+        plain = x.clone().requires_grad_()
+        wanted = layer(plain, here)
+        torch.testing.assert_close(f.cpu(), wanted)
+        wanted.square().sum().backward()
+        f.square().sum().backward()
+        assert leaf.grad is not None
+        torch.testing.assert_close(leaf.grad.cpu(), plain.grad)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("solver", [*SOLVERS, "plain"])
+def test_half_precision_is_computed_in_single(solver: str, dtype: torch.dtype) -> None:
+    layer = PPR(3) if solver == "plain" else FMP(3, solver=solver)
+    x = logits(torch.float32).to(dtype).requires_grad_()
+    found = layer(x, EDGES, SENS)
+    assert found.dtype == dtype
+    torch.testing.assert_close(found, layer(x.float(), EDGES, SENS).to(dtype))
+    found.float().square().sum().backward()
+    assert x.grad is not None
+    assert bool(x.grad.isfinite().all())
+    assert torch.equal(
+        normalise(EDGES, 6, dtype=dtype) @ x, (normalise(EDGES, 6) @ x.float()).to(dtype)
+    )
+
+
+@pytest.mark.parametrize("temperature", ["decision", -1.0, 0.0, float("inf")])
+def test_another_temperature_is_checked(temperature: object) -> None:
+    with pytest.raises(InputError, match="temperature"):
+        FMP()(logits(), EDGES, SENS, temperature=temperature)
+
+
+@pytest.mark.parametrize(
+    ("sens", "words"),
+    [
+        (torch.tensor([0]), "one group a node"),
+        (torch.tensor([0, 1, 0, 1, 0, -5]), "-5 is not a group"),
+        (torch.full((6, 3), 1 / 3), "3 groups"),
+    ],
+)
+def test_frozen_checks_its_groups(sens: torch.Tensor, words: str) -> None:
+    layer, x = FMP(2), logits()
+    duals = layer.solve(x, EDGES, SENS).group_duals
+    with pytest.raises(InputError, match=words):
+        layer.frozen(x, EDGES, sens, duals)
+
+
+def test_arrays_are_named() -> None:
+    with pytest.raises(InputError, match="x: ndarray is no tensor"):
+        FMP()(logits().numpy(), EDGES, SENS)
+    with pytest.raises(InputError, match="edge_index: ndarray is no tensor"):
+        PPR()(logits(), EDGES.numpy())
+
+
+def test_without_smoothing_the_result_is_its_own() -> None:
+    x = logits()
+    found = PPR(lambda_s=0.0)(x, EDGES)
+    found += 1
+    torch.testing.assert_close(found, x + 1)

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from fairmp.postprocessing.attributes import Attribute, attributes
+
+
+@pytest.mark.parametrize(
+    "sens",
+    [
+        ["f", "m", "", "f"],
+        ["f", "m", None, "f"],
+        np.array(["f", "m", "", "f"]),
+        pd.Series(["f", "m", None, "f"]),
+        pd.Series(["f", "m", None, "f"], dtype="category"),
+        pd.Series(["f", "m", pd.NA, "f"], dtype="string"),
+    ],
+)
+def test_names_become_groups(sens: object) -> None:
+    (found,) = attributes(sens, 4)
+    assert found.groups == ("f", "m")
+    assert found.sens.tolist() == [0, 1, -1, 0]
+    assert found.known.tolist() == [True, True, False, True]
+    assert found.membership.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
+    assert found.weights(torch.tensor([True, True, True, False])).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "sens",
+    [
+        [0, 1, -1, 0],
+        np.array([0.0, 1.0, np.nan, 0.0]),
+        torch.tensor([0, 1, -1, 0], dtype=torch.int8),
+        pd.Series([0, 1, None, 0], dtype="Int64"),
+        pd.Series([0, 1, -1, 0], dtype=object),
+    ],
+)
+def test_numbers_are_groups(sens: object) -> None:
+    (found,) = attributes(sens, 4)
+    assert found.sens.tolist() == [0, 1, -1, 0]
+    assert found.groups == ("0", "1")
+
+
+def test_numbers_as_text_sort_as_numbers() -> None:
+    (found,) = attributes(["10", "9", "-1", "10"], 4)
+    assert found.groups == ("9", "10")
+    assert found.sens.tolist() == [1, 0, -1, 1]
+
+
+def test_probabilities() -> None:
+    shares = np.array([[0.2, 0.8], [1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
+    for sens in (shares, shares.tolist(), torch.from_numpy(shares), pd.DataFrame(shares)):
+        (found,) = attributes(sens, 4)
+        assert found.hard.tolist() == [1, 0, -1, 0]
+        assert found.estimated.tolist() == [True, False, False, True]
+    named = pd.DataFrame(shares, columns=["f", "m"])
+    assert attributes(named, 4)[0].groups == ("f", "m")
+
+
+def test_several() -> None:
+    sex, age = ["f", "m", "f", "m"], [0, 0, 1, 1]
+    for sens in (
+        {"sex": sex, "age": age},
+        pd.DataFrame({"sex": sex, "age": age}),
+    ):
+        found = attributes(sens, 4)
+        assert [one.name for one in found] == ["sex", "age"]
+    listed = attributes([np.array(sex), age], 4)
+    assert [one.name for one in listed] == ["sens 1", "sens 2"]
+    assert attributes(list(listed), 4) == listed
+    # Two attributes of two nodes, or two nodes of two groups: floats are probabilities.
+    assert len(attributes([[0.5, 0.5], [1.0, 0.0]], 2)) == 1
+    assert len(attributes([np.array([0, 1]), np.array([1, 0])], 2)) == 2
+    assert isinstance(found[0], Attribute)

@@ -1,0 +1,97 @@
+"""The estimate of groups: right, honest, and blind to what it must not see."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from fairmp.datasets import social_network
+from fairmp.errors import InputError
+from fairmp.graph import normalise
+from fairmp.postprocessing import group_estimator as sensitive
+from fairmp.postprocessing.attributes import attributes, estimated
+from fairmp.postprocessing.group_estimator import estimate
+
+
+def test_it_is_a_logistic_regression() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(400, 5))
+    group = (x @ rng.normal(size=(5, 3)) + rng.gumbel(size=(400, 3))).argmax(1)
+    theirs = LogisticRegression(C=1 / 10, max_iter=2000, tol=1e-8).fit(x, group)
+    ours = sensitive._fit(torch.from_numpy(x), torch.eye(3).double()[group], ridge=10.0)
+    shares = (sensitive._with_one(torch.from_numpy(x)) @ ours).softmax(1)
+    np.testing.assert_allclose(shares, theirs.predict_proba(x), atol=1e-3)
+
+
+@pytest.mark.parametrize("share", [0.02, 0.2])
+def test_the_graph_helps_and_its_word_can_be_taken(share: float) -> None:
+    data = social_network(n=4000, average_degree=10, groups=3)
+    known = torch.rand(4000, generator=torch.Generator().manual_seed(0)) < share
+    sens = torch.where(known, data.sens, -1)
+    found = estimate(sens, data.x, data.edge_index)
+    right = (found.probabilities.argmax(1) == data.sens)[~known].double().mean()
+    assert float(right) == pytest.approx(found.accuracy, abs=0.1)
+    alone = estimate(sens, data.x)
+    assert found.accuracy > alone.accuracy + 0.1
+    # Honest: as many are in each group as the probabilities say.
+    said = found.probabilities[~known].mean(0)
+    true = torch.bincount(data.sens[~known], minlength=3) / (~known).sum()
+    assert float((said - true).abs().max()) < 0.06
+
+
+def test_known_groups_stay_and_sum_to_one() -> None:
+    data = social_network(n=500, average_degree=8)
+    sens = torch.where(torch.arange(500) % 3 == 0, data.sens, -1)
+    found = estimate(sens, None, normalise(data.edge_index, 500))
+    known = sens >= 0
+    assert torch.equal(found.probabilities[known].argmax(1), sens[known])
+    assert float(found.probabilities[known].max(1).values.min()) == 1.0
+    np.testing.assert_allclose(found.probabilities.sum(1), 1)
+    assert found.known == int(known.sum())
+    assert "known nodes" in str(found)
+
+
+def test_nothing_is_learned_where_there_is_nothing_to_learn() -> None:
+    data = social_network(n=2000, average_degree=10)
+    generator = torch.Generator().manual_seed(1)
+    random = (torch.rand(2000, generator=generator) < 0.3).long()
+    sens = torch.where(torch.arange(2000) % 2 == 0, random, -1)
+    found = estimate(sens, data.x, data.edge_index)
+    # A node's own group must not come back to it through its neighbours.
+    assert found.accuracy < found.baseline + 0.03
+    assert float(found.probabilities[sens < 0].std()) < 0.35
+
+
+def test_an_attribute_is_estimated_only_where_it_is_unknown() -> None:
+    x = torch.randn(60, 2, generator=torch.Generator().manual_seed(0))
+    names = np.where(x[:, 0] > 0, "right", "left").astype(object)
+    (whole,) = attributes(names, 60)
+    assert estimated(whole, x) is whole
+    names[::4] = None
+    (part,) = attributes(names, 60)
+    found = estimated(part, x)
+    assert found.estimated.tolist() == [k % 4 == 0 for k in range(60)]
+    assert found.groups == ("left", "right")
+    assert found.estimate is not None
+    truth = (x[:, 0] > 0).long()
+    assert float((found.hard == truth).double().mean()) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("sens", "features", "words"),
+    [
+        ([0, 1, 0, 1, -1], None, ["nothing to estimate"]),
+        ([0, 1, 0, -1, -1], np.ones(5), ["group 1 is known for 1 node"]),
+        ([-1, -1, -1, -1, -1], np.ones(5), ["0 nodes"]),
+        ([0, 0, 0, -1, -1], np.ones(5), ["1 groups"]),
+        ([0, 1, 0, 1, -1], np.ones(4), ["features", "5 nodes"]),
+        ([0, 1, 0, 1, -1], np.array([1, 2, 3, 4, np.nan]), ["row 4", "not finite"]),
+        ([0, 1, 0, 1, -1], [["a"]] * 5, ["not numbers"]),
+    ],
+)
+def test_wrong_input_is_named(sens: list[int], features: object, words: list[str]) -> None:
+    with pytest.raises(InputError) as error:
+        estimate(sens, features)
+    assert all(word in str(error.value) for word in words), str(error.value)

@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fairmp import InputError
+from fairmp.metrics import evaluate
+from fairmp.postprocessing.thresholds import GroupThresholds
+
+
+def sample(n: int, groups: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Log-odds that are calibrated, and higher in higher groups."""
+    rng = np.random.default_rng(seed)
+    sens = rng.integers(0, groups, n)
+    odds = rng.normal(size=n) * 1.5 + 0.8 * sens - 0.3
+    y = rng.random(n) < 1 / (1 + np.exp(-odds))
+    scores = np.stack([-odds / 2, odds / 2], 1)
+    return torch.tensor(scores).float(), torch.tensor(y).long(), torch.tensor(sens)
+
+
+def gap(pred: Tensor, sens: Tensor) -> float:
+    rates = [float(pred[sens == g].double().mean()) for g in range(int(sens.max()) + 1)]
+    return max(rates) - min(rates)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, float]:
+    groups = draw(st.integers(2, 3))
+    n = draw(st.integers(groups, 14))
+    integers = lambda low, high: draw(st.lists(st.integers(low, high), min_size=n, max_size=n))  # noqa: E731
+    sens = [*range(groups), *integers(-1, groups - 1)[groups:]]
+    odds = torch.tensor(integers(-2, 2)).float()
+    y = [1, *integers(-1, 1)[1:]]
+    target = draw(st.sampled_from([0.0, 0.1, 0.34, 1.0]))
+    scores = torch.stack([torch.zeros(n), odds], 1)
+    return scores, torch.tensor(y), torch.tensor(sens), target
+
+
+@settings(deadline=None, max_examples=100)
+@given(cases())
+def test_no_thresholds_are_better(case: tuple[Tensor, Tensor, Tensor, float]) -> None:
+    scores, y, sens, target = case
+    groups = int(sens.max()) + 1
+    sizes = sorted(int((sens == g).sum()) for g in range(groups))
+    allowed = max(target, (1 / sizes[0] + 1 / sizes[1]) / 2) + 1e-9
+    right = lambda pred: int(((pred == y) & (y >= 0) & (sens >= 0)).sum())  # noqa: E731
+    best = -1
+    for cut in product(np.arange(-2.5, 3.0), repeat=groups):
+        pred = (scores[:, 1] > torch.tensor(cut)[sens.clamp_min(0)]).long()
+        if gap(pred, sens) <= allowed:
+            best = max(best, right(pred))
+    mine = GroupThresholds(target).fit(scores, y, sens).predict(scores, sens)
+    assert gap(mine, sens) <= allowed
+    assert right(mine) == best
+
+
+def test_it_keeps_up_with_fairlearn() -> None:
+    post = pytest.importorskip("fairlearn.postprocessing")
+    base = pytest.importorskip("sklearn.base")
+
+    class Score(base.ClassifierMixin, base.BaseEstimator):  # type: ignore[misc]
+        def fit(self, x: np.ndarray, y: np.ndarray) -> Score:
+            self.fitted_ = True
+            return self
+
+        def predict(self, x: np.ndarray) -> np.ndarray:
+            return x[:, 0]
+
+    for groups, seed in ((2, 0), (3, 1)):
+        scores, y, sens = sample(4000, groups, seed)
+        x, label = scores.double().softmax(1)[:, 1:].numpy(), y.numpy()
+        theirs = post.ThresholdOptimizer(
+            estimator=Score(),
+            constraints="demographic_parity",
+            objective="accuracy_score",
+            grid_size=1000,
+            predict_method="predict",
+        ).fit(x, label, sensitive_features=sens.numpy())
+        p = theirs._pmf_predict(x, sensitive_features=sens.numpy())[:, 1]
+        accuracy = float((p * label + (1 - p) * (1 - label)).mean())
+        mine = GroupThresholds().fit(scores, y, sens).predict(scores, sens)
+        assert gap(mine, sens) < 1e-3
+        assert float((mine == y).double().mean()) == pytest.approx(accuracy, abs=0.005)
+        assert gap((scores[:, 1] > 0).long(), sens) > 0.15
+
+
+@pytest.mark.parametrize("groups", [2, 4])
+def test_a_batch_is_selected_at_one_rate(groups: int) -> None:
+    scores, _, sens = sample(999, groups)
+    plain = float((scores[:, 1] > 0).double().mean())
+    solved = GroupThresholds().solve(scores, sens)
+    assert solved.name == "thresholds (batch)"
+    assert solved.rate_ == pytest.approx(plain, abs=0.005)
+    smallest = int(torch.bincount(sens).min())
+    assert gap(solved.predict(scores, sens), sens) <= 1 / smallest
+    for rate in (0.0, 0.2, 1.0):
+        pred = GroupThresholds().solve(scores, sens, rate=rate).predict(scores, sens)
+        for g in range(groups):
+            mine = pred[sens == g].double()
+            assert float(mine.mean()) == pytest.approx(rate, abs=0.5 / len(mine) + 1e-9)
+
+
+def test_a_batch_moves_no_further_than_the_target_asks() -> None:
+    scores, _, sens = sample(2000, 2)
+    plain = (scores[:, 1] > 0).long()
+    whole = gap(plain, sens)
+    half = GroupThresholds(whole / 2).solve(scores, sens)
+    assert gap(half.predict(scores, sens), sens) == pytest.approx(whole / 2, abs=2e-3)
+    loose = GroupThresholds(1.0).solve(scores, sens)
+    assert torch.equal(loose.thresholds_, torch.zeros(2, dtype=torch.float64))
+
+
+def test_the_rate_chosen_on_validation_nodes_is_the_batch_s() -> None:
+    scores, y, sens = sample(3000, 2)
+    fitted = GroupThresholds().fit(scores, 1 - y, sens)
+    before = fitted.thresholds_.clone()
+    other, _, group = sample(1500, 2, seed=5)
+    solved = fitted.solve(other, group)
+    assert solved.rate_ == pytest.approx(fitted.rate_, abs=2e-3)
+    assert torch.equal(fitted.thresholds_, before)
+    assert fitted.name == "thresholds (validation)"
+    # Upside-down labels: the best constant beats every cut, unlike the plain model's.
+    assert fitted.rate_ in (0.0, 1.0)
+    assert 0.2 < GroupThresholds().solve(other, group).rate_ < 0.8
+
+
+def test_on_new_nodes_the_gap_is_that_of_sampling() -> None:
+    scores, y, sens = sample(20_000, 2)
+    fitted = GroupThresholds().fit(scores[:10_000], y[:10_000], sens[:10_000])
+    rest = slice(10_000, None)
+    after = evaluate(fitted.shift(scores[rest], sens[rest]), y[rest], sens[rest], bootstrap=0)
+    before = evaluate(scores[rest], y[rest], sens[rest], bootstrap=0)
+    assert before.dp > 0.15
+    assert after.dp < 0.03
+    assert torch.equal(
+        fitted.predict(scores[rest], sens[rest]), fitted.shift(scores[rest], sens[rest]).argmax(1)
+    )
+
+
+def test_probabilities_decide_as_logits_do() -> None:
+    scores, y, sens = sample(500, 2)
+    proba = scores.double().softmax(1)
+    by_logits = GroupThresholds(0.05).fit(scores, y, sens)
+    by_proba = GroupThresholds(0.05).fit(proba, y, sens)
+    torch.testing.assert_close(by_logits.thresholds_, by_proba.thresholds_)
+    assert torch.equal(by_logits.predict(scores, sens), by_proba.predict(proba, sens))
+    certain = torch.tensor([[0.0, 1.0], [1.0, 0.0]] * 2)
+    pred = GroupThresholds().fit(certain, [1, 0, 1, 0], [0, 0, 1, 1]).predict(certain, [0, 0, 1, 1])
+    assert pred.tolist() == [1, 0, 1, 0]
+
+
+def test_an_unknown_group_keeps_the_plain_decision() -> None:
+    scores, y, sens = sample(400, 2)
+    hidden = torch.where(torch.arange(400) % 5 == 0, -1, sens)
+    fitted = GroupThresholds().fit(scores, y, hidden)
+    assert bool((fitted.thresholds_ != 0).any())
+    shifted = fitted.shift(scores, hidden)
+    odds = (scores[:, 1] - scores[:, 0]).double()
+    assert torch.equal(shifted[hidden < 0, 1], odds[hidden < 0])
+    flipped = torch.where(hidden < 0, 1 - y, y)
+    assert torch.equal(
+        GroupThresholds().fit(scores, flipped, hidden).thresholds_, fitted.thresholds_
+    )
+
+
+def test_ties_stay_together() -> None:
+    scores = torch.zeros(10, 2)
+    scores[:5, 1] = 1.0
+    sens = torch.tensor([0] * 5 + [1] * 5)
+    y = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0, 0, 0])
+    pred = GroupThresholds().fit(scores, y, sens).predict(scores, sens)
+    assert pred.tolist() == [0] * 10  # all or none: 6 right with none, 4 with all
+    near = torch.tensor([1.0, np.nextafter(1.0, 2.0), -3.0, 4.0], dtype=torch.float64)
+    close = torch.stack([torch.zeros(4, dtype=torch.float64), near], 1)
+    pred = GroupThresholds().solve(close, torch.tensor([0, 0, 1, 1]), rate=0.5)
+    assert pred.predict(close, torch.tensor([0, 0, 1, 1])).tolist() == [0, 1, 0, 1]
+
+
+def test_wrong_inputs_are_named() -> None:
+    scores, y, sens = sample(50, 2)
+    with pytest.raises(InputError, match=r"target: 1\.5"):
+        GroupThresholds(1.5)
+    with pytest.raises(InputError, match="call fit"):
+        GroupThresholds().predict(scores, sens)
+    with pytest.raises(InputError, match="two classes"):
+        GroupThresholds().fit(torch.ones(50, 3), y, sens)
+    with pytest.raises(InputError, match="nan"):
+        GroupThresholds().fit(scores * torch.nan, y, sens)
+    with pytest.raises(InputError, match=r"y: torch\.int64 of shape \(49,\)"):
+        GroupThresholds().fit(scores, y[:-1], sens)
+    with pytest.raises(InputError, match="y: class 2"):
+        GroupThresholds().fit(scores, y + 1, sens)
+    with pytest.raises(InputError, match="y: no node of known group"):
+        GroupThresholds().fit(scores, torch.full((50,), -1), sens)
+    with pytest.raises(InputError, match=r"nodes by group are \[50\]"):
+        GroupThresholds().fit(scores, y, sens * 0)
+    with pytest.raises(InputError, match="rate: 2"):
+        GroupThresholds().solve(scores, sens, rate=2.0)
+    with pytest.raises(InputError, match="group 2 was not there"):
+        GroupThresholds().fit(scores, y, sens).predict(scores, sens + 1)

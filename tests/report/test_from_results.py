@@ -1,0 +1,122 @@
+"""Reports made again from what commands wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairmp import FMP, FairClassifier
+from fairmp.comparison.runner import one_split
+from fairmp.datasets import social_network
+from fairmp.errors import InputError
+from fairmp.report.document import Story, html, write
+from fairmp.report.from_results import from_best, from_mended, story_of, together
+
+
+@pytest.fixture(scope="module")
+def record() -> dict[str, object]:
+    data = social_network(n=400, average_degree=6)
+    make = lambda: FairClassifier(FMP(2, 1.0), epochs=2, predict_temperature=0.1)  # noqa: E731
+    return one_split("projection", make, data, split=0, bootstrap=20)[0]
+
+
+def test_records_of_one_method(record, tmp_path: Path) -> None:
+    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
+    story = story_of(tmp_path)
+    assert story["title"] == "embedded network: a trained classifier"
+    assert len(story["groups"]) == 2
+    page = together([tmp_path])
+    assert "What the model does to each group" in page
+    assert "On one split" in page
+
+
+def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> None:
+    other = {**record, "name": "another", "split": 1}
+    failed = {**record, "failed": "it broke"}
+    lines = [json.dumps(line) for line in (record, other, failed)]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    story = story_of(tmp_path)
+    assert [point["name"] for point in story["points"]] == ["projection", "another"]
+    elsewhere = json.dumps({**record, "dataset": "NBA"})
+    (tmp_path / "records.jsonl").write_text("\n".join([*lines, elsewhere]))
+    assert story_of(tmp_path)["lines"]["header"][0] == "data"
+    (tmp_path / "records.jsonl").write_text(json.dumps(failed))
+    with pytest.raises(InputError, match="no run ended well"):
+        story_of(tmp_path)
+
+
+def test_mended_predictions(tmp_path: Path) -> None:
+    mend = pytest.importorskip("fairmp.postprocessing.api").mend
+    rng = np.random.default_rng(0)
+    sens = rng.integers(0, 2, 500)
+    p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
+    y = (rng.random(500) < p).astype(int)
+    found = mend(p, sens, target=0.02, labels=y, temperature="decisions").to_dict()
+    (tmp_path / "mended.json").write_text(json.dumps(found))
+    story = story_of(tmp_path)
+    assert story["criteria"][0]["name"] == "accuracy"
+    assert story["criteria"][1]["target"] == 0.02
+    for g, group in enumerate(story["groups"]):
+        assert group["nodes"] == (sens == g).sum()
+        assert group["before"][1] == pytest.approx((p[sens == g] > 0.5).mean())
+    page = html(story)
+    for title in ("Before and after", "What changed for whom", "What rests on assumptions"):
+        assert title in page
+    assert story_of(tmp_path / "mended.json") == story
+    assert from_mended({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
+
+
+def test_the_choice_of_a_search(record) -> None:
+    test = record["run"]["test"]
+    best = {
+        "data": "NBA",
+        "goal": {"criterion": "dp", "limit": 0.02},
+        "chosen": {"model_test": test, "config": {}, "train_command": "fairmp train"},
+        "front": [{"test": {"accuracy": 0.7, "dp": 0.1}}, {"test": None}, {}],
+        "versions": {"fairmp": "0"},
+    }
+    story = from_best(best)
+    assert story["curve"] == [{"accuracy": 0.7, "gap": 0.1}]
+    assert story["points"][0]["gap"] == test["dp"]
+    assert "asked for: at most 2 points" in html(story)
+
+
+def test_several_folders_make_one_page(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        story: Story = {"title": f"Report {name}", "assumptions": ["none"], "summary": "s"}
+        write(story, tmp_path / name)
+    page = together([tmp_path / "one", tmp_path / "two"])
+    assert "Report one" in page
+    assert "Report two" in page
+    assert page.count('class="chapter"') == 2
+    ids = [part.split('"')[0] for part in page.split('<section id="')[1:]]
+    assert len(ids) == len(set(ids)) == 4
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("mended.json", "{"),
+        ("mended.json", '{"classes": 1}'),
+        ("best.json", '{"chosen": 3}'),
+        ("audit.json", "[1]"),
+        ("records.jsonl", "{}\n{"),
+    ],
+)
+def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(InputError) as caught:
+        story_of(tmp_path)
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_nothing_to_tell_from(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has none of story\.json"):
+        story_of(tmp_path)
+    with pytest.raises(InputError, match="there is no"):
+        story_of(tmp_path / "nowhere")

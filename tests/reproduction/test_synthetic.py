@@ -1,0 +1,215 @@
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from fairmp.analysis.theory.block_model import block_graph
+from fairmp.datasets import load
+from fairmp.errors import InputError
+from fairmp.reproduction import synthetic
+from fairmp.reproduction.phase_diagram import place
+from fairmp.reproduction.synthetic import (
+    CENTRE,
+    agreement,
+    agreement_table,
+    counterexample,
+    coverage,
+)
+from fairmp.reproduction.synthetic_figures import (
+    draw_agreement,
+    draw_depth,
+    draw_panels,
+    draw_phase,
+)
+from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Reading, Setting, measure, record
+
+SMALL = Setting(n=500, rho=0.02, eps=0.8, c=0.5)
+
+
+@pytest.fixture(scope="module")
+def grid() -> list[Point]:
+    return agreement(quick=True)
+
+
+def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
+    point = counterexample(seeds=5)
+    assert point.setting == Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
+    assert point.printed == pytest.approx(1.31, abs=0.005)
+    assert point.corrected == pytest.approx(0.91, abs=0.005)
+    assert point.information.sign == point.parity.sign == -1
+    assert point.information.measured == pytest.approx(-0.036, abs=0.01)
+    assert point.information.predicted == pytest.approx(-0.034, abs=0.001)
+    symmetric = measure(replace(point.setting, normalisation="symmetric"), seeds=5)
+    assert symmetric.information.sign == -1
+    assert symmetric.information.measured == pytest.approx(-0.023, abs=0.01)
+
+
+def test_the_corrected_condition_is_right_more_often(grid: list[Point]) -> None:
+    assert len(grid) >= 200
+    printed, corrected, prediction = agreement_table(grid)
+    assert [row["form"] for row in (printed, corrected, prediction)] == [
+        "printed", "corrected", "prediction",
+    ]  # fmt: skip
+    assert printed["border"] == corrected["border"] >= 30
+    assert printed["false_alarms"] >= 4
+    assert corrected["false_alarms"] == 0
+    assert corrected["agree_border"] > printed["agree_border"] + 0.05
+    assert prediction["agree"] >= corrected["agree"] > printed["agree"]
+    # For equal groups the corrected condition is necessary too.
+    _, corrected, _ = agreement_table([p for p in grid if p.setting.c == 0.5])
+    assert corrected["agree"] > 0.98
+
+
+def test_predicted_gap_lies_in_the_measured_interval(grid: list[Point]) -> None:
+    # Where the gap nearly closes, its norm is all noise and theory's 0 cannot be met.
+    interior = [p for p in grid if p.setting.average_degree >= 5 and (p.printed or 0) > 0.1]
+    assert len(interior) >= 150
+    assert coverage(interior, "gap") > 0.9
+    assert coverage(interior, "information") > 0.9
+
+
+def test_different_covariances_are_measured_and_predicted() -> None:
+    point = measure(replace(CENTRE, n=3000, rho=5e-3, eps=0.8, covariance="different"), seeds=4)
+    assert point.printed is None
+    assert point.corrected is None
+    assert point.information.sign == 1
+    error = abs(point.information.measured - point.information.predicted)
+    assert error < 2 * point.information.interval + 0.005
+
+
+def test_agreement_table_counts_by_hand() -> None:
+    def point(change: float, interval: float, predicted: float, printed: float, corrected: float):
+        nothing = Reading(0.0, 0.0, 0.0)
+        reading = Reading(change, interval, predicted)
+        return Point("", CENTRE, 2, nothing, nothing, reading, printed, corrected)
+
+    printed, corrected, prediction = agreement_table(
+        [
+            point(-0.1, 0.01, -0.1, 1.3, 0.9),  # the printed form's false alarm
+            point(+0.1, 0.01, +0.1, 1.5, 0.8),  # the corrected form's miss
+            point(+0.2, 0.01, -0.1, 9.0, 7.0),  # away from the border
+            point(+0.2, 0.30, -0.1, 1.0, 1.0),  # undecided
+        ]
+    )
+    assert (printed["points"], printed["decided"], printed["border"]) == (4, 3, 2)
+    assert printed["agree"] == corrected["agree"] == prediction["agree"] == pytest.approx(2 / 3)
+    assert (printed["agree_border"], prediction["agree_border"]) == (0.5, 1.0)
+    assert (printed["false_alarms"], printed["misses"]) == (1, 0)
+    assert (corrected["false_alarms"], corrected["misses"]) == (0, 1)
+    assert (prediction["false_alarms"], prediction["misses"]) == (0, 1)
+
+
+def test_records_repeat_and_are_json() -> None:
+    first, second = (record(measure(SMALL, seeds=2, seed=7, series="s")) for _ in range(2))
+    assert first == second
+    assert json.loads(json.dumps(first)) == first
+    assert first["series"] == "s"
+    assert first["average_degree"] == pytest.approx(0.02 * 499)
+    assert record(measure(SMALL, seeds=2, seed=8))["gap_measured"] != first["gap_measured"]
+
+
+@pytest.fixture(scope="module")
+def few_panels() -> list[Point]:
+    moved = (("density", "rho", 0.02), ("nodes", "n", 400), ("ratio", "c", 0.6))
+    return [
+        measure(replace(SMALL, eps=eps, covariance=name, **{field: value}), seeds=2, series=series)
+        for name in COVARIANCES
+        for series, field, value in moved
+        for eps in (0.2, 0.9)
+    ]
+
+
+@pytest.fixture(scope="module")
+def few_phases() -> list[Point]:
+    return [
+        measure(replace(SMALL, eps=eps, rho=rho), seeds=2)
+        for rho in (0.01, 0.05)
+        for eps in (0.2, 0.5, 0.9)
+    ]
+
+
+@pytest.fixture(scope="module")
+def few_depths() -> list[Point]:
+    return [
+        measure(replace(SMALL, steps=steps, normalisation=normalisation), seeds=2)
+        for normalisation in ("row", "symmetric")
+        for steps in (1, 2)
+    ]
+
+
+def test_run_writes_records_summary_and_figures(
+    tmp_path: Path,
+    grid: list[Point],
+    few_panels: list[Point],
+    few_phases: list[Point],
+    few_depths: list[Point],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = {
+        "panels": few_panels, "agreement": grid, "phase": few_phases, "depth": few_depths,
+    }  # fmt: skip
+    for name, points in parts.items():
+        monkeypatch.setattr(
+            synthetic, name, lambda *, points=points, progress, **_: progress(1, 1) or points
+        )
+    told: list[tuple[str, int, int]] = []
+    summary = synthetic.run(
+        tmp_path / "new" / "folder",
+        quick=True,
+        graphs=[block_graph(500, 0.02, 0.9, 0.3)],
+        progress=lambda *news: told.append(news),
+    )
+    folder = tmp_path / "new" / "folder"
+    assert told == [(name, 1, 1) for name in parts]
+    assert json.loads((folder / "summary.json").read_text(encoding="utf-8")) == summary
+    assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
+    lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == sum(map(len, parts.values())) + 1
+    for name in ("panels_parity", "panels_information", "agreement", "phase", "depth"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_figures_are_saved_in_the_format_asked(
+    tmp_path: Path, few_phases: list[Point], few_depths: list[Point]
+) -> None:
+    svg = draw_phase(few_phases, tmp_path / "phase.svg", graphs=[("a graph", 0.9, 40.0)])
+    text = svg.read_text(encoding="utf-8")
+    assert "<svg" in text
+    assert "a graph" in text
+    assert draw_depth(few_depths, str(tmp_path / "depth.pdf")).read_bytes().startswith(b"%PDF")
+    with pytest.raises(InputError, match=r"path: agreement.jpeg has no known ending"):
+        draw_agreement(few_phases, tmp_path / "agreement.jpeg")
+
+
+def test_a_place_knows_where_its_graph_came_from() -> None:
+    data = block_graph(5000, 4e-3, 0.9, 0.2, covariances=[[1.0, 0.0], [0.0, 4.0]])
+    data.x = torch.cat([data.x, torch.ones(5000, 1)], dim=1)
+    spot = place(data)
+    assert (spot.n, spot.c) == (5000, 0.2)
+    assert spot.average_degree == pytest.approx(20, rel=0.03)
+    assert spot.eps == pytest.approx(0.9, abs=0.01)
+    # Contrast of the neighbourhoods: b₁ − b₂ with n₊ = 1000, n₋ = 4000.
+    p, q = 0.9 / 0.68, 0.1 / 0.32
+    contrast = 4 * p / (4 * p + q) - 4 * q / (4 * q + p)
+    assert 2 * spot.balanced_eps - 1 == pytest.approx(contrast, abs=0.02)
+    assert spot.parity_measured == pytest.approx(spot.parity_predicted, abs=0.03)
+    assert spot.information_measured == pytest.approx(spot.information_predicted, abs=0.03)
+
+
+@pytest.mark.skipif(not os.environ.get("FAIRMP_DATA"), reason="FAIRMP_DATA is not set")
+@pytest.mark.parametrize("name", ["nba", "german", "credit", "bail"])
+def test_theory_tells_the_direction_on_real_graphs(name: str) -> None:
+    spot = place(load(name))
+    assert spot.parity_measured * spot.parity_predicted > 0
+
+
+def test_wrong_input_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="seeds: 1 gives no interval"):
+        measure(SMALL, seeds=1)
+    with pytest.raises(InputError, match="quantity: 'bias' is unknown"):
+        draw_panels([], tmp_path / "x.png", quantity="bias")

@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from fairmp import FMP, PPR, FairClassifier, InputError
+from fairmp.datasets import social_network
+from fairmp.datasets.splits import with_split
+from fairmp.groups import group_operator
+from fairmp.training.penalties import Regulariser
+
+SETTING = {"epochs": 30, "lr": 0.02, "eval_every": 5}
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    return social_network(n=2000, average_degree=12, seed=2)
+
+
+@pytest.fixture(scope="module")
+def fair(data: Data) -> FairClassifier:
+    model = FairClassifier(FMP(5, 3.0, target=0.01), **SETTING)
+    model.fit(data, seed=0, split_seed=0)
+    return model
+
+
+def test_it_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> None:
+    plain = FairClassifier(PPR(5, 3.0), **SETTING)
+    before, after = plain.fit(data, seed=0, split_seed=0).test, fair.run_.test
+    assert before.dp > 0.15
+    assert after.dp < 0.03
+    assert after.accuracy > before.accuracy - 0.04
+    assert (after.mode, before.mode) == ("solve", None)
+
+
+def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassifier) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for share in (1.0, 0.4):
+        nodes = torch.rand(data.num_nodes, generator=generator) <= share
+        proba = fair.predict_proba(data, nodes=nodes)
+        assert proba.shape == (int(nodes.sum()), 2)
+        torch.testing.assert_close(proba.sum(1), torch.ones(len(proba)))
+        delta = group_operator(data.sens[nodes])
+        decided = delta.gap(torch.nn.functional.one_hot(proba.argmax(1), 2).float())
+        one_decision = float(delta.rows.abs().max())
+        assert float(decided.abs().max()) <= 0.01 + one_decision
+
+
+def test_a_fixed_temperature_holds_the_target_for_its_probabilities(
+    data: Data, fair: FairClassifier
+) -> None:
+    fixed = FairClassifier(fair.propagation, predict_temperature=0.1, **SETTING)
+    fixed.fit(data, seed=0, split_seed=0)
+    sharp = (fixed.predict_proba(data).log() / 0.1).softmax(1)
+    assert float(group_operator(data.sens).gap(sharp).abs().max()) <= 0.01 + 1e-4
+
+
+def test_frozen_predictions_stand_alone(data: Data, fair: FairClassifier) -> None:
+    everyone = fair.predict_proba(data, mode="frozen")
+    one = torch.zeros(data.num_nodes, dtype=torch.bool)
+    one[17] = True
+    torch.testing.assert_close(fair.predict_proba(data, nodes=one, mode="frozen")[0], everyone[17])
+    held_out = fair.evaluate(with_split(data, seed=0), mode="frozen", bootstrap=0)
+    assert held_out.mode == "frozen"
+    assert held_out.dp < 0.1
+    zeros = torch.zeros_like(one)
+    zeros[(data.sens == 0).nonzero()[:3]] = True
+    with pytest.raises(InputError, match="'group 1' has no node among the 3"):
+        fair.predict_proba(data, nodes=zeros)
+    assert fair.predict_proba(data, nodes=zeros, mode="frozen").shape == (3, 2)
+
+
+def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
+    make = lambda: FairClassifier(None, epochs=3)  # noqa: E731
+    runs = [
+        make().fit(data, seed=seed, split_seed=split, bootstrap=0)
+        for seed, split in ((0, 0), (0, 0), (1, 0), (0, 1))
+    ]
+    tests = [run.test.groups for run in runs]
+    assert tests[0] == tests[1]
+    assert tests[0] != tests[2]
+    assert tests[0] != tests[3]
+    assert [run.split_seed for run in runs] == [0, 0, 0, 1]
+
+
+def test_masks_that_come_with_the_data_are_used(data: Data) -> None:
+    own = with_split(data, seed=9)
+    run = FairClassifier(None, epochs=2).fit(own, bootstrap=0)
+    assert run.split_seed is None
+    assert run.test.n == int(own.test_mask.sum())
+    bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
+    assert FairClassifier(None, epochs=2).fit(bare, bootstrap=0).split_seed == 0
+
+
+def test_a_record_is_one_line_of_json(fair: FairClassifier) -> None:
+    line = fair.run_.to_json()
+    assert "\n" not in line
+    record = json.loads(line)
+    assert record["config"]["propagation"]["target"] == 0.01
+    assert record["test"]["dp"] == fair.run_.test.dp
+    assert set(record["versions"]) == {"fairmp", "torch", "torch_geometric", "numpy"}
+
+
+def test_score_is_accuracy_on_the_test_nodes(data: Data, fair: FairClassifier) -> None:
+    split = with_split(data, seed=0)
+    assert fair.score(split) == fair.run_.test.accuracy
+    hits = fair.predict(split, nodes=split.test_mask) == split.y[split.test_mask]
+    assert float(hits.double().mean()) == pytest.approx(fair.run_.test.accuracy)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: FairClassifier(FMP(3, 2.0, target=0.02), epochs=3),
+        lambda: FairClassifier(PPR(2, 1.0), strategy=Regulariser(2.0), epochs=3),
+        lambda: FairClassifier(None, epochs=3, norm="batch_norm", dropout=0.2, num_layers=3),
+        lambda: FairClassifier(FMP(2, 1.0, solver="papc"), backbone="gcn", hidden=8, epochs=3),
+    ],
+)
+def test_what_is_saved_is_what_is_loaded(make: object, data: Data, tmp_path: Path) -> None:
+    model = make()  # type: ignore[operator]
+    model.fit(data, bootstrap=0)
+    folder = model.save(tmp_path / "model")
+    assert sorted(p.name for p in folder.iterdir()) == ["model.json", "model.safetensors"]
+    again = FairClassifier.load(folder)
+    assert again.config() == model.config()
+    assert again.classes_ == model.classes_
+    for mode in ("solve", "frozen"):
+        mine = model.predict_proba(data, mode=mode)
+        assert torch.equal(mine, again.predict_proba(data, mode=mode))
+
+
+def test_a_damaged_model_is_refused(fair: FairClassifier, tmp_path: Path) -> None:
+    folder = fair.save(tmp_path / "model")
+    weights, text = folder / "model.safetensors", folder / "model.json"
+    whole, described = weights.read_bytes(), text.read_text()
+
+    with pytest.raises(InputError, match="exists"):
+        fair.save(folder)
+    assert weights.read_bytes() == whole
+    fair.save(folder, overwrite=True)
+
+    weights.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="damaged"):
+        FairClassifier.load(folder)
+    weights.write_bytes(whole)
+    text.write_text(described[:100])
+    with pytest.raises(InputError, match="damaged"):
+        FairClassifier.load(folder)
+    text.write_text(described.replace('"format": 1', '"format": 99'))
+    with pytest.raises(InputError, match="format 99"):
+        FairClassifier.load(folder)
+    text.write_text(described.replace('"hidden": 64', '"hidden": 32'))
+    with pytest.raises(InputError, match="do not match"):
+        FairClassifier.load(folder)
+    text.unlink()
+    with pytest.raises(InputError, match="no model"):
+        FairClassifier.load(folder)
+
+
+def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="not fitted"):
+        FairClassifier().predict(data)
+    with pytest.raises(InputError, match="not fitted"):
+        FairClassifier().save(tmp_path / "x")
+    with pytest.raises(InputError, match="mode: 'guess'"):
+        fair.predict(data, mode="guess")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="nodes: expected a boolean mask"):
+        fair.predict(data, nodes=torch.tensor([1, 2]))
+    with pytest.raises(InputError, match="propagation: 'FMP'"):
+        FairClassifier("FMP")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="predict_temperature: 0"):
+        FairClassifier(predict_temperature=0)
+    with pytest.raises(InputError, match="device: 'abacus'"):
+        FairClassifier(device="abacus")
+    if not torch.cuda.is_available():
+        with pytest.raises(InputError, match="no CUDA device"):
+            FairClassifier(device="cuda")
+    narrow = data.clone()
+    narrow.x = data.x[:, :5]
+    with pytest.raises(InputError, match="5 features, the model was trained on 32"):
+        fair.predict(narrow)
+    blind = data.clone()
+    blind.sens = None
+    with pytest.raises(InputError, match=r"data\.sens: missing"):
+        fair.predict(blind)
+    crowded = data.clone()
+    crowded.sens = data.sens + 1
+    with pytest.raises(InputError, match="group 2 was not there in training"):
+        fair.predict(crowded)
+
+
+def test_many_classes_and_groups_with_unknowns() -> None:
+    data = social_network(
+        n=1500, average_degree=10, classes=3, groups=4, base_rate=0.34, base_rate_gap=0.2
+    )
+    data.sens[::11] = -1
+    data.y[::13] = -1
+    model = FairClassifier(FMP(3, 2.0), **SETTING)
+    run = model.fit(data, split_seed=0)
+    plain = FairClassifier(PPR(3, 2.0), **SETTING).fit(data, split_seed=0)
+    assert run.test.dp < plain.test.dp
+    assert len(run.test.groups) == 4
+    proba = model.predict_proba(data)
+    known = data.sens >= 0
+    delta = group_operator(data.sens[known])
+    decided = torch.nn.functional.one_hot(proba[known].argmax(1), 3).float()
+    assert float(delta.gap(decided).abs().max()) <= 2 * float(delta.rows.abs().max())
+
+
+@pytest.mark.gpu
+def test_it_trains_on_a_gpu(data: Data) -> None:
+    runs = [
+        FairClassifier(FMP(5, 3.0, target=0.01), device=device, **SETTING).fit(data, split_seed=0)
+        for device in ("cpu", "cuda")
+    ]
+    assert runs[1].test.dp < 0.03
+    assert runs[1].test.accuracy == pytest.approx(runs[0].test.accuracy, abs=0.03)
+
+
+def test_features_in_half_precision(data: Data) -> None:
+    half = copy.copy(data)
+    half.x = data.x.half()
+    model = FairClassifier(FMP(K=2), epochs=3)
+    model.fit(half, bootstrap=0)
+    assert half.x.dtype == torch.float16
+    torch.testing.assert_close(
+        model.predict_proba(half), model.predict_proba(data), atol=1e-2, rtol=0
+    )
+
+
+def test_inference_mode(data: Data, fair: FairClassifier) -> None:
+    expected = fair.predict_proba(data)
+    with torch.inference_mode():
+        assert torch.equal(fair.predict_proba(data), expected)
+
+
+def test_groups_written_through_numpy_are_seen(data: Data, fair: FairClassifier) -> None:
+    changed = copy.copy(data)
+    changed.sens = data.sens.clone()
+    before = fair.predict_proba(changed)
+    changed.sens.numpy()[:] = data.sens.roll(1).numpy()
+    assert not torch.equal(fair.predict_proba(changed), before)
+
+
+def test_a_network_on_disk_does_not_tell_who_was_trained_on(
+    data: Data, fair: FairClassifier
+) -> None:
+    fair.predict_proba(data)
+    weights = sum(weight.numel() for weight in fair.network_.parameters())
+    assert len(pickle.dumps(fair.network_)) < 4 * weights + data.sens.numel() + 8_000
