@@ -1,16 +1,74 @@
-"""The one error a wrong input raises."""
+"""The error for wrong input, and the checks that raise it."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
+from typing import Self
+
 
 class InputError(ValueError):
-    """A wrong input: one line that names the argument, its value and the way out.
+    """A wrong input: one line that names the argument, its value and what to do.
 
-    The program prints the message and exits with status 2; everything else that escapes is a bug
-    and keeps its traceback.
+    The program prints the message and exits with status 2; any other exception is a bug and keeps
+    its traceback.
+
+    Args:
+        argument: name of the argument, option or column.
+        value: the value that was given, or a phrase that describes it.
+        hint: what to give instead.
 
     Example:
-        >>> raise InputError("target: 1.5 is outside [0, 1]; give the largest gap you accept")
+        >>> raise InputError("target", "1.5 is outside [0, 1]", "give the largest gap you accept")
         Traceback (most recent call last):
         fairmp.errors.InputError: target: 1.5 is outside [0, 1]; give the largest gap you accept
     """
+
+    def __init__(self, argument: str, value: object, hint: str = "") -> None:
+        self.argument, self.value, self.hint = argument, value, hint
+        super().__init__(argument, value, hint)
+
+    def __str__(self) -> str:
+        return f"{self.argument}: {self.value}" + (f"; {self.hint}" if self.hint else "")
+
+    @classmethod
+    def parse(cls, line: str) -> Self:
+        """Make an error from a line of the form ``argument: value; hint``."""
+        argument, _, rest = line.partition(": ")
+        value, _, hint = rest.rpartition("; ")
+        return cls(argument, value or hint, hint if value else "")
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Return the same error about another argument: the option a user typed, say."""
+        return type(self)(names.get(self.argument, self.argument), self.value, self.hint)
+
+
+def check_choice(argument: str, value: str, choices: Collection[str]) -> str:
+    """Return ``value`` if it is one of ``choices``."""
+    if value not in choices:
+        names = ", ".join(map(repr, choices))
+        raise InputError(argument, f"{value!r} is unknown", f"choose one of {names}")
+    return value
+
+
+def check_number(
+    argument: str,
+    value: object,
+    hint: str,
+    *,
+    low: float = -math.inf,
+    high: float = math.inf,
+    above: bool = False,
+) -> float:
+    """Return ``value`` as a float if it is finite and within [low, high] ((low, high] if above)."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if number and math.isfinite(value) and low <= value <= high and not (above and value == low):  # type: ignore[arg-type,operator]
+        return float(value)  # type: ignore[arg-type]
+    raise InputError(argument, f"{value!r} is not allowed", hint)
+
+
+def check_integer(argument: str, value: object, hint: str, *, low: int = 1) -> int:
+    """Return ``value`` if it is a whole number of at least ``low``."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < low:
+        raise InputError(argument, f"{value!r} is not allowed", hint)
+    return value

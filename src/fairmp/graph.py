@@ -187,12 +187,13 @@ def _from_sparse(
 ) -> tuple[Tensor, Tensor | None]:
     if matrix.shape != (num_nodes, num_nodes):
         raise InputError(
-            f"edge_index: a sparse tensor of shape {tuple(matrix.shape)} for {num_nodes} nodes; "
-            f"it must be {num_nodes}×{num_nodes}"
+            "edge_index",
+            f"a sparse tensor of shape {tuple(matrix.shape)} for {num_nodes} nodes",
+            f"it must be {num_nodes}×{num_nodes}",
         )
     if edge_weight is not None:
         raise InputError(
-            "edge_weight: a sparse tensor carries its own values; leave edge_weight out"
+            "edge_weight", "a sparse tensor carries its own values", "leave edge_weight out"
         )
     if matrix.layout == torch.sparse_coo and not matrix.is_coalesced():
         matrix = matrix.coalesce()
@@ -206,33 +207,40 @@ def _check(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None) -> No
     for name, given in parts.items():
         if given is not None and not isinstance(given, Tensor):
             kind = type(given).__name__
-            raise InputError(f"{name}: {kind} is no tensor; give torch.as_tensor({name})")
+            raise InputError(name, f"{kind} is no tensor", f"give torch.as_tensor({name})")
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
         raise InputError(
-            f"edge_index: expected int64 of shape (2, edges), got {edge_index.dtype} of shape "
-            f"{tuple(edge_index.shape)}; a torch sparse tensor or an Adjacency will do as well"
+            "edge_index",
+            f"expected int64 of shape (2, edges), got {edge_index.dtype} of shape "
+            f"{tuple(edge_index.shape)}",
+            "a torch sparse tensor or an Adjacency will do as well",
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise InputError(
-            f"edge_index: nodes {int(edge_index.min())} to {int(edge_index.max())} in a graph of "
-            f"{num_nodes} nodes; they must lie in 0…{num_nodes - 1}"
+            "edge_index",
+            f"nodes {int(edge_index.min())} to {int(edge_index.max())} in a graph of {num_nodes} "
+            "nodes",
+            f"they must lie in 0…{num_nodes - 1}",
         )
     if edge_weight is None:
         return
     if edge_weight.shape != (edge_index.size(1),):
         raise InputError(
-            f"edge_weight: shape {tuple(edge_weight.shape)} for {edge_index.size(1)} edges; "
-            "give one weight an edge"
+            "edge_weight",
+            f"shape {tuple(edge_weight.shape)} for {edge_index.size(1)} edges",
+            "give one weight an edge",
         )
     if edge_weight.requires_grad:
         raise InputError(
-            "edge_weight: gradients do not pass through the normalisation; "
-            "give edge_weight.detach()"
+            "edge_weight",
+            "gradients do not pass through the normalisation",
+            "give edge_weight.detach()",
         )
     if not bool(torch.isfinite(edge_weight).all()) or bool((edge_weight < 0).any()):
         raise InputError(
-            "edge_weight: weights must be finite and not negative, so that degrees are; "
-            f"the smallest is {edge_weight.min().item():g}"
+            "edge_weight",
+            "weights must be finite and not negative, so that degrees are",
+            f"the smallest is {edge_weight.min().item():g}",
         )
 
 

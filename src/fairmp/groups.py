@@ -52,7 +52,7 @@ class GroupOperator:
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if (membership is None) == (codes is None):
-            raise InputError("membership: give either the membership of nodes, or their codes")
+            raise InputError("membership", "give either the membership of nodes, or their codes")
         self.population, self.rows, self.codes = population, rows, codes
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
@@ -162,13 +162,14 @@ def stack(*incidences: GroupOperator) -> GroupOperator:
                 [-0.5000,  1.0000, -0.5000,  0.0000]], dtype=torch.float64)
     """
     if not incidences:
-        raise InputError("stack: no incidence given; give one or more")
+        raise InputError("stack", "no incidence given", "give one or more")
     first = incidences[0]
     for other in incidences[1:]:
         if other.population.shape != first.population.shape:
             raise InputError(
-                f"stack: incidences of {first.population.numel()} and "
-                f"{other.population.numel()} nodes; give incidences of the same nodes"
+                "stack",
+                f"incidences of {first.population.numel()} and {other.population.numel()} nodes",
+                "give incidences of the same nodes",
             )
     if len(incidences) == 1:
         return first
@@ -244,8 +245,9 @@ def group_operator(
         groups = int(codes.max()) + 1 if codes.numel() else 0
         if groups < 2:
             raise InputError(
-                f"sens: {groups} group{'s' * (groups != 1)} among the nodes of known group; "
-                "fairness between groups needs at least two (0 and 1)"
+                "sens",
+                f"{groups} group{'s' * (groups != 1)} among the nodes of known group",
+                "fairness between groups needs at least two (0 and 1)",
             )
     if population is None:
         population = known
@@ -253,9 +255,10 @@ def group_operator(
         population = torch.as_tensor(population, device=sens.device)
         if population.dtype != torch.bool or population.shape != known.shape:
             raise InputError(
-                f"population: expected a boolean mask of {known.numel()} nodes, got "
-                f"{population.dtype} of shape {tuple(population.shape)}; "
-                "build one with torch.zeros(n, dtype=torch.bool)"
+                "population",
+                f"expected a boolean mask of {known.numel()} nodes, got {population.dtype} of "
+                f"shape {tuple(population.shape)}",
+                "build one with torch.zeros(n, dtype=torch.bool)",
             )
         population = population & known
 
@@ -263,17 +266,17 @@ def group_operator(
     absent = (counts <= 0).nonzero().flatten().tolist()
     if absent:
         raise InputError(
-            f"sens: group {absent[0]} has no node in the population "
-            f"(nodes by group: {_short(counts)}); choose a population that contains every group, "
-            "or mark the others' nodes unknown (-1)"
+            "sens",
+            f"group {absent[0]} has no node in the population (nodes by group: {_short(counts)})",
+            "choose a population that contains every group, or mark the others' nodes unknown (-1)",
         )
 
     groups = counts.numel()
     if rows not in ("auto", "difference", "groups"):
-        raise InputError(f"rows: {rows!r} is unknown; choose 'auto', 'difference' or 'groups'")
+        raise InputError("rows", f"{rows!r} is unknown", "choose 'auto', 'difference' or 'groups'")
     if rows == "difference" and groups != 2:
         raise InputError(
-            f"rows: 'difference' needs two groups, sens has {groups}; use rows='groups'"
+            "rows", f"'difference' needs two groups, sens has {groups}", "use rows='groups'"
         )
     if groups == 2 and rows != "groups":
         matrix = torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
@@ -298,15 +301,18 @@ def memberships(sens: Tensor, groups: int) -> Tensor:
         check_probabilities("sens", sens, sens.size(0))
         if sens.size(1) != groups:
             raise InputError(
-                f"sens: probabilities of {sens.size(1)} groups, the duals are of {groups}; give a "
-                "column for each of those"
+                "sens",
+                f"probabilities of {sens.size(1)} groups, the duals are of {groups}",
+                "give a column for each of those",
             )
         return sens
     codes = _codes(sens)
     if codes.numel() and int(codes.max()) >= groups:
         raise InputError(
-            f"sens: group {int(codes.max())} was not there when the duals were found "
-            f"(groups 0…{groups - 1}); solve for these nodes, or mark it unknown (-1)"
+            "sens",
+            f"group {int(codes.max())} was not there when the duals were found (groups "
+            f"0…{groups - 1})",
+            "solve for these nodes, or mark it unknown (-1)",
         )
     return spread(torch.eye(groups, device=codes.device), codes)
 
@@ -323,19 +329,24 @@ def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor)
 def _codes(sens: Tensor) -> Tensor:
     if sens.dim() != 1:
         raise InputError(
-            f"sens: shape {tuple(sens.shape)} with dtype {sens.dtype} is neither one group a node "
-            "(n, integers) nor probabilities of groups (n×G, floating point)"
+            "sens",
+            f"shape {tuple(sens.shape)} with dtype {sens.dtype} is neither one group a node (n, "
+            "integers) nor probabilities of groups (n×G, floating point)",
         )
     if sens.is_floating_point():
         rounded = sens.round()
         if not torch.equal(rounded, sens):
             raise InputError(
-                "sens: groups must be whole numbers 0…G−1 with -1 for unknown, got "
-                f"{sens[rounded != sens][0].item()}; give probabilities as an n×G tensor"
+                "sens",
+                "groups must be whole numbers 0…G−1 with -1 for unknown, got "
+                f"{sens[rounded != sens][0].item()}",
+                "give probabilities as an n×G tensor",
             )
         sens = rounded
     if sens.numel() and int(sens.min()) < -1:
-        raise InputError(f"sens: {int(sens.min())} is not a group; use 0…G−1, and -1 for unknown")
+        raise InputError(
+            "sens", f"{int(sens.min())} is not a group", "use 0…G−1, and -1 for unknown"
+        )
     return sens.int()
 
 
@@ -400,21 +411,24 @@ def check_probabilities(name: str, sens: Tensor, n: int) -> None:
     """
     if sens.size(0) != n or sens.size(1) < 2:
         raise InputError(
-            f"{name}: probabilities of shape {tuple(sens.shape)}; give {n} rows, one a node, and a "
-            "column a group, two or more"
+            name,
+            f"probabilities of shape {tuple(sens.shape)}",
+            f"give {n} rows, one a node, and a column a group, two or more",
         )
     wrong = ~torch.isfinite(sens) | (sens < 0)
     if bool(wrong.any()):
         node = int(wrong.any(1).nonzero()[0])
         raise InputError(
-            f"{name}: node {node} has {sens[node][wrong[node]][0].item():g} for a probability; "
-            "give numbers from 0 to 1, a row of zeros where nothing is known"
+            name,
+            f"node {node} has {sens[node][wrong[node]][0].item():g} for a probability",
+            "give numbers from 0 to 1, a row of zeros where nothing is known",
         )
     total = sens.double().sum(1)
     wrong = ((total - 1).abs() > 1e-3) & (total != 0)
     if bool(wrong.any()):
         node = int(wrong.nonzero()[0])
         raise InputError(
-            f"{name}: the probabilities of node {node} sum to {total[node].item():.4g}, not 1; "
-            "normalise the rows (a row of zeros where nothing is known)"
+            name,
+            f"the probabilities of node {node} sum to {total[node].item():.4g}, not 1",
+            "normalise the rows (a row of zeros where nothing is known)",
         )

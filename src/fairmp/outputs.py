@@ -25,7 +25,7 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     """Raise if results can not go to a folder, before any work is done for them."""
     check_writable(path)
     if not overwrite and path.is_dir() and any(path.iterdir()):
-        raise InputError(f"--out: {path} is not empty; give another folder, or add --overwrite")
+        raise InputError("--out", f"{path} is not empty", "give another folder, or add --overwrite")
 
 
 def check_writable(path: Path) -> None:
@@ -33,7 +33,7 @@ def check_writable(path: Path) -> None:
     made: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
-            raise InputError(f"--out: {path} is a file; give the name of a folder")
+            raise InputError("--out", f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
         for folder in reversed([goal, *goal.parents]):
             if not folder.exists():
@@ -44,7 +44,7 @@ def check_writable(path: Path) -> None:
         tempfile.TemporaryFile(dir=goal).close()
     except OSError as error:
         raise InputError(
-            f"--out: {path} can not be written to ({error.strerror}); give another folder"
+            "--out", f"{path} can not be written to ({error.strerror})", "give another folder"
         ) from None
     finally:
         for folder in reversed(made):

@@ -45,9 +45,9 @@ def command(
         check_free(out, overwrite=overwrite)
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     if device == "cuda" and not torch.cuda.is_available():
-        raise InputError("device: 'cuda' is not there; torch sees no CUDA device, use 'cpu'")
+        raise InputError("device", "'cuda' is not there", "torch sees no CUDA device, use 'cpu'")
     if device not in ("cpu", "cuda"):
-        raise InputError(f"device: {device!r} is unknown; choose 'cpu' or 'cuda'")
+        raise InputError("device", f"{device!r} is unknown", "choose 'cpu' or 'cuda'")
     tenth = 10 if device == "cpu" and not _fits(*speed.POKEC_Z) else 1
     usual = [number // tenth for number in speed.POKEC_Z]
     size = (nodes or usual[0], edges or usual[1], features or usual[2])

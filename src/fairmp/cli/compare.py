@@ -177,14 +177,14 @@ def command(
     else:
         show(found, out)
     if not found.records:
-        raise InputError(f"all {len(found.failed)} cells failed: {found.failed[0]['failed']}")
+        raise InputError(f"all {len(found.failed)} cells failed", f"{found.failed[0]['failed']}")
 
 
 def check_place(out: Path) -> None:
     """Refuse a place that can not be a folder of records."""
     outputs.check_writable(out)
     if out.is_dir() and any(out.iterdir()) and not (out / RECORDS).is_file():
-        raise InputError(f"--out: {out} is not empty and has no {RECORDS}; give another folder")
+        raise InputError("--out", f"{out} is not empty and has no {RECORDS}", "give another folder")
 
 
 def check_folder(out: Path, setting: Setting) -> None:
@@ -199,8 +199,9 @@ def check_folder(out: Path, setting: Setting) -> None:
         for name, value in asdict(setting).items():
             if was.get(name) != value:
                 raise InputError(
-                    f"--out: {out} has records with {name}={was.get(name)}, this run has "
-                    f"{name}={value}; give another folder, or the same setting"
+                    "--out",
+                    f"{out} has records with {name}={was.get(name)}, this run has {name}={value}",
+                    "give another folder, or the same setting",
                 )
 
 

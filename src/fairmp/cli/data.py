@@ -71,7 +71,7 @@ def fetch(
 ) -> None:
     """Download the raw files that are not here yet, and check them."""
     if bool(names) == everything:
-        raise InputError("NAME: name one data set or more, or give --all ('fairmp data list')")
+        raise InputError("NAME", "name one data set or more, or give --all ('fairmp data list')")
     from fairmp.datasets.raw import fetch as get
 
     sources = _sources(None if everything else names)
@@ -131,8 +131,9 @@ def stats(
     if names and absent:
         gone = next(f.file.name for e in entries if not e.found for f in e.files if not f.path)
         raise InputError(
-            f"{absent[0].key}: {gone} is not here; 'fairmp data fetch {absent[0].key}', or name "
-            "the folder it is in with --data-dir"
+            absent[0].key,
+            f"{gone} is not here",
+            f"'fairmp data fetch {absent[0].key}', or name the folder it is in with --data-dir",
         )
 
     from fairmp.datasets.statistics import PAPER, agreement, of_dataset

@@ -155,7 +155,7 @@ def command(
     on the screen and in mended.json.
     """
     if not sensitive and (criterion or not matrix):
-        raise InputError("--sensitive: missing; name the column with the groups")
+        raise InputError("--sensitive", "missing", "name the column with the groups")
     from fairmp.cli import prediction_columns, prediction_table
 
     goal, record = _goals(out, predictions, overwrite=overwrite)
@@ -195,7 +195,7 @@ def command(
             seed=seed,
         )
     except InputError as error:
-        raise InputError(_as_typed(str(error), id)) from None
+        raise InputError.parse(_as_typed(str(error), id)) from None
     extra = columns(found, mended, seed)
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
@@ -284,12 +284,12 @@ def _goals(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
     record = out.parent / f"{out.name.partition('.')[0]}.json"
     for path in (out, record, _page(record)):
         if path.is_dir():
-            raise InputError(f"--out: {path} is a folder; give the name of a file")
+            raise InputError("--out", f"{path} is a folder", "give the name of a file")
         if path.exists() and not overwrite:
-            raise InputError(f"--out: {path} exists; give another name, or add --overwrite")
+            raise InputError("--out", f"{path} exists", "give another name, or add --overwrite")
     outputs.check_free(out.absolute().parent, overwrite=True)
     if source.exists() and out.exists() and source.samefile(out):
-        raise InputError(f"--out: {out} is the table of predictions; give another name")
+        raise InputError("--out", f"{out} is the table of predictions", "give another name")
     return out, record
 
 
@@ -325,7 +325,7 @@ def _predictions(
     given = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
     named = [option for option, value in given.items() if value is not None]
     if len(named) > 1:
-        raise InputError(f"{named[1]}: goes without {named[0]}; give one of them")
+        raise InputError(named[1], f"goes without {named[0]}", "give one of them")
     if probabilities is not None:
         return prediction_columns.probabilities(table, probabilities)
     if logits is not None:
@@ -344,7 +344,7 @@ def _targets(target: list[float] | None, count: int) -> Any:
         return 0.0
     if len(target) not in (1, count):
         raise InputError(
-            f"--target: {len(target)} for {count} criteria; give one, or one for each in order"
+            "--target", f"{len(target)} for {count} criteria", "give one, or one for each in order"
         )
     return target[0] if len(target) == 1 else target
 
@@ -356,7 +356,7 @@ def _temperature(text: str) -> Any:
         return float(text)
     except ValueError:
         raise InputError(
-            f"--temperature: {text!r} is neither a number above 0 nor 'decisions'"
+            "--temperature", f"{text!r} is neither a number above 0 nor 'decisions'"
         ) from None
 
 

@@ -87,7 +87,7 @@ def load_data(
         given |= {"--sensitive-bins": sensitive_bins, "--drop": drop}
         stray = [option for option, value in given.items() if value]
         if stray:
-            raise InputError(f"{stray[0]}: goes with --nodes and --edges; give both tables")
+            raise InputError(stray[0], "goes with --nodes and --edges", "give both tables")
         from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
 
         if not canonical(name).startswith(EMBEDDED):
@@ -95,7 +95,7 @@ def load_data(
         return from_files(name, data_dir)
     if name.lower() != "embedded":
         raise InputError(
-            f"--data: {name!r} goes without --nodes and --edges; give one or the other"
+            "--data", f"{name!r} goes without --nodes and --edges", "give one or the other"
         )
     missing = {
         "--nodes": nodes,
@@ -106,7 +106,7 @@ def load_data(
     for option, value in missing.items():
         if not value:
             raise InputError(
-                f"{option}: missing; your own tables need --nodes, --edges, --label and --sensitive"
+                option, "missing", "your own tables need --nodes, --edges, --label and --sensitive"
             )
     from fairmp.datasets import from_tables
 
@@ -125,7 +125,7 @@ def load_data(
             drop=tuple(drop or ()),
         )
     except InputError as error:
-        raise InputError(_as_typed(str(error), id)) from None
+        raise InputError.parse(_as_typed(str(error), id)) from None
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
@@ -148,17 +148,20 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
             columns = " × ".join(repr(column.column) for column in encoding.sensitive)
             count = counted(int((known == absent[0]).sum()), "node")
             raise InputError(
-                f"--sensitive: group {graph.group_names[absent[0]]!r} of {columns} has {count} with"
-                f" a known label and none among the {part} nodes of split {seed}, where its gap can"
-                " not be closed; merge it with another group in the table, or empty its cells"
-                " (unknown)"
+                "--sensitive",
+                f"group {graph.group_names[absent[0]]!r} of {columns} has {count} with a known "
+                f"label and none among the {part} nodes of split {seed}, where its gap can not "
+                "be closed",
+                "merge it with another group in the table, or empty its cells (unknown)",
             )
 
 
 def must_be_folder(data_dir: Path | None) -> None:
     """Raise if the folder with the raw files is not there."""
     if data_dir is not None and not data_dir.expanduser().is_dir():
-        raise InputError(f"--data-dir: {data_dir} is no folder; name the one with the raw files")
+        raise InputError(
+            "--data-dir", f"{data_dir} is no folder", "name the one with the raw files"
+        )
 
 
 def _as_typed(message: str, id: str | None) -> str:
@@ -187,5 +190,5 @@ def _bins(text: str | None) -> int | list[float] | None:
         return [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"--sensitive-bins: {text!r} is neither a number of bins nor edges such as '30,60'"
+            "--sensitive-bins", f"{text!r} is neither a number of bins nor edges such as '30,60'"
         ) from None

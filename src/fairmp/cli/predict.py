@@ -86,12 +86,12 @@ def command(
     goal = _goal(out, overwrite=overwrite)
     for table in (nodes, edges):
         if table is not None and table.exists() and goal.exists() and table.samefile(goal):
-            raise InputError(f"--out: {goal} is a table to read; give another name")
+            raise InputError("--out", f"{goal} is a table to read", "give another name")
 
     from fairmp.training.classifier import FairClassifier
 
     if mode not in ("solve", "frozen"):
-        raise InputError(f"--mode: {mode!r} is unknown; choose 'solve' or 'frozen'")
+        raise InputError("--mode", f"{mode!r} is unknown", "choose 'solve' or 'frozen'")
     place = model / "model" if (model / "model").is_dir() else model
     try:
         fitted = FairClassifier.load(place)
@@ -99,7 +99,7 @@ def command(
         proba = fitted.predict_proba(graph, mode=mode)  # type: ignore[arg-type]
         found = _evaluation(fitted, graph, mode)
     except InputError as error:
-        raise InputError(_as_typed(str(error))) from None
+        raise InputError.parse(_as_typed(str(error))) from None
     predictions = _table(fitted, graph, proba.cpu().numpy(), id)
     _write(predictions, goal)
     if as_json:
@@ -135,14 +135,14 @@ def _goal(out: Path | None, *, overwrite: bool) -> Path:
             count += 1
             out = Path(f"predictions-{count}.csv")
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
-        raise InputError(f"--out: {out} ends in neither .csv nor .parquet; give one of them")
+        raise InputError("--out", f"{out} ends in neither .csv nor .parquet", "give one of them")
     if out.is_dir():
-        raise InputError(f"--out: {out} is a folder; give the name of a file")
+        raise InputError("--out", f"{out} is a folder", "give the name of a file")
     if out.exists() and not overwrite:
-        raise InputError(f"--out: {out} exists; give another name, or add --overwrite")
+        raise InputError("--out", f"{out} exists", "give another name, or add --overwrite")
     folder = out.absolute().parent
     if not folder.is_dir():
-        raise InputError(f"--out: {folder} is no folder that can be written to; give another")
+        raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
     outputs.check_writable(folder)
     return out
 
@@ -161,13 +161,15 @@ def _graph(
         return options.load_data(data, data_dir, nodes, edges, id, None, None, None, None)
     if nodes is None:
         raise InputError(
-            "--nodes: missing; give --nodes and --edges (--nodes alone for nodes without ties), or "
-            "--data"
+            "--nodes",
+            "missing",
+            "give --nodes and --edges (--nodes alone for nodes without ties), or --data",
         )
     if fitted.encoding_ is None:
         raise InputError(
-            "--nodes: the model was not trained on tables, so it does not know how columns become "
-            "features; give --data, or train on tables"
+            "--nodes",
+            "the model was not trained on tables, so it does not know how columns become features",
+            "give --data, or train on tables",
         )
     from fairmp.datasets import from_tables
     from fairmp.nn.fmp import FMP

@@ -54,9 +54,10 @@ def probabilities(table: PredictionTable, text: str) -> Found:
         wrong = np.flatnonzero((numbers < 0) | (numbers > 1))
         if len(wrong):
             raise InputError(
-                f"--probabilities: {numbers[wrong[0]]:g} in column {column!r}, "
-                f"{table.line(int(wrong[0]))}, is no probability; give numbers in [0, 1], or name "
-                "the columns with --logits"
+                "--probabilities",
+                f"{numbers[wrong[0]]:g} in column {column!r}, {table.line(int(wrong[0]))}, is no "
+                "probability",
+                "give numbers in [0, 1], or name the columns with --logits",
             )
     if len(columns) == 1:
         return Found(values[0], columns, None)
@@ -69,8 +70,9 @@ def _shares(table: PredictionTable, columns: list[str], values: np.ndarray) -> F
     off = np.flatnonzero(np.abs(total - 1) > ROUNDED * len(columns))
     if len(off):
         raise InputError(
-            f"--probabilities: {', '.join(columns)} sum to {total[off[0]]:.4g} in "
-            f"{table.line(int(off[0]))}, not 1; name one column for each class, and normalise them"
+            "--probabilities",
+            f"{', '.join(columns)} sum to {total[off[0]]:.4g} in {table.line(int(off[0]))}, not 1",
+            "name one column for each class, and normalise them",
         )
     return Found(values / total[:, None], columns, class_names(columns))
 
@@ -93,11 +95,13 @@ def decisions(table: PredictionTable, column: str, positive: str | None) -> Foun
     try:
         codes, names = encode_label(table.frame[column], positive=positive)
     except InputError as error:
-        raise InputError(str(error).replace("label:", "--decision:", 1)) from None
+        raise InputError.parse(str(error).replace("label:", "--decision:", 1)) from None
     gone = np.flatnonzero(codes < 0)
     if len(gone):
         raise InputError(
-            f"--decision: column {column!r} is empty in {table.line(int(gone[0]))}; drop such rows"
+            "--decision",
+            f"column {column!r} is empty in {table.line(int(gone[0]))}",
+            "drop such rows",
         )
     return Found(np.eye(len(names))[codes], [column], names, drawn=True)
 
@@ -123,9 +127,11 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     if candidates and not free:
         column = next(iter(candidates))
         raise InputError(
-            f"{taken[column]}: no other column of {table.path.name} than {column!r} is in [0, 1] "
-            "and can hold the predictions; give another column here, or name the predictions with "
-            "--probabilities, --logits or --decision"
+            taken[column],
+            f"no other column of {table.path.name} than {column!r} is in [0, 1] and can hold the "
+            "predictions",
+            "give another column here, or name the predictions with --probabilities, --logits "
+            "or --decision",
         )
     candidates = free
     together = [
@@ -138,8 +144,10 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     if not chosen:
         which = ", ".join(candidates) or "none"
         raise InputError(
-            f"--probabilities: which columns of {table.path.name} hold the predictions is not "
-            f"clear (in [0, 1]: {which}); name them with --probabilities or --logits"
+            "--probabilities",
+            f"which columns of {table.path.name} hold the predictions is not clear (in [0, 1]: "
+            f"{which})",
+            "name them with --probabilities or --logits",
         )
     found = probabilities(table, ",".join(chosen))
     shown = ", ".join(found.columns)
@@ -192,7 +200,7 @@ def labels(
     try:
         codes, names = encode_label(table.frame[column], positive=positive)
     except InputError as error:
-        raise InputError(
+        raise InputError.parse(
             str(error).replace("label:", "--label:", 1).replace("positive:", "--positive:", 1)
         ) from None
     if found.names is not None and set(names) <= set(found.names):
@@ -206,8 +214,10 @@ def labels(
         found.notes.append(f"class 1 is {names[1]!r} ({column}); --positive names another")
         return codes, names
     raise InputError(
-        f"--label: column {column!r} has {', '.join(names[:12])}, the predictions have "
-        f"{', '.join(found.names or numbers)}; name the columns of probabilities after the classes"
+        "--label",
+        f"column {column!r} has {', '.join(names[:12])}, the predictions have "
+        f"{', '.join(found.names or numbers)}",
+        "name the columns of probabilities after the classes",
     )
 
 
@@ -277,8 +287,9 @@ def mask(table: PredictionTable, column: str) -> np.ndarray:
     wrong = np.flatnonzero(~(true | false))
     if len(wrong):
         raise InputError(
-            f"--population: {words.iloc[wrong[0]]!r} in {table.line(int(wrong[0]))} is neither true"
-            " nor false; give 1 and 0, or true and false"
+            "--population",
+            f"{words.iloc[wrong[0]]!r} in {table.line(int(wrong[0]))} is neither true nor false",
+            "give 1 and 0, or true and false",
         )
     return true.to_numpy(dtype=bool)
 
@@ -295,7 +306,7 @@ def features_of(
     if features is None:
         return None
     if not estimate_sens:
-        raise InputError("--features: they are read to estimate groups; add --estimate-sens")
+        raise InputError("--features", "they are read to estimate groups", "add --estimate-sens")
     from fairmp.datasets.features import encode_features
 
     if features.strip() == "all":
@@ -307,7 +318,7 @@ def features_of(
             table.require("--features", name)
     x, _ = encode_features(table.frame[names], report=table.report)
     if not x.shape[1]:
-        raise InputError(f"--features: {', '.join(names)} say nothing; name other columns")
+        raise InputError("--features", f"{', '.join(names)} say nothing", "name other columns")
     return x
 
 
@@ -315,9 +326,9 @@ def listed(option: str, text: str) -> list[str]:
     """Column names with commas between."""
     columns = [part.strip() for part in text.split(",") if part.strip()]
     if not columns:
-        raise InputError(f"{option}: {text!r} names no column; give names with commas between")
+        raise InputError(option, f"{text!r} names no column", "give names with commas between")
     if len(set(columns)) < len(columns):
-        raise InputError(f"{option}: {text!r} names a column twice")
+        raise InputError(option, f"{text!r} names a column twice")
     return columns
 
 

@@ -68,13 +68,14 @@ class PredictionTable:
         self.require(option, column)
         values = as_numbers(self.frame[column])
         if values is None:
-            raise InputError(f"{option}: column {column!r} of {self.path.name} holds no numbers")
+            raise InputError(option, f"column {column!r} of {self.path.name} holds no numbers")
         gone = np.flatnonzero(~np.isfinite(values))
         if len(gone):
             raise InputError(
-                f"{option}: column {column!r} has no number in {len(gone):,} "
-                f"row{'s' * (len(gone) != 1)}, the first is {self.line(int(gone[0]))}; fill or "
-                "drop them"
+                option,
+                f"column {column!r} has no number in {len(gone):,} row{'s' * (len(gone) != 1)}, "
+                f"the first is {self.line(int(gone[0]))}",
+                "fill or drop them",
             )
         return np.asarray(values)
 
@@ -96,7 +97,7 @@ def read(path: Path, id: str | None) -> PredictionTable:
             raw = read_text(path, "nodes", layout, text_columns=layout.first)
     except InputError as error:
         message = str(error).removeprefix("nodes: ").replace("one row a node", "one row a person")
-        raise InputError(f"PREDICTIONS: {message}") from None
+        raise InputError("PREDICTIONS", f"{message}") from None
     return PredictionTable(path, frame, raw, layout, report)
 
 
@@ -107,7 +108,7 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
     for name in extra:
         if name in table.columns:
             raise InputError(
-                f"PREDICTIONS: {table.path.name} has a column {name!r} already; rename it"
+                "PREDICTIONS", f"{table.path.name} has a column {name!r} already", "rename it"
             )
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     handle, staging = tempfile.mkstemp(prefix=f".{goal.name}-", dir=goal.absolute().parent)

@@ -36,14 +36,14 @@ def command(
     inside = len(results) == 1 and results[0].is_dir()
     goal = out or (results[0] / "report.html" if inside else Path("report.html"))
     if goal.suffix.lower() not in (".html", ".htm"):
-        raise InputError(f"--out: {goal} does not end in .html; give the name of a page")
+        raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
     if goal.is_dir():
-        raise InputError(f"--out: {goal} is a folder; give the name of a page")
+        raise InputError("--out", f"{goal} is a folder", "give the name of a page")
     if goal.exists() and not overwrite:
-        raise InputError(f"--out: {goal} exists; give another name, or add --overwrite")
+        raise InputError("--out", f"{goal} exists", "give another name, or add --overwrite")
     folder = goal.absolute().parent
     if not folder.is_dir():
-        raise InputError(f"--out: {folder} is no folder that can be written to; give another")
+        raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
     outputs.check_writable(folder)
 
     from fairmp.report.from_results import together

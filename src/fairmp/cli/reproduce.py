@@ -302,8 +302,9 @@ def _grid_of(
     done = {record["key"] for record in compare.read(folder / command.RECORDS)}
     if done - wanted:
         raise InputError(
-            f"--out: {folder} has records of another run; give another folder, or the options "
-            "they were made with"
+            "--out",
+            f"{folder} has records of another run",
+            "give another folder, or the options they were made with",
         )
     if not quick and wanted - done and device == "cpu":
         left = [cell for cell in cells if cell.key not in done]
@@ -333,8 +334,9 @@ def _check_some(graphs: object, absent: dict[str, str]) -> None:
     _name_absent(absent)
     if not graphs:
         raise InputError(
-            "--data: no data set's files are there; name their folder with --data-dir or "
-            "FAIRMP_DATA, or use --data embedded"
+            "--data",
+            "no data set's files are there",
+            "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded",
         )
 
 

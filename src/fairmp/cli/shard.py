@@ -88,7 +88,7 @@ def command(
     except InputError as error:
         message = options._as_typed(str(error), id)
         own = message.partition(": ")[0] in ("parts", "order")
-        raise InputError(f"--{message}" if own else message) from None
+        raise InputError.parse(f"--{message}" if own else message) from None
     if as_json:
         typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
         return
@@ -104,13 +104,13 @@ def _check_tables(
 ) -> None:
     if data.lower() != "embedded":
         raise InputError(
-            f"--data: {data!r} goes without --nodes and --edges; give one or the other"
+            "--data", f"{data!r} goes without --nodes and --edges", "give one or the other"
         )
     given = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
     for option, value in given.items():
         if not value:
             raise InputError(
-                f"{option}: missing; your own tables need --nodes, --edges, --label and --sensitive"
+                option, "missing", "your own tables need --nodes, --edges, --label and --sensitive"
             )
 
 

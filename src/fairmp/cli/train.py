@@ -33,8 +33,9 @@ def check_used(context: typer.Context, solver: str) -> None:
         given = source is not None and source.name == "COMMANDLINE"
         if given and solver in (*_PROPAGATING, "none") and solver not in solvers:
             raise InputError(
-                f"--{name.replace('_', '-')}: --solver {solver} does not use it; leave it out, or "
-                f"choose --solver {' or '.join(solvers)}"
+                f"--{name.replace('_', '-')}",
+                f"--solver {solver} does not use it",
+                f"leave it out, or choose --solver {' or '.join(solvers)}",
             )
 
 

@@ -77,7 +77,7 @@ def run(
 
     stray = [option for option, value in given.items() if value]
     if stray:
-        raise InputError(f"{stray[0]}: goes without --shards, which hold a graph already")
+        raise InputError(stray[0], "goes without --shards, which hold a graph already")
     # torchrun ends its processes so, and one that waits for another can not be asked to tidy up.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     rank = 0
@@ -198,9 +198,10 @@ def _written(manifest: Manifest, seeds: range) -> list[int | None]:
     missing = [seed for seed in seeds if seed not in there]
     if missing:
         raise InputError(
-            f"--splits: no split with seed {missing[0]} was written (there are "
-            f"{', '.join(map(str, there))}); train with --splits {len(there)} --seed {there[0]}, "
-            "or shard again with --splits and --seed"
+            "--splits",
+            f"no split with seed {missing[0]} was written (there are {', '.join(map(str, there))})",
+            f"train with --splits {len(there)} --seed {there[0]}, or shard again with --splits "
+            "and --seed",
         )
     return list(seeds)
 

@@ -239,17 +239,18 @@ def _goal(
     asked = {"--dp": dp, "--eo": eo, "--front": True if front else None}
     several = [option for option, value in asked.items() if value is not None]
     if len(several) > 1:
-        raise InputError(f"{several[1]}: does not go with {several[0]}; give one goal")
+        raise InputError(several[1], f"does not go with {several[0]}", "give one goal")
     if criterion is not None and criterion not in ("dp", "eo"):
-        raise InputError(f"--criterion: {criterion!r} is unknown; choose dp or eo")
+        raise InputError("--criterion", f"{criterion!r} is unknown", "choose dp or eo")
     gap = cast(Literal["dp", "eo"], criterion or ("dp" if eo is None else "eo"))
     if several and several[0] in ("--dp", "--eo") and several[0] != f"--{gap}":
-        raise InputError(f"{several[0]}: does not go with --criterion {gap}; give --{gap}")
+        raise InputError(several[0], f"does not go with --criterion {gap}", f"give --{gap}")
     for option, value in (("--dp", dp), ("--eo", eo)):
         if value is not None and not 0 <= value <= 1:
             raise InputError(
-                f"{option}: {value} is outside [0, 1]; give the largest gap you accept, 0.02 for "
-                "two points"
+                option,
+                f"{value} is outside [0, 1]",
+                "give the largest gap you accept, 0.02 for two points",
             )
     limit = dp if dp is not None else eo
     return ("front" if front else LIMIT if limit is None else limit), gap
@@ -257,7 +258,7 @@ def _goal(
 
 def _dataset(dataset: str | None, data: str) -> str:
     if dataset is not None and data != "embedded":
-        raise InputError(f"--data: {data!r} goes without a second name ({dataset!r}); give one")
+        raise InputError("--data", f"{data!r} goes without a second name ({dataset!r})", "give one")
     return data if dataset is None else dataset
 
 

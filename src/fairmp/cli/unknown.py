@@ -51,8 +51,9 @@ def command(
         print(f"Left out, {name}: {why}.", file=sys.stderr)
     if not graphs:
         raise InputError(
-            "--data: no data set's files are there; name their folder with --data-dir or "
-            "FAIRMP_DATA, or use --data embedded"
+            "--data",
+            "no data set's files are there",
+            "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded",
         )
     setting = experiment.QUICK if quick else experiment.Setting()
     setting = replace(setting, splits=splits or setting.splits)

@@ -190,7 +190,7 @@ def _in_parallel(
     jobs: Sequence[list[RunSpec]], load: Load, device: str, workers: int
 ) -> Iterator[list[Record]]:
     if workers < 1:
-        raise InputError(f"workers: {workers} is too few; give a whole number, 1 or more")
+        raise InputError("workers", f"{workers} is too few", "give a whole number, 1 or more")
     if not jobs:
         return
     if workers == 1:
@@ -218,8 +218,9 @@ def _in_parallel(
         done = True
     except BrokenProcessPool:
         raise InputError(
-            f"workers: one of {workers} processes died, perhaps for want of memory; the records "
-            "are kept, run the same again with fewer workers"
+            "workers",
+            f"one of {workers} processes died, perhaps for want of memory",
+            "the records are kept, run the same again with fewer workers",
         ) from None
     finally:
         pool.shutdown(wait=done, cancel_futures=True)
@@ -285,7 +286,7 @@ def _lock(file: IO[bytes], path: Path) -> None:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise InputError(
-            f"out: another run is writing to {path}; wait for it, or give another place"
+            "out", f"another run is writing to {path}", "wait for it, or give another place"
         ) from None
     except OSError:  # a file system without locks
         return
@@ -306,8 +307,9 @@ def _parsed(content: bytes, path: Path) -> tuple[list[Record], int]:
             if number == len(lines):
                 break
             raise InputError(
-                f"out: line {number} of {path} is no record of a comparison; "
-                "give another place, or mend the file"
+                "out",
+                f"line {number} of {path} is no record of a comparison",
+                "give another place, or mend the file",
             ) from None
         length += len(line)
     return list(records.values()), length

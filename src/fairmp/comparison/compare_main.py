@@ -69,7 +69,7 @@ def _grid(given: argparse.Namespace) -> list[RunSpec]:
     names = given.data.split(",") if given.data else []
     names = names or sorted(path.stem for path in Path(given.npz).glob("*.npz"))
     if not names:
-        raise InputError(f"npz: {given.npz} has no .npz file; write some with graphs.save")
+        raise InputError("npz", f"{given.npz} has no .npz file", "write some with graphs.save")
     if given.experiment:
         return EXPERIMENTS[given.experiment](names)
     return cells(

@@ -210,8 +210,9 @@ def cells(
         strategy = classifier(cell).strategy
         if strategy is not None and strategy.warmup >= setting.epochs:
             raise InputError(
-                f"epochs: {setting.epochs} end before the adversary joins, after "
-                f"{strategy.warmup}; give more epochs, or a smaller pretrain"
+                "epochs",
+                f"{setting.epochs} end before the adversary joins, after {strategy.warmup}",
+                "give more epochs, or a smaller pretrain",
             )
         if cell.strategy in THRESHOLDS:
             _check_target(cell.strength)
@@ -297,7 +298,9 @@ def listed(text: str, option: str, known: Iterable[str]) -> list[str]:
         return known
     for name in names:
         if name not in known:
-            raise InputError(f"{option}: {name!r} is unknown; choose of {', '.join(known)}, or all")
+            raise InputError(
+                option, f"{name!r} is unknown", f"choose of {', '.join(known)}, or all"
+            )
     return names
 
 
@@ -314,10 +317,10 @@ def numbers(text: str, option: str) -> Strengths:
         values = [float(part) for part in text.split(",")]
     except ValueError:
         raise InputError(
-            f"{option}: {text!r} is neither 'default', 'all' nor numbers such as '1,2,5'"
+            option, f"{text!r} is neither 'default', 'all' nor numbers such as '1,2,5'"
         ) from None
     if not all(math.isfinite(value) and value >= 0 for value in values):
-        raise InputError(f"{option}: {text!r} has a number that is no strength; give 0 or more")
+        raise InputError(option, f"{text!r} has a number that is no strength", "give 0 or more")
     return values
 
 
@@ -354,8 +357,9 @@ def _once(values: Sequence[Any]) -> list[Any]:
 def _check_target(target: float | None) -> None:
     if target is None or not 0 <= target <= 1:
         raise InputError(
-            f"targets: {target} is outside [0, 1]; give the largest gap you accept, "
-            "0.02 for two points"
+            "targets",
+            f"{target} is outside [0, 1]",
+            "give the largest gap you accept, 0.02 for two points",
         )
 
 
@@ -372,10 +376,10 @@ def _check(
     ):
         for value in given:
             if value not in known:
-                raise InputError(f"{name}: {value!r} is unknown; choose of {', '.join(known)}")
+                raise InputError(name, f"{value!r} is unknown", f"choose of {', '.join(known)}")
     for name, given in (("data", data), ("backbones", backbones), ("strategies", strategies)):
         if not given:
-            raise InputError(f"{name}: none given; name at least one")
+            raise InputError(name, "none given", "name at least one")
     for name, count in (("splits", splits), ("seeds", seeds)):
         if count < 1:
-            raise InputError(f"{name}: {count} is too few; give a whole number, 1 or more")
+            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")

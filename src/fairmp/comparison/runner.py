@@ -34,7 +34,7 @@ def temperature(text: str) -> float | Literal["decisions"]:
         value = math.nan
     if not value > 0:
         raise InputError(
-            f"predict_temperature: {text!r} is neither 'decisions' nor a number above 0"
+            "predict_temperature", f"{text!r} is neither 'decisions' nor a number above 0"
         )
     return value
 

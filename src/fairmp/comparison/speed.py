@@ -81,7 +81,9 @@ def made(nodes: int, edges: int, features: int, seed: int = 0) -> Problem:
         (torch.Size([2, 400]), torch.Size([100, 8]))
     """
     if nodes < 4 or edges < 2:
-        raise InputError(f"nodes: {nodes} nodes with {edges} edges are no graph to time; give more")
+        raise InputError(
+            "nodes", f"{nodes} nodes with {edges} edges are no graph to time", "give more"
+        )
     with seeded(seed):
         half = torch.randint(0, nodes, (2, edges // 2))
         sens = (torch.rand(nodes) < 0.4).long()
@@ -304,7 +306,7 @@ def regular(nodes: int, degree: int, seed: int = 0) -> Adjacency:
         (500, True)
     """
     if degree < 2 or degree % 2:
-        raise InputError(f"degree: {degree} is not even; give 2, 4, …")
+        raise InputError("degree", f"{degree} is not even", "give 2, 4, …")
     generator = torch.Generator().manual_seed(seed)
     col = torch.empty(nodes, degree + 1, dtype=torch.int32)
     col[:, degree] = torch.arange(nodes, dtype=torch.int32)

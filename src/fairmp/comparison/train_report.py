@@ -58,7 +58,7 @@ def classifier(
     """
     names = (*SOLVERS, "plain", "none")
     if solver not in names:
-        raise InputError(f"--solver: {solver!r} is unknown; choose one of {', '.join(names)}")
+        raise InputError("--solver", f"{solver!r} is unknown", f"choose one of {', '.join(names)}")
     propagation: FMP | PPR | None = None
     if solver == "plain":
         propagation = PPR(k, lambda_s)
@@ -66,7 +66,9 @@ def classifier(
         propagation = FMP(k, lambda_s, lambda_f, solver, target)
     if regulariser and adversary:
         raise InputError(
-            f"--adversary: {adversary:g} beside --regulariser {regulariser:g}; choose one of them"
+            "--adversary",
+            f"{adversary:g} beside --regulariser {regulariser:g}",
+            "choose one of them",
         )
     strategy: Strategy | None = None
     if regulariser:

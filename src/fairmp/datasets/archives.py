@@ -51,7 +51,7 @@ def unpack(archive: Path, folder: Path, *, limit: int = LIMIT) -> list[Path]:
             names = _extract(archive, Path(scratch), limit)
         except (zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, zlib.error) as error:
             raise InputError(
-                f"{archive.name}: cannot be unpacked ({error}); fetch it again"
+                archive.name, f"cannot be unpacked ({error})", "fetch it again"
             ) from None
         for name in names:
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -70,7 +70,7 @@ def _extract(archive: Path, scratch: Path, limit: int) -> list[Path]:
                 left -= len(chunk)
                 if left < 0:
                     raise InputError(
-                        f"{archive.name}: unpacks to more than {limit:,} bytes; it is not unpacked"
+                        archive.name, f"unpacks to more than {limit:,} bytes", "it is not unpacked"
                     )
                 file.write(chunk)
         names.append(name)
@@ -101,7 +101,7 @@ def _members(archive: Path) -> Iterator[tuple[str, IO[bytes]]]:
         with gzip.open(archive, "rb") as content:
             yield archive.name[: -len(".gz")], cast("IO[bytes]", content)
     else:
-        raise InputError(f"{archive.name}: is no archive; give one of {', '.join(SUFFIXES)}")
+        raise InputError(archive.name, "is no archive", f"give one of {', '.join(SUFFIXES)}")
 
 
 def _inside(archive: Path, member: str) -> Path:
@@ -114,7 +114,7 @@ def _inside(archive: Path, member: str) -> Path:
 
 
 def _refused(archive: Path, member: str, why: str) -> InputError:
-    return InputError(f"{archive.name}: its entry {member!r} {why}; it is not unpacked")
+    return InputError(archive.name, f"its entry {member!r} {why}", "it is not unpacked")
 
 
 def take_out(archive: Path, name: str, folder: Path, *, limit: int = LIMIT) -> Path:
@@ -129,6 +129,6 @@ def take_out(archive: Path, name: str, folder: Path, *, limit: int = LIMIT) -> P
         found = [file for file in files if file.name == name]
         if not found:
             held = ", ".join(file.name for file in files) or "nothing"
-            raise InputError(f"{archive.name}: holds no {name}; it holds {held}")
+            raise InputError(archive.name, f"holds no {name}", f"it holds {held}")
         shutil.move(found[0], folder / name)
     return folder / name

@@ -103,9 +103,11 @@ class FairGraph(InMemoryDataset):
         arrays, names = self._parse(paths, partial, report)
         if report.dangling and not partial:
             raise InputError(
-                f"{self.source.title}: {report.dangling:,} of {report.edge_rows:,} edge rows name"
-                " an id that the node table lacks; the files do not belong together or one is cut"
-                " short (partial=True drops those rows)"
+                self.source.title,
+                f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id that the node "
+                "table lacks",
+                "the files do not belong together or one is cut short (partial=True drops those "
+                "rows)",
             )
         if cache:
             metadata = {"report": asdict(report), "feature_names": names}
@@ -118,8 +120,10 @@ class FairGraph(InMemoryDataset):
             name = file.path.name if file.path else file.file.name
             if state == "differs":
                 raise InputError(
-                    f"{self.source.title}: {file.path} is not the published file, its SHA-256 does"
-                    f" not start with {file.file.sha256[:8]}; fetch it again, or pass verify=False"
+                    self.source.title,
+                    f"{file.path} is not the published file, its SHA-256 does not start with "
+                    f"{file.file.sha256[:8]}",
+                    "fetch it again, or pass verify=False",
                 )
             if state == "first digits ok":
                 digits = len(file.file.sha256)
@@ -149,7 +153,7 @@ class FairGraph(InMemoryDataset):
             ends = [edges.column(k).cast(pa.int64()) for k in range(2)]
         except pa.ArrowInvalid:
             raise InputError(
-                f"{title}: {paths['edges'].name} holds something else than whole numbers"
+                title, f"{paths['edges'].name} holds something else than whole numbers"
             ) from None
         one, other = positions(ids, *ends)
         return {
@@ -171,7 +175,7 @@ class FairGraph(InMemoryDataset):
         for column in own:
             if column not in columns:
                 raise InputError(
-                    f"{title}: {path.name} has no column {column!r}; it is another file"
+                    title, f"{path.name} has no column {column!r}", "it is another file"
                 )
         behind = len(columns) - 1 - max(columns.index(column) for column in own)
         cut = digit_tail(path, behind) if layout.separator == "," else None
@@ -233,8 +237,9 @@ def read_raw(
     if not partial:
         line = int(np.argmin(whole)) + (2 if names is None else 1)
         raise InputError(
-            f"{title}: {path.name} line {line:,} has an empty cell; the file is cut short or broken"
-            " there (partial=True drops such lines)"
+            title,
+            f"{path.name} line {line:,} has an empty cell",
+            "the file is cut short or broken there (partial=True drops such lines)",
         )
     dropped = counted(int((~whole).sum()), "row")
     report.notes.append(f"{path.name}: {dropped} with an empty cell, dropped")
@@ -258,7 +263,7 @@ def matrix(table: Any, title: str) -> np.ndarray:
     """Copy the columns of a table into one matrix, a block of rows at a time to stay in cache."""
     for field in table.schema:
         if str(field.type) in ("string", "binary"):
-            raise InputError(f"{title}: column {field.name!r} holds text where numbers should be")
+            raise InputError(title, f"column {field.name!r} holds text where numbers should be")
     x = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
     row = 0
     for batch in table.to_batches(max_chunksize=4096):
@@ -275,7 +280,7 @@ def _mapped(column: Any, values: dict[Any, int], title: str) -> np.ndarray:
         strangers = sorted({str(value) for value in found if value not in values})
         if strangers:
             raise InputError(
-                f"{title}: {strangers[0]!r} is no value of {', '.join(map(str, values))}"
+                title, f"{strangers[0]!r} is no value of {', '.join(map(str, values))}"
             )
         found = np.array([values[value] for value in found])
     return np.maximum(found.astype(np.int64), -1)

@@ -52,9 +52,9 @@ def load(path: str | Path) -> Data:
             arrays = {name: torch.from_numpy(file[name]) for name in file.files if name != "words"}
             words = json.loads(file["words"].tobytes().decode())
     except FileNotFoundError:
-        raise InputError(f"path: {path} is not there; write it with graphs.save") from None
+        raise InputError("path", f"{path} is not there", "write it with graphs.save") from None
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError(f"path: {path} is no graph that graphs.save wrote ({error})") from None
+        raise InputError("path", f"{path} is no graph that graphs.save wrote ({error})") from None
     data = Data(**arrays)
     for name, value in words.items():
         data[name] = value
@@ -84,11 +84,12 @@ def canonical(name: str) -> str:
     if not colon:
         return EMBEDDED
     if not (size.isascii() and size.isdigit()):
-        raise InputError(f"data: {name!r} has no number of nodes; write 'embedded:3000'")
+        raise InputError("data", f"{name!r} has no number of nodes", "write 'embedded:3000'")
     if not LEAST <= int(size) <= MOST:
         raise InputError(
-            f"data: {name!r} asks for {int(size):,} nodes; give {LEAST} to {MOST:,}, as in "
-            "'embedded:3000'"
+            "data",
+            f"{name!r} asks for {int(size):,} nodes",
+            f"give {LEAST} to {MOST:,}, as in 'embedded:3000'",
         )
     return f"{EMBEDDED}:{int(size)}"
 

@@ -28,12 +28,13 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
     """
     if not isinstance(data, Data):
         raise InputError(
-            f"data: expected a torch_geometric.data.Data, got {type(data).__name__}; "
-            "a data set's graph is its first item, such as NBA()[0]"
+            "data",
+            f"expected a torch_geometric.data.Data, got {type(data).__name__}",
+            "a data set's graph is its first item, such as NBA()[0]",
         )
     for name in ("x", "edge_index", "y", "sens")[: 4 if labels else 2]:
         if not isinstance(data.get(name), Tensor):
-            raise InputError(f"data.{name}: missing; it must be a tensor (see fairmp.datasets)")
+            raise InputError(f"data.{name}", "missing", "it must be a tensor (see fairmp.datasets)")
     _check_features(data.x, data.get("feature_names"))
     n = data.x.size(0)
     for name in ("y", "sens"):
@@ -53,13 +54,15 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
 def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
     if x.dim() != 2 or 0 in x.shape:
         raise InputError(
-            "data.x: expected features of shape (nodes, features), floating point and not empty, "
-            f"got {x.dtype} of shape {tuple(x.shape)}"
+            "data.x",
+            "expected features of shape (nodes, features), floating point and not empty, got "
+            f"{x.dtype} of shape {tuple(x.shape)}",
         )
     if not x.is_floating_point():
         raise InputError(
-            f"data.x: expected floating point, got {x.dtype}; give data.x.float(), if its numbers "
-            "are quantities"
+            "data.x",
+            f"expected floating point, got {x.dtype}",
+            "give data.x.float(), if its numbers are quantities",
         )
     finite = torch.isfinite(x)
     if not bool(finite.all()):
@@ -67,31 +70,38 @@ def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
         count = int((~finite).sum())
         title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
         raise InputError(
-            f"data.x: {count} value{'s' * (count != 1)} not finite, the first at node {node}, "
-            f"column {column}{title} ({x[node, column].item()}); fill or drop them first"
+            "data.x",
+            f"{count} value{'s' * (count != 1)} not finite, the first at node {node}, column "
+            f"{column}{title} ({x[node, column].item()})",
+            "fill or drop them first",
         )
 
 
 def _check_codes(name: str, codes: Tensor, n: int) -> None:
     if codes.shape != (n,) or codes.is_floating_point():
         raise InputError(
-            f"{name}: expected {n} whole numbers, one a node, got {codes.dtype} of shape "
-            f"{tuple(codes.shape)}; x has {n} rows"
+            name,
+            f"expected {n} whole numbers, one a node, got {codes.dtype} of shape "
+            f"{tuple(codes.shape)}",
+            f"x has {n} rows",
         )
     if codes.numel() and int(codes.min()) < -1:
-        raise InputError(f"{name}: {int(codes.min())} is not a code; use 0 and up, -1 for unknown")
+        raise InputError(name, f"{int(codes.min())} is not a code", "use 0 and up, -1 for unknown")
 
 
 def _check_labels(data: Data) -> None:
     known = data.y[data.y >= 0]
     if not known.numel():
         raise InputError(
-            f"data.y: all {data.y.numel()} labels are unknown (-1); training needs labelled nodes"
+            "data.y",
+            f"all {data.y.numel()} labels are unknown (-1)",
+            "training needs labelled nodes",
         )
     if int(known.max()) < 1 or int(known.min()) == int(known.max()):
         raise InputError(
-            f"data.y: every known label is {int(known[0])}; "
-            "classification needs two classes or more (0 and 1)"
+            "data.y",
+            f"every known label is {int(known[0])}",
+            "classification needs two classes or more (0 and 1)",
         )
 
 
@@ -100,27 +110,31 @@ def _check_groups(data: Data) -> None:
         empty = (data.sens.sum(0) <= 0).nonzero()
         if empty.numel():
             raise InputError(
-                f"data.sens: no node has a chance to be in group {int(empty[0])}; leave its column "
-                "out"
+                "data.sens",
+                f"no node has a chance to be in group {int(empty[0])}",
+                "leave its column out",
             )
         return
     known = data.sens[data.sens >= 0]
     if not known.numel():
         raise InputError(
-            f"data.sens: all {data.sens.numel()} groups are unknown (-1); "
-            "give the group of the nodes where it is known"
+            "data.sens",
+            f"all {data.sens.numel()} groups are unknown (-1)",
+            "give the group of the nodes where it is known",
         )
     counts = torch.bincount(known)
     if int((counts > 0).sum()) < 2:
         raise InputError(
-            f"data.sens: every node of known group is in group {int(known[0])}; "
-            "fairness between groups needs at least two"
+            "data.sens",
+            f"every node of known group is in group {int(known[0])}",
+            "fairness between groups needs at least two",
         )
     if int(counts.min()) == 0:
         absent = int((counts == 0).nonzero()[0])
         raise InputError(
-            f"data.sens: groups run from 0 to {counts.numel() - 1} and group {absent} has no node; "
-            "number them without holes"
+            "data.sens",
+            f"groups run from 0 to {counts.numel() - 1} and group {absent} has no node",
+            "number them without holes",
         )
 
 
@@ -128,16 +142,20 @@ def _check_masks(data: Data, n: int) -> None:
     for name in MASKS:
         mask = data.get(name)
         if not isinstance(mask, Tensor) or mask.shape != (n,) or mask.dtype != torch.bool:
-            raise InputError(f"data.{name}: expected a boolean mask of {n} nodes; make a split")
+            raise InputError(
+                f"data.{name}", f"expected a boolean mask of {n} nodes", "make a split"
+            )
         if not bool(mask.any()):
-            raise InputError(f"data.{name}: no node is in it; make a split with more nodes")
+            raise InputError(f"data.{name}", "no node is in it", "make a split with more nodes")
         if bool((mask & (data.y < 0)).any()):
             node = int((mask & (data.y < 0)).nonzero()[0])
             raise InputError(
-                f"data.{name}: node {node} has no known label; split labelled nodes only"
+                f"data.{name}", f"node {node} has no known label", "split labelled nodes only"
             )
     for first, second in (("train_mask", "val_mask"), ("train_mask", "test_mask")):
         if bool((data[first] & data[second]).any()):
-            raise InputError(f"data.{second}: shares nodes with {first}; make them disjoint")
+            raise InputError(f"data.{second}", f"shares nodes with {first}", "make them disjoint")
     if bool((data.val_mask & data.test_mask).any()):
-        raise InputError("data.test_mask: shares nodes with val_mask; validation is never the test")
+        raise InputError(
+            "data.test_mask", "shares nodes with val_mask", "validation is never the test"
+        )

@@ -28,7 +28,9 @@ def check_scale(scale: str) -> None:
         >>> check_scale("standard")
     """
     if scale not in get_args(Scale):
-        raise InputError(f"scale: {scale!r} is not there; give one of {', '.join(get_args(Scale))}")
+        raise InputError(
+            "scale", f"{scale!r} is not there", f"give one of {', '.join(get_args(Scale))}"
+        )
 
 
 def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:

@@ -90,7 +90,7 @@ def download(
         except _PassingFault as fault:
             last = fault
     tries = f"{attempts} tries" if attempts > 1 else "one try"
-    raise DownloadError(f"{path.name}: could not fetch {url} in {tries} ({last})") from None
+    raise DownloadError.parse(f"{path.name}: could not fetch {url} in {tries} ({last})") from None
 
 
 def _once(url: str, path: Path, sha256: str, timeout: float, progress: bool | None) -> None:
@@ -100,7 +100,7 @@ def _once(url: str, path: Path, sha256: str, timeout: float, progress: bool | No
         with os.fdopen(handle, "wb") as file:
             digest = _stream(url, file, path.name, timeout, progress)
         if not digest.startswith(sha256):
-            raise DownloadError(
+            raise DownloadError.parse(
                 f"{path.name}: {url} has SHA-256 {digest[: max(8, len(sha256))]} where"
                 f" {sha256} was expected; the download is corrupted or the file was changed there"
             )
@@ -128,12 +128,14 @@ def _stream(url: str, file: BinaryIO, name: str, timeout: float, progress: bool 
         if error.code in _PASSING:
             raise _PassingFault(f"HTTP {error.code} {error.reason}") from None
         kind = NotThereError if error.code in (404, 410) else DownloadError
-        raise kind(f"{name}: {url} answers HTTP {error.code} {error.reason}") from None
+        raise kind.parse(f"{name}: {url} answers HTTP {error.code} {error.reason}") from None
     except (OSError, http.client.HTTPException) as error:
         reason = getattr(error, "reason", None) or error
         raise _PassingFault(str(reason) or type(error).__name__) from None
     except ValueError as error:
-        raise DownloadError(f"{name}: {url!r} is no address to fetch from ({error})") from None
+        raise DownloadError.parse(
+            f"{name}: {url!r} is no address to fetch from ({error})"
+        ) from None
     if expected is not None and received != expected:
         raise _PassingFault(f"cut short: {received:,} of {expected:,} bytes came")
     return digest.hexdigest()

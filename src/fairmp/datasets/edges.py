@@ -267,14 +267,16 @@ def check_ids(ids: Any, argument: str) -> None:
 
     if ids.null_count:
         raise InputError(
-            f"{argument}: {counted(ids.null_count, 'row')} without an id; give every node one, or"
-            " drop them"
+            argument,
+            f"{counted(ids.null_count, 'row')} without an id",
+            "give every node one, or drop them",
         )
     counts = pc.value_counts(ids)
     twice = counts.filter(pc.greater(counts.field("counts"), 1))
     if len(twice):
         example = twice[0]["values"].as_py()
         raise InputError(
-            f"{argument}: {counted(len(twice), 'id')} given more than once, {example!r} for one;"
-            " give every node one row"
+            argument,
+            f"{counted(len(twice), 'id')} given more than once, {example!r} for one",
+            "give every node one row",
         )

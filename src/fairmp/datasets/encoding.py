@@ -50,8 +50,10 @@ class Label:
             text = _as_known(text, classes)
             if text not in classes and text not in self.unknown and not self.positive:
                 raise InputError(
-                    f"label: {text!r} in column {self.column!r} was no class in training (there"
-                    f" were {_few(self.classes)}); empty the cell, or train again"
+                    "label",
+                    f"{text!r} in column {self.column!r} was no class in training (there were "
+                    f"{_few(self.classes)})",
+                    "empty the cell, or train again",
                 )
             found.append(-1 if text in self.unknown else classes.get(text, 0))
         return np.array([*found, -1], dtype=np.int64)[codes]
@@ -91,8 +93,9 @@ class Sensitive:
         numbers = as_numbers(without(series, self.unknown), 0)
         if numbers is None:
             raise InputError(
-                f"sensitive: column {self.column!r} held numbers in training and holds text now;"
-                " give numbers"
+                "sensitive",
+                f"column {self.column!r} held numbers in training and holds text now",
+                "give numbers",
             )
         codes = np.searchsorted(np.array(self.cuts), numbers, side="right")
         return np.where(np.isnan(numbers), -1, codes), list(self.bins)
@@ -173,7 +176,7 @@ class Encoding:
             return _made(cls, parts)
         except (KeyError, TypeError) as error:
             raise InputError(
-                f"encoding: it is damaged or of another version ({error}); save the model again"
+                "encoding", f"it is damaged or of another version ({error})", "save the model again"
             ) from None
 
     def features(self, table: pd.DataFrame, report: LoadReport) -> np.ndarray:
@@ -185,7 +188,7 @@ class Encoding:
         extra = [name for name in names if name not in own]
         for column in self.columns:
             if column.name not in names:
-                raise InputError(_absent(column.name, names, extra))
+                raise InputError.parse(_absent(column.name, names, extra))
         if extra:
             report.notes.append(
                 f"{counted(len(extra), 'column')} not used, new since training: {_few(extra)}"
@@ -220,7 +223,7 @@ class Encoding:
             if part.column in names:
                 continue
             if unknown_groups == "refuse":
-                raise InputError(_absent(part.column, names, names, "the groups are in"))
+                raise InputError.parse(_absent(part.column, names, names, "the groups are in"))
             report.notes.append(f"no column {part.column!r}: every node's group is unknown")
             report.unknown_groups = len(table)
             return np.full(len(table), -1, dtype=np.int64)
@@ -240,9 +243,10 @@ class Encoding:
             text = str(labels[strange][0])
             if unknown_groups == "refuse":
                 raise InputError(
-                    f"sensitive: group {text!r} was not there in training (there were"
-                    f" {_few(self.groups)}); empty the cell, let such groups be unknown"
-                    " (unknown_groups='allow'), or train again"
+                    "sensitive",
+                    f"group {text!r} was not there in training (there were {_few(self.groups)})",
+                    "empty the cell, let such groups be unknown (unknown_groups='allow'), or "
+                    "train again",
                 )
             report.notes.append(
                 f"{counted(int(strange.sum()), 'node')} of a group that was not there in training,"

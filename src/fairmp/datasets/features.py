@@ -86,15 +86,18 @@ class Number:
         if len(given) and holds_dates(series) != self.dates:
             was, now = ("dates", "none") if self.dates else ("numbers", "dates")
             raise InputError(
-                f"nodes: column {self.name!r} held {was} in training and holds {now} now; give it"
-                " as it was"
+                "nodes",
+                f"column {self.name!r} held {was} in training and holds {now} now",
+                "give it as it was",
             )
         numbers = as_numbers(series, 0, report)
         if numbers is None:
             unread = given[pd.to_numeric(given, errors="coerce").isna()]
             raise InputError(
-                f"nodes: column {self.name!r} held numbers in training and now holds"
-                f" {shown(unread.iloc[0])!r}; give numbers, or leave the cell empty"
+                "nodes",
+                f"column {self.name!r} held numbers in training and now holds "
+                f"{shown(unread.iloc[0])!r}",
+                "give numbers, or leave the cell empty",
             )
         gone = int(np.isnan(numbers).sum())
         if gone:
@@ -190,8 +193,10 @@ class Category:
             and not kinds & {isinstance(v, str) for v in self.values}
         ):
             raise InputError(
-                f"nodes: column {self.name!r} had values such as {shown(self.values[0])!r} in"
-                f" training and now holds {shown(values[0])!r}; give it as it was"
+                "nodes",
+                f"column {self.name!r} had values such as {shown(self.values[0])!r} in training "
+                f"and now holds {shown(values[0])!r}",
+                "give it as it was",
             )
         unseen = np.append(strangers, False)[codes]
         if unseen.any() and not self.other:
@@ -271,7 +276,7 @@ def learn_features(
     """
     check_scale(scale)
     if max_categories < 1:
-        raise InputError(f"max_categories: {max_categories} is too few; give 1 or more")
+        raise InputError("max_categories", f"{max_categories} is too few", "give 1 or more")
     report = LoadReport() if report is None else report
     blocks: list[np.ndarray] = []
     columns: list[Column] = []

@@ -193,13 +193,15 @@ class PokecNGraph(FairGraph):
             labels = np.load(paths["labels"], allow_pickle=False)
             sens = np.load(paths["sens"], allow_pickle=False).reshape(-1).astype(np.int64)
         except (OSError, ValueError, KeyError) as error:
-            raise InputError(f"{title}: cannot read the NumPy files ({error})") from None
+            raise InputError(title, f"cannot read the NumPy files ({error})") from None
         count = len(starts) - 1
         last = int(labels[:, 0].max(initial=0))
         if not count == len(sens) == table.num_rows == public.num_rows > last:
             raise InputError(
-                f"{title}: the files tell of {count:,}, {len(sens):,}, {table.num_rows:,} and"
-                f" {public.num_rows:,} nodes; they do not belong together"
+                title,
+                f"the files tell of {count:,}, {len(sens):,}, {table.num_rows:,} and "
+                f"{public.num_rows:,} nodes",
+                "they do not belong together",
             )
         y = np.full(count, -1, dtype=np.int64)
         y[labels[:, 0]] = labels[:, 1]

@@ -73,7 +73,9 @@ def data_folders(root: PathLike | None = None) -> list[Path]:
     if not named:
         return [cache_home() / "raw"]
     if not Path(named).expanduser().is_dir():
-        raise InputError(f"FAIRMP_DATA: {named!r} is no folder; name the one with the raw files")
+        raise InputError(
+            "FAIRMP_DATA", f"{named!r} is no folder", "name the one with the raw files"
+        )
     return [Path(named).expanduser(), cache_home() / "raw"]
 
 
@@ -167,13 +169,13 @@ def fetch(
                 except NotThereError as error:
                     missing = missing or error
                 except DownloadError as error:
-                    raise DownloadError(f"{error}; {_way_out(source)}") from None
+                    raise DownloadError.parse(f"{error}; {_way_out(source)}") from None
                 finally:
                     if packed:
                         path.unlink(missing_ok=True)
         name = source.files[role][0].name
         reason = missing or f"{name}: no public home is known for this file of {source.title}"
-        raise DownloadError(f"{reason}; {_way_out(source)}")
+        raise DownloadError.parse(f"{reason}; {_way_out(source)}")
 
     return tuple(found if found.path else get(found.role) for found in find(source, root))
 
@@ -203,7 +205,7 @@ def _unpacked(archive: Path, file: RawFile, target: Path) -> Path:
     path = take_out(archive, file.name, target)
     if not sha256_of(path).startswith(file.sha256):
         path.unlink()
-        raise DownloadError(
+        raise DownloadError.parse(
             f"{archive.name}: the {file.name} in it has not the SHA-256 {file.sha256};"
             " the archive is corrupted or was changed"
         )

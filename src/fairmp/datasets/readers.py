@@ -52,17 +52,18 @@ def kind_of(path: Path, argument: str) -> str:
         with path.open("rb") as file:
             start = file.read(4)
     except FileNotFoundError:
-        raise InputError(f"{argument}: there is no file {str(path)!r}; check the path") from None
+        raise InputError(argument, f"there is no file {str(path)!r}", "check the path") from None
     except OSError as error:
-        raise InputError(f"{argument}: cannot read {str(path)!r} ({error.strerror})") from None
+        raise InputError(argument, f"cannot read {str(path)!r} ({error.strerror})") from None
     if not start:
-        raise InputError(f"{argument}: {path.name} is empty; give a table with a header and rows")
+        raise InputError(argument, f"{path.name} is empty", "give a table with a header and rows")
     if start == b"PAR1":
         return "parquet"
     if start.startswith(b"PK\x03\x04"):
         raise InputError(
-            f"{argument}: {path.name} is a zip archive or an Excel sheet; unpack it or save it as"
-            " CSV"
+            argument,
+            f"{path.name} is a zip archive or an Excel sheet",
+            "unpack it or save it as CSV",
         )
     return "text"
 
@@ -119,12 +120,13 @@ def _first_lines(path: Path, argument: str) -> tuple[list[str], int]:
             sample = gzip.GzipFile(fileobj=file).read(_SAMPLE) if packed else file.read(_SAMPLE)
     except (EOFError, OSError, zlib.error) as error:
         raise InputError(
-            f"{argument}: {path.name} is a broken gzip file ({error}); pack it again"
+            argument, f"{path.name} is a broken gzip file ({error})", "pack it again"
         ) from None
     if b"\0" in sample:
         raise InputError(
-            f"{argument}: {path.name} is a binary file (or UTF-16 text); give CSV or TSV in UTF-8,"
-            " gzipped or not, or Parquet"
+            argument,
+            f"{path.name} is a binary file (or UTF-16 text)",
+            "give CSV or TSV in UTF-8, gzipped or not, or Parquet",
         )
     whole = len(sample) < _SAMPLE
     # A sample may end inside a character or a line; what follows the last line end is left out.
@@ -134,8 +136,9 @@ def _first_lines(path: Path, argument: str) -> tuple[list[str], int]:
         text = sample.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(
-            f"{argument}: {path.name} is not UTF-8 text (byte {error.start:,}); save it as UTF-8,"
-            " or read it yourself and pass a DataFrame"
+            argument,
+            f"{path.name} is not UTF-8 text (byte {error.start:,})",
+            "save it as UTF-8, or read it yourself and pass a DataFrame",
         ) from None
     lines = text.splitlines()
     comments = 0
@@ -143,7 +146,7 @@ def _first_lines(path: Path, argument: str) -> tuple[list[str], int]:
         comments += 1
     rest = [line for line in lines[comments:] if line.strip()][:50]
     if not rest:
-        raise InputError(f"{argument}: {path.name} is empty; give a table with a header and rows")
+        raise InputError(argument, f"{path.name} is empty", "give a table with a header and rows")
     return rest, comments
 
 
@@ -258,10 +261,12 @@ def _explained(
             else "a cell holds the separator unquoted, or the file is broken there"
         )
         return InputError(
-            f"{argument}: {path.name} {line} has {counted(row.actual_columns, 'cell')} where"
-            f" {row.expected_columns:,} were expected; {cause}"
+            argument,
+            f"{path.name} {line} has {counted(row.actual_columns, 'cell')} where "
+            f"{row.expected_columns:,} were expected",
+            f"{cause}",
         )
-    return InputError(f"{argument}: cannot read {path.name} ({' '.join(str(error).split())})")
+    return InputError(argument, f"cannot read {path.name} ({' '.join(str(error).split())})")
 
 
 def _read_aligned(
@@ -288,7 +293,7 @@ def _read_aligned(
         )
     except (ValueError, OSError) as error:
         raise InputError(
-            f"{argument}: cannot read {path.name} ({' '.join(str(error).split())})"
+            argument, f"cannot read {path.name} ({' '.join(str(error).split())})"
         ) from None
     return pa.Table.from_pandas(frame, preserve_index=False)
 
@@ -306,7 +311,7 @@ def read_parquet(path: Path, argument: str) -> Any:
         return parquet.read_table(path)
     except (pa.ArrowException, OSError):
         raise InputError(
-            f"{argument}: cannot read the Parquet file {path.name}; it is broken or cut short"
+            argument, f"cannot read the Parquet file {path.name}", "it is broken or cut short"
         ) from None
 
 

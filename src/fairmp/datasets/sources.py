@@ -256,4 +256,4 @@ def source_named(name: str, beside: Sequence[str] = ()) -> Source:
     keys = [*beside, *(source.key for source in SOURCES)]
     close = difflib.get_close_matches(wanted, keys, n=1)
     hint = f", did you mean {close[0]!r}?" if close else ""
-    raise InputError(f"data set: there is no {name!r}{hint}; there are {', '.join(keys)}")
+    raise InputError("data set", f"there is no {name!r}{hint}", f"there are {', '.join(keys)}")

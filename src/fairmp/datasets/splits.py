@@ -53,14 +53,17 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
     known = np.flatnonzero((y >= 0) & (sens >= 0))
     if not len(known):
         raise InputError(
-            f"split: none of the {len(y)} nodes has both a known label and a known group;"
-            " −1 means unknown, give y and sens from 0 up"
+            "split",
+            f"none of the {len(y)} nodes has both a known label and a known group",
+            "−1 means unknown, give y and sens from 0 up",
         )
     totals = largest_remainder(len(known) * shares, len(known))
     if not totals[:3].all():
         raise InputError(
-            f"split: {len(known)} nodes with a known label and group cannot fill three parts of"
-            f" {tuple(fractions)}; label more nodes or change fractions"
+            "split",
+            f"{len(known)} nodes with a known label and group cannot fill three parts of "
+            f"{tuple(fractions)}",
+            "label more nodes or change fractions",
         )
     rng = np.random.default_rng(_seed(seed))
     part = np.full(len(y), -1)
@@ -81,7 +84,7 @@ def splits(
         3
     """
     if count < 1:
-        raise InputError(f"count: {count} is no number of splits; give 1 or more")
+        raise InputError("count", f"{count} is no number of splits", "give 1 or more")
     for child in np.random.SeedSequence(_seed(seed)).generate_state(count):
         yield split(source, seed=int(child), fractions=fractions)
 
@@ -123,19 +126,20 @@ def _labels_and_groups(source: Source) -> tuple[np.ndarray, np.ndarray, torch.de
     )
     for name, value in values.items():
         if value is None:
-            raise InputError(f"{name}: the graph has none; set data.{name} with −1 for unknown")
+            raise InputError(name, "the graph has none", f"set data.{name} with −1 for unknown")
     y, sens = torch.as_tensor(values["y"]), torch.as_tensor(values["sens"])
     if y.dim() != 1 or y.shape != sens.shape:
         raise InputError(
-            f"sens: shape {tuple(sens.shape)} against y's {tuple(y.shape)};"
-            " give one label and one group a node"
+            "sens",
+            f"shape {tuple(sens.shape)} against y's {tuple(y.shape)}",
+            "give one label and one group a node",
         )
     return y.cpu().numpy(), sens.cpu().numpy(), y.device
 
 
 def _seed(seed: int) -> int:
     if seed < 0:
-        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
     return seed
 
 
@@ -143,8 +147,9 @@ def _shares(fractions: Sequence[float]) -> np.ndarray:
     values = np.asarray(fractions, dtype=float)
     if values.shape != (3,) or not (values > 0).all() or values.sum() > 1 + 1e-9:
         raise InputError(
-            f"fractions: {tuple(fractions)} are not three positive shares with a sum of at most 1;"
-            f" give training, validation, test, as in {FRACTIONS}"
+            "fractions",
+            f"{tuple(fractions)} are not three positive shares with a sum of at most 1",
+            f"give training, validation, test, as in {FRACTIONS}",
         )
     return np.append(values, max(0.0, 1 - values.sum()))
 

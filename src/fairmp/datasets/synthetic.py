@@ -144,7 +144,7 @@ def distinct_pairs(
 
 def _distinct_integers(rng: np.random.Generator, total: int, count: int) -> np.ndarray:
     if not 0 <= count <= total:
-        raise InputError(f"count: {count} distinct pairs of {total}; ask for at most {total}")
+        raise InputError("count", f"{count} distinct pairs of {total}", f"ask for at most {total}")
     if total <= 4 * count:
         return rng.permutation(total)[:count]
     # Repeats are few when at most a quarter is wanted. Which numbers repeat says nothing about
@@ -175,32 +175,34 @@ def _check_ranges(
         ("seed", seed, 0),
     ):
         if number < least:
-            raise InputError(f"{name}: {number} is too small; give {least} or more")
+            raise InputError(name, f"{number} is too small", f"give {least} or more")
     for name, share in (("sens_homophily", sens_homophily), ("label_homophily", label_homophily)):
         if not 0 <= share <= 1:
-            raise InputError(f"{name}: {share} is outside [0, 1]; give a share of the edges")
+            raise InputError(name, f"{share} is outside [0, 1]", "give a share of the edges")
 
 
 def _edge_count(n: int, average_degree: float | None, density: float | None) -> int:
     if average_degree is not None and density is not None:
         raise InputError(
-            f"density: {density} and average_degree={average_degree} say the same thing;"
-            " give one of them"
+            "density",
+            f"{density} and average_degree={average_degree} say the same thing",
+            "give one of them",
         )
     if density is not None:
         if not 0 < density <= 1:
-            raise InputError(f"density: {density} is outside (0, 1]; give a share of all pairs")
+            raise InputError("density", f"{density} is outside (0, 1]", "give a share of all pairs")
         average_degree = density * (n - 1)
     elif average_degree is None:
         average_degree = 15.0
     if not 0 < average_degree <= n - 1:
         raise InputError(
-            f"average_degree: {average_degree} is outside (0, {n - 1}];"
-            f" {n} nodes have at most {n - 1} neighbours each"
+            "average_degree",
+            f"{average_degree} is outside (0, {n - 1}]",
+            f"{n} nodes have at most {n - 1} neighbours each",
         )
     edges = round(n * average_degree / 2)
     if edges < 1:
-        raise InputError(f"average_degree: {average_degree} gives {n} nodes no edge; give more")
+        raise InputError("average_degree", f"{average_degree} gives {n} nodes no edge", "give more")
     return edges
 
 
@@ -209,17 +211,20 @@ def _group_shares(group_ratio: float | Sequence[float], groups: int) -> np.ndarr
     if shares.ndim == 0:
         ratio = float(shares)
         if not 0 < ratio < 1:
-            raise InputError(f"group_ratio: {ratio} is outside (0, 1); give the share of group 1")
+            raise InputError(
+                "group_ratio", f"{ratio} is outside (0, 1)", "give the share of group 1"
+            )
         shares = np.full(groups, (1 - ratio) / (groups - 1))
         shares[1] = ratio
     if shares.shape != (groups,):
         raise InputError(
-            f"group_ratio: {shares.size} shares for {groups} groups; give groups={shares.size}"
+            "group_ratio", f"{shares.size} shares for {groups} groups", f"give groups={shares.size}"
         )
     if not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
         raise InputError(
-            f"group_ratio: {shares.tolist()} must be positive with a sum of 1;"
-            " give every group's share"
+            "group_ratio",
+            f"{shares.tolist()} must be positive with a sum of 1",
+            "give every group's share",
         )
     return shares
 
@@ -233,8 +238,10 @@ def _block_sizes(
     positive = np.where(np.abs(positive - positive.round()) < 1e-12, positive.round(), positive)
     if not ((positive >= 0) & (positive <= 1)).all():
         raise InputError(
-            f"base_rate: {base_rate} with base_rate_gap={base_rate_gap} gives group rates"
-            f" {positive.round(4).tolist()}, outside [0, 1]; make the gap smaller"
+            "base_rate",
+            f"{base_rate} with base_rate_gap={base_rate_gap} gives group rates "
+            f"{positive.round(4).tolist()}, outside [0, 1]",
+            "make the gap smaller",
         )
     rates = np.repeat((1 - positive)[:, None] / (classes - 1), classes, axis=1)
     rates[:, 1] = positive
@@ -246,8 +253,9 @@ def _block_sizes(
     if empty.any():
         group, label = (int(k[0]) for k in np.nonzero(empty))
         raise InputError(
-            f"n: {n} leaves group {group} without a node of class {label};"
-            " give more nodes or less extreme group_ratio and base rates"
+            "n",
+            f"{n} leaves group {group} without a node of class {label}",
+            "give more nodes or less extreme group_ratio and base rates",
         )
     return sizes
 
@@ -275,9 +283,11 @@ def _edge_counts(
     if (count > room).any():
         k = int(np.argmax(count - room))
         raise InputError(
-            f"average_degree: {2 * edges / size.sum():g} with this homophily asks for {count[k]}"
-            f" edges between (group {group[a[k]]}, class {label[a[k]]}) and (group {group[b[k]]},"
-            f" class {label[b[k]]}), which have {room[k]} pairs; give fewer edges"
+            "average_degree",
+            f"{2 * edges / size.sum():g} with this homophily asks for {count[k]} edges between "
+            f"(group {group[a[k]]}, class {label[a[k]]}) and (group {group[b[k]]}, class "
+            f"{label[b[k]]}), which have {room[k]} pairs",
+            "give fewer edges",
         )
     result = np.zeros((len(size), len(size)), dtype=np.int64)
     result[a, b] = count
@@ -297,8 +307,9 @@ def _raked(chance: np.ndarray, sens_homophily: float, label_homophily: float) ->
         if np.abs(mass.sum(1) - by_group).max() < 1e-12 > np.abs(mass.sum(0) - by_label).max():
             return mass
     raise InputError(
-        f"sens_homophily: {sens_homophily} cannot go with label_homophily={label_homophily} and"
-        " these base rates; move one of them, or the base rates away from 0 and 1"
+        "sens_homophily",
+        f"{sens_homophily} cannot go with label_homophily={label_homophily} and these base rates",
+        "move one of them, or the base rates away from 0 and 1",
     )
 
 

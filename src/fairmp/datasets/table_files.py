@@ -43,10 +43,10 @@ def node_table(nodes: Table, id: str | None, report: LoadReport) -> pd.DataFrame
         path = Path(nodes)
         frame = _read(path, "nodes", report, text_columns=() if id is None else (id,))
     if not len(frame):
-        raise InputError("nodes: the table has a header and no rows; give one row a node")
+        raise InputError("nodes", "the table has a header and no rows", "give one row a node")
     twice = frame.columns[frame.columns.duplicated()]
     if len(twice):
-        raise InputError(f"nodes: two columns are named {twice[0]!r}; rename one")
+        raise InputError("nodes", f"two columns are named {twice[0]!r}", "rename one")
     return frame
 
 
@@ -55,7 +55,7 @@ def _frame(table: Any, argument: str) -> pd.DataFrame:
 
     if not isinstance(table, pd.DataFrame):
         raise InputError(
-            f"{argument}: a {type(table).__name__} is no table; give a path or a pandas DataFrame"
+            argument, f"a {type(table).__name__} is no table", "give a path or a pandas DataFrame"
         )
     return table
 
@@ -84,8 +84,9 @@ def _to_frame(table: Any, path: Path, argument: str, keep: Sequence[str]) -> pd.
     for k, column in enumerate(table.schema):
         if pa.types.is_binary(column.type):
             raise InputError(
-                f"{argument}: column {column.name!r} of {path.name} is not UTF-8 text; save the"
-                " file as UTF-8, or read it yourself and pass a DataFrame"
+                argument,
+                f"column {column.name!r} of {path.name} is not UTF-8 text",
+                "save the file as UTF-8, or read it yourself and pass a DataFrame",
             )
         if not pa.types.is_string(column.type):
             continue
@@ -109,7 +110,7 @@ def require(argument: str, column: str, columns: Sequence[str], where: str) -> N
     shown = ", ".join(columns[:30]) + (
         f" and {len(columns) - 30} more" if len(columns) > 30 else ""
     )
-    raise InputError(f"{argument}: {where} has no column {column!r}{hint}; there are {shown}")
+    raise InputError(argument, f"{where} has no column {column!r}{hint}", f"there are {shown}")
 
 
 def ids_of(table: pd.DataFrame, id: str | None) -> Any:
@@ -156,16 +157,16 @@ def edge_ends(
     columns = [str(column) for column in frame.columns]
     if len(columns) < 2:
         raise InputError(
-            f"edges: the table has one column, {columns[0]!r}; give two, the ends of each edge"
+            "edges", f"the table has one column, {columns[0]!r}", "give two, the ends of each edge"
         )
     names = [source or columns[0], target or columns[1]]
     for argument, name in zip(("source", "target"), names, strict=True):
         require(argument, name, columns, "the edge table")
     if names[0] == names[1]:
-        raise InputError(f"source: {names[0]!r} is the target too; name two columns")
+        raise InputError("source", f"{names[0]!r} is the target too", "name two columns")
     if not len(frame):
         if not alone:
-            raise InputError("edges: the table has a header and no rows; give one row an edge")
+            raise InputError("edges", "the table has a header and no rows", "give one row an edge")
         report.notes.append("the edge table has no rows: no node has a tie")
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     rest = [column for column in columns if column not in names]
@@ -181,7 +182,7 @@ def edge_ends(
             f" {one[0].as_py()!r} and {other[0].as_py()!r}, a node has {known[0].as_py()!r}"
         )
         if not alone:
-            raise InputError(f"edges: {message}")
+            raise InputError("edges", f"{message}")
         report.notes.append(f"no node has a tie: of the edge table {message}")
     return found[0], found[1]
 

@@ -163,20 +163,20 @@ def from_tables(
         for argument, value in given.items():
             if value is not None:
                 known = "makes no split" if argument == "seed" else "knows it already"
-                raise InputError(f"{argument}: goes without encoding, which {known}")
+                raise InputError(argument, f"goes without encoding, which {known}")
         own = encoding.id if id is ... or id is None else id
         ends = source or encoding.source, target or encoding.target
         return _read_by(encoding, nodes, edges, own, ends, unknown_groups, name)
     if id is ... or label is None or sensitive is None:
         absent = "id" if id is ... else "label" if label is None else "sensitive"
-        raise InputError(f"{absent}: missing; name a column of the node table")
+        raise InputError(absent, "missing", "name a column of the node table")
     if edges is None:
-        raise InputError("edges: missing; give a table with one row an edge, by node id")
+        raise InputError("edges", "missing", "give a table with one row an edge, by node id")
     check_scale(scale)
     report = LoadReport()
     groups = [sensitive] if isinstance(sensitive, str) else list(sensitive)
     if not groups:
-        raise InputError("sensitive: no column is named; give one or more")
+        raise InputError("sensitive", "no column is named", "give one or more")
     table = node_table(nodes, id, report)
     columns = [str(column) for column in table.columns]
     used = [("label", label), *(("sensitive", group) for group in groups)]
@@ -231,7 +231,7 @@ def _check_roles(used: Sequence[tuple[str, str]]) -> None:
     for argument, column in used:
         if column in roles:
             raise InputError(
-                f"{argument}: column {column!r} is the {roles[column]} column already; name another"
+                argument, f"column {column!r} is the {roles[column]} column already", "name another"
             )
         roles[column] = argument
 
@@ -248,7 +248,7 @@ def _read_by(
     """Build a graph from new tables as an earlier one was built."""
     if unknown_groups not in get_args(UnknownGroups):
         raise InputError(
-            f"unknown_groups: {unknown_groups!r} is not there; give 'refuse' or 'allow'"
+            "unknown_groups", f"{unknown_groups!r} is not there", "give 'refuse' or 'allow'"
         )
     report = LoadReport()
     table = node_table(nodes, id, report)

@@ -46,20 +46,23 @@ def encode_label(
     if len(values) < 2:
         only = f"only the value {shown(values[0])!r}" if values else "no value at all"
         raise InputError(
-            f"label: column {series.name!r} has {only}; a classifier needs two classes"
+            "label", f"column {series.name!r} has {only}", "a classifier needs two classes"
         )
     fractional = any(isinstance(value, float) and not value.is_integer() for value in values)
     if len(values) > MANY and (fractional or len(values) > 0.9 * (codes >= 0).sum()):
         raise InputError(
-            f"label: column {series.name!r} has {len(values):,} different values; it is a quantity"
-            " or a name, not a class: give a column with classes"
+            "label",
+            f"column {series.name!r} has {len(values):,} different values",
+            "it is a quantity or a name, not a class: give a column with classes",
         )
     names = [shown(value) for value in values]
     if positive is not None:
         chosen = [k for k, value in enumerate(values) if _same(value, positive)]
         if not chosen:
             raise InputError(
-                f"positive: {positive!r} is no value of {series.name!r}; there are {_few(names)}"
+                "positive",
+                f"{positive!r} is no value of {series.name!r}",
+                f"there are {_few(names)}",
             )
         others = [name for k, name in enumerate(names) if k not in chosen]
         codes = np.where(codes < 0, -1, np.isin(codes, chosen)).astype(np.int64)
@@ -107,7 +110,7 @@ def encode_groups(
         columns = ", ".join(repr(str(name)) for name in frame)
         only = f"one group, {names[present[0]]!r}" if len(present) else "no known value"
         raise InputError(
-            f"sensitive: {columns} gives {only}; a gap needs two groups to lie between"
+            "sensitive", f"{columns} gives {only}", "a gap needs two groups to lie between"
         )
     rank = np.full(len(names) + 1, -1, dtype=np.int64)
     rank[present] = np.arange(len(present))
@@ -122,16 +125,18 @@ def _bins_by_column(frame: pd.DataFrame, bins: BinsGiven) -> dict[str, Bins]:
         strangers = [name for name in bins if name not in frame]
         if strangers:
             raise InputError(
-                f"sensitive_bins: {strangers[0]!r} is no sensitive column; there are"
-                f" {_few([str(name) for name in frame])}"
+                "sensitive_bins",
+                f"{strangers[0]!r} is no sensitive column",
+                f"there are {_few([str(name) for name in frame])}",
             )
         return dict(bins)
     numeric = [str(name) for name in frame if as_numbers(frame[name]) is not None]
     if len(numeric) != 1:
         found = "no sensitive column holds numbers" if not numeric else f"{_few(numeric)} all do"
         raise InputError(
-            f"sensitive_bins: {bins!r} cuts one column of numbers, but {found};"
-            " name it, as in {'age': [25, 40]}"
+            "sensitive_bins",
+            f"{bins!r} cuts one column of numbers, but {found}",
+            "name it, as in {'age': [25, 40]}",
         )
     return {numeric[0]: bins}
 
@@ -150,13 +155,16 @@ def _one_column(
     numeric = all(isinstance(value, int | float) for value in values)
     if numeric and len(values) > MANY:
         raise InputError(
-            f"sensitive: column {name!r} has {len(values):,} different numbers; cut it into groups"
-            " with sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]"
+            "sensitive",
+            f"column {name!r} has {len(values):,} different numbers",
+            "cut it into groups with sensitive_bins, as in sensitive_bins=3 or "
+            "sensitive_bins=[25, 40]",
         )
     if len(values) > MANY and len(values) > 0.9 * (codes >= 0).sum():
         raise InputError(
-            f"sensitive: column {name!r} has {len(values):,} different values, nearly one a row;"
-            " give a column with groups"
+            "sensitive",
+            f"column {name!r} has {len(values):,} different values, nearly one a row",
+            "give a column with groups",
         )
     # "1" says little in a table of groups; "white = 1" does.
     return codes, [f"{name} = {shown(value)}" if numeric else shown(value) for value in values]
@@ -167,12 +175,12 @@ def _cut(series: pd.Series, bins: Bins, report: LoadReport) -> tuple[np.ndarray,
     values = as_numbers(series, report=report)
     if values is None:
         raise InputError(
-            f"sensitive_bins: column {name!r} does not hold numbers; leave the bins out"
+            "sensitive_bins", f"column {name!r} does not hold numbers", "leave the bins out"
         )
     known = values[~np.isnan(values)]
     if isinstance(bins, int | np.integer):
         if bins < 2:
-            raise InputError(f"sensitive_bins: {bins} makes one group at most; give 2 or more")
+            raise InputError("sensitive_bins", f"{bins} makes one group at most", "give 2 or more")
         # Cuts are values that occur, so that no group between two of them is empty; one at the
         # smallest value would leave nothing below it.
         shares = np.arange(1, bins) / bins
@@ -187,8 +195,9 @@ def _cut(series: pd.Series, bins: Bins, report: LoadReport) -> tuple[np.ndarray,
         edges = np.asarray(list(bins), dtype=np.float64)
         if not len(edges) or not np.isfinite(edges).all() or (np.diff(edges) <= 0).any():
             raise InputError(
-                f"sensitive_bins: {list(bins)!r} are no ascending cut points; give some, as in"
-                " [25, 40]"
+                "sensitive_bins",
+                f"{list(bins)!r} are no ascending cut points",
+                "give some, as in [25, 40]",
             )
     codes = np.where(np.isnan(values), -1, np.searchsorted(edges, values, side="right"))
     return codes.astype(np.int64), _bin_names(name, edges)

@@ -35,7 +35,7 @@ class FileCheckpoints:
         self, path: Path, ranks: Ranks, fingerprint: Mapping[str, Any], every: int = 10
     ) -> None:
         if every < 1:
-            raise InputError(f"checkpoint_every: {every} epochs is too few; give 1 or more")
+            raise InputError("checkpoint_every", f"{every} epochs is too few", "give 1 or more")
         self.path, self.ranks, self.every = path, ranks, every
         self.fingerprint = json.loads(json.dumps(dict(fingerprint)))
 
@@ -165,15 +165,16 @@ def _check(path: Path, content: bytes, fingerprint: Mapping[str, Any]) -> None:
         whole, theirs = False, {}
     if not whole:
         raise InputError(
-            f"--out: the checkpoint {path} is damaged; remove it to start from the beginning"
+            "--out", f"the checkpoint {path} is damaged", "remove it to start from the beginning"
         )
     for key in sorted({*fingerprint, *theirs}):
         one, two = fingerprint.get(key), theirs.get(key)
         if one != two:
             raise InputError(
-                f"--out: the checkpoint {path} is of another training: {key} was "
-                f"{json.dumps(two)[:60]}, and is {json.dumps(one)[:60]}; give another folder, or "
-                "remove it"
+                "--out",
+                f"the checkpoint {path} is of another training: {key} was "
+                f"{json.dumps(two)[:60]}, and is {json.dumps(one)[:60]}",
+                "give another folder, or remove it",
             )
 
 

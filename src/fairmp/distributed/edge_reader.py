@@ -100,12 +100,13 @@ class EdgeTable:
             rows += len(source)
             yield source, target
         if not rows:
-            raise InputError("edges: the table has a header and no rows; give one row an edge")
+            raise InputError("edges", "the table has a header and no rows", "give one row an edge")
         if not joined:
             assert example is not None
             raise InputError(
-                f"edges: none of the {rows:,} rows joins two ids of the node table; an edge has"
-                f" {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}"
+                "edges",
+                f"none of the {rows:,} rows joins two ids of the node table",
+                f"an edge has {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}",
             )
 
     def _columns(self, kind: Any) -> Iterator[tuple[Any, Any]]:
@@ -118,7 +119,7 @@ class EdgeTable:
                 try:
                     one, other = (batch.column(name).cast(kind) for name in self.wanted)
                 except pa.ArrowInvalid as error:
-                    raise Unread(f"edges: cannot read {self.path.name} ({error})") from None
+                    raise Unread.parse(f"edges: cannot read {self.path.name} ({error})") from None
                 yield one, other
             return
         stored = {name.strip(): name for name in self.names}
@@ -139,13 +140,13 @@ class EdgeTable:
 def _wanted(names: list[str], source: str | None, target: str | None) -> tuple[str, str]:
     if len(names) < 2:
         raise InputError(
-            f"edges: the table has one column, {names[0]!r}; give two, the ends of each edge"
+            "edges", f"the table has one column, {names[0]!r}", "give two, the ends of each edge"
         )
     wanted = source or names[0], target or names[1]
     for argument, name in zip(("source", "target"), wanted, strict=True):
         require(argument, name, names, "the edge table")
     if wanted[0] == wanted[1]:
-        raise InputError(f"source: {wanted[0]!r} is the target too; name two columns")
+        raise InputError("source", f"{wanted[0]!r} is the target too", "name two columns")
     return wanted
 
 
@@ -157,7 +158,7 @@ def _parquet(path: Path) -> Any:
         return parquet.ParquetFile(path)
     except (pa.ArrowException, OSError):
         raise InputError(
-            f"edges: cannot read the Parquet file {path.name}; it is broken or cut short"
+            "edges", f"cannot read the Parquet file {path.name}", "it is broken or cut short"
         ) from None
 
 

@@ -82,7 +82,7 @@ class Pairs:
         self.bits = max(nodes - 1, 1).bit_length()
         self.low = BUCKETS.bit_length() - 1
         if 2 * self.bits - self.low + 1 > 63:
-            raise InputError(f"nodes: {nodes:,} are more than one folder of shards can number")
+            raise InputError("nodes", f"{nodes:,} are more than one folder of shards can number")
         self.degree = np.zeros(nodes, dtype=np.int64)
         self._rows = Buckets(folder / "rows", BUCKETS)
 

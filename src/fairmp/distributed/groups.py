@@ -51,8 +51,10 @@ def sharded_incidence(
     if bool((counts == 0).any()):
         shown = ", ".join(f"{count:g}" for count in counts[:8].tolist())
         raise InputError(
-            f"sens: group {int((counts == 0).nonzero()[0])} has no node in the population (nodes "
-            f"by group: {shown}); choose a population that contains every group"
+            "sens",
+            f"group {int((counts == 0).nonzero()[0])} has no node in the population (nodes by "
+            f"group: {shown})",
+            "choose a population that contains every group",
         )
     if groups == 2:
         rows = torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)

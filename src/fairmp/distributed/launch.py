@@ -34,7 +34,9 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks]:
         1
     """
     if not timeout > 0:
-        raise InputError(f"timeout: {timeout} seconds is no time to wait; give a number above 0")
+        raise InputError(
+            "timeout", f"{timeout} seconds is no time to wait", "give a number above 0"
+        )
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Ranks()
         return
@@ -43,8 +45,9 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT) -> Iterator[Ranks]:
         local, there = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
         if local >= there:
             raise InputError(
-                f"device: {there} GPUs for {local + 1} ranks on this machine; start as many ranks "
-                "as there are GPUs (--nproc-per-node), or use --device cpu"
+                "device",
+                f"{there} GPUs for {local + 1} ranks on this machine",
+                "start as many ranks as there are GPUs (--nproc-per-node), or use --device cpu",
             )
         torch.cuda.set_device(local)
     try:

@@ -42,8 +42,9 @@ class ShardedGraph(Graph):
     def looped(self) -> Tensor:
         """Refuse: edges to other ranks' nodes are not edges of nodes that are here."""
         raise InputError(
-            "backbone: 'gat' reads its neighbours' features, which other ranks hold; choose 'mlp', "
-            "'gcn', 'sgc' or 'appnp' for shards"
+            "backbone",
+            "'gat' reads its neighbours' features, which other ranks hold",
+            "choose 'mlp', 'gcn', 'sgc' or 'appnp' for shards",
         )
 
 
@@ -146,8 +147,9 @@ def load_shard(
 def _all_parts(manifest: Manifest, ranks: Ranks) -> list[range]:
     if ranks.size > len(manifest.parts):
         raise InputError(
-            f"shards: {len(manifest.parts)} parts for {ranks.size} ranks; shard into more parts "
-            f"(--parts {ranks.size}), or start fewer ranks"
+            "shards",
+            f"{len(manifest.parts)} parts for {ranks.size} ranks",
+            f"shard into more parts (--parts {ranks.size}), or start fewer ranks",
         )
     weight = np.array(
         [
@@ -169,8 +171,9 @@ def _split_column(manifest: Manifest, split_seed: int | None) -> int:
     if split_seed not in manifest.split_seeds:
         there = ", ".join("its own" if s is None else str(s) for s in manifest.split_seeds)
         raise InputError(
-            f"split_seed: no split with seed {split_seed} was written (there are: {there}); shard "
-            "the graph again with --splits and --seed"
+            "split_seed",
+            f"no split with seed {split_seed} was written (there are: {there})",
+            "shard the graph again with --splits and --seed",
         )
     return manifest.split_seeds.index(split_seed)
 

@@ -173,7 +173,7 @@ def _save_features(
 
 def _chosen(columns: Columns, names: Sequence[str]) -> list[str]:
     if not columns.sensitive:
-        raise InputError("sensitive: no column is named; give one or more")
+        raise InputError("sensitive", "no column is named", "give one or more")
     wanted = [("label", columns.label), *(("sensitive", name) for name in columns.sensitive)]
     wanted += [("drop", name) for name in columns.drop]
     for argument, column in [*(() if columns.id is None else [("id", columns.id)]), *wanted]:
@@ -196,7 +196,7 @@ class _Parquet:
             raise _broken("nodes", path) from None
         self.names: list[str] = list(self.file.schema_arrow.names)
         if not self.file.metadata.num_rows:
-            raise InputError("nodes: the table has a header and no rows; give one row a node")
+            raise InputError("nodes", "the table has a header and no rows", "give one row a node")
         _check_names(self.names)
 
     def scan(self, wanted: Sequence[str]) -> None:
@@ -243,7 +243,7 @@ class _Text:
                     cells = batch.column(self.names.index(name)).cast(pa.string())
                     writer.write(pa.record_batch([cells], schema=_one_text(name)))
         if not rows:
-            raise InputError("nodes: the table has a header and no rows; give one row a node")
+            raise InputError("nodes", "the table has a header and no rows", "give one row a node")
 
     def column(self, name: str, *, text: bool = False) -> pd.DataFrame:
         import pyarrow as pa
@@ -330,14 +330,16 @@ def text_batches(
             yield from reader
     except (pa.ArrowInvalid, OSError, EOFError) as error:
         if not bad:
-            raise Unread(
+            raise Unread.parse(
                 f"{argument}: cannot read {path.name} ({' '.join(str(error).split())})"
             ) from None
         row = bad[0]
         line = f"line {row.number:,}" if row.number is not None else "a line"
         raise InputError(
-            f"{argument}: {path.name} {line} has {row.actual_columns:,} cells where "
-            f"{row.expected_columns:,} were expected; the file is cut short or broken there"
+            argument,
+            f"{path.name} {line} has {row.actual_columns:,} cells where {row.expected_columns:,} "
+            "were expected",
+            "the file is cut short or broken there",
         ) from None
 
 
@@ -376,7 +378,7 @@ def _aligned_batches(
                 table = table.cast(pa.schema(list(types.items())))
             yield from table.to_batches()
     except (pa.ArrowInvalid, ValueError, OSError) as error:
-        raise Unread(
+        raise Unread.parse(
             f"{argument}: cannot read {path.name} ({' '.join(str(error).split())})"
         ) from None
 
@@ -384,10 +386,10 @@ def _aligned_batches(
 def _check_names(names: Sequence[str]) -> None:
     twice = [name for k, name in enumerate(names) if name in names[:k]]
     if twice:
-        raise InputError(f"nodes: two columns are named {twice[0]!r}; rename one")
+        raise InputError("nodes", f"two columns are named {twice[0]!r}", "rename one")
 
 
 def _broken(argument: str, path: Path) -> InputError:
     return InputError(
-        f"{argument}: cannot read the Parquet file {path.name}; it is broken or cut short"
+        argument, f"cannot read the Parquet file {path.name}", "it is broken or cut short"
     )

@@ -37,7 +37,9 @@ def check_parts(parts: int, nodes: int) -> None:
         >>> check_parts(4, nodes=100)
     """
     if not 1 <= parts <= nodes:
-        raise InputError(f"parts: {parts} for {nodes:,} nodes; give a whole number from 1 to them")
+        raise InputError(
+            "parts", f"{parts} for {nodes:,} nodes", "give a whole number from 1 to them"
+        )
 
 
 def cost(degree: np.ndarray, features: int) -> np.ndarray:
@@ -133,14 +135,16 @@ def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> P
         import pymetis
     except ImportError:
         raise InputError(
-            "order: 'metis' needs the package pymetis, which is not installed; run "
-            "pip install 'fairmp[scale]', or choose 'locality'"
+            "order",
+            "'metis' needs the package pymetis, which is not installed",
+            "run pip install 'fairmp[scale]', or choose 'locality'",
         ) from None
     kind = pymetis.zero_copy_dtype() if hasattr(pymetis, "zero_copy_dtype") else np.int32
     if len(col) > np.iinfo(kind).max:
         raise InputError(
-            f"order: METIS was built for {np.iinfo(kind).max:,} entries, the graph has "
-            f"{len(col):,}; choose 'locality'"
+            "order",
+            f"METIS was built for {np.iinfo(kind).max:,} entries, the graph has {len(col):,}",
+            "choose 'locality'",
         )
     graph = pymetis.CSRAdjacency(np.asarray(row, dtype=kind), np.asarray(col, dtype=kind))
     _, found = pymetis.part_graph(parts, graph, vweights=np.asarray(weight, dtype=kind))
@@ -148,8 +152,9 @@ def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> P
     sizes = np.bincount(part, minlength=parts)
     if not sizes.all():
         raise InputError(
-            f"parts: METIS left part {int(np.argmin(sizes))} of {parts} empty; give fewer parts, "
-            "or choose the order 'locality'"
+            "parts",
+            f"METIS left part {int(np.argmin(sizes))} of {parts} empty",
+            "give fewer parts, or choose the order 'locality'",
         )
     place = np.empty(len(part), dtype=np.int64)
     place[np.argsort(part, kind="stable")] = np.arange(len(part))

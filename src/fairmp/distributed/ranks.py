@@ -153,7 +153,9 @@ class Ranks:
         failed = [(rank, line) for rank, line in enumerate(self.objects(error)) if line]
         if failed:
             rank, line = failed[0]
-            raise SharedError(line if self.size == 1 else f"rank {rank} of {self.size}: {line}")
+            raise SharedError.parse(
+                line if self.size == 1 else f"rank {rank} of {self.size}: {line}"
+            )
         return result  # type: ignore[return-value]
 
     def agree(self, what: str, mine: Mapping[str, Any], remedy: str) -> None:
@@ -167,7 +169,7 @@ class Ranks:
             for key in sorted({*said[0], *other}):
                 one, two = (words.get(key, "nothing") for words in (said[0], other))
                 if one != two:
-                    raise SharedError(
+                    raise SharedError.parse(
                         f"{what}: the ranks disagree on {key}: rank 0 has {one[:60]}, rank {rank} "
                         f"has {two[:60]}; {remedy}"
                     )

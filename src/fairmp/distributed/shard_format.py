@@ -116,15 +116,16 @@ class Manifest:
         path = Path(folder) / MANIFEST
         if not path.is_file():
             raise InputError(
-                f"shards: {folder} has no {MANIFEST}; give the folder 'fairmp shard' wrote"
+                "shards", f"{folder} has no {MANIFEST}", "give the folder 'fairmp shard' wrote"
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             known = content.pop("format")
             if known != FORMAT:
                 raise InputError(
-                    f"shards: {folder} has format {known}, this fairmp ({__version__}) reads "
-                    f"{FORMAT}; shard the graph again"
+                    "shards",
+                    f"{folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}",
+                    "shard the graph again",
                 )
             fingerprint, _ = content.pop("fingerprint"), content.pop("fairmp")
             manifest = _from_json(content)
@@ -132,10 +133,10 @@ class Manifest:
             if isinstance(error, InputError):
                 raise
             raise InputError(
-                f"shards: {path} is damaged or no manifest of shards; shard the graph again"
+                "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
             ) from None
         if manifest.fingerprint != fingerprint:
-            raise InputError(f"shards: {path} was altered; shard the graph again")
+            raise InputError("shards", f"{path} was altered", "shard the graph again")
         return manifest
 
 
@@ -173,18 +174,20 @@ def verify(folder: Path, index: int, part: Part) -> None:
     for name in ARRAYS:
         path = part_folder(folder, index) / f"{name}.npy"
         if name not in part.files:
-            raise InputError(f"shards: the manifest of {folder} has no sum for {path.name}")
+            raise InputError("shards", f"the manifest of {folder} has no sum for {path.name}")
         expected = part.files[name]
         again = "shard the graph again, or copy the file again"
         if not path.is_file():
-            raise InputError(f"shards: {path} is missing; {again}")
+            raise InputError("shards", f"{path} is missing", f"{again}")
         size = path.stat().st_size
         if size != expected.bytes:
             raise InputError(
-                f"shards: {path} has {size:,} bytes where {expected.bytes:,} were written; {again}"
+                "shards",
+                f"{path} has {size:,} bytes where {expected.bytes:,} were written",
+                f"{again}",
             )
         if _sum(path) != expected.sha256:
-            raise InputError(f"shards: {path} was altered: its SHA-256 is another; {again}")
+            raise InputError("shards", f"{path} was altered: its SHA-256 is another", f"{again}")
 
 
 def _sum(path: Path) -> str:
@@ -258,17 +261,20 @@ class ArrayWriter:
 def check_target(folder: Path, *, overwrite: bool) -> None:
     """Raise if shards can not go to a folder, before any work is done for them."""
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"--out: {folder} is a file; give the name of a folder")
+        raise InputError("--out", f"{folder} is a file", "give the name of a folder")
     if not folder.is_dir() or not any(folder.iterdir()):
         return
     if not overwrite:
-        raise InputError(f"--out: {folder} is not empty; give another folder, or add --overwrite")
+        raise InputError(
+            "--out", f"{folder} is not empty", "give another folder, or add --overwrite"
+        )
     strangers = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
     if strangers or not (folder / MANIFEST).is_file():
         name = strangers[0] if strangers else "no manifest"
         raise InputError(
-            f"--out: {folder} holds something else than shards ({name}), and is not replaced; "
-            "give another folder"
+            "--out",
+            f"{folder} holds something else than shards ({name}), and is not replaced",
+            "give another folder",
         )
 
 
@@ -284,7 +290,7 @@ def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
     except OSError as error:
-        raise InputError(f"--out: can not write to {parent} ({error.strerror})") from None
+        raise InputError("--out", f"can not write to {parent} ({error.strerror})") from None
     try:
         (staging / "scratch").mkdir()
         yield staging

@@ -216,7 +216,9 @@ def _nodes(model: FairClassifier, ranks: Ranks) -> DistributedReducer:
 
 def _served(model: FairClassifier, shard: Shard) -> Data:
     if not hasattr(model, "network_"):
-        raise InputError("FairClassifier: not fitted yet; call fit_shard(…) or load(path) first")
+        raise InputError(
+            "FairClassifier", "not fitted yet", "call fit_shard(…) or load(path) first"
+        )
     dtype = next(model.network_.parameters()).dtype
     return shard.ranks.together(
         lambda: serving.aligned(shard.data, model.features_, model.classes_, model.groups_, dtype)
@@ -225,7 +227,7 @@ def _served(model: FairClassifier, shard: Shard) -> Data:
 
 def _logits(model: FairClassifier, shard: Shard, data: Data, nodes: Tensor, mode: Mode) -> Tensor:
     if mode not in ("solve", "frozen"):
-        raise InputError(f"mode: {mode!r} is unknown; choose 'solve' or 'frozen'")
+        raise InputError("mode", f"{mode!r} is unknown", "choose 'solve' or 'frozen'")
     graph, network = shard.graph, model.network_
     with torch.no_grad():
         if mode == "frozen" and isinstance(model.propagation, FMP):
@@ -266,25 +268,27 @@ def _evaluate(
 def _check(model: FairClassifier, shard: Shard) -> None:
     if model.norm is not None:
         raise InputError(
-            f"norm: {model.norm!r} looks at all nodes at once, which no rank has; use norm=None "
-            "for shards"
+            "norm",
+            f"{model.norm!r} looks at all nodes at once, which no rank has",
+            "use norm=None for shards",
         )
     if model.backbone == "gat":
         shard.graph.looped()
     if isinstance(model.strategy, Adversary):
         raise InputError(
-            "strategy: the adversary learns from all nodes in one process; use the regulariser or "
-            "the projection for shards"
+            "strategy",
+            "the adversary learns from all nodes in one process",
+            "use the regulariser or the projection for shards",
         )
     data, ranks = shard.data, shard.ranks
     counts = torch.tensor([float(data[name].sum()) for name in MASKS], device=data.x.device)
     for name, count in zip(MASKS, ranks.total(counts).tolist(), strict=True):
         if not count:
-            raise InputError(f"data.{name}: no node is in it; shard with another split")
+            raise InputError(f"data.{name}", "no node is in it", "shard with another split")
 
     def finite() -> None:
         # Some rows at a time: the question asked of all at once takes as much room as they do.
         if not all(bool(torch.isfinite(rows).all()) for rows in data.x.split(1 << 16)):
-            raise InputError("data.x: some features are not finite; fill or drop them")
+            raise InputError("data.x", "some features are not finite", "fill or drop them")
 
     ranks.together(finite)

@@ -201,7 +201,7 @@ def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> Pairs:
 
 def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
     if not seeds:
-        raise InputError("split_seeds: none given; give one or more, such as 0")
+        raise InputError("split_seeds", "none given", "give one or more, such as 0")
     columns = []
     for seed in seeds:
         masks = split((y, sens), seed=seed or 0)
@@ -222,32 +222,35 @@ def _writing(
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise InputError(
-                f"--out: no space is left for {folder}; shards and their scratch files need about "
-                "40 bytes an edge beside the features"
+                "--out",
+                f"no space is left for {folder}",
+                "shards and their scratch files need about 40 bytes an edge beside the features",
             ) from None
 
 
 def _check_arguments(parts: int, nodes: int, order: str) -> None:
     if order not in get_args(Order):
         names = ", ".join(map(repr, get_args(Order)))
-        raise InputError(f"order: {order!r} is unknown; choose one of {names}")
+        raise InputError("order", f"{order!r} is unknown", f"choose one of {names}")
     partition.check_parts(parts, nodes)
 
 
 def _check_undirected(data: Data) -> None:
     if data.get("edge_weight") is not None:
-        raise InputError("data.edge_weight: shards have no edge weights; leave them out")
+        raise InputError("data.edge_weight", "shards have no edge weights", "leave them out")
     if groups.soft(data.sens):
         raise InputError(
-            "data.sens: shards hold one group a node, not probabilities; give codes, "
-            "-1 where unknown"
+            "data.sens",
+            "shards hold one group a node, not probabilities",
+            "give codes, -1 where unknown",
         )
     there = coalesce(data.edge_index, num_nodes=data.x.size(0))
     back = coalesce(data.edge_index.flip(0), num_nodes=data.x.size(0))
     if there.shape != data.edge_index.shape or not torch.equal(there, back):
         raise InputError(
-            "data.edge_index: directed or with repeated edges, and shards are undirected; "
-            "use torch_geometric.utils.to_undirected"
+            "data.edge_index",
+            "directed or with repeated edges, and shards are undirected",
+            "use torch_geometric.utils.to_undirected",
         )
 
 

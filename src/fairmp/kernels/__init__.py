@@ -51,7 +51,7 @@ def use(name: str) -> Iterator[None]:
         tensor([[2.]])
     """
     if name not in ("reference", "fastest"):
-        raise InputError(f"kernels: {name!r} is unknown; choose 'reference' or 'fastest'")
+        raise InputError("kernels", f"{name!r} is unknown", "choose 'reference' or 'fastest'")
     token = _asked.set(name)
     try:
         yield

@@ -180,16 +180,17 @@ def evaluate(
     """
     values = _array(scores, "scores").astype(float)
     if values.ndim != 2 or values.shape[1] < 2:
-        raise InputError(f"scores: shape {values.shape} is not n×C; give a column a class")
+        raise InputError("scores", f"shape {values.shape} is not n×C", "give a column a class")
     n, classes = values.shape
     keep = _mask(mask, n)
     values = values[keep]
     if not np.isfinite(values).all():
-        raise InputError("scores: some are nan or infinite; look for a diverged training")
+        raise InputError("scores", "some are nan or infinite", "look for a diverged training")
     if bootstrap < 0 or not 0 < confidence < 1:
         raise InputError(
-            f"confidence: {confidence} with bootstrap={bootstrap}; give a coverage inside (0, 1)"
-            " and 0 or more resamples"
+            "confidence",
+            f"{confidence} with bootstrap={bootstrap}",
+            "give a coverage inside (0, 1) and 0 or more resamples",
         )
     label = _integers(y, "y", n, classes, "one column of scores a class")[keep]
     names = list(group_names) if group_names is not None else None
@@ -200,7 +201,7 @@ def evaluate(
     _need_two_groups(table, names)
     titles = [str(c) for c in range(classes)] if class_names is None else list(class_names)
     if len(titles) != classes:
-        raise InputError(f"class_names: {len(titles)} names for {classes} columns of scores")
+        raise InputError("class_names", f"{len(titles)} names for {classes} columns of scores")
 
     rows = _rows(table, names)
     figures = {key: float(value) for key, value in counts.figures(table).items()}
@@ -290,7 +291,7 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
     from scipy.special import stdtrit
 
     if not 0 < confidence < 1:
-        raise InputError(f"confidence: {confidence} is outside (0, 1); give 0.95 for 95 %")
+        raise InputError("confidence", f"{confidence} is outside (0, 1)", "give 0.95 for 95 %")
     array = np.asarray(values, dtype=float).reshape(-1)
     array = array[~np.isnan(array)]
     n = len(array)
@@ -308,7 +309,7 @@ def _array(values: Array, name: str) -> np.ndarray:
     else:
         array = np.asarray(values)
     if array.dtype.kind not in "biuf":
-        raise InputError(f"{name}: not an array of numbers; give a tensor or an array")
+        raise InputError(name, "not an array of numbers", "give a tensor or an array")
     return array
 
 
@@ -318,23 +319,23 @@ def _integers(
     array = _array(values, name)
     if array.ndim != 1 or (n is not None and len(array) != n):
         wanted = "one value a node" if n is None else f"one value for each of {n} nodes"
-        raise InputError(f"{name}: shape {array.shape}; give {wanted}")
+        raise InputError(name, f"shape {array.shape}", f"give {wanted}")
     least = 0 if name == "pred" else -1
     wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
     if len(wrong):
-        raise InputError(f"{name}: {wrong[0]} is no class or group; give integers from {least} up")
+        raise InputError(name, f"{wrong[0]} is no class or group", f"give integers from {least} up")
     result = array.astype(np.int64)
     if limit is not None and result.max(initial=0) >= limit:
-        raise InputError(f"{name}: {result.max()} is not below {limit}; give {why}")
+        raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
     return result
 
 
 def _mask(mask: Array | None, n: int) -> np.ndarray:
     keep = np.ones(n, dtype=bool) if mask is None else _array(mask, "mask")
     if keep.dtype != bool or keep.shape != (n,):
-        raise InputError(f"mask: {keep.dtype} of shape {keep.shape}; give {n} booleans")
+        raise InputError("mask", f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
     if not keep.any():
-        raise InputError(f"mask: none of {n} nodes is in it; choose nodes to measure")
+        raise InputError("mask", f"none of {n} nodes is in it", "choose nodes to measure")
     return keep
 
 
@@ -342,7 +343,7 @@ def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
     there = [name for name, part in zip(names, table, strict=False) if part.any()]
     if len(there) < 2:
         found = f"only group '{there[0]}'" if there else "no known group"
-        raise InputError(f"sens: {found} among the nodes measured; a gap needs two groups")
+        raise InputError("sens", f"{found} among the nodes measured", "a gap needs two groups")
 
 
 def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | None) -> float:
@@ -352,7 +353,9 @@ def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | Non
     group = _integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
-        raise InputError(f"classes: {classes} with a class {seen - 1} in pred or y; give {seen}")
+        raise InputError(
+            "classes", f"{classes} with a class {seen - 1} in pred or y", f"give {seen}"
+        )
     groups = int(group.max(initial=-1)) + 1
     table = counts.count(decision, label, group, classes or seen, groups)
     _need_two_groups(table, [str(g) for g in range(groups)])

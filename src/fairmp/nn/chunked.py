@@ -33,14 +33,19 @@ def chunked(module: nn.Module, x: Tensor, size: int) -> Tensor:
         True
     """
     if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise InputError(f"size: {size!r} is not a number of rows; give a whole number, 1 or more")
+        raise InputError(
+            "size", f"{size!r} is not a number of rows", "give a whole number, 1 or more"
+        )
     if x.dim() == 0 or x.size(0) == 0:
-        raise InputError(f"x: shape {tuple(x.shape)} has no rows to transform; give one or more")
+        raise InputError(
+            "x", f"shape {tuple(x.shape)} has no rows to transform", "give one or more"
+        )
     for name, part in module.named_modules():
         if _mixes_rows(part):
             raise InputError(
-                f"module: {name or type(part).__name__} normalises over all rows, and a piece is "
-                "not all; use torch.nn.LayerNorm, or no normalisation"
+                "module",
+                f"{name or type(part).__name__} normalises over all rows, and a piece is not all",
+                "use torch.nn.LayerNorm, or no normalisation",
             )
     weights = [p for p in module.parameters() if p.requires_grad]
     result: Tensor = _Chunked.apply(module, x, size, *weights)

@@ -49,7 +49,9 @@ class PPR(nn.Module):
     def __init__(self, K: int = 5, lambda_s: float = 1.0) -> None:
         super().__init__()
         if isinstance(K, bool) or not isinstance(K, int) or K < 1:
-            raise InputError(f"K: {K!r} is not a number of steps; give a whole number, 1 or more")
+            raise InputError(
+                "K", f"{K!r} is not a number of steps", "give a whole number, 1 or more"
+            )
         self.K = K
         self.lambda_s = _not_negative("lambda_s", lambda_s)
         self._adjacencies = AdjacencyCache()
@@ -83,12 +85,13 @@ class PPR(nn.Module):
             return self._adjacencies.get(edge_index, x.size(0), edge_weight, x.dtype)
         if edge_index.num_nodes != x.size(0):
             raise InputError(
-                f"edge_index: an adjacency of {edge_index.num_nodes} nodes for {x.size(0)} rows of "
-                "x; normalise the graph x belongs to"
+                "edge_index",
+                f"an adjacency of {edge_index.num_nodes} nodes for {x.size(0)} rows of x",
+                "normalise the graph x belongs to",
             )
         if edge_weight is not None:
             raise InputError(
-                "edge_weight: an Adjacency is weighted already; give the weights to normalise()"
+                "edge_weight", "an Adjacency is weighted already", "give the weights to normalise()"
             )
         return edge_index
 
@@ -160,11 +163,12 @@ class FMP(PPR):
         super().__init__(K, lambda_s)
         if solver not in SOLVERS:
             names = ", ".join(map(repr, SOLVERS))
-            raise InputError(f"solver: {solver!r} is unknown; choose one of {names}")
+            raise InputError("solver", f"{solver!r} is unknown", f"choose one of {names}")
         if not (_is_number(target) and 0 <= target <= 1):
             raise InputError(
-                f"target: {target!r} is outside [0, 1]; give the largest gap you accept, "
-                "0.02 for two points"
+                "target",
+                f"{target!r} is outside [0, 1]",
+                "give the largest gap you accept, 0.02 for two points",
             )
         _check_temperature(temperature)
         self.lambda_f = _not_negative("lambda_f", lambda_f)
@@ -298,8 +302,9 @@ class FMP(PPR):
             return sens
         if sens is None:
             raise InputError(
-                "sens: FMP needs the group of each node (-1 where unknown); "
-                "for plain propagation use PPR"
+                "sens",
+                "FMP needs the group of each node (-1 where unknown)",
+                "for plain propagation use PPR",
             )
         sens = _one_a_node(x, torch.as_tensor(sens, device=x.device))
         return group_operator(sens, population, dtype=x.dtype)
@@ -309,24 +314,27 @@ class FMP(PPR):
 def _logits(x: Tensor) -> Tensor:
     """The logits, checked, in a type to compute in."""
     if not isinstance(x, Tensor):
-        raise InputError(f"x: {type(x).__name__} is no tensor; give torch.as_tensor(x)")
+        raise InputError("x", f"{type(x).__name__} is no tensor", "give torch.as_tensor(x)")
     if x.dim() != 2 or not x.is_floating_point() or x.size(1) < 2:
         raise InputError(
-            f"x: expected logits of shape (nodes, classes) with two classes or more, got {x.dtype} "
-            f"of shape {tuple(x.shape)}"
+            "x",
+            f"expected logits of shape (nodes, classes) with two classes or more, got {x.dtype} "
+            f"of shape {tuple(x.shape)}",
         )
     # On a GPU the host would have to wait for it: there, what is not finite stays so.
     # A sum is the fastest look: where it is finite all of it is, and where not it may be too large.
     if not x.is_cuda and not math.isfinite(x.detach().sum()) and not bool(torch.isfinite(x).all()):
         node = int((~torch.isfinite(x)).any(1).nonzero()[0])
-        raise InputError(f"x: the logits of node {node} are not finite; look at what makes them")
+        raise InputError(
+            "x", f"the logits of node {node} are not finite", "look at what makes them"
+        )
     return x.to(compute_dtype(x.dtype))
 
 
 def _one_a_node(x: Tensor, sens: Tensor) -> Tensor:
     if sens.dim() == 0 or sens.size(0) != x.size(0):
         raise InputError(
-            f"sens: shape {tuple(sens.shape)} for {x.size(0)} nodes; give one group a node"
+            "sens", f"shape {tuple(sens.shape)} for {x.size(0)} nodes", "give one group a node"
         )
     return sens
 
@@ -334,12 +342,13 @@ def _one_a_node(x: Tensor, sens: Tensor) -> Tensor:
 def _check_incidence(x: Tensor, delta: GroupOperator, population: Tensor | None) -> None:
     if delta.population.numel() != x.size(0):
         raise InputError(
-            f"sens: an incidence of {delta.population.numel()} nodes for {x.size(0)} rows of x; "
-            "make it of the groups of these nodes"
+            "sens",
+            f"an incidence of {delta.population.numel()} nodes for {x.size(0)} rows of x",
+            "make it of the groups of these nodes",
         )
     if population is not None:
         raise InputError(
-            "population: an GroupOperator has its own; give the population to group_operator()"
+            "population", "an GroupOperator has its own", "give the population to group_operator()"
         )
 
 
@@ -350,12 +359,13 @@ def _is_number(value: object) -> bool:
 def _check_temperature(value: object) -> None:
     if not (_is_number(value) and value > 0):  # type: ignore[operator]
         raise InputError(
-            f"temperature: {value!r} is not a temperature; give a number above 0, "
-            "1 for probabilities, 0.1 for decisions"
+            "temperature",
+            f"{value!r} is not a temperature",
+            "give a number above 0, 1 for probabilities, 0.1 for decisions",
         )
 
 
 def _not_negative(name: str, value: float) -> float:
     if not (_is_number(value) and value >= 0):
-        raise InputError(f"{name}: {value!r} is not a strength; give a finite number, 0 or more")
+        raise InputError(name, f"{value!r} is not a strength", "give a finite number, 0 or more")
     return float(value)

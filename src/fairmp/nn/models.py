@@ -187,26 +187,28 @@ def build(
     """
     if backbone not in BACKBONES:
         names = ", ".join(map(repr, BACKBONES))
-        raise InputError(f"backbone: {backbone!r} is unknown; choose one of {names}")
+        raise InputError("backbone", f"{backbone!r} is unknown", f"choose one of {names}")
     for name, count in (("hidden", hidden), ("num_layers", num_layers)):
         if count < 1:
-            raise InputError(f"{name}: {count} is too few; give a whole number, 1 or more")
+            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
     if not 0 <= dropout < 1:
         raise InputError(
-            f"dropout: {dropout} is outside [0, 1); give the share to drop, such as 0.5"
+            "dropout", f"{dropout} is outside [0, 1)", "give the share to drop, such as 0.5"
         )
     if norm is not None:
         try:
             normalization_resolver(norm, 1)
         except ValueError:
             raise InputError(
-                f"norm: {norm!r} is no normalisation of PyG's; give 'batch_norm', 'layer_norm' or "
-                "None"
+                "norm",
+                f"{norm!r} is no normalisation of PyG's",
+                "give 'batch_norm', 'layer_norm' or None",
             ) from None
     if backbone == "gat" and hidden % GAT_HEADS:
         raise InputError(
-            f"hidden: {hidden} does not divide among the {GAT_HEADS} heads of 'gat'; give a "
-            f"multiple of {GAT_HEADS}"
+            "hidden",
+            f"{hidden} does not divide among the {GAT_HEADS} heads of 'gat'",
+            f"give a multiple of {GAT_HEADS}",
         )
     shape: dict[str, Any] = {
         "in_channels": in_channels,

@@ -41,7 +41,7 @@ def account(
     values = given.mended(solved.logits)
     titles = tuple(map(str, class_names or range(values.size(1))))
     if len(titles) != values.size(1):
-        raise InputError(f"class_names: {len(titles)} names for {values.size(1)} classes")
+        raise InputError("class_names", f"{len(titles)} names for {values.size(1)} classes")
     mended = values if given.probabilities else values.softmax(1)
     proba = [given.proba.double(), mended.double()]
     chosen = [p.argmax(1) for p in proba]

@@ -97,7 +97,7 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
     else:
         return [_one(str(getattr(sens, "name", None) or "sens"), sens, n)]
     if not parts:
-        raise InputError("sens: no attribute is given; give one or more")
+        raise InputError("sens", "no attribute is given", "give one or more")
     return [_one(name, values, n) for name, values in parts.items()]
 
 
@@ -117,7 +117,7 @@ def estimated(
     try:
         found = estimate(attribute.membership, features, edge_index, seed=seed)
     except InputError as error:
-        raise InputError(f"{error} (attribute {attribute.name!r})") from None
+        raise InputError.parse(f"{error} (attribute {attribute.name!r})") from None
     return replace(
         attribute,
         sens=found.probabilities.to(attribute.sens.device),
@@ -130,7 +130,7 @@ def _one(name: str, values: Any, n: int) -> Attribute:
     sens, groups = _codes(name, values)
     if sens.dim() == 0 or sens.size(0) != n:
         which = "sens" if name == "sens" else f"sens: {name!r},"
-        raise InputError(f"{which}: shape {tuple(sens.shape)} for {n} nodes; give one group a node")
+        raise InputError(which, f"shape {tuple(sens.shape)} for {n} nodes", "give one group a node")
     if sens.dim() == 2 and sens.is_floating_point():
         shared = (sens > 0).sum(1) > 1
         groups = groups or tuple(str(g) for g in range(sens.size(1)))
@@ -140,17 +140,20 @@ def _one(name: str, values: Any, n: int) -> Attribute:
         whole = sens.round()
         if not torch.equal(whole, sens):
             raise InputError(
-                f"{name}: groups must be whole numbers 0…G−1 with -1 for unknown, got "
-                f"{sens[whole != sens][0].item()}; give probabilities as n×G"
+                name,
+                "groups must be whole numbers 0…G−1 with -1 for unknown, got "
+                f"{sens[whole != sens][0].item()}",
+                "give probabilities as n×G",
             )
         sens = whole.long()
     if sens.dim() != 1:
         raise InputError(
-            f"{name}: {sens.dtype} of shape {tuple(sens.shape)} is neither one group a node (n) "
-            "nor probabilities of groups (n×G, floating point)"
+            name,
+            f"{sens.dtype} of shape {tuple(sens.shape)} is neither one group a node (n) nor "
+            "probabilities of groups (n×G, floating point)",
         )
     if sens.numel() and int(sens.min()) < -1:
-        raise InputError(f"{name}: {int(sens.min())} is no group; use 0…G−1, -1 for unknown")
+        raise InputError(name, f"{int(sens.min())} is no group", "use 0…G−1, -1 for unknown")
     top = int(sens.max()) if sens.numel() else -1
     groups = groups or tuple(str(g) for g in range(top + 1))
     return Attribute(name, groups, sens.long(), torch.zeros_like(sens, dtype=torch.bool))
@@ -163,12 +166,12 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     try:
         array = np.array(values)
     except ValueError:
-        raise InputError(f"{name}: rows of different lengths; give one group a node") from None
+        raise InputError(name, "rows of different lengths", "give one group a node") from None
     if array.dtype.kind in "biuf":
         titles = () if columns is None else tuple(str(column) for column in columns)
         return torch.from_numpy(array), titles
     if array.ndim != 1:
-        raise InputError(f"{name}: {array.dtype} of shape {array.shape}; give one group a node")
+        raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group a node")
     found, place = np.unique(array.astype(str), return_inverse=True)
     texts = [str(text).strip() for text in found]
     names = sorted({text for text in texts if text not in UNKNOWN}, key=_sort_key)

@@ -94,7 +94,7 @@ def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
         several = isinstance(criterion, list | tuple) and not _numeric(criterion)
         parts = [("", one) for one in (criterion if several else [criterion])]
     if not parts:
-        raise InputError(f"criterion: none is given; choose of {', '.join(NAMES)}, or a matrix")
+        raise InputError("criterion", "none is given", f"choose of {', '.join(NAMES)}, or a matrix")
     named: list[tuple[str, Tensor | None]] = []
     for title, value in parts:
         if isinstance(value, str):
@@ -104,7 +104,7 @@ def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
     titles = [name for name, _ in named]
     twice = next((name for name in titles if titles.count(name) > 1), None)
     if twice is not None:
-        raise InputError(f"criterion: {twice!r} is given twice; give it once")
+        raise InputError("criterion", f"{twice!r} is given twice", "give it once")
     targets = _targets(target, titles, [matrix is not None for _, matrix in named])
     return [
         Criterion(name, goal, matrix) for (name, matrix), goal in zip(named, targets, strict=True)
@@ -184,8 +184,9 @@ def _on_labels(
 ) -> tuple[list[Measure], list[str]]:
     if labels is None:
         raise InputError(
-            f"labels: missing; {criterion.name} is measured on labelled nodes: give labels=, -1 "
-            "where unknown"
+            "labels",
+            "missing",
+            f"{criterion.name} is measured on labelled nodes: give labels=, -1 where unknown",
         )
     opportunity = criterion.name == "equal_opportunity"
     membership = attribute.membership
@@ -209,8 +210,10 @@ def _on_labels(
         )
     if not found:
         raise InputError(
-            f"labels: no class is labelled in two groups of {attribute.name!r}, so "
-            f"{criterion.name} can not be measured; give more labels, or demographic_parity"
+            "labels",
+            f"no class is labelled in two groups of {attribute.name!r}, so {criterion.name} can "
+            "not be measured",
+            "give more labels, or demographic_parity",
         )
     return found, warnings
 
@@ -221,8 +224,9 @@ def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measur
     stray = int(((matrix != 0).any(0) & ~population).sum())
     if stray:
         raise InputError(
-            f"criterion: {criterion.name!r} weighs {stray} nodes outside the population; give a "
-            "matrix with zeros there, or leave population out"
+            "criterion",
+            f"{criterion.name!r} weighs {stray} nodes outside the population",
+            "give a matrix with zeros there, or leave population out",
         )
     rows = torch.eye(matrix.size(0), dtype=torch.float64, device=matrix.device)
     delta = GroupOperator(matrix.T.contiguous(), population, rows)
@@ -242,22 +246,25 @@ def _check_groups(attribute: Attribute, population: Tensor) -> None:
     weights = attribute.weights(population)
     if len(weights) < 2:
         raise InputError(
-            f"{attribute.name}: {len(weights)} group{'s' * (len(weights) != 1)} among the nodes of "
-            "known group; fairness between groups needs at least two"
+            attribute.name,
+            f"{len(weights)} group{'s' * (len(weights) != 1)} among the nodes of known group",
+            "fairness between groups needs at least two",
         )
     absent = (weights <= 0).nonzero().flatten().tolist()
     if absent:
         raise InputError(
-            f"{attribute.name}: group {attribute.groups[absent[0]]!r} has no node in the "
-            "population; choose one that contains every group, or mark the others' nodes unknown "
-            "(-1)"
+            attribute.name,
+            f"group {attribute.groups[absent[0]]!r} has no node in the population",
+            "choose one that contains every group, or mark the others' nodes unknown (-1)",
         )
     lone = ((weights > 0) & (weights <= 1)).nonzero().flatten().tolist()
     if lone:
         count = "one node" if weights[lone[0]] == 1 else f"{weights[lone[0]].item():.2g} nodes"
         raise InputError(
-            f"{attribute.name}: group {attribute.groups[lone[0]]!r} has {count} in the population, "
-            "and a mean of one is no mean; merge it with another group, or mark it unknown (-1)"
+            attribute.name,
+            f"group {attribute.groups[lone[0]]!r} has {count} in the population, and a mean of "
+            "one is no mean",
+            "merge it with another group, or mark it unknown (-1)",
         )
 
 
@@ -265,7 +272,7 @@ def _name(text: str) -> str:
     name = text.strip().lower().replace("-", "_").replace(" ", "_")
     name = _SPELT.get(name, name)
     if name not in NAMES:
-        raise InputError(f"criterion: {text!r} is unknown; choose of {', '.join(NAMES)}")
+        raise InputError("criterion", f"{text!r} is unknown", f"choose of {', '.join(NAMES)}")
     return name
 
 
@@ -291,22 +298,26 @@ def _matrix(value: Any, n: int) -> Tensor:
         matrix = torch.as_tensor(array).to_dense().double()
     except (TypeError, ValueError, RuntimeError):
         raise InputError(
-            f"criterion: {type(value).__name__} is neither a name ({', '.join(NAMES)}) nor a "
-            "matrix of numbers (rows×n)"
+            "criterion",
+            f"{type(value).__name__} is neither a name ({', '.join(NAMES)}) nor a matrix of "
+            "numbers (rows×n)",
         ) from None
     matrix = matrix.unsqueeze(0) if matrix.dim() == 1 else matrix
     if matrix.dim() != 2 or matrix.size(1) != n or not matrix.size(0):
         raise InputError(
-            f"criterion: a matrix of shape {tuple(matrix.shape)} for {n} nodes; give a column a "
-            "node"
+            "criterion",
+            f"a matrix of shape {tuple(matrix.shape)} for {n} nodes",
+            "give a column a node",
         )
     if matrix.size(0) > _MOST_ROWS:
-        raise InputError(f"criterion: {matrix.size(0)} rows; give at most {_MOST_ROWS}")
+        raise InputError("criterion", f"{matrix.size(0)} rows", f"give at most {_MOST_ROWS}")
     if not bool(torch.isfinite(matrix).all()):
-        raise InputError("criterion: the matrix has nan or infinite entries; give finite ones")
+        raise InputError("criterion", "the matrix has nan or infinite entries", "give finite ones")
     empty = (matrix == 0).all(1).nonzero().flatten().tolist()
     if empty:
-        raise InputError(f"criterion: row {empty[0]} of the matrix is 0 everywhere; leave it out")
+        raise InputError(
+            "criterion", f"row {empty[0]} of the matrix is 0 everywhere", "leave it out"
+        )
     return matrix
 
 
@@ -315,12 +326,14 @@ def _targets(target: Any, names: Sequence[str], own: Sequence[bool]) -> list[flo
         given = {_SPELT.get(str(name), str(name)): value for name, value in target.items()}
         for name in names:
             if name not in given:
-                raise InputError(f"target: none for {name!r}; give one for each criterion")
+                raise InputError("target", f"none for {name!r}", "give one for each criterion")
         values = [given[name] for name in names]
     elif isinstance(target, list | tuple | np.ndarray):
         if len(target) != len(names):
             raise InputError(
-                f"target: {len(target)} for {len(names)} criteria; give one number, or one for each"
+                "target",
+                f"{len(target)} for {len(names)} criteria",
+                "give one number, or one for each",
             )
         values = list(target)
     else:
@@ -330,7 +343,8 @@ def _targets(target: Any, names: Sequence[str], own: Sequence[bool]) -> list[flo
         # A matrix has whatever scale its user gave it, a gap between rates has not.
         if not (number and 0 <= value <= (math.inf if matrix else 1) and value < math.inf):
             raise InputError(
-                f"target: {value!r} is outside [0, 1]; give the largest gap you accept, 0.02 for "
-                "two points"
+                "target",
+                f"{value!r} is outside [0, 1]",
+                "give the largest gap you accept, 0.02 for two points",
             )
     return [float(value) for value in values]

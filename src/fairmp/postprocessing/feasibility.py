@@ -41,8 +41,9 @@ def check(measures: Sequence[Measure], classes: int) -> None:
     else:
         reach = f"each target must be {_up(short)} larger"
     raise InputError(
-        f"target: {targets} can not be reached by {who}{' together' * (len(names) > 1)}; {reach}; "
-        f"relax {'a target or leave a criterion out' if len(names) > 1 else 'the target'}"
+        "target",
+        f"{targets} can not be reached by {who}{' together' * (len(names) > 1)}; {reach}",
+        f"relax {'a target or leave a criterion out' if len(names) > 1 else 'the target'}",
     )
 
 

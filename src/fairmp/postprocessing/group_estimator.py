@@ -87,7 +87,7 @@ def estimate(
     adjacency = _adjacency(edge_index, n)
     if x is None and adjacency is None:
         raise InputError(
-            "estimate_sens: nothing to estimate groups from; give features= or a graph"
+            "estimate_sens", "nothing to estimate groups from", "give features= or a graph"
         )
     known = targets.sum(1) > 0
     _check_known(targets, known)
@@ -132,13 +132,15 @@ def _features(features: Any, n: int) -> Tensor | None:
         try:
             x = torch.from_numpy(np.array(features, dtype=np.float64))
         except (TypeError, ValueError):
-            raise InputError("features: values that are not numbers; encode them first") from None
+            raise InputError(
+                "features", "values that are not numbers", "encode them first"
+            ) from None
     x = x.unsqueeze(1) if x.dim() == 1 else x
     if x.dim() != 2 or x.size(0) != n:
-        raise InputError(f"features: shape {tuple(x.shape)} for {n} nodes; give a row a node")
+        raise InputError("features", f"shape {tuple(x.shape)} for {n} nodes", "give a row a node")
     if not bool(torch.isfinite(x).all()):
         row = int((~torch.isfinite(x)).any(1).nonzero()[0])
-        raise InputError(f"features: row {row} is not finite; fill or drop it first")
+        raise InputError("features", f"row {row} is not finite", "fill or drop it first")
     return x
 
 
@@ -151,16 +153,18 @@ def _adjacency(edge_index: Tensor | Adjacency | None, n: int) -> Adjacency | Non
 def _check_known(targets: Tensor, known: Tensor) -> None:
     if targets.size(1) < 2 or not bool(known.any()):
         raise InputError(
-            f"estimate_sens: {int(known.sum())} nodes and {targets.size(1)} groups are known; "
-            "estimates need known nodes of two groups or more"
+            "estimate_sens",
+            f"{int(known.sum())} nodes and {targets.size(1)} groups are known",
+            "estimates need known nodes of two groups or more",
         )
     counts = torch.bincount(targets[known].argmax(1), minlength=targets.size(1))
     few = (counts < 2).nonzero().flatten().tolist()
     if few:
         raise InputError(
-            f"estimate_sens: group {few[0]} is known for {int(counts[few[0]])} "
-            f"node{'s' * (int(counts[few[0]]) != 1)}; know it for two or more, or leave "
-            "estimate_sens out"
+            "estimate_sens",
+            f"group {few[0]} is known for {int(counts[few[0]])} "
+            f"node{'s' * (int(counts[few[0]]) != 1)}",
+            "know it for two or more, or leave estimate_sens out",
         )
 
 

@@ -71,12 +71,13 @@ def read(predictions: Any) -> Predictions:
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
         raise InputError(
-            f"predictions: shape {tuple(values.shape)} is neither n×C with two classes or more nor "
-            "n probabilities of class 1"
+            "predictions",
+            f"shape {tuple(values.shape)} is neither n×C with two classes or more nor n "
+            "probabilities of class 1",
         )
     if not bool(torch.isfinite(values).all()):
         row = int((~torch.isfinite(values.view(len(values), -1))).any(1).nonzero()[0])
-        raise InputError(f"predictions: row {row} is not finite; fill or drop it first")
+        raise InputError("predictions", f"row {row} is not finite", "fill or drop it first")
     if single:
         _check_single(values)
         values = torch.stack([1 - values, values], 1)
@@ -110,8 +111,10 @@ def check_aligned(predictions: Any, **others: Any) -> None:
             )
             if not counted or one.index.isin(rows).all():
                 raise InputError(
-                    f"{name}: its index is not that of the predictions; give {name}.reindex("
-                    f"predictions.index), or {name}.to_numpy() if the rows are in the same order"
+                    name,
+                    "its index is not that of the predictions",
+                    f"give {name}.reindex(predictions.index), or {name}.to_numpy() if the rows "
+                    "are in the same order",
                 )
 
 
@@ -123,8 +126,9 @@ def _tensor(predictions: Any) -> Tensor:
             values = torch.from_numpy(np.array(predictions, dtype=np.float64))
         except (TypeError, ValueError):
             raise InputError(
-                f"predictions: {type(predictions).__name__} with values that are not numbers; give "
-                "logits or probabilities"
+                "predictions",
+                f"{type(predictions).__name__} with values that are not numbers",
+                "give logits or probabilities",
             ) from None
     return values if values.dtype in (torch.float32, torch.float64) else values.double()
 
@@ -134,8 +138,9 @@ def _check_single(values: Tensor) -> None:
     if bool(wrong.any()):
         row = int(wrong.nonzero()[0])
         raise InputError(
-            f"predictions: {values[row].item():g} in row {row} is no probability; a single column "
-            "must be the probability of class 1, give logits as n×2"
+            "predictions",
+            f"{values[row].item():g} in row {row} is no probability",
+            "a single column must be the probability of class 1, give logits as n×2",
         )
 
 
@@ -148,8 +153,9 @@ def _are_probabilities(values: Tensor) -> bool:
         return True
     row = int(wrong.nonzero()[0])
     raise InputError(
-        f"predictions: row {row} lies in [0, 1] and sums to {total[row].item():.4g}; normalise "
-        "probabilities to sum to 1, or give logits"
+        "predictions",
+        f"row {row} lies in [0, 1] and sums to {total[row].item():.4g}",
+        "normalise probabilities to sum to 1, or give logits",
     )
 
 

@@ -99,7 +99,7 @@ def solve(predictions: Any, asked: Asked) -> Solved:
     labels = _labels(asked.labels, n, classes, device)
     own = [] if asked.sens is None else attributes(asked.sens, n)
     if not own and any(one.matrix is None for one in wanted):
-        raise InputError("sens: missing; give the group of each node, -1 where unknown")
+        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
     # Demographic parity alone, the common case, stays in the precision it was given in.
     plain = len(wanted) == len(own) == 1 and wanted[0].name == "demographic_parity"
     graph = _graph(asked.edge_index, n, given.logits.dtype if plain else torch.float64, device)
@@ -107,7 +107,7 @@ def solve(predictions: Any, asked: Asked) -> Solved:
         seen = given.proba if asked.features is None else asked.features
         own = [estimated(one, seen, graph) for one in own]
     elif asked.features is not None:
-        raise InputError("features: they are read to estimate groups; add estimate_sens=True")
+        raise InputError("features", "they are read to estimate groups", "add estimate_sens=True")
     own = [one.to(device) for one in own]
 
     x = given.logits
@@ -148,8 +148,9 @@ def _run(
     if asked.temperature == "decisions":
         if lopsided:
             raise InputError(
-                "temperature: 'decisions' goes with a matrix whose rows sum to 0; give a number, "
-                "such as 0.1"
+                "temperature",
+                "'decisions' goes with a matrix whose rows sum to 0",
+                "give a number, such as 0.1",
             )
         return *_projected(x, graph, asked, inside, measures), []
     if on_labels or lopsided:
@@ -255,9 +256,10 @@ def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:
         gap = measure.gap(q)
         if gap > measure.target + HELD * measure.unit:
             raise InputError(
-                f"target: {measure.target:g} for {measure.criterion} ({measure.attribute}) could "
-                f"not be reached, the smallest gap found is {gap:.4g}; relax the target, leave a "
-                "criterion out, or take a larger temperature"
+                "target",
+                f"{measure.target:g} for {measure.criterion} ({measure.attribute}) could not be "
+                f"reached, the smallest gap found is {gap:.4g}",
+                "relax the target, leave a criterion out, or take a larger temperature",
             )
 
 
@@ -265,8 +267,9 @@ def _check_numbers(asked: Asked, wanted: Sequence[Criterion]) -> None:
     if asked.temperature == "decisions":
         if any(one.on_labels for one in wanted):
             raise InputError(
-                "temperature: 'decisions' goes with demographic parity or a matrix; give a number, "
-                "such as 0.1"
+                "temperature",
+                "'decisions' goes with demographic parity or a matrix",
+                "give a number, such as 0.1",
             )
         FMP(asked.K, asked.lambda_s)
     else:
@@ -280,10 +283,12 @@ def _mask(population: Any, n: int, device: torch.device) -> Tensor:
         population = torch.from_numpy(np.array(population))
     if population.dtype != torch.bool or population.shape != (n,):
         raise InputError(
-            f"population: {population.dtype} of shape {tuple(population.shape)}; give {n} booleans"
+            "population",
+            f"{population.dtype} of shape {tuple(population.shape)}",
+            f"give {n} booleans",
         )
     if not bool(population.any()):
-        raise InputError(f"population: none of {n} nodes is in it; choose nodes to mend")
+        raise InputError("population", f"none of {n} nodes is in it", "choose nodes to mend")
     return population.to(device)
 
 
@@ -294,18 +299,23 @@ def _labels(labels: Any, n: int, classes: int, device: torch.device) -> Tensor |
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "biuf":
             raise InputError(
-                f"labels: {values.dtype} values; give the number of each node's class, -1 unknown"
+                "labels",
+                f"{values.dtype} values",
+                "give the number of each node's class, -1 unknown",
             )
         values = torch.from_numpy(values)
     if values.shape != (n,):
-        raise InputError(f"labels: shape {tuple(values.shape)}; give one class for each of {n}")
+        raise InputError(
+            "labels", f"shape {tuple(values.shape)}", f"give one class for each of {n}"
+        )
     whole = torch.where(values.isnan(), -1, values) if values.is_floating_point() else values
     codes = whole.long()
     wrong = (codes != whole) | (codes < -1) | (codes >= classes)
     if bool(wrong.any()):
         raise InputError(
-            f"labels: {whole[wrong][0].item():g} is no class of {classes}; give 0…{classes - 1}, "
-            "-1 where unknown"
+            "labels",
+            f"{whole[wrong][0].item():g} is no class of {classes}",
+            f"give 0…{classes - 1}, -1 where unknown",
         )
     return codes.to(device)
 
@@ -315,7 +325,7 @@ def _graph(edge_index: Any, n: int, dtype: torch.dtype, device: torch.device) ->
         return None
     if isinstance(edge_index, Adjacency):
         if edge_index.num_nodes != n:
-            raise InputError(f"edge_index: a graph of {edge_index.num_nodes} nodes for {n} rows")
+            raise InputError("edge_index", f"a graph of {edge_index.num_nodes} nodes for {n} rows")
         return edge_index.to(device)
     if not isinstance(edge_index, Tensor):
         edge_index = torch.from_numpy(np.array(edge_index))

@@ -59,8 +59,9 @@ class GroupThresholds:
     def __init__(self, target: float = 0.0) -> None:
         if not 0 <= target <= 1:
             raise InputError(
-                f"target: {target!r} is outside [0, 1]; give the largest gap you accept, "
-                "0.02 for two points"
+                "target",
+                f"{target!r} is outside [0, 1]",
+                "give the largest gap you accept, 0.02 for two points",
             )
         self.target = float(target)
 
@@ -80,9 +81,13 @@ class GroupThresholds:
         group = _integers(sens, "sens", len(odds)).numpy()
         label = _integers(y, "y", len(odds)).numpy()
         if label.max(initial=-1) > 1:
-            raise InputError(f"y: class {label.max()} for two columns of scores; give 0, 1 and -1")
+            raise InputError(
+                "y", f"class {label.max()} for two columns of scores", "give 0, 1 and -1"
+            )
         if not (label[group >= 0] >= 0).any():
-            raise InputError("y: no node of known group is labelled; use solve(), which needs none")
+            raise InputError(
+                "y", "no node of known group is labelled", "use solve(), which needs none"
+            )
         curves = _curves(odds, group, label)
         steps = sorted((1 / curve.count for curve in curves), reverse=True)
         allowed = max(self.target, (steps[0] + steps[1]) / 2) + 1e-12
@@ -126,7 +131,7 @@ class GroupThresholds:
         if rate is None:
             rate = float((odds[group >= 0] > 0).mean())
         if not 0 <= rate <= 1:
-            raise InputError(f"rate: {rate!r} is outside [0, 1]; give the share to select")
+            raise InputError("rate", f"{rate!r} is outside [0, 1]", "give the share to select")
         curves = _curves(odds, group, np.full(len(odds), -1))
         cuts = []
         for g, curve in enumerate(curves):
@@ -148,13 +153,15 @@ class GroupThresholds:
         Their ``argmax`` is the decision, so :func:`fairmp.metrics.evaluate` can be fed with them.
         """
         if not hasattr(self, "thresholds_"):
-            raise InputError("GroupThresholds: no thresholds yet; call fit() or solve() first")
+            raise InputError("GroupThresholds", "no thresholds yet", "call fit() or solve() first")
         odds = _odds(scores)
         group = _integers(sens, "sens", len(odds))
         if int(group.max()) >= len(self.thresholds_):
             raise InputError(
-                f"sens: group {int(group.max())} was not there when the thresholds were chosen "
-                f"(groups 0…{len(self.thresholds_) - 1}); mark it unknown (-1)"
+                "sens",
+                f"group {int(group.max())} was not there when the thresholds were chosen (groups "
+                f"0…{len(self.thresholds_) - 1})",
+                "mark it unknown (-1)",
             )
         moved = torch.where(group >= 0, self.thresholds_[group.clamp_min(0)], 0.0)
         margin = odds - moved
@@ -199,8 +206,9 @@ def _curves(odds: np.ndarray, group: np.ndarray, label: np.ndarray) -> list[_Cur
     counts = np.bincount(group[group >= 0])
     if len(counts) < 2 or not counts.all():
         raise InputError(
-            f"sens: nodes by group are {counts.tolist()}; thresholds are chosen on nodes of every "
-            "group, two groups at least"
+            "sens",
+            f"nodes by group are {counts.tolist()}",
+            "thresholds are chosen on nodes of every group, two groups at least",
         )
     return [_Curve(odds[group == g], label[group == g]) for g in range(len(counts))]
 
@@ -225,10 +233,10 @@ def _odds(scores: Array) -> Tensor:
     values = torch.as_tensor(scores).detach().cpu().double()
     if values.dim() != 2 or values.size(1) != 2 or not len(values):
         raise InputError(
-            f"scores: shape {tuple(values.shape)} is not n×2; thresholds are for two classes"
+            "scores", f"shape {tuple(values.shape)} is not n×2", "thresholds are for two classes"
         )
     if not bool(torch.isfinite(values).all()):
-        raise InputError("scores: some are nan or infinite; look for a diverged training")
+        raise InputError("scores", "some are nan or infinite", "look for a diverged training")
     if bool((values >= 0).all()) and bool(((values.sum(1) - 1).abs() < 1e-4).all()):
         values = values.clamp_min(torch.finfo(torch.float64).tiny).log()
     return values[:, 1] - values[:, 0]
@@ -238,7 +246,8 @@ def _integers(values: Array, name: str, n: int) -> Tensor:
     result = torch.as_tensor(values).detach().cpu()
     if result.shape != (n,) or result.is_floating_point() or (n and int(result.min()) < -1):
         raise InputError(
-            f"{name}: {result.dtype} of shape {tuple(result.shape)}; give an integer for each of "
-            f"{n} nodes, -1 where unknown"
+            name,
+            f"{result.dtype} of shape {tuple(result.shape)}",
+            f"give an integer for each of {n} nodes, -1 where unknown",
         )
     return result.long()

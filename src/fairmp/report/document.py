@@ -136,10 +136,10 @@ def read(folder: Path) -> Story:
         story = json.loads((folder / STORY).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{folder / STORY}: it can not be read ({error}); run the command again"
+            str(folder / STORY), f"it can not be read ({error})", "run the command again"
         ) from None
     if not isinstance(story, dict) or not isinstance(story.get("title"), str):
-        raise InputError(f"{folder / STORY}: it is no story; run the command again")
+        raise InputError(str(folder / STORY), "it is no story", "run the command again")
     return cast(Story, story)
 
 

@@ -30,7 +30,7 @@ def story_of(results: Path) -> Story:
     if results.is_file():
         return _told(results)
     if not results.is_dir():
-        raise InputError(f"RESULTS: there is no {results}; give a folder a command wrote to")
+        raise InputError("RESULTS", f"there is no {results}", "give a folder a command wrote to")
     for name in RESULTS:
         if (results / name).is_file():
             story = _told(results / name)
@@ -38,7 +38,7 @@ def story_of(results: Path) -> Story:
                 story["picture"] = "topology.svg"
             return story
     raise InputError(
-        f"RESULTS: {results} has none of {', '.join(RESULTS)}; give a folder a command wrote to"
+        "RESULTS", f"{results} has none of {', '.join(RESULTS)}", "give a folder a command wrote to"
     )
 
 
@@ -57,8 +57,9 @@ def _told(path: Path) -> Story:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{path}: it is damaged, of another version, or no result of fairmp's ({error!r}); "
-            "run the command again"
+            str(path),
+            f"it is damaged, of another version, or no result of fairmp's ({error!r})",
+            "run the command again",
         ) from None
 
 
@@ -85,7 +86,7 @@ def from_records(records: list[dict[str, Any]]) -> Story:
     """Tell what records of trained classifiers say: ``fairmp train``, ``demo`` and ``compare``."""
     good = [record for record in records if "failed" not in record]
     if not good:
-        raise InputError("records.jsonl: no run ended well; there is nothing to tell")
+        raise InputError("records.jsonl", "no run ended well", "there is nothing to tell")
     names = list(dict.fromkeys(str(record["dataset"]) for record in good))
     lines = []
     for data in names:

@@ -53,7 +53,9 @@ def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float
     floor, ceiling = reference
     if not (0 <= floor < 1 and 0 < ceiling <= 1):
         raise InputError(
-            f"reference: {reference} is no accuracy in [0, 1) and gap in (0, 1]; give (0.0, 1.0)"
+            "reference",
+            f"{reference} is no accuracy in [0, 1) and gap in (0, 1]",
+            "give (0.0, 1.0)",
         )
     area, below = 0.0, floor
     for accuracy, dp in front(points):

@@ -43,7 +43,7 @@ def sections(story: Story, folder: Path | None = None) -> list[Section]:
         *_rerun(story),
     ]
     if not parts:
-        raise InputError(f"{story['title']}: the story has nothing to tell; run the command again")
+        raise InputError(story["title"], "the story has nothing to tell", "run the command again")
     return parts
 
 

@@ -69,13 +69,13 @@ def topology(
         >>> figure.savefig("topology.png")  # doctest: +SKIP
     """
     if components < 1:
-        raise InputError(f"components: {components} is too few; give 1 or more")
+        raise InputError("components", f"{components} is too few", "give 1 or more")
     if max_nodes < 2:
-        raise InputError(f"max_nodes: {max_nodes} is too few; give 2 or more")
+        raise InputError("max_nodes", f"{max_nodes} is too few", "give 2 or more")
     if max_edges < 1:
-        raise InputError(f"max_edges: {max_edges} is too few; give 1 or more")
+        raise InputError("max_edges", f"{max_edges} is too few", "give 1 or more")
     if seed < 0:
-        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
     groups = data.sens.cpu().numpy()
     pieces, count, singles = _pieces(data, groups, components, max_nodes, max_edges, seed)
 

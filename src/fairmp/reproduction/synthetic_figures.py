@@ -48,7 +48,9 @@ def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "p
         quantity: ``"parity"``, ``"gap"`` or ``"information"``.
     """
     if quantity not in LABELS:
-        raise InputError(f"quantity: {quantity!r} is unknown; choose one of {', '.join(LABELS)}")
+        raise InputError(
+            "quantity", f"{quantity!r} is unknown", f"choose one of {', '.join(LABELS)}"
+        )
     names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
     figure, axes = _figure(len(names), 3, width=10, height=2.7 * len(names) + 0.4)
     unit = 100.0 if quantity == "parity" else 1.0
@@ -255,7 +257,7 @@ def _save(figure: Any, path: str | Path) -> Path:
 
     target = Path(path)
     if target.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError(f"path: {target.name} has no known ending; use .png, .svg or .pdf")
+        raise InputError("path", f"{target.name} has no known ending", "use .png, .svg or .pdf")
     if target.suffix.lower() == ".png":
         # Few colours, so that a figure in the documentation weighs a third.
         figure.set_dpi(110)

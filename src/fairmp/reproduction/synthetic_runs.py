@@ -110,7 +110,7 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
     from scipy.stats import t
 
     if seeds < 2:
-        raise InputError(f"seeds: {seeds} gives no interval; give 2 or more")
+        raise InputError("seeds", f"{seeds} gives no interval", "give 2 or more")
     covariances = COVARIANCES[setting.covariance]
     changes = []
     for child in np.random.SeedSequence(seed).generate_state(seeds):

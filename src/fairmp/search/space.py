@@ -137,18 +137,19 @@ class Method:
             ("strategy", self.strategy, STRATEGIES),
         ):
             if value not in known:
-                raise InputError(f"{name}: {value!r} is unknown; choose one of {', '.join(known)}")
+                raise InputError(name, f"{value!r} is unknown", f"choose one of {', '.join(known)}")
         for name in ("epochs", "num_layers", "eval_every"):
             if getattr(self, name) < 1:
                 raise InputError(
-                    f"{name}: {getattr(self, name)} is too few; give a whole number, 1 or more"
+                    name, f"{getattr(self, name)} is too few", "give a whole number, 1 or more"
                 )
         if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience: {self.patience} epochs is too few; give 1 or more")
+            raise InputError("patience", f"{self.patience} epochs is too few", "give 1 or more")
         if self.strategy == "adversary" and not 0 <= self.pretrain < self.epochs:
             raise InputError(
-                f"epochs: {self.epochs} end before the adversary joins, after {self.pretrain}; "
-                "give more epochs, or a smaller pretrain"
+                "epochs",
+                f"{self.epochs} end before the adversary joins, after {self.pretrain}",
+                "give more epochs, or a smaller pretrain",
             )
 
     @property
@@ -211,11 +212,14 @@ def narrowed(space: Space, changes: Sequence[str]) -> Space:
         name, given, text = (part.strip() for part in change.partition("="))
         if not given or not text:
             raise InputError(
-                f"space: {change!r} names no setting and its values; give such as lr=0.01, "
-                "hidden=16,64 or lambda_s=1..10"
+                "space",
+                f"{change!r} names no setting and its values",
+                "give such as lr=0.01, hidden=16,64 or lambda_s=1..10",
             )
         if name not in space:
-            raise InputError(f"space: {name!r} is not searched here; choose of {', '.join(space)}")
+            raise InputError(
+                "space", f"{name!r} is not searched here", f"choose of {', '.join(space)}"
+            )
         result[name] = _domain(name, text, space[name])
     return result
 
@@ -227,8 +231,9 @@ def check(space: Space, method: Method) -> None:
             _check_value(name, value)
         if name == "hidden" and method.backbone == "gat" and not _divide(domain):
             raise InputError(
-                f"space: hidden={domain} does not divide among the {GAT_HEADS} heads of 'gat'; "
-                f"give multiples of {GAT_HEADS} with commas between"
+                "space",
+                f"hidden={domain} does not divide among the {GAT_HEADS} heads of 'gat'",
+                f"give multiples of {GAT_HEADS} with commas between",
             )
 
 
@@ -350,9 +355,9 @@ def _domain(name: str, text: str, before: Choices | Range) -> Choices | Range:
     ends = (_value(name, low.strip()), _value(name, high.strip()))
     if isinstance(ends[0], str) or isinstance(ends[1], str):
         known = ", ".join(_WORDS[name])
-        raise InputError(f"space: {name}={text} is no range; give words with commas ({known})")
+        raise InputError("space", f"{name}={text} is no range", f"give words with commas ({known})")
     if not ends[0] < ends[1]:
-        raise InputError(f"space: {name}={text} has no values; give the smaller number first")
+        raise InputError("space", f"{name}={text} has no values", "give the smaller number first")
     log = isinstance(before, Range) and before.log and ends[0] > 0
     return Range(ends[0], ends[1], log=log, whole=name in _WHOLE)
 
@@ -364,21 +369,21 @@ def _value(name: str, text: str) -> Value:
         return int(text) if name in _WHOLE else float(text)
     except ValueError:
         kind = "a whole number" if name in _WHOLE else "a number"
-        raise InputError(f"space: {name}={text!r} is not {kind}") from None
+        raise InputError("space", f"{name}={text!r} is not {kind}") from None
 
 
 def _check_value(name: str, value: Value) -> None:
     if isinstance(value, str):
         if value not in _WORDS.get(name, ()):
             known = ", ".join(_WORDS.get(name, ()))
-            raise InputError(f"space: {name}={value!r} is unknown; choose of {known}")
+            raise InputError("space", f"{name}={value!r} is unknown", f"choose of {known}")
         return
     least, largest, has_least, has_largest = _LIMITS[name]
     above = value >= least if has_least else value > least
     below = value <= largest if has_largest else value < largest
     if not (above and below):
         ends = ("[" if has_least else "(") + f"{least:g}, {largest:g}" + "])"[not has_largest]
-        raise InputError(f"space: {name}={shown(value)} is outside {ends}; give values inside")
+        raise InputError("space", f"{name}={shown(value)} is outside {ends}", "give values inside")
 
 
 def _divide(domain: Choices | Range) -> bool:

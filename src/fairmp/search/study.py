@@ -161,7 +161,7 @@ def _storage(place: str | None) -> BaseStorage:
         if "://" not in place:
             path = Path(place).expanduser().absolute()
             if "?" in str(path):  # where a URL's options would begin
-                raise InputError(f"storage: {path} has a '?' in its name; give another")
+                raise InputError("storage", f"{path} has a '?' in its name", "give another")
             path.parent.mkdir(parents=True, exist_ok=True)
             if not _is_sqlite(path):
                 from optuna.storages.journal import JournalFileBackend
@@ -185,8 +185,10 @@ def _storage(place: str | None) -> BaseStorage:
 def _unusable(place: str | None, error: Exception) -> InputError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return InputError(
-        f"storage: {shown_place(place)} can not be used: {reason[0].rstrip('.')}; give an "
-        "SQLite file, a journal file, or a URL of optuna's such as postgresql://user@host/name"
+        "storage",
+        f"{shown_place(place)} can not be used: {reason[0].rstrip('.')}",
+        "give an SQLite file, a journal file, or a URL of optuna's such as "
+        "postgresql://user@host/name",
     )
 
 
@@ -203,8 +205,9 @@ def _check_journal(path: Path) -> None:
         with path.open("rb") as file:
             if not file.read(10).startswith(b'{"op_code"'):
                 raise InputError(
-                    f"storage: {path} is neither an SQLite file nor a journal of optuna's; "
-                    "give another name"
+                    "storage",
+                    f"{path} is neither an SQLite file nor a journal of optuna's",
+                    "give another name",
                 )
 
 
@@ -223,7 +226,9 @@ def _study(search: Search, about: Mapping[str, Any], storage: BaseStorage) -> St
         raise _unusable(search.storage, error) from None
     where = f"study: {search.study_name!r} in {shown_place(search.storage)}"
     if known is None and study.get_trials(deepcopy=False):
-        raise InputError(f"{where} was not made by fairmp tune; give another study name or storage")
+        raise InputError.parse(
+            f"{where} was not made by fairmp tune; give another study name or storage"
+        )
     if known is None:
         study.set_user_attr("fairmp", dict(about))
         for settings in guesses(search.space, search.limit if search.criterion == "dp" else None):
@@ -232,7 +237,7 @@ def _study(search: Search, about: Mapping[str, Any], storage: BaseStorage) -> St
     for name in dict.fromkeys([*about, *known]):
         before, now = known.get(name), about.get(name)
         if not _same(before, now):
-            raise InputError(
+            raise InputError.parse(
                 f"{where} was made with {name} = {before}, this run has {now}; give the same, or "
                 "another study name, storage or folder"
             )

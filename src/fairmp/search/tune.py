@@ -165,11 +165,11 @@ def tune(
     limit = _limit(goal, criterion)
     _check_counts(trials=trials, workers=workers, splits=splits)
     if timeout is not None and not timeout > 0:
-        raise InputError(f"timeout: {timeout} is no time; give seconds, more than 0")
+        raise InputError("timeout", f"{timeout} is no time", "give seconds, more than 0")
     if seed < 0:
-        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
     if workers > 1 and storage is None:
-        raise InputError(f"workers: {workers} need a storage that they share; name a file")
+        raise InputError("workers", f"{workers} need a storage that they share", "name a file")
     domains = tune_space.narrowed(tune_space.default_space(method, limit, criterion), space)
     tune_space.check(domains, method)
     FairClassifier(device=device)
@@ -203,19 +203,20 @@ def load_optuna() -> None:
         if error.name != "optuna":
             raise
         raise InputError(
-            "optuna: not installed, and tuning needs it; pip install 'fairmp[tune]'"
+            "optuna", "not installed, and tuning needs it", "pip install 'fairmp[tune]'"
         ) from None
 
 
 def _limit(goal: object, criterion: str) -> float | None:
     if criterion not in SYMBOLS:
-        raise InputError(f"criterion: {criterion!r} is unknown; choose 'dp' or 'eo'")
+        raise InputError("criterion", f"{criterion!r} is unknown", "choose 'dp' or 'eo'")
     if goal == "front":
         return None
     if isinstance(goal, bool) or not isinstance(goal, (int, float)) or not 0 <= goal <= 1:
         raise InputError(
-            f"goal: {goal!r} is neither a gap in [0, 1] nor 'front'; give the largest gap you "
-            "accept, 0.02 for two points"
+            "goal",
+            f"{goal!r} is neither a gap in [0, 1] nor 'front'",
+            "give the largest gap you accept, 0.02 for two points",
         )
     return float(goal)
 
@@ -223,7 +224,7 @@ def _limit(goal: object, criterion: str) -> float | None:
 def _check_counts(**counts: int) -> None:
     for name, count in counts.items():
         if count < 1:
-            raise InputError(f"{name}: {count} is too few; give a whole number, 1 or more")
+            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
 
 
 def _parts(data: Data, splits: int, seed: int) -> list[Data]:
@@ -293,7 +294,7 @@ def _result(study: Study, search: Search, parts: Sequence[Data], crew: WorkerPoo
     done = [trial for trial in found if trial.failed is None]
     if not done:
         reason = f"the first failed: {found[0].failed}" if found else "the time was up before"
-        raise InputError(f"trials: none of {len(found)} has any figures; {reason}")
+        raise InputError("trials", f"none of {len(found)} has any figures", f"{reason}")
     best = pareto(done, search.criterion)
     chosen, met = choose(done, search.limit, search.criterion)
     others = [] if search.limit is not None else [t for t in best if t is not chosen]

@@ -85,8 +85,9 @@ def crew(
         well = True
     except BrokenProcessPool:
         raise InputError(
-            f"workers: one of {workers} processes died, perhaps for want of memory; the trials are "
-            "kept, run the same again with fewer workers"
+            "workers",
+            f"one of {workers} processes died, perhaps for want of memory",
+            "the trials are kept, run the same again with fewer workers",
         ) from None
     finally:
         torch.set_num_threads(threads)

@@ -86,20 +86,24 @@ def _order(data: Data, features: Sequence[str]) -> list[int]:
     width, names = data.x.size(1), data.get("feature_names")
     if names is not None and len(names) != width == len(features) and not _numbered(features):
         raise InputError(
-            f"data.feature_names: {len(names)} names for {width} columns of data.x; give one each"
+            "data.feature_names",
+            f"{len(names)} names for {width} columns of data.x",
+            "give one each",
         )
     given = None if names is None or len(names) != width else [str(name) for name in names]
     if given is None or _numbered(features) or len(set(given)) < width:
         if width != len(features):
             raise InputError(
-                f"data.x: {width} features, the model was trained on {len(features)}; give the "
-                "same columns in the same order"
+                "data.x",
+                f"{width} features, the model was trained on {len(features)}",
+                "give the same columns in the same order",
             )
         # Names that occur twice can not be matched; in the same order they need not be.
         if given is not None and not _numbered(features) and given != list(features):
             raise InputError(
-                "data.feature_names: a name occurs twice and the order is not the model's; give "
-                "every column its own name"
+                "data.feature_names",
+                "a name occurs twice and the order is not the model's",
+                "give every column its own name",
             )
         return []
     if given == list(features):
@@ -107,7 +111,7 @@ def _order(data: Data, features: Sequence[str]) -> list[int]:
     gone = [name for name in features if name not in set(given)]
     extra = [name for name in given if name not in set(features)]
     if gone or extra:
-        raise InputError(f"data.x: {width} features, {_difference(gone, extra, len(features))}")
+        raise InputError("data.x", f"{width} features, {_difference(gone, extra, len(features))}")
     place = {name: k for k, name in enumerate(given)}
     return [place[name] for name in features]
 
@@ -135,8 +139,9 @@ def _translated_groups(data: Data, known_groups: Sequence[str]) -> Tensor:
     if names is None or len(names) != width or _numbered(known_groups):
         if width != len(known_groups):
             raise InputError(
-                f"data.sens: probabilities of {width} groups, the model was trained on "
-                f"{len(known_groups)}; give a column for each of {_few(known_groups)}"
+                "data.sens",
+                f"probabilities of {width} groups, the model was trained on {len(known_groups)}",
+                f"give a column for each of {_few(known_groups)}",
             )
         return data.sens
     place = {str(name): k for k, name in enumerate(names)}
@@ -145,8 +150,9 @@ def _translated_groups(data: Data, known_groups: Sequence[str]) -> Tensor:
         extra = [name for name in place if name not in set(known_groups)]
         what = f"no column for group {gone[0]!r}" if gone else f"group {extra[0]!r} is unknown"
         raise InputError(
-            f"data.sens: {what}; the model was trained on {_few(known_groups)}, give a column for "
-            "each"
+            "data.sens",
+            f"{what}",
+            f"the model was trained on {_few(known_groups)}, give a column for each",
         )
     return data.sens[:, [place[name] for name in known_groups]]
 
@@ -166,8 +172,9 @@ def _translated(
     if names is None or len(names) <= top or _numbered(known):
         if top >= len(known):
             raise InputError(
-                f"{attribute}: {noun} {top} was not there in training (there were 0…"
-                f"{len(known) - 1}); {way_out}, or train again"
+                attribute,
+                f"{noun} {top} was not there in training (there were 0…{len(known) - 1})",
+                f"{way_out}, or train again",
             )
         return codes
     given = [str(name) for name in names]
@@ -177,8 +184,9 @@ def _translated(
     for code in codes.unique().tolist():
         if code >= 0 and given[code] not in place:
             raise InputError(
-                f"{attribute}: {noun} {given[code]!r} was not there in training (there were "
-                f"{_few(known)}); {way_out}, or train again"
+                attribute,
+                f"{noun} {given[code]!r} was not there in training (there were {_few(known)})",
+                f"{way_out}, or train again",
             )
     table = torch.tensor([*(place.get(name, -1) for name in given), -1], device=codes.device)
     return table[codes]
@@ -195,9 +203,10 @@ def check_population(sens: Tensor, nodes: Tensor, names: Sequence[str]) -> None:
     absent = (counts <= 0).nonzero().flatten().tolist()
     if absent:
         raise InputError(
-            f"nodes: group {names[absent[0]]!r} has no node among the {int(nodes.sum())} to "
-            "predict, so there is no gap to close; predict more nodes together, or with "
-            "mode='frozen'"
+            "nodes",
+            f"group {names[absent[0]]!r} has no node among the {int(nodes.sum())} to predict, so "
+            "there is no gap to close",
+            "predict more nodes together, or with mode='frozen'",
         )
 
 
@@ -210,8 +219,9 @@ def check_certain(data: Data, masks: Sequence[str]) -> None:
         found = sens[data[name]]
         if len(found[found >= 0].unique()) < 2:
             raise InputError(
-                f"data.sens: fewer than two groups are certain (probability 1) in {name}; a gap "
-                "is measured on nodes of certain group, give some"
+                "data.sens",
+                f"fewer than two groups are certain (probability 1) in {name}",
+                "a gap is measured on nodes of certain group, give some",
             )
 
 
@@ -221,8 +231,9 @@ def node_mask(nodes: Tensor | None, n: int) -> Tensor:
         return torch.ones(n, dtype=torch.bool)
     if nodes.dtype != torch.bool or nodes.shape != (n,):
         raise InputError(
-            f"nodes: expected a boolean mask of {n} nodes, got {nodes.dtype} of shape "
-            f"{tuple(nodes.shape)}"
+            "nodes",
+            f"expected a boolean mask of {n} nodes, got {nodes.dtype} of shape "
+            f"{tuple(nodes.shape)}",
         )
     return nodes
 
@@ -237,9 +248,11 @@ def device_of(device: str | torch.device) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError:
-        raise InputError(f"device: {device!r} is unknown; choose 'cpu' or 'cuda'") from None
+        raise InputError("device", f"{device!r} is unknown", "choose 'cpu' or 'cuda'") from None
     if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InputError(f"device: {device!r} is not there; torch sees no CUDA device, use 'cpu'")
+        raise InputError(
+            "device", f"{device!r} is not there", "torch sees no CUDA device, use 'cpu'"
+        )
     return chosen
 
 

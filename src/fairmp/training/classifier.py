@@ -107,15 +107,17 @@ class FairClassifier:
         self.propagation = FMP() if propagation == "default" else propagation
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
             raise InputError(
-                f"propagation: {propagation!r} is not a propagation; give FMP(…), PPR(…), another "
-                "torch.nn.Module called like them, or None"
+                "propagation",
+                f"{propagation!r} is not a propagation",
+                "give FMP(…), PPR(…), another torch.nn.Module called like them, or None",
             )
         if predict_temperature != "decisions" and not (
             isinstance(predict_temperature, (int, float)) and predict_temperature > 0
         ):
             raise InputError(
-                f"predict_temperature: {predict_temperature!r} is not a temperature; "
-                "give a number above 0, or 'decisions'"
+                "predict_temperature",
+                f"{predict_temperature!r} is not a temperature",
+                "give a number above 0, or 'decisions'",
             )
         self.backbone = backbone
         self.hidden = hidden
@@ -238,7 +240,7 @@ class FairClassifier:
         if isinstance(data, Data):
             for name, what in (("y", "labels (-1 where unknown)"), ("sens", "groups")):
                 if not isinstance(data.get(name), Tensor):
-                    raise InputError(f"data.{name}: missing; an evaluation needs {what}")
+                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
             if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
                 nodes = data.test_mask
         data, nodes = self._served(data, nodes)
@@ -336,13 +338,14 @@ class FairClassifier:
 
     def _logits(self, data: Data, graph: Graph, nodes: Tensor, mode: Mode) -> Tensor:
         if mode not in get_args(Mode):
-            raise InputError(f"mode: {mode!r} is unknown; choose 'solve' or 'frozen'")
+            raise InputError("mode", f"{mode!r} is unknown", "choose 'solve' or 'frozen'")
         with torch.no_grad():
             if isinstance(self.propagation, FMP):
                 if not isinstance(data.get("sens"), Tensor):
                     raise InputError(
-                        "data.sens: missing; a fair prediction needs the group of each node "
-                        "(-1 where unknown)"
+                        "data.sens",
+                        "missing",
+                        "a fair prediction needs the group of each node (-1 where unknown)",
                     )
                 if mode == "frozen":
                     logits = self.network_.logits(data.x, graph)
@@ -385,7 +388,9 @@ class FairClassifier:
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
-            raise InputError("FairClassifier: not fitted yet; call fit(data) or load(path) first")
+            raise InputError(
+                "FairClassifier", "not fitted yet", "call fit(data) or load(path) first"
+            )
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"

@@ -189,8 +189,9 @@ def fit(
     warmup = strategy.warmup
     if epochs <= warmup:
         raise InputError(
-            f"epochs: {epochs} end before the strategy is at work, after {warmup}; give more "
-            "epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
+            "epochs",
+            f"{epochs} end before the strategy is at work, after {warmup}",
+            "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)",
         )
     nodes = nodes or LocalReducer()
     train, known = data.train_mask, known_groups(data.sens)
@@ -218,8 +219,9 @@ def fit(
             whole, mean = nodes.totals(share.detach(), loss.detach())
             if not math.isfinite(whole):
                 raise InputError(
-                    f"lr: the loss is no longer finite in epoch {epoch} with lr={lr:g}; "
-                    "lower the learning rate, or scale the features"
+                    "lr",
+                    f"the loss is no longer finite in epoch {epoch} with lr={lr:g}",
+                    "lower the learning rate, or scale the features",
                 )
             share.backward()
             nodes.add_gradients(network)
@@ -306,12 +308,14 @@ def _check(
 ) -> None:
     for name, count in (("epochs", epochs), ("eval_every", eval_every)):
         if count < 1:
-            raise InputError(f"{name}: {count} is too few; give a whole number, 1 or more")
+            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
     if patience is not None and patience < 1:
-        raise InputError(f"patience: {patience} epochs is too few; give 1 or more, or None")
+        raise InputError("patience", f"{patience} epochs is too few", "give 1 or more, or None")
     if not lr > 0:
-        raise InputError(f"lr: {lr} is not a learning rate; give a number above 0, such as 1e-3")
+        raise InputError(
+            "lr", f"{lr} is not a learning rate", "give a number above 0, such as 1e-3"
+        )
     if not weight_decay >= 0:
-        raise InputError(f"weight_decay: {weight_decay} is negative; give 0 or more")
+        raise InputError("weight_decay", f"{weight_decay} is negative", "give 0 or more")
     if select not in get_args(Select):
-        raise InputError(f"select: {select!r} is unknown; choose 'accuracy', 'loss' or 'last'")
+        raise InputError("select", f"{select!r} is unknown", "choose 'accuracy', 'loss' or 'last'")

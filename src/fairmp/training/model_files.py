@@ -52,8 +52,9 @@ def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
     name = arguments.pop("name")
     if name not in _PROPAGATIONS:
         raise InputError(
-            f"propagation: {name!r} is not one of fairmp's ({', '.join(_PROPAGATIONS)}); "
-            "a model with a propagation of your own is yours to save"
+            "propagation",
+            f"{name!r} is not one of fairmp's ({', '.join(_PROPAGATIONS)})",
+            "a model with a propagation of your own is yours to save",
         )
     return _PROPAGATIONS[name](**arguments)
 
@@ -83,11 +84,11 @@ def save(
     rebuild(description["config"]["propagation"])
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
-        raise InputError(f"path: {folder} is a file; give the name of a folder")
+        raise InputError("path", f"{folder} is a file", "give the name of a folder")
     taken = [name for name in (WEIGHTS, DESCRIPTION) if (folder / name).exists()]
     if taken and not overwrite:
         raise InputError(
-            f"path: {folder / taken[0]} exists; give another folder, or overwrite=True"
+            "path", f"{folder / taken[0]} exists", "give another folder, or overwrite=True"
         )
     weights = to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
     text = json.dumps(
@@ -119,9 +120,11 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     folder = Path(path)
     for name in (DESCRIPTION, WEIGHTS):
         if not (folder / name).is_file():
-            raise InputError(f"path: {folder} has no {name}; give the folder a model was saved to")
+            raise InputError(
+                "path", f"{folder} has no {name}", "give the folder a model was saved to"
+            )
     damaged = InputError(
-        f"path: {folder / DESCRIPTION} is damaged or not a model's description; save it again"
+        "path", f"{folder / DESCRIPTION} is damaged or not a model's description", "save it again"
     )
     try:
         description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
@@ -130,8 +133,9 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         raise damaged from None
     if known != FORMAT:
         raise InputError(
-            f"path: {folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}; "
-            "use the version that saved it"
+            "path",
+            f"{folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}",
+            "use the version that saved it",
         )
     lists = [description.get(name) for name in ("classes", "groups", "features")]
     whole = isinstance(description.get("config"), dict) and all(
@@ -142,8 +146,9 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     weights = (folder / WEIGHTS).read_bytes()
     if hashlib.sha256(weights).hexdigest() != description.get("sha256"):
         raise InputError(
-            f"path: {folder / WEIGHTS} is damaged, or belongs to another {DESCRIPTION}; "
-            "save the model again"
+            "path",
+            f"{folder / WEIGHTS} is damaged, or belongs to another {DESCRIPTION}",
+            "save the model again",
         )
     return from_bytes(weights), description
 
@@ -161,8 +166,9 @@ def arguments(
     strange = sorted(set(config) - set(known))
     if strange:
         raise InputError(
-            f"path: {path} sets {strange[0]!r}, which this fairmp ({__version__}) does not know; "
-            "use the version that saved it (its model.json says which)"
+            "path",
+            f"{path} sets {strange[0]!r}, which this fairmp ({__version__}) does not know",
+            "use the version that saved it (its model.json says which)",
         )
     try:
         return {
@@ -172,8 +178,9 @@ def arguments(
         }
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(
-            f"path: {path} describes a model this fairmp ({__version__}) can not make ({error}); "
-            "use the version that saved it"
+            "path",
+            f"{path} describes a model this fairmp ({__version__}) can not make ({error})",
+            "use the version that saved it",
         ) from None
 
 
@@ -187,8 +194,10 @@ def check_state(
         ]
         if shapes[0] != shapes[1]:
             raise InputError(
-                f"path: {path} describes a network whose {name} has shape {shapes[0]} and holds "
-                f"{shapes[1]}; its two files do not match"
+                "path",
+                f"{path} describes a network whose {name} has shape {shapes[0]} and holds "
+                f"{shapes[1]}",
+                "its two files do not match",
             )
 
 
@@ -200,6 +209,7 @@ def check_duals(
     found = None if duals is None else duals.size(1) if duals.dim() > 1 else 0
     if found != (groups if fair else None):
         raise InputError(
-            f"path: {path} describes {groups} groups and holds duals of {found or 'none'}; its two "
-            "files do not match"
+            "path",
+            f"{path} describes {groups} groups and holds duals of {found or 'none'}",
+            "its two files do not match",
         )

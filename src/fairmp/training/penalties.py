@@ -126,10 +126,12 @@ class Adversary(Strategy):
         for name, least in (("hidden", 1), ("pretrain_classifier", 0), ("pretrain_adversary", 0)):
             value = getattr(self, name)
             if value < least:
-                raise InputError(f"{name}: {value} is too few; give a whole number from {least} up")
+                raise InputError(
+                    name, f"{value} is too few", f"give a whole number from {least} up"
+                )
         if not self.lr > 0:
             raise InputError(
-                f"lr: {self.lr} is not a learning rate; give a number above 0, such as 1e-3"
+                "lr", f"{self.lr} is not a learning rate", "give a number above 0, such as 1e-3"
             )
 
     @property
@@ -179,4 +181,4 @@ class _Contest:
 
 def _check_strength(h: float) -> None:
     if not h >= 0:
-        raise InputError(f"h: {h!r} is not a strength; give a number, 0 or more")
+        raise InputError("h", f"{h!r} is not a strength", "give a number, 0 or more")

@@ -75,7 +75,9 @@ def cleaned(data: Data) -> tuple[Data, list[str]]:
     """
     check(data, labels=False)
     if not isinstance(data.get("sens"), Tensor):
-        raise InputError("data.sens: missing; give the group of each node, -1 where it is unknown")
+        raise InputError(
+            "data.sens", "missing", "give the group of each node, -1 where it is unknown"
+        )
     sens = data.sens.cpu().long()
     group_operator(sens)
     n = data.x.size(0)
@@ -83,9 +85,10 @@ def cleaned(data: Data) -> tuple[Data, list[str]]:
     edges, notes = data.edge_index.cpu(), []
     if edges.dim() != 2 or edges.size(0) != 2 or (edges.numel() and int(edges.max()) >= n):
         raise InputError(
-            f"data.edge_index: shape {tuple(edges.shape)} with nodes up to "
-            f"{int(edges.max()) if edges.numel() else 0} does not fit {n} nodes; give a (2, edges) "
-            "tensor of node numbers"
+            "data.edge_index",
+            f"shape {tuple(edges.shape)} with nodes up to "
+            f"{int(edges.max()) if edges.numel() else 0} does not fit {n} nodes",
+            "give a (2, edges) tensor of node numbers",
         )
     if bool((edges[0] == edges[1]).any()):
         edges = remove_self_loops(edges)[0]

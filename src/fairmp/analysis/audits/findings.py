@@ -134,9 +134,9 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         True
     """
     if steps < 1:
-        raise InputError(f"steps: {steps} is too few; give 1 or more")
+        raise InputError("steps", f"{steps} is too few", "give 1 or more")
     if seed < 0:
-        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
     clean, notes = cleaned(data)
     table = statistics(clean)
     rows = groups(clean)

@@ -64,9 +64,9 @@ def block_graph(
     ones = round(c * n)
     sizes = np.array([n - ones, ones])
     if sizes.min() < 1:
-        raise InputError(f"c: {c} of {n} nodes leaves a group empty; give more nodes")
+        raise InputError("c", f"{c} of {n} nodes leaves a group empty", "give more nodes")
     if seed < 0:
-        raise InputError(f"seed: {seed} is negative; give 0 or a positive integer")
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
     mu, factor = _features(means, covariances)
 
     # One stream a purpose: the same seed keeps its features when the edges change.
@@ -110,8 +110,9 @@ def _features(means: ArrayLike, covariances: ArrayLike) -> tuple[np.ndarray, np.
     d = mu.shape[-1] if mu.ndim == 2 and len(mu) == 2 else 0
     if not d or sigma.shape not in ((d, d), (2, d, d)):
         raise InputError(
-            f"means: shape {mu.shape} with covariances of shape {sigma.shape} is not two groups' "
-            "features; give 2×d means with one d×d covariance or two"
+            "means",
+            f"shape {mu.shape} with covariances of shape {sigma.shape} is not two groups' features",
+            "give 2×d means with one d×d covariance or two",
         )
     return mu, np.linalg.cholesky(np.broadcast_to(sigma, (2, d, d)))
 
@@ -129,7 +130,9 @@ def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
     along = np.asarray(direction, dtype=float)
     if along.shape != x.shape[1:]:
         raise InputError(
-            f"label_direction: shape {along.shape} for {x.shape[1]} features; give one number each"
+            "label_direction",
+            f"shape {along.shape} for {x.shape[1]} features",
+            "give one number each",
         )
     score = x @ along
     return (score > np.median(score)).astype(np.int64)

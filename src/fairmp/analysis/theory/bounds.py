@@ -78,8 +78,9 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
         factor = factor[None]
     if factor.shape[-3] not in (1, mu.shape[-2]) or factor.shape[-1] != mu.shape[-1]:
         raise InputError(
-            f"covariances: shape {np.shape(covariances)} does not fit means of shape {mu.shape}; "
-            "give one d×d matrix, or one for each group"
+            "covariances",
+            f"shape {np.shape(covariances)} does not fit means of shape {mu.shape}",
+            "give one d×d matrix, or one for each group",
         )
     pairs = _kl(
         mu[..., :, None, :], factor[..., :, None, :, :], mu[..., None, :, :],
@@ -120,10 +121,10 @@ def mutual_information(
         (0.2, True)
     """
     if samples < 2:
-        raise InputError(f"samples: {samples} gives no standard error; give 2 or more")
+        raise InputError("samples", f"{samples} gives no standard error", "give 2 or more")
     mu = _means(means)
     if mu.ndim != 2:
-        raise InputError(f"means: shape {mu.shape} is more than one mixture; give a G×d array")
+        raise InputError("means", f"shape {mu.shape} is more than one mixture", "give a G×d array")
     groups, d = mu.shape
     share = _weights(weights, groups)
     factor = np.broadcast_to(_cholesky("covariances", covariances), (groups, d, d))
@@ -151,12 +152,12 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
     if matrix.ndim == 0:
         matrix = matrix.reshape(1, 1)
     if matrix.ndim < 2 or matrix.shape[-1] != matrix.shape[-2]:
-        raise InputError(f"{name}: shape {matrix.shape} is not square; give a d×d matrix")
+        raise InputError(name, f"shape {matrix.shape} is not square", "give a d×d matrix")
     if not np.isfinite(matrix).all():
-        raise InputError(f"{name}: contains values that are not finite; give a d×d matrix")
+        raise InputError(name, "contains values that are not finite", "give a d×d matrix")
     scale = np.abs(matrix).max(initial=0.0)
     if not np.allclose(matrix, matrix.swapaxes(-1, -2), rtol=0, atol=1e-8 * scale):
-        raise InputError(f"{name}: is not symmetric; give a symmetric positive definite matrix")
+        raise InputError(name, "is not symmetric", "give a symmetric positive definite matrix")
     # Rounding leaves a singular matrix with a tiny pivot of either sign.
     try:
         pivot = np.diagonal(np.linalg.cholesky(matrix), axis1=-2, axis2=-1).min(initial=np.inf) ** 2
@@ -165,8 +166,9 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
     if not pivot > 1e-13 * scale:
         smallest = float(np.linalg.eigvalsh(matrix).min())
         raise InputError(
-            f"{name}: smallest eigenvalue {smallest:.4g} is not positive; give a symmetric "
-            "positive definite matrix, or add a little to its diagonal"
+            name,
+            f"smallest eigenvalue {smallest:.4g} is not positive",
+            "give a symmetric positive definite matrix, or add a little to its diagonal",
         )
     return matrix
 
@@ -180,8 +182,10 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
     d = mu1.shape[-1]
     if not mu2.shape[-1] == factor1.shape[-1] == factor2.shape[-1] == d:
         raise InputError(
-            f"mu1: {d} dimensions against {factor1.shape[-1]} of sigma1, {mu2.shape[-1]} of mu2 "
-            f"and {factor2.shape[-1]} of sigma2; give all four the same"
+            "mu1",
+            f"{d} dimensions against {factor1.shape[-1]} of sigma1, {mu2.shape[-1]} of mu2 and "
+            f"{factor2.shape[-1]} of sigma2",
+            "give all four the same",
         )
     whitened = np.linalg.solve(factor2, factor1)
     shift = np.linalg.solve(factor2, (mu1 - mu2)[..., None])[..., 0]
@@ -209,8 +213,9 @@ def _means(means: ArrayLike) -> np.ndarray:
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] < 2:
         raise InputError(
-            f"means: shape {mu.shape} is not one mean for each of two or more groups; "
-            "give a G×d array"
+            "means",
+            f"shape {mu.shape} is not one mean for each of two or more groups",
+            "give a G×d array",
         )
     return mu
 
@@ -218,10 +223,13 @@ def _means(means: ArrayLike) -> np.ndarray:
 def _weights(weights: ArrayLike, groups: int) -> np.ndarray:
     share = np.asarray(weights, dtype=float)
     if share.ndim == 0 or share.shape[-1] != groups:
-        raise InputError(f"weights: shape {share.shape} for {groups} groups; give each one's share")
+        raise InputError(
+            "weights", f"shape {share.shape} for {groups} groups", "give each one's share"
+        )
     if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
         raise InputError(
-            f"weights: {share.reshape(-1, groups)[0].tolist()} must be positive with a sum of 1; "
-            "give each group's share"
+            "weights",
+            f"{share.reshape(-1, groups)[0].tolist()} must be positive with a sum of 1",
+            "give each group's share",
         )
     return share

@@ -72,8 +72,10 @@ def connection_probabilities(
         if (value > 1).any():
             k = np.unravel_index(np.argmax(value), value.shape)
             raise InputError(
-                f"rho: {rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = "
-                f"{value[k]:.4g}, above 1; the largest density here is {room[k] / share[k]:.4g}"
+                "rho",
+                f"{rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = {value[k]:.4g}, "
+                "above 1",
+                f"the largest density here is {room[k] / share[k]:.4g}",
             )
     return ConnectionProbabilities(p[()], q[()])
 
@@ -159,17 +161,19 @@ def bias_enhancement(
         [1.31, 1.31, 0.91]
     """
     if form not in ("printed", "derived", "corrected"):
-        raise InputError(f"form: {form!r} is unknown; choose 'printed', 'derived' or 'corrected'")
+        raise InputError(
+            "form", f"{form!r} is unknown", "choose 'printed', 'derived' or 'corrected'"
+        )
     theta = exponent(normalisation)
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] != 2:
-        raise InputError(f"means: shape {mu.shape} is not two means; give a 2×d array")
+        raise InputError("means", f"shape {mu.shape} is not two means", "give a 2×d array")
     sigma = check_covariance("covariance", covariance)
     delta = mu[..., 0, :] - mu[..., 1, :]
     distance = _quadratic(sigma, delta)
     if (distance <= 0).any():
         raise InputError(
-            "means: the two are equal, so there is no bias to add; give different ones"
+            "means", "the two are equal, so there is no bias to add", "give different ones"
         )
 
     counts = _expected_counts(*blocks(n, rho, eps, c))
@@ -213,7 +217,7 @@ def exponent(normalisation: Normalisation) -> float:
     """
     if normalisation not in ("row", "symmetric"):
         raise InputError(
-            f"normalisation: {normalisation!r} is unknown; choose 'row' or 'symmetric'"
+            "normalisation", f"{normalisation!r} is unknown", "choose 'row' or 'symmetric'"
         )
     return 1.0 if normalisation == "row" else 0.5
 
@@ -232,4 +236,4 @@ def _quadratic(sigma: np.ndarray, delta: np.ndarray) -> np.ndarray:
 
 def _inside(name: str, value: np.ndarray, good: np.ndarray, problem: str) -> None:
     if not good.all():
-        raise InputError(f"{name}: {value[~good].flat[0]:g} is {problem}")
+        raise InputError(name, f"{value[~good].flat[0]:g} is {problem}")

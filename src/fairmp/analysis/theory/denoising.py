@@ -159,7 +159,7 @@ def fair_objective(
         (0.5, [[0.25, 0.75], [0.75, 0.25]])
     """
     if lambda_s < 0:
-        raise InputError(f"lambda_s: {lambda_s} is negative; give 0 or more")
+        raise InputError("lambda_s", f"{lambda_s} is negative", "give 0 or more")
     smooth, fair = smoothness(f, edge_index), fairness_coupling(f, delta, u)
     value = lambda_s / 2 * smooth.value + ((f - x) ** 2).sum() / 2 + fair.value
     return Objective(value, lambda_s / 2 * smooth.gradient + (f - x) + fair.gradient)
@@ -173,5 +173,5 @@ def _smooth(f: Tensor, edge_index: Tensor) -> Tensor:
 
 def _fraction(name: str, value: float) -> float:
     if not 0 < value <= 1:
-        raise InputError(f"{name}: {value} is outside (0, 1]; give the share of the input kept")
+        raise InputError(name, f"{value} is outside (0, 1]", "give the share of the input kept")
     return value

@@ -69,7 +69,7 @@ def aggregate(
 
     theta = exponent(normalisation)
     if steps < 0:
-        raise InputError(f"steps: {steps} is negative; give 0 or more")
+        raise InputError("steps", f"{steps} is negative", "give 0 or more")
     n = x.size(0)
     source, target = edge_index.cpu().numpy()
     adjacency = csr_array((np.ones(len(source)), (source, target)), shape=(n, n))
@@ -101,8 +101,9 @@ def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Momen
     counts = np.bincount(group[group >= 0])
     if len(counts) < 2 or counts.min() < 2:
         raise InputError(
-            f"sens: {counts.tolist()} nodes by group; a covariance needs two groups or more with "
-            "two nodes each"
+            "sens",
+            f"{counts.tolist()} nodes by group",
+            "a covariance needs two groups or more with two nodes each",
         )
     members = [values[group == g] for g in range(len(counts))]
     extra = ridge * values[group >= 0].var(0).mean() * np.eye(values.shape[1])
@@ -131,8 +132,10 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
     smallest = float(np.linalg.eigvalsh(moments.covariances).min())
     if not smallest > 1e-12 * float(np.abs(moments.covariances).max()):
         raise InputError(
-            f"x: within a group a feature is constant or follows from the others (smallest "
-            f"eigenvalue {smallest:.2g}); give ridge=1e-3, or fewer features"
+            "x",
+            "within a group a feature is constant or follows from the others (smallest "
+            f"eigenvalue {smallest:.2g})",
+            "give ridge=1e-3, or fewer features",
         )
     gap, _, information = bias_of(moments, weights)
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
@@ -182,7 +185,7 @@ def block_counts(data: Data) -> tuple[np.ndarray, np.ndarray]:
     sens = data.sens.cpu().numpy()
     sizes = np.bincount(sens[sens >= 0])
     if len(sizes) < 2 or sizes.min() < 1:
-        raise InputError(f"sens: {sizes.tolist()} nodes by group; give two groups or more")
+        raise InputError("sens", f"{sizes.tolist()} nodes by group", "give two groups or more")
     source, target = sens[data.edge_index.cpu().numpy()]
     known = (source >= 0) & (target >= 0)
     edges = np.zeros((len(sizes), len(sizes)))
@@ -202,11 +205,13 @@ def graph_parameters(data: Data) -> GraphParameters:
     """
     sizes, probabilities = block_counts(data)
     if len(sizes) != 2:
-        raise InputError(f"sens: {len(sizes)} groups; the (n, ρ, ε, c) model has two")
+        raise InputError("sens", f"{len(sizes)} groups", "the (n, ρ, ε, c) model has two")
     edges = probabilities * (np.outer(sizes, sizes) - np.diag(sizes))
     n, total = int(sizes.sum()), float(edges.sum())
     if total == 0:
-        raise InputError("edge_index: no edge joins two nodes of known group; homophily needs one")
+        raise InputError(
+            "edge_index", "no edge joins two nodes of known group", "homophily needs one"
+        )
     return GraphParameters(
         n, total / (n * (n - 1)), float(np.trace(edges)) / total, float(sizes[1]) / n
     )

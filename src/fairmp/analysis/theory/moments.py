@@ -83,7 +83,7 @@ def predicted_moments(
     """
     theta = exponent(normalisation)
     if steps < 0:
-        raise InputError(f"steps: {steps} is negative; give 0 or more")
+        raise InputError("steps", f"{steps} is negative", "give 0 or more")
     before = as_moments(means, covariances)
     size, chance = _blocks(sizes, probabilities, before.means.shape[-2])
     if steps == 0:
@@ -107,8 +107,10 @@ def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
     sigma = check_covariance("covariances", covariances)
     if mu.ndim < 2 or mu.shape[-2] < 2 or sigma.shape[-1] != mu.shape[-1]:
         raise InputError(
-            f"means: shape {mu.shape} with covariances of shape {sigma.shape} is not one mean and "
-            "one covariance for each of two or more groups; give G×d and G×d×d"
+            "means",
+            f"shape {mu.shape} with covariances of shape {sigma.shape} is not one mean and one "
+            "covariance for each of two or more groups",
+            "give G×d and G×d×d",
         )
     if sigma.ndim == 2:
         sigma = np.broadcast_to(sigma, (mu.shape[-2], *sigma.shape))
@@ -121,16 +123,18 @@ def _blocks(
     size, chance = np.asarray(sizes, dtype=float), np.asarray(probabilities, dtype=float)
     if size.ndim < 1 or size.shape[-1] != groups or chance.shape[-2:] != (groups, groups):
         raise InputError(
-            f"sizes: shape {size.shape} with probabilities of shape {chance.shape} does not fit "
-            f"{groups} groups; give G sizes and G×G probabilities"
+            "sizes",
+            f"shape {size.shape} with probabilities of shape {chance.shape} does not fit "
+            f"{groups} groups",
+            "give G sizes and G×G probabilities",
         )
     if not (size >= 1).all():
-        raise InputError(f"sizes: {size.min():g} is below 1; give every group a node")
+        raise InputError("sizes", f"{size.min():g} is below 1", "give every group a node")
     if not ((chance >= 0) & (chance <= 1)).all():
         worst = chance.flat[np.argmax(np.abs(chance - 0.5))]
-        raise InputError(f"probabilities: {worst:g} is outside [0, 1]; give edge probabilities")
+        raise InputError("probabilities", f"{worst:g} is outside [0, 1]", "give edge probabilities")
     if not np.allclose(chance, chance.swapaxes(-1, -2)):
-        raise InputError("probabilities: not symmetric; an edge has no direction")
+        raise InputError("probabilities", "not symmetric", "an edge has no direction")
     return size, chance
 
 
@@ -220,7 +224,9 @@ def _tree(
     rate = expected.sum(-1)
     if not (rate > 0).all():
         raise InputError(
-            f"probabilities: a group has {rate.min():g} neighbours; more than one step needs edges"
+            "probabilities",
+            f"a group has {rate.min():g} neighbours",
+            "more than one step needs edges",
         )
     mix = expected / rate[..., None]
     powers = [np.broadcast_to(np.eye(mix.shape[-1]), mix.shape)]
