@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import random
 
+import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, register_random, settings
 
 # In CI the same examples each time: a rare one found there would stop a change it has nothing to
 # do with. Everywhere else new ones.
@@ -19,6 +21,26 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("fairmp")
+
+
+class _TorchRandom:
+    """Torch's global generator, for Hypothesis to seed before each example."""
+
+    seed = staticmethod(torch.manual_seed)
+    getstate = staticmethod(torch.get_rng_state)
+    setstate = staticmethod(torch.set_rng_state)
+
+
+TORCH_RANDOM = _TorchRandom()  # Hypothesis keeps a weak reference
+register_random(TORCH_RANDOM)
+
+
+@pytest.fixture(autouse=True)
+def _seed() -> None:
+    """Seed every generator, so that a test does not depend on those before it."""
+    random.seed(0)
+    np.random.seed(0)  # noqa: NPY002
+    torch.manual_seed(0)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
