@@ -11,14 +11,21 @@ NO_TABLES = (None,) * 8
 
 
 def test_names_people_type() -> None:
-    names = ["embedded", "Embedded Network", "EMBEDDED:0300", "pokec_n", "PokecNGraph"]
-    expected = ["embedded", "embedded", "embedded:300", "pokec-n", "pokec-n-graph"]
+    names = [
+        "Facebook100",
+        "embedded",
+        "Embedded Network",
+        "EMBEDDED:0300",
+        "pokec_n",
+        "PokecNGraph",
+    ]
+    expected = ["facebook100", "embedded", "embedded", "embedded:300", "pokec-n", "pokec-n-graph"]
     assert [graphs.canonical(name) for name in names] == expected
     for source in SOURCES:
         assert graphs.canonical(source.title) == source.key
 
 
-@pytest.mark.parametrize("size", [graphs.LEAST, 500])
+@pytest.mark.parametrize("size", [graphs.MIN_NODES, 500])
 def test_every_command_takes_a_size(size: int) -> None:
     for load in (graphs.from_files, lambda name: load_data(name, *NO_TABLES)):
         assert load(f"embedded:{size}").num_nodes == size
