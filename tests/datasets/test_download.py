@@ -96,13 +96,6 @@ def test_a_missing_file_is_not_retried(server, tmp_path):
     assert files_below(tmp_path) == []
 
 
-def test_a_forbidden_file_is_not_retried(server, tmp_path):
-    server.pages["/a"] = lambda _: (403, b"", None)
-    with pytest.raises(DownloadError, match="403"):
-        download(f"{server.url}/a", tmp_path / "a")
-    assert len(server.requests) == 1
-
-
 def test_a_server_error_is_retried(server, tmp_path):
     server.pages["/a"] = lambda count: (500, b"", None) if count < 3 else (200, BODY, None)
     download(f"{server.url}/a", tmp_path / "a", sha256=SUM)

@@ -90,44 +90,24 @@ def _check_codes(name: str, codes: Tensor, n: int) -> None:
 def _check_labels(y: Tensor) -> None:
     known = y[y >= 0]
     if not known.numel():
-        raise InputError(
-            "data.y", f"all {y.numel()} labels are unknown (-1)", "training needs labelled nodes"
-        )
+        raise InputError("data.y", "all labels are unknown (-1)", "training needs labelled nodes")
     if int(known.max()) < 1 or int(known.min()) == int(known.max()):
-        raise InputError(
-            "data.y",
-            f"every known label is {int(known[0])}",
-            "classification needs two classes or more (0 and 1)",
-        )
+        hint = "classification needs two classes or more (0 and 1)"
+        raise InputError("data.y", f"every known label is {int(known[0])}", hint)
 
 
 def _check_groups(sens: Tensor) -> None:
-    if groups.soft(sens):
-        empty = (sens.sum(0) <= 0).nonzero()
-        if empty.numel():
-            raise InputError(
-                "data.sens", f"group {int(empty[0])} has probability 0", "leave its column out"
-            )
-        return
-    counts = torch.bincount(sens[sens >= 0])
-    if not counts.numel():
-        raise InputError(
-            "data.sens",
-            f"all {sens.numel()} groups are unknown (-1)",
-            "give the group of the nodes where it is known",
-        )
-    if int((counts > 0).sum()) < 2:
-        raise InputError(
-            "data.sens",
-            f"every node of known group is in group {int(counts.argmax())}",
-            "fairness between groups needs at least two",
-        )
-    if not bool(counts.all()):
-        raise InputError(
-            "data.sens",
-            f"group {int(counts.argmin())} has no node, of groups 0 to {counts.numel() - 1}",
-            "number them without gaps",
-        )
+    soft = groups.soft(sens)
+    sizes = sens.sum(0) if soft else torch.bincount(sens[sens >= 0])
+    if not sizes.numel():
+        hint = "give the group of the nodes where it is known"
+        raise InputError("data.sens", "all groups are unknown (-1)", hint)
+    if int((sizes > 0).sum()) < 2:
+        only = f"every node of known group is in group {int(sizes.argmax())}"
+        raise InputError("data.sens", only, "fairness between groups needs at least two")
+    if not bool((sizes > 0).all()):
+        empty = f"group {int(sizes.argmin())} has no node"
+        raise InputError("data.sens", empty, "leave it out" if soft else "number groups from 0 up")
 
 
 def _check_masks(data: Data, n: int) -> None:

@@ -18,7 +18,6 @@ from fairmp.errors import InputError
 
 MAX_EXTRACTED_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 18
-_TRANSIENT_STATUS = {408, 425, 429}
 
 
 class DownloadError(InputError):
@@ -27,10 +26,6 @@ class DownloadError(InputError):
 
 class NotFoundError(DownloadError):
     """The server has no such file."""
-
-
-class _PermanentError(Exception):
-    """A failure that pooch must not retry; it retries a ValueError and any other HTTP error."""
 
 
 def open_raw(path: Path, gzipped: bool | None = None) -> BinaryIO:
@@ -86,7 +81,7 @@ def download(
         files.fetch(path.name, downloader=fetch)
     except FileNotFoundError as error:
         raise NotFoundError(path.name, f"{url} does not exist ({error})") from None
-    except (_PermanentError, OSError, ValueError) as error:
+    except (OSError, ValueError) as error:
         raise DownloadError(path.name, f"cannot download {url} ({_reason(error)})") from None
     path.chmod(0o644)
     return path
@@ -107,13 +102,10 @@ def _fetch(url: str, part: str, name: str, progress: bool) -> None:
         try:
             get(url, part, None)
         except requests.HTTPError as error:
-            status = 500 if error.response is None else error.response.status_code
             if error.response is not None:
                 error.response.close()
-            if status in (404, 410):
-                raise FileNotFoundError(f"HTTP {status}") from None
-            if 400 <= status < 500 and status not in _TRANSIENT_STATUS:
-                raise _PermanentError(error) from None
+                if error.response.status_code in (404, 410):  # pooch retries any HTTP error
+                    raise FileNotFoundError(f"HTTP {error.response.status_code}") from None
             raise
 
 

@@ -25,6 +25,8 @@ from fairmp.errors import InputError
 class FairGraph(InMemoryDataset):
     """One graph with labels, sensitive groups and a split; base class of the benchmark graphs.
 
+    All benchmark graphs take these arguments; ``fairmp data stats`` prints their statistics.
+
     ``dataset[0]`` has ``x`` (float32), ``edge_index`` (both directions of every edge, sorted, no
     self-loops), ``y`` and ``sens`` (−1: unknown), ``train_mask``, ``val_mask``, ``test_mask``,
     ``feature_names``, ``class_names``, ``group_names``, ``name``, and a ``report`` on what was
@@ -139,11 +141,7 @@ class NBA(FairGraph):
     """NBA players of the 2016–17 season and who follows whom on Twitter.
 
     The label is a salary above the median (``SALARY``; unknown for 90 of 403 players), the
-    sensitive group whether a player is from the United States (``country``). The arguments are
-    those of :class:`FairGraph`.
-
-    403 nodes, 95 features, 21,242 directed edges. Homophily: label 39.22 % (53.63 % among labelled
-    nodes), sensitive 72.37 %, as in the paper.
+    sensitive group whether a player is from the United States (``country``).
 
     Example:
         >>> NBA()[0]  # doctest: +SKIP
@@ -157,11 +155,7 @@ class PokecProvince(FairGraph):
     """One Slovak province of the social network Pokec.
 
     The label is the field of work (``I_am_working_in_field``; unknown for 3,320 of 7,949 users),
-    the sensitive group the region. No public home of these files is known. The arguments are those
-    of :class:`FairGraph`.
-
-    7,949 nodes, 240 features, 32,008 directed edges. Homophily with ``multiclass=True``: label
-    46.24 % (69.84 % among labelled nodes), sensitive 96.93 %.
+    the sensitive group the region. No public home of these files is known.
     """
 
     source = sources.POKEC_PROVINCE
@@ -172,21 +166,14 @@ class PokecZ(FairGraph):
 
     The label is the field of work (``I_am_working_in_field``), the sensitive group the region.
     Only the first digits of the node table's SHA-256 are known and none of the edge table's;
-    ``data.report`` says so. The arguments are those of :class:`FairGraph`.
-
-    In the paper: 67,796 nodes, 276 features, 1,235,916 directed edges. Homophily: label 71.16 %
-    (unlabelled counts as a class), sensitive 95.06 %.
+    ``data.report`` says so.
     """
 
     source = sources.POKEC_Z
 
 
 class PokecN(FairGraph):
-    """Pokec-n: two other regions of the social network Pokec (``region_job_2.csv``).
-
-    As :class:`PokecZ`, with 66,569 nodes, 265 features, 1,034,094 directed edges. Homophily with
-    ``multiclass=True``: label 73.23 % (49.71 % among labelled nodes), sensitive 95.30 %.
-    """
+    """Pokec-n: two other regions of Pokec (``region_job_2.csv``), otherwise as :class:`PokecZ`."""
 
     source = sources.POKEC_N
 
@@ -194,8 +181,8 @@ class PokecN(FairGraph):
 class PokecNGraph(FairGraph):
     """Topology, labels and regions of Pokec-n with 3 of its 265 features.
 
-    The features are ``gender``, ``AGE`` and ``public``; everything else is as in :class:`PokecN`.
-    Results on it are not results on Pokec-n. No public home of these files is known.
+    The features are ``gender``, ``AGE`` and ``public``. Results on it are not results on Pokec-n.
+    No public home of these files is known.
     """
 
     source = sources.POKEC_N_GRAPH
@@ -206,9 +193,7 @@ class German(FairGraph):
 
     The label is whether a client is a good customer (``GoodCustomer``: 1, and −1 for the other
     class), the sensitive group ``Gender`` (Male 0, Female 1). As is usual, ``OtherLoansAtStore``
-    and ``PurposeOfLoan`` are dropped. The arguments are those of :class:`FairGraph`.
-
-    1,000 nodes, 26 features, 43,484 directed edges. Homophily: label 58.70 %, sensitive 80.48 %.
+    and ``PurposeOfLoan`` are dropped.
     """
 
     source = sources.GERMAN
@@ -219,11 +204,8 @@ class Credit(FairGraph):
 
     The label is whether a client pays next month (``NoDefaultNextMonth``), the sensitive group
     ``Age`` as coded in the file (1 for 2,685 of 30,000). As is usual, ``Single`` is dropped. There
-    are two edge lists: ``graph_credit.edgelist``, described below and preferred, and the far denser
-    ``credit_edges.txt`` of the public home, whose SHA-256 is unknown. The arguments are those of
-    :class:`FairGraph`.
-
-    30,000 nodes, 12 features, 274,754 directed edges. Homophily: label 64.17 %, sensitive 87.90 %.
+    are two edge lists: ``graph_credit.edgelist`` with 137,377 edges is preferred to the far denser
+    ``credit_edges.txt`` of the public home, whose SHA-256 is unknown.
     """
 
     source = sources.CREDIT
@@ -233,10 +215,7 @@ class Bail(FairGraph):
     """Bail: defendants released on bail, connected if their records are similar.
 
     The label is recidivism (``RECID``), the sensitive group ``WHITE``. ``TIME > 0`` equals the
-    label for 99.4 % of the nodes: the usual features leak it. The arguments are those of
-    :class:`FairGraph`.
-
-    18,876 nodes, 17 features, 623,740 directed edges. Homophily: label 77.52 %, sensitive 52.21 %.
+    label for 99.4 % of the nodes: the usual features leak it.
     """
 
     source = sources.BAIL
@@ -258,9 +237,6 @@ class Facebook100(FairGraph):
         sensitive: Sensitive column, in the same way: ``"year"`` has the five largest class years
             as groups.
         options: Other arguments of :class:`FairGraph`; ``multiclass`` is True by default.
-
-    Cornell5 has 18,660 nodes and 1,581,554 directed edges, and 574 features by default. Homophily
-    among known nodes: year ≥ 2007 80.59 %, gender 54.64 %.
 
     Example:
         >>> Facebook100(sensitive="year")[0].group_names  # doctest: +SKIP

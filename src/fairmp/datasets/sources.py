@@ -46,17 +46,11 @@ Checksum = Literal["known", "partial", "unknown"]
 
 @dataclass(frozen=True)
 class RawFile:
-    """One raw file.
-
-    Attributes:
-        name: File name; ``name + ".gz"`` is accepted as well.
-        sha256: SHA-256 of the (uncompressed) file, its first digits, or empty if unknown.
-        url: Public address of the file or of a zip archive that holds it; empty if there is none.
-    """
+    """One raw file; a gzipped copy with ``.gz`` after its name is accepted as well."""
 
     name: str
-    sha256: str = ""
-    url: str = ""
+    sha256: str = ""  # of the uncompressed file; its first digits, or empty, if not all is known
+    url: str = ""  # of the file or a zip archive with it; empty if no public home is known
 
     @property
     def checksum(self) -> Checksum:
@@ -68,35 +62,20 @@ class RawFile:
 
 @dataclass(frozen=True)
 class Source:
-    """Everything needed to find and read one benchmark graph.
+    """Everything needed to find and read one benchmark graph."""
 
-    Attributes:
-        key: Name on the command line.
-        title: Name shown to people.
-        class_name: Name of its class in :mod:`fairmp.datasets`.
-        folders: Subfolders of a data folder its files may be in.
-        files: Candidate files per role, in order of preference.
-        label: Label column.
-        sensitive: Sensitive column.
-        layout: How the raw files are laid out: a node and an edge table, NumPy files, or Matlab.
-        id_column: Node id column; rows are numbered from 0 without one.
-        drop: Columns that are not features.
-        label_values: Class of each label value, where the values are not the classes.
-        group_values: Group of each sensitive value, where the values are not the groups.
-    """
-
-    key: str
-    title: str
-    class_name: str
-    folders: tuple[str, ...]
-    files: Mapping[str, tuple[RawFile, ...]]
+    key: str  # name on the command line
+    title: str  # name in tables and reports
+    class_name: str  # class in fairmp.datasets
+    folders: tuple[str, ...]  # subfolders of a data folder its files may be in
+    files: Mapping[str, tuple[RawFile, ...]]  # candidates per role, in order of preference
     label: str = ""
     sensitive: str = ""
     layout: Literal["tables", "numpy", "matlab"] = "tables"
-    id_column: str | None = None
-    drop: tuple[str, ...] = ()
-    label_values: Mapping[int, int] = field(default_factory=dict)
-    group_values: Mapping[str, int] = field(default_factory=dict)
+    id_column: str | None = None  # rows are numbered from 0 without one
+    drop: tuple[str, ...] = ()  # columns that are not features
+    label_values: Mapping[int, int] = field(default_factory=dict)  # class of each label value
+    group_values: Mapping[str, int] = field(default_factory=dict)  # group of each sensitive value
 
 
 def _files(home: str = "", **names: str) -> dict[str, tuple[RawFile, ...]]:

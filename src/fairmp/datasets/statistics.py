@@ -16,31 +16,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Statistics:
-    """One row of the table of data sets; shares are in [0, 1], None if unknown.
-
-    Attributes:
-        name: Name of the data set.
-        nodes: Number of nodes.
-        features: Number of features per node.
-        edges: Number of directed edges without self-loops: every undirected edge twice.
-        label_homophily: Share of edges within one class, counting unlabelled as a class.
-        label_homophily_labelled: The same among edges between labelled nodes.
-        sens_homophily: Share of edges within one group, among edges between nodes of known group.
-        labelled: Number of labelled nodes.
-        classes: Number of nodes per class.
-        groups: Number of nodes per sensitive group.
-    """
+    """One row of the table of data sets; shares are in [0, 1], None if unknown."""
 
     name: str
     nodes: int
     features: int
-    edges: int
-    label_homophily: float | None
-    label_homophily_labelled: float | None
-    sens_homophily: float | None
+    edges: int  # directed, without self-loops: every undirected edge counts twice
+    label_homophily: float | None  # unlabelled counts as a class
+    label_homophily_labelled: float | None  # among edges between labelled nodes
+    sens_homophily: float | None  # among edges between nodes of known group
     labelled: int | None = None
-    classes: dict[str, int] | None = None
-    groups: dict[str, int] | None = None
+    classes: dict[str, int] | None = None  # number of nodes per class
+    groups: dict[str, int] | None = None  # number of nodes per group
 
     def as_dict(self) -> dict[str, Any]:
         """Return the figures as plain data, for JSON."""
