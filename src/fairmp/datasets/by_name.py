@@ -26,16 +26,7 @@ _NAMES = ("feature_names", "class_names", "group_names")
 
 
 def save(data: Data, path: str | Path) -> Path:
-    """Write a graph without its masks to an ``.npz`` file.
-
-    Example:
-        >>> import tempfile
-        >>> from fairmp.datasets import social_network
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = save(social_network(n=200, average_degree=5), Path(folder) / "small.npz")
-        ...     load(path).name
-        'embedded network'
-    """
+    """Write a graph without its masks to an ``.npz`` file."""
     path = Path(path)
     names = {name: list(data[name]) for name in _NAMES if name in data}
     arrays = {name: data[name].cpu().numpy() for name in _TENSORS if name in data}
@@ -53,7 +44,7 @@ def load(path: str | Path) -> Data:
         arrays, names = read_npz(Path(path))
     except FileNotFoundError:
         raise InputError("path", f"there is no {path}", "write it with by_name.save") from None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
         raise InputError("path", f"{path} was not written by by_name.save ({error})") from None
     return Data(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **names)
 
@@ -64,15 +55,7 @@ def from_npz(name: str, folder: str | Path) -> Data:
 
 
 def canonical(name: str) -> str:
-    """Return the canonical name of a graph: a data set's key, ``embedded`` or ``embedded:3000``.
-
-    Example:
-        >>> canonical("PokecZ"), canonical("Embedded:03000")
-        ('pokec-z', 'embedded:3000')
-        >>> canonical("embeded")
-        Traceback (most recent call last):
-        fairmp.errors.InputError: data set: there is no 'embeded', did you mean 'embedded'?; ...
-    """
+    """Return the canonical name of a graph: a data set's key, ``embedded`` or ``embedded:3000``."""
     word, colon, size = name.casefold().partition(":")
     if word not in (EMBEDDED, "embedded network"):
         from fairmp.datasets.sources import source_named
@@ -111,12 +94,7 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
 def present(
     names: Sequence[str] | None = None, data_dir: str | Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Return the graphs whose files were found, all by default, and why the others were not.
-
-    Example:
-        >>> present(["embedded:300", "nba"], "an/empty/folder")
-        (['embedded:300'], {'NBA': 'its files were not found'})
-    """
+    """Return the names whose files were found, of all by default, and why the others were not."""
     from fairmp.datasets.raw import listing
 
     entries = {entry.source.key: entry for entry in listing(data_dir)}

@@ -19,15 +19,8 @@ def digit_tail(path: Path, limit: int) -> tuple[bytes, np.ndarray] | None:
     """Cut the columns of one-digit cells at the end of every row off a comma-separated file.
 
     A cell that is one byte in every row lies at the same distance from the end of every line, so
-    that these columns can be copied as one block.
-
-    Args:
-        path: The file, with a header line.
-        limit: Largest number of columns to take, from the right.
-
-    Returns:
-        What is left of the rows, as lines, and the digits (n×k, uint8); None if there are too few
-        such columns.
+    that these columns can be copied as one block. Returns what is left of the rows, as lines, and
+    the digits (n×k, uint8) of at most ``limit`` columns; None if there are too few.
     """
     raw = np.memmap(path, dtype=np.uint8, mode="r")
     pieces = range(0, len(raw), _SCAN_BYTES)

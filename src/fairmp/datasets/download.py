@@ -43,18 +43,9 @@ def sha256_of(path: Path, gzipped: bool | None = None) -> str:
 def download(
     url: str, path: Path, *, sha256: str = "", retries: int = 3, progress: bool | None = None
 ) -> Path:
-    """Download ``url`` to ``path``; a file that fails its check is not kept.
+    """Download ``url`` (http, https or file) to ``path``; a file that fails its check is not kept.
 
-    Args:
-        url: Address of the file: ``http``, ``https`` or ``file``.
-        path: Where to store it; its folder is created.
-        sha256: SHA-256 of the (uncompressed) file, its first digits, or empty to skip the check.
-        retries: How often to repeat a failed attempt, after 1, 2, 3, … seconds.
-        progress: Whether to draw a progress bar; None draws one on a terminal.
-
-    Raises:
-        DownloadError: If the file cannot be downloaded or its SHA-256 differs.
-        NotFoundError: If the server answers that it has no such file.
+    ``sha256`` may be the first digits only. Pooch repeats a failed attempt after 1, 2, … seconds.
     """
     import pooch
 
@@ -119,19 +110,9 @@ def _reason(error: BaseException) -> str:
 def extract(
     archive: Path, name: str, folder: Path, *, sha256: str = "", limit: int = MAX_EXTRACTED_BYTES
 ) -> Path:
-    """Extract the one file called ``name`` from a zip archive to ``folder``.
+    """Extract the file called ``name``, of at most ``limit`` bytes, from a zip archive.
 
     No path in the archive is used: the member is copied to a file whose name we choose.
-
-    Args:
-        archive: The zip archive.
-        name: Name of the file, in any folder of the archive.
-        folder: Where to store it.
-        sha256: SHA-256 of the file or its first digits.
-        limit: Largest size in bytes, counted while it is decompressed.
-
-    Raises:
-        InputError: If the archive is broken, lacks the file, or the file is too large or differs.
     """
     with tempfile.TemporaryDirectory(dir=folder, prefix=".extract-") as scratch:
         part = Path(scratch) / name

@@ -30,11 +30,7 @@ MAX_GROUPS = 5
 
 
 def parse(source: Source, paths: Paths, partial: bool, report: LoadReport) -> tuple[Arrays, Names]:
-    """Read the raw files into ``x`` (without the group), ``edge_index``, ``y`` and ``sens``.
-
-    Returns:
-        The arrays, and ``feature_names``, ``class_names`` and ``group_names``.
-    """
+    """Read ``x``, ``edge_index``, ``y`` and ``sens``, and feature, class and group names."""
     read = {"tables": _tables, "numpy": _numpy, "matlab": _matlab}[source.layout]
     return read(source, paths, partial, report)
 

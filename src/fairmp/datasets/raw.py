@@ -86,44 +86,26 @@ def find(source: Source, root: PathLike | None = None) -> tuple[FoundFile, ...]:
 
 
 def listing(root: PathLike | None = None) -> list[Availability]:
-    """List every benchmark graph with its raw files.
-
-    Example:
-        >>> [entry.source.key for entry in listing("an/empty/folder")][:3]
-        ['nba', 'pokec-z', 'pokec-n']
-    """
+    """List every benchmark graph with its raw files."""
     return [Availability(source, find(source, root)) for source in SOURCES]
 
 
 def fetch(
-    source: Source,
-    root: PathLike | None = None,
-    *,
-    mirror: str | None = None,
-    progress: bool | None = None,
+    source: Source, root: PathLike | None = None, *, mirror: str | None = None
 ) -> tuple[FoundFile, ...]:
-    """Find the raw files of a graph and download those that are missing.
+    """Find the raw files of a graph, downloading those that are missing.
 
-    Args:
-        source: The graph.
-        root: Only folder to search and to download to; see :func:`data_folders`.
-        mirror: Address of a copy of a data folder, used instead of the public homes; by default
-            the environment variable ``FAIRMP_MIRROR``.
-        progress: Whether to draw a progress bar; None draws one on a terminal.
-
-    Raises:
-        InputError: If a file is neither found nor downloaded; no part of it is kept.
+    ``mirror`` is the address of a copy of a data folder, used instead of the public homes; by
+    default that in the environment variable ``FAIRMP_MIRROR``.
     """
     mirror = mirror or os.environ.get("FAIRMP_MIRROR") or None
     return tuple(
-        found if found.path else _get(source, found.role, root, mirror, progress)
+        found if found.path else _get(source, found.role, root, mirror)
         for found in find(source, root)
     )
 
 
-def _get(
-    source: Source, role: str, root: PathLike | None, mirror: str | None, progress: bool | None
-) -> FoundFile:
+def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -> FoundFile:
     """Extract the file of a role from a local archive, or download it."""
     folder = data_folders(root)[-1] / source.folders[0]
     folder.mkdir(parents=True, exist_ok=True)
@@ -134,7 +116,7 @@ def _get(
             return FoundFile(role, file, extract(archive, file.name, folder, sha256=file.sha256))
         for url in _addresses(source, file, mirror):
             try:
-                return FoundFile(role, file, _download(url, file, folder, progress))
+                return FoundFile(role, file, _download(url, file, folder))
             except DownloadError as error:
                 failures.append(error)
                 if not isinstance(error, NotFoundError):
@@ -167,10 +149,10 @@ def _addresses(source: Source, file: RawFile, mirror: str | None) -> list[str]:
     return [f"{mirror.rstrip('/')}/{source.folders[0]}/{quote(name)}" for name in names if name]
 
 
-def _download(url: str, file: RawFile, folder: Path, progress: bool | None) -> Path:
+def _download(url: str, file: RawFile, folder: Path) -> Path:
     name = unquote(url.rsplit("/", 1)[-1])
     if not name.endswith(".zip"):
-        return download(url, folder / name, sha256=file.sha256, progress=progress)
+        return download(url, folder / name, sha256=file.sha256)
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
-        archive = download(url, Path(scratch) / name, progress=progress)
+        archive = download(url, Path(scratch) / name)
         return extract(archive, file.name, folder, sha256=file.sha256)

@@ -220,19 +220,7 @@ SOURCES = (
 
 
 def source_named(name: str, others: Sequence[str] = ()) -> Source:
-    """Return the source with this key, title or class name, in any case.
-
-    Args:
-        name: Name to look up.
-        others: Further valid names to suggest if there is no such source.
-
-    Example:
-        >>> source_named("PokecZ").key, source_named("nba").title
-        ('pokec-z', 'NBA')
-        >>> source_named("nbs")
-        Traceback (most recent call last):
-        fairmp.errors.InputError: data set: there is no 'nbs', did you mean 'nba'?; there ...
-    """
+    """Return the source with this key, title or class name; suggest it or one of ``others``."""
     wanted = name.casefold().replace("_", "-")
     for source in SOURCES:
         if wanted in (n.casefold() for n in (source.key, source.title, source.class_name)):
