@@ -126,7 +126,8 @@ def test_decimal_commas(tmp_path):
     edges = pd.DataFrame({"a": range(11), "b": range(1, 12)})
     data = from_tables(tmp_path / "n.csv", edges, id="id", label="y", sensitive="s", scale="none")
     assert data.x[:, 0].tolist() == [k + 0.5 for k in range(12)]
-    assert "n.csv: read as separated by semicolons, with decimal commas" in data.report.notes
+    assert "n.csv: read as separated by semicolons" in data.report.notes
+    assert "n.csv: decimal commas in column euro" in data.report.notes
 
 
 def test_ids_may_be_row_numbers_and_columns_may_be_chosen():
@@ -213,7 +214,7 @@ def test_the_seed_moves_the_split_and_nothing_else():
         ({"source": "a"}, "source: the edge table has no column 'a'; there are from, to, since"),
         ({"target": "from"}, "source: 'from' is the target too; name two columns"),
         ({"sensitive": "age", "sensitive_bins": [99]}, "gives one group"),
-        ({"scale": "big"}, "scale: 'big' is not there"),
+        ({"scale": "big"}, "scale: 'big' is unknown"),
         ({"positive": "perhaps"}, "positive: 'perhaps' is no value of 'hired'; there are no, yes"),
     ],
 )
@@ -243,7 +244,7 @@ def write(path: Path, content: bytes) -> Path:
         (b"who,hired,group\na,1,x\nb,2\n", "people.csv line 3 has 2 cells where 3 were expected"),
         (b"who,hired,group\na,1,x\nb,2,y,z\n", "people.csv line 3 has 4 cells where 3"),
         (b"who,hired,hired\na,1,x\n", "two columns are named 'hired'"),
-        (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once, 'a' for one"),
+        (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once (such as 'a')"),
         (b"who,hired,group\na,1,x\n,2,y\n", "1 row without an id"),
         (b"who hired group\na", "no column 'who'; there are who hired group"),
     ],
@@ -262,11 +263,11 @@ def test_broken_node_files_are_one_clear_line(tmp_path, content, message):
     [
         (b"", "edges: friends.csv is empty"),
         (b"from,to\n", "edges: the table has a header and no rows"),
-        (b"from\n007\n7\n", "edges: the table has one column, 'from'; give two"),
+        (b"from\n007\n7\n", "edges: the table has one column, 'from'; give"),
         (
             b"from,to\nq,r\ns,t\n",
-            "none of the 2 rows joins two ids of the node table; an edge has 'q' and 'r', a node"
-            " has '007'",
+            "none of the 2 rows joins two ids of the node table; an edge has 'q' and 'r', a"
+            " node has '007'",
         ),
         (b"from,to\n7,007\nx9\n", "edges: friends.csv line 3 has 1 cell where 2 were expected"),
         (b"\0\0\0", "edges: friends.csv is a binary file"),
