@@ -160,7 +160,7 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
     assert "every node's group is unknown" in out
     status, _, err = fairmp("predict out --nodes nosex.csv --edges ties.csv --out m.csv")
     assert status == 2
-    assert "no column 'sex', which the groups are in" in err
+    assert "no column 'sex', which holds the groups" in err
 
 
 @pytest.mark.parametrize(

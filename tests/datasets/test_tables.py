@@ -130,6 +130,32 @@ def test_decimal_commas(tmp_path):
     assert "n.csv: decimal commas in column euro" in data.report.notes
 
 
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_text_that_marks_missing_values_is_missing_everywhere(tmp_path, kind):
+    people = PEOPLE.assign(hired=PEOPLE["hired"].fillna("NA"), town=PEOPLE["town"].fillna("?"))
+    people = people.assign(group=people["group"].fillna("n/a"))
+    nodes = people if kind == "frame" else tmp_path / f"n.{kind}"
+    if kind != "frame":
+        getattr(people, f"to_{kind}")(nodes, index=False)
+    check(from_tables(nodes, FRIENDS, **NAMES))
+
+
+def test_thousands_and_decimal_commas_are_not_mixed_up(tmp_path):
+    rows = [f"{k}\t{k % 2}\t{'ab'[k % 3 > 0]}\t{1 + k},{100 + k}\t{k}" for k in range(12)]
+    path = tmp_path / "n.tsv"
+    path.write_text("\n".join(["id\ty\ts\tincome\tage", *rows]))
+    edges = pd.DataFrame({"a": range(11), "b": range(1, 12)})
+    columns = {"id": "id", "label": "y", "sensitive": "s", "scale": "none"}
+    with pytest.raises(InputError, match=r"'income' of n\.tsv, line 2 has '1,100'") as caught:
+        from_tables(path, edges, **columns)
+    assert caught.value.argument == "nodes"
+    assert from_tables(path, edges, **columns, drop=["income"]).feature_names == ["age"]
+    path.write_text(path.read_text().replace("12,111", "1,012,111"))
+    data = from_tables(path, edges, **columns)
+    assert data.x[:, 0].tolist() == [*(1000 * (1 + k) + 100 + k for k in range(11)), 1012111]
+    assert "n.tsv: thousands separators in column income" in data.report.notes
+
+
 def test_ids_may_be_row_numbers_and_columns_may_be_chosen():
     edges = pd.DataFrame({"weight": [1.0, 2.0], "v": [0, 1], "w": ["1.0", "2"]})
     data = from_tables(
@@ -203,7 +229,7 @@ def test_the_seed_moves_the_split_and_nothing_else():
         ),
         ({"id": "Who"}, "id: the node table has no column 'Who', did you mean 'who'?"),
         ({"sensitive": ["group", "sex"]}, "sensitive: the node table has no column 'sex'"),
-        ({"sensitive": []}, "sensitive: no column is named"),
+        ({"sensitive": []}, "sensitive: missing"),
         ({"sensitive": "hired"}, "sensitive: column 'hired' is the label column already; name an"),
         ({"sensitive": ["vip", "hired"]}, "sensitive: column 'hired' is the label column already"),
         ({"sensitive": ["vip", "vip"]}, "sensitive: column 'vip' is the sensitive column already"),

@@ -33,9 +33,9 @@ Part = TypeVar("Part")
 class Roles:
     """What each column of a node table is, and how it is encoded; see ``from_tables``."""
 
-    id: str | None
-    label: str
-    sensitive: Sequence[str]
+    id: str | None = None
+    label: str | None = None
+    sensitive: str | Sequence[str] | None = None
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
@@ -48,31 +48,45 @@ class Roles:
     positive: Any = None
     unknown: Sequence[Any] | None = None
 
+    def check_unset(self) -> None:
+        """Refuse roles beside an encoding, except the id and the endpoints of edges."""
+        for field in fields(self):
+            if field.name in ("id", "source", "target"):
+                continue
+            if getattr(self, field.name) != field.default:
+                raise InputError(field.name, "goes without encoding, which determines it")
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The sensitive columns."""
+        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive or ())
+
     def feature_columns(self, columns: Sequence[str]) -> list[str]:
         """Check the roles against the columns of a table, and return the feature columns."""
         check_scale(self.scale)
         check_integer("max_categories", self.max_categories, "give 1 or more")
-        if not self.sensitive:
-            raise InputError("sensitive", "no column is named", "give one or more")
+        for argument in ("label", "sensitive"):
+            if not getattr(self, argument):
+                raise InputError(argument, "missing", "name a column of the node table")
         roles: dict[str, str] = {}
-        used = [("label", self.label), *(("sensitive", group) for group in self.sensitive)]
-        for argument, column in used if self.id is None else [("id", self.id), *used]:
+        used = [("id", self.id), ("label", self.label), *(("sensitive", g) for g in self.groups)]
+        for argument, column in used:
+            if column is None:
+                continue
             require_column(argument, column, columns, "the node table")
             if column in roles:
+                role = roles[column]
                 raise InputError(
-                    argument,
-                    f"column {column!r} is the {roles[column]} column already",
-                    "name another",
+                    argument, f"column {column!r} is the {role} column already", "name another"
                 )
             roles[column] = argument
         for argument in ("drop", "features", "categorical"):
             for column in getattr(self, argument) or ():
                 require_column(argument, column, columns, "the node table")
-        excluded = {self.label, self.id, *self.drop}
-        excluded |= set() if self.sens_in_features else set(self.sensitive)
-        chosen = columns if self.features is None else self.features
-        extra = self.sensitive if self.sens_in_features and self.features is not None else ()
-        return list(dict.fromkeys(c for c in (*chosen, *extra) if c not in excluded))
+        groups = self.groups if self.sens_in_features else ()
+        excluded = {*roles, *self.drop} - set(groups)
+        chosen = columns if self.features is None else (*self.features, *groups)
+        return list(dict.fromkeys(column for column in chosen if column not in excluded))
 
 
 @dataclass(frozen=True)
@@ -163,15 +177,6 @@ class Encoding:
                 seen in training, or ``"allow"`` it: such groups are unknown.
         """
         names = [str(name) for name in table.columns]
-        return (
-            self._features(table, names, report),
-            self._labels(table, names, report),
-            self._groups(table, names, report, unknown_groups),
-        )
-
-    def _features(
-        self, table: pd.DataFrame, names: Sequence[str], report: LoadReport
-    ) -> np.ndarray:
         seen = {column.name for column in self.columns} | {self.id, self.label.column}
         seen |= {*self.ignored, *(part.column for part in self.sensitive)}
         new = [name for name in names if name not in seen]
@@ -183,29 +188,22 @@ class Encoding:
                 f"{counted(len(new), 'column')} not used, new since training: {shortlist(new)}"
             )
         blocks = [column.transform(table[column.name], report) for column in self.columns]
-        return stack(blocks, len(table))
-
-    def _labels(self, table: pd.DataFrame, names: Sequence[str], report: LoadReport) -> np.ndarray:
-        if self.label.column in names:
-            return self.label.transform(table[self.label.column], report)
-        report.notes.append(f"no column {self.label.column!r}: there are no labels to compare with")
-        return np.full(len(table), -1, dtype=np.int64)
-
-    def _groups(
-        self,
-        table: pd.DataFrame,
-        names: Sequence[str],
-        report: LoadReport,
-        unknown_groups: UnknownGroups,
-    ) -> np.ndarray:
+        y = sens = np.full(len(table), -1, dtype=np.int64)
         absent = [part.column for part in self.sensitive if part.column not in names]
-        if absent and unknown_groups == "refuse":
+        if not absent:
+            encoder = GroupEncoder(self.sensitive, self.groups)
+            sens = encoder.transform(table, report, unknown_groups)
+        elif unknown_groups == "refuse":
             raise _absent(absent[0], names, names, "holds the groups")
-        if absent:
+        else:
             report.notes.append(f"no column {absent[0]!r}: every node's group is unknown")
             report.unknown_groups = len(table)
-            return np.full(len(table), -1, dtype=np.int64)
-        return GroupEncoder(self.sensitive, self.groups).transform(table, report, unknown_groups)
+        if self.label.column in names:
+            y = self.label.transform(table[self.label.column], report)
+        else:
+            name = self.label.column
+            report.notes.append(f"no column {name!r}: there are no labels to compare with")
+        return stack(blocks, len(table)), y, sens
 
 
 def fit_encoding(
@@ -229,10 +227,11 @@ def fit_encoding(
         The encoding, classes (n) and groups (n), −1 unknown.
     """
     chosen = roles.feature_columns(names)
+    assert roles.label is not None
     series = load(roles.label)
     label = Label.fit(series, positive=roles.positive, unknown=roles.unknown, report=report)
     y = label.transform(series, report)
-    table = {name: load(name) for name in roles.sensitive}
+    table = {name: load(name) for name in roles.groups}
     groups = GroupEncoder.fit(
         table, bins=roles.sensitive_bins, unknown=roles.unknown, report=report
     )

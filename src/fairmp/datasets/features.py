@@ -29,11 +29,37 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Number:
-    """Encoder of a column of numbers or dates.
+class ColumnEncoder:
+    """Encoder of one column: a code per cell, expanded to features.
 
     Attributes:
         name: The column.
+    """
+
+    name: str
+
+    def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
+        """Return one number per cell."""
+        raise NotImplementedError
+
+    def expand(self, codes: np.ndarray) -> np.ndarray:
+        """Turn codes (n) into features (n×d)."""
+        raise NotImplementedError
+
+    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
+        """Encode a column as features (n×d)."""
+        return self.expand(self.codes(series, report or LoadReport()))
+
+    def _changed(self, how: str) -> InputError:
+        hint = "give the same kind of values, or empty cells"
+        return InputError("nodes", f"column {self.name!r} {how}", hint)
+
+
+@dataclass(frozen=True)
+class Number(ColumnEncoder):
+    """Encoder of a column of numbers or dates.
+
+    Attributes:
         dates: Whether it holds dates, which count as days.
         shift: What is subtracted.
         divisor: What the rest is divided by.
@@ -42,7 +68,6 @@ class Number:
         missing: Whether there is a feature ``name missing``.
     """
 
-    name: str
     dates: bool
     shift: float
     divisor: float
@@ -78,19 +103,11 @@ class Number:
         given = series.dropna()
         if len(given) and holds_dates(series) != self.dates:
             was, now = ("dates", "no dates") if self.dates else ("numbers", "dates")
-            raise InputError(
-                "nodes",
-                f"column {self.name!r} held {was} in training and holds {now} now",
-                "give the same kind of values",
-            )
+            raise self._changed(f"held {was} in training and holds {now} now")
         numbers = as_numbers(series, 0, report)
         if numbers is None:
             text = given[pd.to_numeric(given, errors="coerce").isna()].iloc[0]
-            raise InputError(
-                "nodes",
-                f"column {self.name!r} held numbers in training and now holds {as_text(text)!r}",
-                "give numbers, or leave the cell empty",
-            )
+            raise self._changed(f"held numbers in training and now holds {as_text(text)!r}")
         missing = int(np.isnan(numbers).sum())
         if missing:
             report.missing[self.name] = missing
@@ -106,24 +123,18 @@ class Number:
             parts.append(missing.astype(np.float64))
         return np.stack(parts, axis=1)
 
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
-        """Encode a column as features (n×d)."""
-        return self.expand(self.codes(series, report or LoadReport()))
-
 
 @dataclass(frozen=True)
-class Category:
+class Category(ColumnEncoder):
     """One-hot encoder of a column of text or categories.
 
     Attributes:
-        name: The column.
         values: Values with a feature each.
         labels: Names of these features.
         other: Whether there is a feature ``name=other`` for all other values.
         missing: Whether there is a feature ``name=missing``.
     """
 
-    name: str
     values: tuple[str | float | bool, ...]
     labels: tuple[str, ...]
     other: bool
@@ -173,12 +184,8 @@ class Category:
         new = index == known
         kinds = {isinstance(value, str) for value in values}
         if len(values) and new.all() and not kinds & {isinstance(v, str) for v in self.values}:
-            raise InputError(
-                "nodes",
-                f"column {self.name!r} had values such as {as_text(self.values[0])!r} in training "
-                f"and now holds {as_text(values[0])!r}",
-                "give the same kind of values",
-            )
+            was, now = as_text(self.values[0]), as_text(values[0])
+            raise self._changed(f"had values such as {was!r} in training and now holds {now!r}")
         index = np.append(index, -1)[codes]
         unseen = index == known
         if unseen.any() and not self.other:
@@ -197,10 +204,6 @@ class Category:
         if self.missing:
             columns.append(codes < 0)
         return np.stack(columns, axis=1).astype(np.float64)
-
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
-        """Encode a column as features (n×d)."""
-        return self.expand(self.codes(series, report or LoadReport()))
 
 
 Column = Number | Category

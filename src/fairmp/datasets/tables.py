@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, get_args, overload
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 import torch
@@ -30,44 +30,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fairmp.datasets.edge_tables import Table
-
-
-@overload
-def from_tables(
-    nodes: Table,
-    edges: Table,
-    *,
-    id: str | None,
-    label: str,
-    sensitive: str | Sequence[str],
-    features: Sequence[str] | None = None,
-    drop: Sequence[str] = (),
-    categorical: Sequence[str] = (),
-    source: str | None = None,
-    target: str | None = None,
-    sensitive_bins: BinsGiven = None,
-    sens_in_features: bool = False,
-    max_categories: int = MAX_CATEGORIES,
-    scale: Scale = "standard",
-    positive: Any = None,
-    unknown: Sequence[Any] | None = None,
-    seed: int = 0,
-    name: str | None = None,
-) -> Data: ...
-
-
-@overload
-def from_tables(
-    nodes: Table,
-    edges: Table | None = None,
-    *,
-    encoding: Encoding,
-    unknown_groups: UnknownGroups = "refuse",
-    id: str | None = None,
-    source: str | None = None,
-    target: str | None = None,
-    name: str | None = None,
-) -> Data: ...
 
 
 def from_tables(
@@ -157,50 +119,42 @@ def from_tables(
         1 dangling edge row dropped: an end is not in the node table
     """
     report = LoadReport()
+    own = None if id is ... else id
+    roles = Roles(
+        own,
+        label,
+        sensitive,
+        features,
+        tuple(drop),
+        tuple(categorical),
+        source,
+        target,
+        sensitive_bins,
+        sens_in_features,
+        max_categories,
+        scale,
+        positive,
+        unknown,
+    )
     if encoding is not None:
-        given: dict[str, object] = {"label": label, "sensitive": sensitive, "features": features}
-        given |= {"drop": drop or None, "categorical": categorical or None, "positive": positive}
-        given |= {"sensitive_bins": sensitive_bins, "unknown": unknown, "seed": seed or None}
-        given |= {"sens_in_features": sens_in_features or None}
-        given |= {"max_categories": None if max_categories == MAX_CATEGORIES else max_categories}
-        given |= {"scale": None if scale == "standard" else scale}
-        for argument, value in given.items():
-            if value is not None:
-                reason = "makes no split" if argument == "seed" else "determines it"
-                raise InputError(argument, f"goes without encoding, which {reason}")
+        roles.check_unset()
+        if seed:
+            raise InputError("seed", "goes without encoding, which makes no split")
         check_choice("unknown_groups", unknown_groups, get_args(UnknownGroups))
-        own = encoding.id if id is ... or id is None else id
+        own = own or encoding.id
+        source, target = source or encoding.source, target or encoding.target
         table = _node_table(nodes, own, report, unused=encoding.ignored)
-        x, y, sens = encoding.transform(
-            table if own == encoding.id else table.drop(columns=own), report, unknown_groups
-        )
-        ends = source or encoding.source, target or encoding.target
+        known = table if own == encoding.id else table.drop(columns=own)
+        x, y, sens = encoding.transform(known, report, unknown_groups)
+        used = encoding
     else:
-        if id is ... or label is None or sensitive is None:
-            absent = "id" if id is ... else "label" if label is None else "sensitive"
-            raise InputError(absent, "missing", "name a column of the node table")
+        if id is ...:
+            raise InputError("id", "missing", "name a column of the node table")
         if edges is None:
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
-        roles = Roles(
-            id,
-            label,
-            (sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
-            features,
-            drop,
-            categorical,
-            source,
-            target,
-            sensitive_bins,
-            sens_in_features,
-            max_categories,
-            scale,
-            positive,
-            unknown,
-        )
-        own, ends = id, (source, target)
         table = _node_table(nodes, own, report, unused=drop)
         blocks: list[np.ndarray] = []
-        fitted, y, sens = fit_encoding(
+        used, y, sens = fit_encoding(
             list(table.columns),
             table.__getitem__,
             roles,
@@ -209,8 +163,14 @@ def from_tables(
         )
         x = stack(blocks, len(table))
     ids = node_ids(table, own)
-    edge_index = _edge_index(edges, ids, *ends, report, isolated=encoding is not None)
-    used = encoding or fitted
+    report.nodes = len(ids)
+    if edges is None:
+        report.notes.append("no edge table: no node has an edge")
+        edge_index = np.empty((2, 0), dtype=np.int64)
+    else:
+        isolated = encoding is not None
+        ends = edge_positions(edges, ids, source, target, report, isolated=isolated)
+        edge_index = undirected(*ends, len(ids), report)
     if used.degree:
         x = np.log1p(np.bincount(edge_index[0], minlength=len(y)))[:, None]
     data = assemble(x, edge_index, y, sens, report)
@@ -243,23 +203,6 @@ def _node_table(
     if id is not None:
         require_column("id", id, list(frame.columns), "the node table")
     return frame
-
-
-def _edge_index(
-    edges: Table | None,
-    ids: Any,
-    source: str | None,
-    target: str | None,
-    report: LoadReport,
-    *,
-    isolated: bool,
-) -> np.ndarray:
-    report.nodes = len(ids)
-    if edges is None:
-        report.notes.append("no edge table: no node has an edge")
-        return np.empty((2, 0), dtype=np.int64)
-    ends = edge_positions(edges, ids, source, target, report, isolated=isolated)
-    return undirected(*ends, len(ids), report)
 
 
 def assemble(

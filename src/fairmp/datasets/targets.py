@@ -56,28 +56,12 @@ class Label:
         unknown: Sequence[Any] | None = None,
         report: LoadReport | None = None,
     ) -> Label:
-        """Learn the classes of a column: numbers keep their order, text is sorted.
-
-        Args:
-            series: The column.
-            positive: The value that becomes class 1; all others become class 0.
-            unknown: Values that mean "unknown", beside missing ones; by default −1 if it is the
-                only negative number and there are at least two others.
-            report: Where notes go.
-
-        Example:
-            >>> import pandas as pd
-            >>> column = pd.Series(["no", "yes", None, "no"], name="hired")
-            >>> label = Label.fit(column)
-            >>> label.classes, label.transform(column).tolist()
-            (('no', 'yes'), [0, 1, -1, 0])
-        """
+        """Learn the classes of a column; ``positive`` and ``unknown`` are those of from_tables."""
         codes, values, gone = _known_values(series, "label", unknown, report)
         if len(values) < 2:
             only = f"only the value {as_text(values[0])!r}" if values else "no value at all"
-            raise InputError(
-                "label", f"column {series.name!r} has {only}", "a classifier needs two classes"
-            )
+            hint = "a classifier needs two classes"
+            raise InputError("label", f"column {series.name!r} has {only}", hint)
         fractional = any(isinstance(value, float) and not value.is_integer() for value in values)
         if len(values) > MAX_CATEGORIES and (fractional or len(values) > 0.9 * (codes >= 0).sum()):
             raise InputError(
@@ -89,11 +73,8 @@ class Label:
         if positive is not None:
             chosen = [as_text(value) for value in values if _same(value, positive)]
             if not chosen:
-                raise InputError(
-                    "positive",
-                    f"{positive!r} is no value of {series.name!r}",
-                    f"there are {shortlist(names)}",
-                )
+                hint = f"there are {shortlist(names)}"
+                raise InputError("positive", f"{positive!r} is no value of {series.name!r}", hint)
             others = [name for name in names if name not in chosen]
             names = [others[0] if len(others) == 1 else f"not {chosen[0]}", chosen[0]]
         return cls(str(series.name), tuple(names), gone, positive is not None)
@@ -177,12 +158,7 @@ class Sensitive:
     def transform(
         self, series: pd.Series, known: Collection[str] = ()
     ) -> tuple[np.ndarray, list[str]]:
-        """Encode a column as codes (n, −1 unknown), and return the names of the codes.
-
-        Args:
-            series: The column.
-            known: Names seen in training, which a boolean written as 0 or 1 is matched with.
-        """
+        """Encode a column as codes (n, −1 unknown), and name them as the ``known`` names do."""
         if self.cuts is None:
             codes, values = factorize(series)
             stem = f"{self.column} = " if self.named else ""
@@ -221,24 +197,7 @@ class GroupEncoder:
         unknown: Sequence[Any] | None = None,
         report: LoadReport | None = None,
     ) -> GroupEncoder:
-        """Learn the groups of the sensitive columns.
-
-        Args:
-            table: The sensitive columns.
-            bins: How to cut a column of numbers: the number of groups of about equal size, or the
-                cut points (``[25, 40]`` makes three groups), or ``{column: bins}``.
-            unknown: As in :meth:`Label.fit`.
-            report: Where notes go.
-
-        Example:
-            >>> import pandas as pd
-            >>> people = pd.DataFrame({"sex": ["f", "m", "f"], "age": [20, 30, 50]})
-            >>> encoder = GroupEncoder.fit(people, bins={"age": [40]})
-            >>> encoder.groups
-            ('f × age < 40', 'f × age ≥ 40', 'm × age < 40')
-            >>> encoder.transform(people).tolist()
-            [0, 2, 1]
-        """
+        """Learn the groups of a table; ``bins`` and ``unknown`` are those of from_tables."""
         report = report or LoadReport()
         cuts = _bins_by_column(table, bins)
         names = [str(name) for name in table]
@@ -258,13 +217,7 @@ class GroupEncoder:
         report: LoadReport | None = None,
         unknown_groups: UnknownGroups = "refuse",
     ) -> np.ndarray:
-        """Encode the groups of a table (n, int64), −1 where unknown.
-
-        Args:
-            table: The sensitive columns.
-            report: Where notes go.
-            unknown_groups: ``"refuse"`` a group not seen in training, or ``"allow"`` it as unknown.
-        """
+        """Encode the groups of a table (n, int64), −1 where unknown."""
         report = report or LoadReport()
         codes, names = _cross(self.columns, table, self.groups)
         index = {name: g for g, name in enumerate(self.groups)}
@@ -312,11 +265,8 @@ def _bins_by_column(table: Table, bins: BinsGiven) -> Mapping[str, Bins]:
     if isinstance(bins, Mapping):
         strangers = [name for name in bins if name not in names]
         if strangers:
-            raise InputError(
-                "sensitive_bins",
-                f"{strangers[0]!r} is no sensitive column",
-                f"there are {shortlist(names)}",
-            )
+            hint = f"there are {shortlist(names)}"
+            raise InputError("sensitive_bins", f"{strangers[0]!r} is no sensitive column", hint)
         return bins
     numeric = [name for name in names if as_numbers(table[name]) is not None]
     if len(numeric) != 1:

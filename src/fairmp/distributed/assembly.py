@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -13,7 +13,7 @@ import numpy as np
 from fairmp.datasets.statistics import Statistics
 from fairmp.distributed import partition
 from fairmp.distributed.external_sort import EdgeSet, RowBlock, csr_blocks
-from fairmp.distributed.partition import Order, Partition
+from fairmp.distributed.partition import Partition
 from fairmp.distributed.shard_format import ArrayWriter, File, Manifest, Part, part_folder
 
 FEATURE_ROWS = 1 << 16  # rows of features copied at a time
@@ -38,85 +38,62 @@ class Nodes(Protocol):
         """Take the degrees of the nodes, which may be a feature."""
 
 
-@dataclass(frozen=True)
-class Names:
-    """Names of the graph, its features, classes and groups; and the encoding of its table."""
-
-    name: str
-    features: tuple[str, ...]
-    classes: tuple[str, ...]
-    groups: tuple[str, ...]
-    encoding: dict[str, Any] | None
-
-
 def write_parts(
     staging: Path,
+    manifest: Manifest,
     edges: EdgeSet,
     nodes: Nodes,
-    names: Names,
     splits: np.ndarray,
-    seeds: tuple[int | None, ...],
     parts: int,
-    order: Order,
-    report: tuple[str, ...] | None,
     advance: Progress,
 ) -> Manifest:
     """Order the nodes, and write the parts and the manifest.
 
     Args:
         staging: Where to; its ``scratch`` folder takes temporary files.
+        manifest: Names, order and split seeds of the graph; the rest is filled in.
         edges: The edges.
         nodes: The nodes.
-        names: Names for the manifest.
         splits: The subset each node is in (n×splits, −1 none).
-        seeds: Seeds of the splits.
         parts: Number of parts.
-        order: How to order the nodes.
-        report: Lines of the load report; by default those of ``edges``.
         advance: Called after each step.
     """
     homophily = edges.finish(nodes.y, nodes.sens)
     nodes.set_degree(edges.degree)
     advance("edges sorted")
-    ordered = _ordered(edges, order, parts, len(names.features), staging / "scratch")
+    features = len(manifest.feature_names)
+    ordered = _ordered(edges, manifest.order, parts, features, staging / "scratch")
     advance("order")
-    written = _write(staging, edges, nodes, splits, ordered, advance)
 
-    def sizes(codes: np.ndarray, titles: Sequence[str]) -> dict[str, int]:
-        counts = np.bincount(codes[codes >= 0], minlength=len(titles)).tolist()
-        return dict(zip(titles, counts, strict=True))
+    def sizes(codes: np.ndarray, names: Sequence[str]) -> dict[str, int]:
+        counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
+        return dict(zip(names, counts, strict=True))
 
     statistics = Statistics(
-        names.name,
+        manifest.name,
         edges.nodes,
-        len(names.features),
+        features,
         2 * edges.report.edges,
         homophily["label"],
         homophily["labelled"],
         homophily["sens"],
         int((nodes.y >= 0).sum()),
-        sizes(nodes.y, names.classes),
-        sizes(nodes.sens, names.groups),
+        sizes(nodes.y, manifest.class_names),
+        sizes(nodes.sens, manifest.group_names),
     )
-    manifest = Manifest(
-        names.name,
-        len(nodes.y),
-        edges.report.edges,
-        order,
-        names.features,
-        names.classes,
-        names.groups,
-        seeds,
-        statistics.as_dict(),
-        tuple(edges.report.lines()) if report is None else report,
-        names.encoding,
-        written,
+    manifest = replace(
+        manifest,
+        nodes=edges.nodes,
+        edges=edges.report.edges,
+        statistics=statistics.as_dict(),
+        report=manifest.report or tuple(edges.report.lines()),
+        parts=_write(staging, edges, nodes, splits, ordered, advance),
     )
     manifest.write(staging)
     return manifest
 
 
-def _ordered(edges: EdgeSet, order: Order, parts: int, features: int, scratch: Path) -> Partition:
+def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Path) -> Partition:
     weight = partition.cost(edges.degree, features)
     if order == "given":
         return partition.given(weight, parts)

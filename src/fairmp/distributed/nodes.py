@@ -103,8 +103,9 @@ class _ColumnStore:
     def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
         self.reader = TableReader(path, "nodes", notes=report.notes)
         self.names, self.folder, self.id = self.reader.unique_names(), folder, roles.id
-        own = (roles.label, *roles.sensitive, *(() if roles.id is None else (roles.id,)))
-        self.wanted = list(dict.fromkeys([*own, *roles.feature_columns(self.names)]))
+        features = roles.feature_columns(self.names)
+        used = {roles.id, roles.label, *roles.groups, *features}
+        self.wanted = [name for name in self.names if name in used]
         if self.reader.dialect is not None:
             self._split()
 

@@ -9,13 +9,13 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.errors import InputError
 
@@ -59,31 +59,31 @@ class Manifest:
 
     Attributes:
         name: Name of the graph.
-        nodes: Number of nodes.
-        edges: Number of undirected edges, without self-loops.
         order: How nodes were ordered, ``"given"``, ``"locality"`` or ``"metis"``.
         feature_names: Names of the columns of ``x``.
         class_names: Names of the classes.
         group_names: Names of the sensitive groups.
         split_seeds: Seed of each column of ``split``; ``None`` for masks that came with the data.
+        encoding: How the columns of a table became numbers, if there was one.
+        nodes: Number of nodes.
+        edges: Number of undirected edges, without self-loops.
         statistics: The row of :func:`fairmp.datasets.statistics.statistics`.
         report: Lines of the load report.
-        encoding: How the columns of a table became numbers, if there was one.
         parts: The parts in order, from node 0 to node n − 1.
     """
 
     name: str
-    nodes: int
-    edges: int
     order: str
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]
     split_seeds: tuple[int | None, ...]
-    statistics: dict[str, Any]
-    report: tuple[str, ...]
-    encoding: dict[str, Any] | None
-    parts: tuple[Part, ...]
+    encoding: dict[str, Any] | None = None
+    nodes: int = 0
+    edges: int = 0
+    statistics: dict[str, Any] = field(default_factory=dict)
+    report: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -114,35 +114,33 @@ class Manifest:
             raise InputError(
                 "shards", f"{folder} has no {MANIFEST}", "give the folder 'fairmp shard' wrote"
             )
+        damaged = InputError(
+            "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
+        )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            known = content.pop("format")
-            if known != FORMAT:
-                raise InputError(
-                    "shards",
-                    f"{folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}",
-                    "shard the graph again",
-                )
+            version = content.pop("format")
             fingerprint, _ = content.pop("fingerprint"), content.pop("fairmp")
-            manifest = _from_json(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise damaged from None
+        if version != FORMAT:
             raise InputError(
-                "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
-            ) from None
+                "shards",
+                f"{folder} has format {version}, this fairmp ({__version__}) reads {FORMAT}",
+                "shard the graph again",
+            )
+        try:
+            lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
+            parts = tuple(
+                Part(**{**part, "files": {k: File(**file) for k, file in part["files"].items()}})
+                for part in content["parts"]
+            )
+            manifest = cls(**{**content, **lists, "parts": parts})
+        except (KeyError, TypeError, AttributeError):
+            raise damaged from None
         if manifest.fingerprint != fingerprint:
             raise InputError("shards", f"{path} was altered", "shard the graph again")
         return manifest
-
-
-def _from_json(content: dict[str, Any]) -> Manifest:
-    parts = tuple(
-        Part(**{**part, "files": {name: File(**file) for name, file in part["files"].items()}})
-        for part in content.pop("parts")
-    )
-    lists = ("feature_names", "class_names", "group_names", "split_seeds", "report")
-    return Manifest(**{**content, **{name: tuple(content[name]) for name in lists}}, parts=parts)
 
 
 def part_folder(folder: Path, index: int) -> Path:
@@ -212,12 +210,7 @@ class ArrayWriter:
         self._sum.update(content.data)
         self._rows, self._bytes = self._rows + len(content), self._bytes + content.nbytes
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stream.close()
         if kind is None and self._rows != self.shape[0]:
             raise AssertionError(f"{self.path.name}: {self._rows} rows of {self.shape[0]}")
@@ -230,14 +223,9 @@ class ArrayWriter:
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
     """Refuse a folder that shards cannot be written to, before any work is done."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("--out", f"{folder} is a file", "give the name of a folder")
+    outputs.check_free(folder, overwrite=overwrite)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    if not overwrite:
-        raise InputError(
-            "--out", f"{folder} is not empty", "give another folder, or add --overwrite"
-        )
     others = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
     if others or not (folder / MANIFEST).is_file():
         name = others[0] if others else "no manifest"
@@ -256,27 +244,18 @@ def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """
     check_target(folder, overwrite=overwrite)
     parent = folder.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
-    except OSError as error:
-        raise InputError("--out", f"cannot write to {parent} ({error.strerror})") from None
+    parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
     try:
         (staging / "scratch").mkdir()
         yield staging
         shutil.rmtree(staging / "scratch")
-        staging.chmod(0o777 & ~_umask())
-        if folder.exists():
-            with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as aside:
+        mask = os.umask(0)
+        os.umask(mask)
+        staging.chmod(0o777 & ~mask)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as aside:
+            if folder.exists():
                 os.rename(folder, Path(aside) / "old")
-                os.rename(staging, folder)
-        else:
             os.rename(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

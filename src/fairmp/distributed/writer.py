@@ -23,7 +23,7 @@ from fairmp.datasets.encoding import Roles
 from fairmp.datasets.readers import TableReadError
 from fairmp.datasets.splits import split
 from fairmp.distributed import partition
-from fairmp.distributed.assembly import Names, Progress, write_parts
+from fairmp.distributed.assembly import Progress, write_parts
 from fairmp.distributed.external_sort import EdgeSet
 from fairmp.distributed.nodes import read_nodes
 from fairmp.distributed.partition import Order
@@ -91,12 +91,21 @@ def shard(
     _check_arguments(parts, data.x.size(0), order)
     report = getattr(data, "report", None)
     encoding = getattr(data, "encoding", None)
-    names = Names(
+
+    def names(attribute: str, count: int) -> tuple[str, ...]:
+        given = data.get(attribute)
+        complete = given is not None and len(given) >= count
+        return tuple(map(str, given if complete else range(count)))
+
+    manifest = Manifest(
         str(getattr(data, "name", "graph")),
-        _named(data, "feature_names", data.x.size(1)),
-        _named(data, "class_names", int(data.y.max()) + 1),
-        _named(data, "group_names", int(data.sens.max()) + 1),
+        order,
+        names("feature_names", data.x.size(1)),
+        names("class_names", int(data.y.max()) + 1),
+        names("group_names", int(data.sens.max()) + 1),
+        seeds,
         None if encoding is None else encoding.to_dict(),
+        report=() if report is None else tuple(report.lines()),
     )
     x = data.x.detach().cpu()
     nodes = _NodesInMemory(
@@ -110,10 +119,7 @@ def shard(
         forward = source <= target
         edges.add(source[forward], target[forward])
         advance("edges")
-        lines = None if report is None else tuple(report.lines())
-        return write_parts(
-            staging, edges, nodes, names, splits, seeds, parts, order, lines, advance
-        )
+        return write_parts(staging, manifest, edges, nodes, splits, parts, advance)
 
 
 def shard_tables(
@@ -164,7 +170,7 @@ def shard_tables(
     roles = Roles(
         id,
         label,
-        (sensitive,) if isinstance(sensitive, str) else tuple(sensitive),
+        sensitive,
         drop=tuple(drop),
         source=source,
         target=target,
@@ -178,33 +184,31 @@ def shard_tables(
         table = EdgeTable(edges, encoded.ids, source, target, report)
         found = _read_edges(table, scratch, report)
         advance("edges")
-        seeds = tuple(split_seeds)
-        splits = _splits(encoded.y, encoded.sens, seeds)
+        splits = _splits(encoded.y, encoded.sens, split_seeds)
         encoding = encoded.encoding
-        names = Names(
+        manifest = Manifest(
             name or nodes.name.split(".")[0],
+            order,
             tuple(encoding.feature_names),
             encoding.label.classes,
             encoding.groups,
+            tuple(split_seeds),
             encoding.to_dict(),
         )
-        return write_parts(
-            staging, found, encoded, names, splits, seeds, parts, order, None, advance
-        )
+        return write_parts(staging, manifest, found, encoded, splits, parts, advance)
 
 
 def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
-    if table.integer_ids():
+    for integers in (True, False) if table.integer_ids() else (False,):
         edges = EdgeSet(scratch, len(table.ids), report)
         try:
-            for source, target in table.batches(integers=True):
+            for source, target in table.batches(integers=integers):
                 edges.add(source, target)
-            return edges
+            break
         except TableReadError:
+            if not integers:
+                raise
             edges.discard()  # an endpoint is not an integer: read them as text
-    edges = EdgeSet(scratch, len(table.ids), report)
-    for source, target in table.batches(integers=False):
-        edges.add(source, target)
     return edges
 
 
@@ -259,10 +263,3 @@ def _check_undirected(data: Data) -> None:
             "directed or with repeated edges, and shards are undirected",
             "use torch_geometric.utils.to_undirected",
         )
-
-
-def _named(data: Data, attribute: str, count: int) -> tuple[str, ...]:
-    names = data.get(attribute)
-    if names is None or len(names) < count:
-        return tuple(str(k) for k in range(count))
-    return tuple(str(name) for name in names)
