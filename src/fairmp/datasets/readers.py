@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
 SAMPLE_BYTES = 1 << 16
+SAMPLE_ROWS = 100
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
 BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
@@ -407,6 +408,7 @@ class TableReader:
         times = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
         for kind in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
             try:
+                pc.cast(cells.slice(0, SAMPLE_ROWS), kind)  # a cast that fails is slow
                 return pc.cast(cells, kind)
             except pa.ArrowInvalid:
                 continue
