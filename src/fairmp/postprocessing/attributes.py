@@ -10,12 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency
 from fairmp.groups import known, likeliest
 from fairmp.postprocessing.group_estimator import Estimate, estimate
 
-UNKNOWN = ("", "nan", "NaN", "None", "<NA>", "NaT")
+UNKNOWN = MISSING
 
 
 @dataclass(frozen=True)
