@@ -150,7 +150,7 @@ def test_reproduce_runtime(fairmp, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
     status, out, err = fairmp("reproduce", "runtime", *TINY)
     assert status == 0, err
-    assert "This takes about" in err
+    assert "35 runs, one at a time" in err
     [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
     assert "×1.0" in mlp
     assert (tmp_path / "r" / "records.jsonl").exists()

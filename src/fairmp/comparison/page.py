@@ -155,6 +155,12 @@ def write_tables(
         (folder / "table.csv").write_text(to_csv(lines), encoding="utf-8")
 
 
+def write_records(records: Sequence[Record], folder: Path) -> None:
+    """Write ``records.jsonl``."""
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records]
+    (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
 def write_page(
     folder: Path,
     title: str,

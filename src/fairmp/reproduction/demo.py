@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
+from fairmp.comparison.page import write_records
 from fairmp.comparison.runner import Record, one_split
 from fairmp.datasets.synthetic import social_network
 from fairmp.nn.fmp import FMP, SOLVERS
@@ -98,9 +98,7 @@ def _gaps(model: FairClassifier, data: Data) -> dict[str, list[float]]:
 def write(found: Demo, folder: Path, *, command: str) -> list[Line]:
     """Write records, table, figure, model and report under a folder, and return the lines."""
     lines = summarise(found.records)
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in found.records:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    write_records(found.records, folder)
     (folder / "table.md").write_text(to_markdown(lines), encoding="utf-8")
     figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
     figure.savefig(folder / "tradeoff.png", dpi=150)

@@ -26,7 +26,7 @@ import numpy as np
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.comparison.page import section, write_page
+from fairmp.comparison.page import section, write_page, write_records
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table
@@ -207,9 +207,8 @@ def run(
     spots = [(spot.name, spot.balanced_eps, spot.average_degree) for spot in places]
     draw_phase(results["phase"], folder / "phase.png", graphs=spots)
     draw_depth(results["depth"], folder / "depth.png")
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for point in [*(p for points in results.values() for p in points), witness]:
-            file.write(json.dumps(point.to_dict()) + "\n")
+    every = [*(point for points in results.values() for point in points), witness]
+    write_records([point.to_dict() for point in every], folder)
     equal = [point for point in results["agreement"] if point.setting.c == 0.5]
     summary: dict[str, Any] = {
         "agreement": agreement_table(results["agreement"]),

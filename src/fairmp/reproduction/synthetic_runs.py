@@ -38,6 +38,11 @@ class Setting:
     normalisation: Normalisation = "row"
 
     @property
+    def model(self) -> tuple[int, float, float, float]:
+        """Parameters of the block model."""
+        return self.n, self.rho, self.eps, self.c
+
+    @property
     def average_degree(self) -> float:
         """Expected number of neighbours."""
         return self.rho * (self.n - 1)
@@ -66,10 +71,7 @@ class Setting:
         if covariance.ndim > 2:
             return None
         value = bias_enhancement(
-            self.n,
-            self.rho,
-            self.eps,
-            self.c,
+            *self.model,
             form=form,
             normalisation=self.normalisation,
             means=self.means,
@@ -134,10 +136,7 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
     changes = []
     for child in np.random.SeedSequence(seed).generate_state(seeds):
         data = block_graph(
-            setting.n,
-            setting.rho,
-            setting.eps,
-            setting.c,
+            *setting.model,
             means=setting.means,
             covariances=COVARIANCES[setting.covariance],
             seed=int(child),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +11,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from fairmp.comparison.page import section, write_page, write_tables
+from fairmp.comparison.page import section, write_page, write_records, write_tables
 from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
@@ -208,9 +207,7 @@ def write(
     absent: Mapping[str, str] | None = None,
 ) -> list[Table]:
     """Write records, tables, figure and page, and return the tables."""
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    write_records(records, folder)
     names = list(dict.fromkeys(record["dataset"] for record in records))
     tables = [table(name, [r for r in records if r["dataset"] == name]) for name in names]
     write_tables(tables, folder)
