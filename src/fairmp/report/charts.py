@@ -1,4 +1,4 @@
-"""The charts of a report: groups with intervals, the trade-off curve, decisions that changed."""
+"""Charts of a report: decisions by group, changed decisions, the trade-off."""
 
 from __future__ import annotations
 
@@ -6,24 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairmp.report.figures import COLOURS, figure, keep_possible
-from fairmp.report.formatting import known, wilson
+from fairmp.report.formatting import is_known, wilson_interval
 from fairmp.report.topology import shorten
 
 BEFORE, AFTER, CHOSEN = "#6b7580", COLOURS[0], COLOURS[1]
-_MOST = 12
+MAX_GROUPS = 12
 
 
-def group_bars(story: Mapping[str, Any], classes: Sequence[int]) -> Any:
-    """Draw the share decided for some classes, a bar a group, before and after, with intervals.
-
-    Args:
-        story: a :class:`fairmp.report.document.Story` with ``groups``.
-        classes: which classes to show, a panel each.
-    """
+def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
+    """Share of each class's decisions by group, before and after; one panel per class."""
     from matplotlib.figure import Figure
 
-    groups = _largest(story["groups"])
-    noun, names = story.get("noun", "people"), story["classes"]
+    groups = _largest(document["groups"])
+    noun, names = document.get("noun", "people"), document["classes"]
     both = any(group.get("before") for group in groups)
     height = 0.9 + len(groups) * (0.62 if both else 0.42) + 0.35 * both
     fig = Figure(figsize=(8.2, height), layout="constrained")
@@ -38,11 +33,8 @@ def group_bars(story: Mapping[str, Any], classes: Sequence[int]) -> Any:
         axes.set_xlim(0, 100)
         axes.set_yticks(range(len(groups)))
         axes.set_yticklabels([shorten(str(g["name"])) for g in reversed(groups)])
-        axes.set_xlabel(
-            f"decided {shorten(str(names[c]))!r}, of 100 {noun}"
-            if len(classes) < 3
-            else f"{shorten(str(names[c]))!r}, of 100"
-        )
+        name = repr(shorten(str(names[c])))
+        axes.set_xlabel(f"decided {name}, of 100 {noun}" if len(classes) < 3 else f"{name}, of 100")
     if both:
         from matplotlib.patches import Patch
 
@@ -56,10 +48,10 @@ def group_bars(story: Mapping[str, Any], classes: Sequence[int]) -> Any:
 
 def _bar(axes: Any, place: float, group: Mapping[str, Any], when: str, c: int) -> None:
     rates = group.get(when)
-    if not rates or not known(rates[c]):
+    if not rates or not is_known(rates[c]):
         return
     share = rates[c]
-    low, high = wilson(share * group["nodes"], group["nodes"])
+    low, high = wilson_interval(share * group["nodes"], group["nodes"])
     style: dict[str, Any] = {"color": AFTER}
     if when == "before":
         style = {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"}
@@ -86,10 +78,9 @@ def _bar(axes: Any, place: float, group: Mapping[str, Any], when: str, c: int) -
 
 
 def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: str) -> Any:
-    """Draw the decisions that changed, a bar a group, of 100 of it.
+    """Changed decisions per 100 nodes of each group.
 
-    For two classes those towards the second point right and those away from it left, where that
-    is known.
+    For two classes, changes to the second point right and changes to the first left, if known.
     """
     groups = _largest(groups)
     fig, axes = figure(8.2, 1.0 + 0.42 * len(groups))
@@ -132,10 +123,12 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     return fig
 
 
-def curve(story: Mapping[str, Any]) -> Any:
-    """Draw accuracy against the gap: the curve, what there was before, and the chosen point."""
+def curve(document: Mapping[str, Any]) -> Any:
+    """Accuracy against the gap: the curve, the point before, and the chosen point."""
     fig, axes = figure(8.2, 4.4)
-    line = [point for point in story.get("curve", []) if known(point["gap"] + point["accuracy"])]
+    line = [
+        point for point in document.get("curve", []) if is_known(point["gap"] + point["accuracy"])
+    ]
     if line:
         axes.plot(
             [100 * point["gap"] for point in line],
@@ -144,14 +137,11 @@ def curve(story: Mapping[str, Any]) -> Any:
             marker="o",
             markersize=4.5,
             linewidth=1.8,
-            label=story.get("curve_name", "what mending to each gap costs"),
+            label="post-processed to each gap",
             zorder=2,
         )
-    others = iter(
-        (colour, marker)
-        for colour, marker in zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
-    )
-    for point in story.get("points", []):
+    others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
+    for point in document.get("points", []):
         kind = point.get("kind", "other")
         if kind == "chosen":
             style = {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5}
@@ -173,33 +163,31 @@ def curve(story: Mapping[str, Any]) -> Any:
             label=point["name"],
             **style,
         )
-    target = story.get("target")
+    target = document.get("target")
     if target is not None and target > 0:
-        told = f"asked for: at most {100 * target:g} points"
-        axes.axvline(100 * target, color="#1b1f24", linewidth=1, linestyle=":", label=told)
+        label = f"target: at most {100 * target:g} points"
+        axes.axvline(100 * target, color="#1b1f24", linewidth=1, linestyle=":", label=label)
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     keep_possible(axes)
-    axes.set_xlabel(f"{story.get('gap', 'ΔDP')}: gap between the groups (points)")
-    axes.set_ylabel("right decisions (accuracy, %)")
-    few = len(story.get("points", [])) < 5
+    axes.set_xlabel(f"{document.get('gap', 'ΔDP')}: gap between the groups (points)")
+    axes.set_ylabel("accuracy (%)")
+    few = len(document.get("points", [])) < 5
     where = {"loc": "best"} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     axes.legend(frameon=False, fontsize=9, **where)
     return fig
 
 
 def _error(value: float, ends: Sequence[float | None] | None) -> list[list[float]] | None:
-    if ends is None or not all(known(end) for end in ends):
+    if ends is None or not all(is_known(end) for end in ends):
         return None
     low, high = max(0.0, ends[0] or 0.0), min(1.0, ends[1] or 0.0)
     return [[100 * max(0.0, value - low)], [100 * max(0.0, high - value)]]
 
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The largest groups, in their own order, where there are more than fit a chart."""
-    if len(groups) <= _MOST:
-        return list(groups)
-    least = sorted((group["nodes"] for group in groups), reverse=True)[_MOST - 1]
-    return [group for group in groups if group["nodes"] >= least][:_MOST]
+    """The largest groups, in their order, if there are too many for a chart."""
+    least = sorted((group["nodes"] for group in groups), reverse=True)[:MAX_GROUPS][-1]
+    return [group for group in groups if group["nodes"] >= least][:MAX_GROUPS]
 
 
 def _plain(axes: Any) -> None:
