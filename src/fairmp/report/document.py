@@ -23,38 +23,29 @@ MAX_BYTES = 5_000_000
 
 
 class GroupSummary(TypedDict, total=False):
-    """Decisions for one group: its size, and the share of each class before and after.
-
-    ``moves`` has [class before, class after, nodes] of the decisions that changed; ``positives``
-    counts the nodes whose label is the second of two classes, ``true_positives`` those of them
-    with that decision.
-    """
+    """Decisions for one group; shares by class."""
 
     name: str
     nodes: int
     labelled: int
     before: list[float | None] | None
     after: list[float | None]
-    changed: int | None
-    moves: list[list[Any]]
+    changed: int | None  # decisions
+    moves: list[list[Any]]  # [class before, class after, nodes] of the changed decisions
     accuracy: float | None
-    positives: int
-    true_positives: int
+    positives: int  # nodes whose label is the second of two classes
+    true_positives: int  # those of them with that decision
 
 
 class Metric(TypedDict, total=False):
-    """A metric before and after, as fractions, with intervals where known.
-
-    ``label`` is for a card, ``meaning`` for a sentence, ``unit`` "%" or "points"; ``within`` is
-    the target's largest distance from the overall rate, where ``target`` follows from it.
-    """
+    """A metric before and after, as fractions, with intervals where known."""
 
     name: str
-    label: str
+    label: str  # of its card
     meaning: str
-    unit: str
+    unit: str  # "%" or "points"
     target: float | None
-    within: float | None
+    within: float | None  # largest distance from the overall rate, if the target follows from it
     before: float | None
     after: float | None
     before_interval: list[float | None] | None
@@ -73,58 +64,31 @@ class Point(TypedDict, total=False):
 
 
 class Document(TypedDict, total=False):
-    """Content of a report; every part is optional.
-
-    Attributes:
-        title: title of the page.
-        summary: the main result; by default it is derived from the metrics.
-        noun: what the nodes are, in the plural; "people" by default.
-        graph: an audit's record (:meth:`fairmp.analysis.audits.Audit.to_dict`).
-        picture: name of an SVG file of the graph, in the report's directory.
-        classes: names of the classes.
-        groups: decisions by group.
-        changed: number of changed decisions and of all, if not the sum over groups.
-        measured: description of the evaluated nodes.
-        correction: what distinguishes before from after.
-        metrics: accuracy and gaps before and after.
-        curve: trade-off curve, from the fairest point on.
-        curve_note: description of the curve.
-        points: other points of the trade-off.
-        gap: name of the gap; "ΔDP" by default.
-        target: the largest gap that was requested.
-        lines: table of runs: ``header`` and ``rows``, and a ``title`` and ``caption``.
-        extra: further sections (:meth:`fairmp.report.Section.to_dict`).
-        notes: remarks on the figures.
-        assumptions: assumptions of the conclusions.
-        read: messages of the loader.
-        command: command that reproduces the result.
-        setting: the full configuration.
-        versions: versions of the software.
-    """
+    """Content of a report; every part but the title is optional."""
 
     title: str
-    summary: str
-    noun: str
-    graph: dict[str, Any]
-    picture: str
+    summary: str  # the main result; by default derived from the metrics
+    noun: str  # what the nodes are, in the plural; "people" by default
+    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    picture: str  # name of an SVG file of the graph, in the report's directory
     classes: list[str]
     groups: list[GroupSummary]
-    changed: list[int]
-    measured: str
-    correction: str
+    changed: list[int]  # changed decisions, and all, if not the sums over groups
+    measured: str  # description of the evaluated nodes
+    correction: str  # the difference between before and after
     metrics: list[Metric]
-    curve: list[Point]
+    curve: list[Point]  # the trade-off, from the fairest point on
     curve_note: str
-    points: list[Point]
-    gap: str
-    target: float | None
-    lines: dict[str, Any]
-    extra: list[dict[str, Any]]
-    notes: list[str]
+    points: list[Point]  # other points of the trade-off
+    gap: str  # name of the gap; "ΔDP" by default
+    target: float | None  # the largest gap that was requested
+    lines: dict[str, Any]  # table of runs: header, rows, title, caption
+    extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
+    notes: list[str]  # remarks on the figures
     assumptions: list[str]
-    read: list[str]
-    command: str
-    setting: dict[str, Any]
+    read: list[str]  # messages of the loader
+    command: str  # that reproduces the result
+    setting: dict[str, Any]  # the full configuration
     versions: dict[str, str]
 
 

@@ -22,33 +22,19 @@ class Card:
 
 @dataclass(frozen=True)
 class Section:
-    """A section of a page.
-
-    Attributes:
-        title: its heading.
-        text: paragraphs of plain text.
-        header: column titles of a table.
-        rows: rows of the table; the first cell names the row.
-        svg: markup of a figure, from :mod:`fairmp.report.figures`; not escaped.
-        caption: caption of the figure or table.
-        code: preformatted text, such as a command.
-        bullets: list below the paragraphs.
-        alt: text alternative of the figure; by default the caption, or the title.
-        more: preformatted details, collapsed, and omitted in print.
-        chapter: whether the heading is one level above the others.
-    """
+    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
 
     title: str
-    text: Sequence[str] = ()
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
-    svg: str = ""
+    text: Sequence[str] = ()  # paragraphs
+    header: Sequence[str] = ()  # column titles of a table
+    rows: Sequence[Sequence[str]] = ()  # the first cell names the row
+    svg: str = ""  # a figure, from fairmp.report.figures
     caption: str = ""
-    code: str = ""
-    bullets: Sequence[str] = ()
-    alt: str = ""
-    more: str = ""
-    chapter: bool = False
+    code: str = ""  # preformatted text, such as a command
+    bullets: Sequence[str] = ()  # a list below the paragraphs
+    alt: str = ""  # text alternative of the figure; by default the caption, or the title
+    more: str = ""  # preformatted details, collapsed, and omitted in print
+    chapter: bool = False  # whether the heading is one level above the others
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parts that are not empty, for JSON."""

@@ -41,61 +41,41 @@ Folds = Sequence[tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True)
 class Group:
-    """A sensitive group in the graph.
-
-    Attributes:
-        name: name of the group.
-        nodes: number of nodes.
-        share: share of the nodes of known group; None for the nodes of unknown group.
-        labelled: number of labelled nodes.
-        base_rates: share of each class among them; None without labels.
-        mean_degree: mean number of neighbours per node.
-        median_degree: median number of neighbours per node.
-        isolated: number of nodes without a neighbour.
-        inside: share of neighbours that are in the same group, among those of known group; None
-            without such neighbours.
-    """
+    """A sensitive group in the graph."""
 
     name: str
     nodes: int
-    share: float | None
+    share: float | None  # of the nodes of known group; None for the nodes of unknown group
     labelled: int
-    base_rates: tuple[float, ...] | None
+    base_rates: tuple[float, ...] | None  # share of each class among the labelled nodes
     mean_degree: float
     median_degree: float
-    isolated: int
-    inside: float | None
+    isolated: int  # nodes without a neighbour
+    inside: float | None  # share of the neighbours of known group that are in the same group
 
 
 @dataclass(frozen=True)
 class Homophily:
-    """Share of edges within a group; all None without edges, or with edges in one group only.
+    """Share of edges within a group; None without edges, or with edges in one group only."""
 
-    Attributes:
-        raw: ε, the share of within-group edges among those between nodes of known group.
-        chance: expected share if edges were rewired at random with the same degrees.
-        adjusted: (ε − chance)/(1 − chance): 0 by chance, 1 without between-group edges.
-    """
-
-    raw: float | None
-    chance: float | None
-    adjusted: float | None
+    raw: float | None  # ε, among the edges between nodes of known group
+    chance: float | None  # expected if edges were rewired at random with the same degrees
+    adjusted: float | None  # (ε − chance)/(1 − chance): 0 by chance, 1 without crossing edges
 
 
 @dataclass(frozen=True)
 class FeatureBias:
     """Bias of the features after a number of averaging steps, for the most distinct two groups.
 
+    Separation and predictability are cross-fitted on two halves of the nodes.
+
     Attributes:
         step: number of averaging steps; 0 means the features themselves.
         gap: distance between the groups' means, in standard deviations of the input features.
         chance: expected gap of random groups of the same sizes.
         separation: distance between the means relative to the spread within groups, √(δᵀΣ⁻¹δ).
-            Averaging shrinks both; separation shows which shrinks more.
         predictability: difference of the rates at which a linear rule assigns the two groups'
             nodes to the second group, in [−1, 1]: the ΔDP of a decision that predicts the group.
-
-    Separation and predictability are cross-fitted on two halves of the nodes.
     """
 
     step: int
@@ -107,23 +87,14 @@ class FeatureBias:
 
 @dataclass(frozen=True)
 class Forecast:
-    """Theoretical prediction from group sizes, edge probabilities and feature moments.
+    """Prediction for one averaging step from group sizes, edge probabilities and moments."""
 
-    Attributes:
-        before: group predictability of the features, assuming normality.
-        after: the same after one step of averaging (row normalisation).
-        m: δᵀΣ⁻¹δ, the squared distance of the groups' means relative to the spread; two groups.
-        printed: Theorem 2's condition as printed; above 1 it claims that bias is added. Two groups.
-        corrected: the same, corrected for random neighbourhoods.
-        missing: reason why a value is None; empty if none is.
-    """
-
-    before: float | None
-    after: float | None
-    m: float | None = None
-    printed: float | None = None
-    corrected: float | None = None
-    missing: str = ""
+    before: float | None  # group predictability of the features, assuming normality
+    after: float | None  # the same after one step with row normalisation
+    m: float | None = None  # δᵀΣ⁻¹δ; two groups only
+    printed: float | None = None  # Theorem 2's condition: above 1 it claims that bias is added
+    corrected: float | None = None  # the same, corrected for random neighbourhoods
+    missing: str = ""  # reason why a value is None
 
 
 @dataclass(frozen=True)
@@ -131,60 +102,32 @@ class Audit:
     """Effect of a graph's topology on its groups; ``print`` it, or use ``to_dict()``.
 
     Shares and rates are fractions in [0, 1]; the text prints per cent and points.
-
-    Attributes:
-        name: name of the graph.
-        nodes: number of nodes.
-        edges: number of undirected edges.
-        directed_edges: twice that.
-        features: number of feature columns.
-        constant_features: number of constant columns, which are ignored below.
-        labelled: number of labelled nodes.
-        classes: names of the classes.
-        unknown_groups: number of nodes of unknown group.
-        unknown_edges: share of the edges with such an end.
-        density: ρ, the share of all pairs of nodes that are edges.
-        average_degree: mean number of neighbours per node.
-        homophily: share of within-group edges, raw and adjusted for chance.
-        label_homophily: share of edges between equal labels; unlabelled counts as a class.
-        label_homophily_labelled: the same among edges between labelled nodes.
-        c: share of the second group among nodes of known group; None for more than two groups.
-        groups: one entry per group, and one for unknown groups if there are any.
-        row: bias of the features after 0…K steps of averaging with row normalisation. This is the
-            headline: the theory is stated for it.
-        symmetric: the same for Ã, which the layers use.
-        random_baseline: group predictability of random features (64 at most) after 0…K steps of
-            row averaging: what the topology alone reveals.
-        noise: two standard errors of the predictability; smaller changes are not significant.
-        forecast: theoretical prediction for one step.
-        notes: remarks on the data.
-        seed: seed of the halves that rules are fitted and evaluated on.
     """
 
     name: str
     nodes: int
-    edges: int
+    edges: int  # undirected
     directed_edges: int
     features: int
-    constant_features: int
+    constant_features: int  # ignored below
     labelled: int
     classes: tuple[str, ...]
-    unknown_groups: int
-    unknown_edges: float | None
-    density: float
+    unknown_groups: int  # nodes of unknown group
+    unknown_edges: float | None  # share of the edges with such an end
+    density: float  # ρ, the share of all pairs of nodes that are edges
     average_degree: float
     homophily: Homophily
-    label_homophily: float | None
-    label_homophily_labelled: float | None
-    c: float | None
-    groups: tuple[Group, ...]
-    row: tuple[FeatureBias, ...]
-    symmetric: tuple[FeatureBias, ...]
-    random_baseline: tuple[float, ...]
-    noise: float | None
+    label_homophily: float | None  # unlabelled counts as a class
+    label_homophily_labelled: float | None  # among edges between labelled nodes
+    c: float | None  # share of the second of two groups among nodes of known group
+    groups: tuple[Group, ...]  # last the nodes of unknown group, if there are any
+    row: tuple[FeatureBias, ...]  # after 0…K steps with row normalisation, as in the theory
+    symmetric: tuple[FeatureBias, ...]  # the same for Ã, which the layers use
+    random_baseline: tuple[float, ...]  # predictability of random features after 0…K row steps
+    noise: float | None  # two standard errors of the predictability
     forecast: Forecast
     notes: tuple[str, ...]
-    seed: int
+    seed: int  # of the halves that rules are fitted and evaluated on
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""

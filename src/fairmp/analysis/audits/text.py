@@ -177,10 +177,10 @@ def _averaging(audit: Audit) -> Iterator[str]:
         return
     most = max(later, key=lambda bias: bias.predictability)
     least_change = max(audit.noise, MIN_CHANGE)
-    alone = f"The features alone predict the group by {points(first.predictability)} points"
+    alone = f"Group predictability of the features alone is {points(first.predictability)} points"
     if most.predictability - first.predictability > least_change:
         yield (
-            f"{alone}, after {_steps(most.step)} of averaging by {points(most.predictability)}. "
+            f"{alone}; after {_steps(most.step)} of averaging it is {points(most.predictability)}. "
             "Message passing adds bias on this graph: leaving out the sensitive column does not "
             "hide the group."
         )
@@ -192,7 +192,7 @@ def _averaging(audit: Audit) -> Iterator[str]:
             )
     elif later[-1].predictability - first.predictability < -least_change:
         yield (
-            f"{alone}, after {_steps(later[-1].step)} of averaging by "
+            f"{alone}; after {_steps(later[-1].step)} of averaging it is "
             f"{points(later[-1].predictability)}. Message passing removes bias on this graph; the "
             "rest comes from the features and the labels."
         )

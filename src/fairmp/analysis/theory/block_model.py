@@ -108,11 +108,8 @@ def _features(means: ArrayLike, covariances: ArrayLike) -> tuple[np.ndarray, np.
     sigma = check_covariance("covariances", covariances)
     d = mu.shape[-1] if mu.ndim == 2 and len(mu) == 2 else 0
     if not d or sigma.shape not in ((d, d), (2, d, d)):
-        raise InputError(
-            "means",
-            f"shape {mu.shape} with covariances of shape {sigma.shape} is not two groups' features",
-            "give 2×d means with one d×d covariance or two",
-        )
+        shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
+        raise InputError("means", shapes, "give 2×d means with one d×d covariance or two")
     return mu, np.linalg.cholesky(np.broadcast_to(sigma, (2, d, d)))
 
 
@@ -128,10 +125,7 @@ def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
         return np.full(len(x), -1, dtype=np.int64)
     along = np.asarray(direction, dtype=float)
     if along.shape != x.shape[1:]:
-        raise InputError(
-            "label_direction",
-            f"shape {along.shape} for {x.shape[1]} features",
-            "give one number each",
-        )
+        shapes = f"shape {along.shape} for {x.shape[1]} features"
+        raise InputError("label_direction", shapes, "give one number per feature")
     score = x @ along
     return (score > np.median(score)).astype(np.int64)

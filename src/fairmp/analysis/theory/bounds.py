@@ -77,11 +77,8 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
     if factor.ndim == 2:
         factor = factor[None]
     if factor.shape[-3] not in (1, mu.shape[-2]) or factor.shape[-1] != mu.shape[-1]:
-        raise InputError(
-            "covariances",
-            f"shape {np.shape(covariances)} does not fit means of shape {mu.shape}",
-            "give one d×d matrix, or one for each group",
-        )
+        shapes = f"shape {np.shape(covariances)} does not fit means of shape {mu.shape}"
+        raise InputError("covariances", shapes, "give one d×d matrix, or one for each group")
     one, other = (
         (mu[..., :, None, :], factor[..., :, None, :, :]),
         (mu[..., None, :, :], factor[..., None, :, :, :]),
@@ -175,12 +172,8 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
     """Divergence from Cholesky factors."""
     d = mu1.shape[-1]
     if not mu2.shape[-1] == factor1.shape[-1] == factor2.shape[-1] == d:
-        raise InputError(
-            "mu1",
-            f"{d} dimensions against {factor1.shape[-1]} of sigma1, {mu2.shape[-1]} of mu2 and "
-            f"{factor2.shape[-1]} of sigma2",
-            "give all four the same",
-        )
+        sizes = (d, factor1.shape[-1], mu2.shape[-1], factor2.shape[-1])
+        raise InputError("mu1", f"{d} dimensions", f"mu1, sigma1, mu2, sigma2 have {sizes}")
     whitened = np.linalg.solve(factor2, factor1)
     shift = np.linalg.solve(factor2, (mu1 - mu2)[..., None])[..., 0]
     log_volume = _log_diagonal(factor2) - _log_diagonal(factor1)
@@ -201,24 +194,15 @@ def _log_density(x: np.ndarray, mu: np.ndarray, factor: np.ndarray) -> np.ndarra
 def _means(means: ArrayLike) -> np.ndarray:
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] < 2:
-        raise InputError(
-            "means",
-            f"shape {mu.shape} is not one mean for each of two or more groups",
-            "give a G×d array",
-        )
+        raise InputError("means", f"shape {mu.shape}", "give a G×d array for G ≥ 2 groups")
     return mu
 
 
 def _weights(weights: ArrayLike, groups: int) -> np.ndarray:
     share = np.asarray(weights, dtype=float)
     if share.ndim == 0 or share.shape[-1] != groups:
-        raise InputError(
-            "weights", f"shape {share.shape} for {groups} groups", "give each group's share"
-        )
+        raise InputError("weights", f"shape {share.shape} for {groups} groups", "give G shares")
     if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
-        raise InputError(
-            "weights",
-            f"{share.reshape(-1, groups)[0].tolist()} must be positive with a sum of 1",
-            "give each group's share",
-        )
+        given = share.reshape(-1, groups)[0].tolist()
+        raise InputError("weights", f"{given}", "shares must be positive with a sum of 1")
     return share

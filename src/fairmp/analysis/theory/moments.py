@@ -100,12 +100,8 @@ def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
     mu = np.asarray(means, dtype=float)
     sigma = check_covariance("covariances", covariances)
     if mu.ndim < 2 or mu.shape[-2] < 2 or sigma.shape[-1] != mu.shape[-1]:
-        raise InputError(
-            "means",
-            f"shape {mu.shape} with covariances of shape {sigma.shape} is not one mean and one "
-            "covariance for each of two or more groups",
-            "give G×d and G×d×d",
-        )
+        shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
+        raise InputError("means", shapes, "give G×d means and G×d×d covariances, G ≥ 2")
     if sigma.ndim == 2:
         sigma = np.broadcast_to(sigma, (mu.shape[-2], *sigma.shape))
     return Moments(mu, sigma)
@@ -116,12 +112,8 @@ def _blocks(
 ) -> tuple[np.ndarray, np.ndarray]:
     size, chance = np.asarray(sizes, dtype=float), np.asarray(probabilities, dtype=float)
     if size.ndim < 1 or size.shape[-1] != groups or chance.shape[-2:] != (groups, groups):
-        raise InputError(
-            "sizes",
-            f"shape {size.shape} with probabilities of shape {chance.shape} does not fit "
-            f"{groups} groups",
-            "give G sizes and G×G probabilities",
-        )
+        shapes = f"shape {size.shape} with probabilities of shape {chance.shape}"
+        raise InputError("sizes", shapes, f"give G sizes and G×G probabilities for G = {groups}")
     if not (size >= 1).all():
         raise InputError("sizes", f"{size.min():g} is below 1", "give every group a node")
     if not ((chance >= 0) & (chance <= 1)).all():
@@ -214,11 +206,8 @@ def _tree(
     expected = (size[..., None, :] - np.eye(size.shape[-1])) * chance
     rate = expected.sum(-1)
     if not (rate > 0).all():
-        raise InputError(
-            "probabilities",
-            f"a group has {rate.min():g} neighbours per node",
-            "more than one step needs edges",
-        )
+        problem = f"a group has {rate.min():g} neighbours per node"
+        raise InputError("probabilities", problem, "more than one step needs edges")
     mix = expected / rate[..., None]
     powers = [np.broadcast_to(np.eye(mix.shape[-1]), mix.shape)]
     for _ in range(steps):
