@@ -196,11 +196,11 @@ def _criterion(one: Mapping[str, Any], groups: list[Mapping[str, Any]], several:
     if several or attribute not in (one["criterion"], "sens"):
         name += f", {attribute}"
     known = [g for g in groups if g["attribute"] == attribute and g["group"] != "unknown"]
-    meaning = f"largest gap of decisions between groups, on {one['where']}."
+    meaning = f"the largest gap of decisions between groups, on {one['where']}."
     if len(known) > 2:
         meaning = (
             f"largest distance of a group's decisions from the overall rate, on "
-            f"{one['where']}; two groups may be twice as far apart."
+            f"{one['where']}; two groups may be up to twice as far apart."
         )
     return {
         "name": name,
