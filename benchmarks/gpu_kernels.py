@@ -60,9 +60,9 @@ def calls(n: int, edges: int, classes: int) -> Calls:
         "aggregate": aggregate,
         "moments": lambda kernels: kernels.moments(z, codes, shift, 1.0),
         "extremes": lambda kernels: kernels.extremes(z, codes),
-        "shifted": lambda kernels: kernels.shifted(z, codes, shift),
-        "group_sums": lambda kernels: kernels.group_sums(g, codes, 2),
-        "pulled": lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w),
+        "shift": lambda kernels: kernels.shift(z, codes, shift),
+        "segment_sum": lambda kernels: kernels.segment_sum(g, codes, 2),
+        "softmax_vjp": lambda kernels: kernels.softmax_vjp(g, z, codes, shift, 1.0, w),
     }
 
 

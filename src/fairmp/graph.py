@@ -16,7 +16,7 @@ from torch_geometric.utils import (
 )
 
 from fairmp.errors import InputError
-from fairmp.kernels import implementation, product
+from fairmp.kernels import implementation, spmm
 
 INT32 = 2**31 - 1
 
@@ -62,7 +62,7 @@ class Adjacency:
 
     def __matmul__(self, x: Tensor) -> Tensor:
         there, back = self.forward, self.backward
-        result = product(
+        result = spmm(
             there.row,
             there.col,
             there.weight,

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.kernels import by_cell, spread
+from fairmp.kernels import gather, segment_sum
 
 Rows = Literal["auto", "difference", "groups"]
 
@@ -114,7 +114,7 @@ class GroupOperator:
             gram = self.total(measured.T @ measured)
         else:
             one = self.population.double().unsqueeze(1)
-            counts = self.total(by_cell(one, self.measured_codes, self.num_groups))
+            counts = self.total(segment_sum(one, self.measured_codes, self.num_groups))
             gram = torch.diag(counts.flatten())
         return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
 
@@ -123,7 +123,7 @@ class GroupOperator:
         if self.measured_codes is None:
             sums = self.measured.to(p.dtype).T @ p
         else:
-            sums = by_cell(p, self.measured_codes, self.num_groups)
+            sums = segment_sum(p, self.measured_codes, self.num_groups)
         return self.rows.to(p.dtype) @ self.total(sums)
 
     def by_group(self, u: Tensor) -> Tensor:
@@ -134,10 +134,10 @@ class GroupOperator:
         """What a dual says to each node of known group, in the population or not (n×C)."""
         if self.codes is None:
             return self.membership.to(u.dtype) @ self.by_group(u)
-        return spread(self.by_group(u), self.codes)
+        return gather(self.by_group(u), self.codes)
 
     def _one_hot(self, codes: Tensor) -> Tensor:
-        return spread(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
+        return gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
 
     def total(self, part: Tensor) -> Tensor:
         """Sum what the nodes held here add up to with what is held elsewhere: here is all."""
@@ -314,7 +314,7 @@ def memberships(sens: Tensor, groups: int) -> Tensor:
             f"0…{groups - 1})",
             "solve for these nodes, or mark it unknown (-1)",
         )
-    return spread(torch.eye(groups, device=codes.device), codes)
+    return gather(torch.eye(groups, device=codes.device), codes)
 
 
 def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor) -> Tensor:
@@ -323,7 +323,7 @@ def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor)
     assert codes is not None
     groups = int(codes.max()) + 1
     measured = torch.where(population, codes, -1)
-    return by_cell(population.double().unsqueeze(1), measured, groups).flatten()
+    return segment_sum(population.double().unsqueeze(1), measured, groups).flatten()
 
 
 def _codes(sens: Tensor) -> Tensor:

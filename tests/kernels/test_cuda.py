@@ -176,11 +176,11 @@ def test_passes_over_nodes(dtype: torch.dtype, classes: int, cells: int) -> None
         error(cuda.moments(z, codes, shift, 0.7), reference.moments(z, codes, shift, 0.7)) < 1e-12
     )
     assert error(cuda.extremes(z, codes), reference.extremes(z, codes)) < rounding
-    assert error(cuda.shifted(z, codes, shift), reference.shifted(z, codes, shift)) < rounding
-    sums = reference.group_sums(g, codes, cells)
-    assert error(cuda.group_sums(g, codes, cells), sums) < 1e-12
-    pulled = reference.pulled(g, z, codes, shift, 0.7, w)
-    assert error(cuda.pulled(g, z, codes, shift, 0.7, w), pulled) < rounding
+    assert error(cuda.shift(z, codes, shift), reference.shift(z, codes, shift)) < rounding
+    sums = reference.segment_sum(g, codes, cells)
+    assert error(cuda.segment_sum(g, codes, cells), sums) < 1e-12
+    pulled = reference.softmax_vjp(g, z, codes, shift, 0.7, w)
+    assert error(cuda.softmax_vjp(g, z, codes, shift, 0.7, w), pulled) < rounding
 
 
 @on_device
@@ -189,12 +189,12 @@ def test_passes_over_nobody() -> None:
     codes.fill_(-1)
     assert not cuda.moments(z, codes, shift, 1.0).any()
     assert cuda.extremes(z, codes).tolist() == [0, 0]
-    assert not cuda.group_sums(z, codes, 2).any()
-    assert torch.equal(cuda.shifted(z, codes, shift), z)
-    assert torch.equal(cuda.pulled(z, z, codes, shift, 1.0, shift), z)
+    assert not cuda.segment_sum(z, codes, 2).any()
+    assert torch.equal(cuda.shift(z, codes, shift), z)
+    assert torch.equal(cuda.softmax_vjp(z, z, codes, shift, 1.0, shift), z)
     empty = z[:0], codes[:0]
     assert not cuda.moments(*empty, shift, 1.0).any()
-    assert cuda.shifted(*empty, shift).shape == (0, 3)
+    assert cuda.shift(*empty, shift).shape == (0, 3)
 
 
 @on_device
@@ -324,11 +324,11 @@ def test_binary_agrees_with_the_general(dtype: torch.dtype) -> None:
     shift = tau * root[0] * torch.stack([-d / 2, d / 2], 1)
     rounding = 1e-6 if dtype == torch.float32 else 1e-12
     found = cuda.binary_shifted(z, codes, spread, root, tau)
-    assert error(found, reference.shifted(z, codes, shift)) < rounding
-    sums = reference.group_sums(g, codes, 2)
+    assert error(found, reference.shift(z, codes, shift)) < rounding
+    sums = reference.segment_sum(g, codes, 2)
     pull = -(d * (sums[:, 1] - sums[:, 0])).sum() / 2 * spread.abs().max() / root[4]
     w = pull * torch.stack([-d / 2, d / 2], 1)
-    wanted = reference.pulled(g, z, codes, shift, tau, w)
+    wanted = reference.softmax_vjp(g, z, codes, shift, tau, w)
     found = cuda.binary_pulled(g, z, codes, codes, spread, root, 0.02, tau)
     assert error(found, wanted) < rounding
 
@@ -345,7 +345,7 @@ def test_same_bits_every_time() -> None:
         (
             cuda.aggregate(row, col, None, one, one, f, f, 0.3),
             cuda.moments(z, codes, shift, 1.0),
-            cuda.group_sums(z, codes, 3),
+            cuda.segment_sum(z, codes, 3),
             cuda.binary_root(z, two, spread, start, 0.0, 1e-7, 1.0),
         )
         for _ in range(5 if LARGE else 2)

@@ -95,19 +95,19 @@ class Cells(_Few):
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""
         one = torch.ones(self.z.size(0), 1, dtype=self.z.dtype, device=self.z.device)
-        sums = self.kernels.group_sums(one, self.codes, self.rows.shape[1])
+        sums = self.kernels.segment_sum(one, self.codes, self.rows.shape[1])
         counts = self.delta.total(sums).flatten().cpu().numpy()
         return (self.rows * counts) @ self.rows.T
 
     def shifted(self, dual: Dual) -> Tensor:
         """The logits minus what the dual says to each node of known group: τΔᵀu."""
         table = self._table(self.temperature * (self._unscaled().T @ dual.u))
-        return self.kernels.shifted(self.z, self.reach, table)
+        return self.kernels.shift(self.z, self.reach, table)
 
     def pull_back(self, grad: Tensor, dual: Dual, grad_u: Tensor | None) -> Tensor:
         """From the gradient of a loss in the shifted logits (and in u) to that in the logits."""
         rows, tau = self._unscaled(), self.temperature
-        sums = self.kernels.group_sums(grad, self.reach, rows.shape[1])
+        sums = self.kernels.segment_sum(grad, self.reach, rows.shape[1])
         incoming = -tau * (rows @ self.delta.total(sums).cpu().numpy())
         if grad_u is not None:
             incoming = incoming + grad_u.double().cpu().numpy()
@@ -116,7 +116,7 @@ class Cells(_Few):
             return grad
         shift = self._table(tau * (rows.T @ dual.u))
         pull = self._table(self.rows.T @ w / tau)
-        return self.kernels.pulled(grad, self.z, self.codes, shift, tau, pull)
+        return self.kernels.softmax_vjp(grad, self.z, self.codes, shift, tau, pull)
 
     def _unscaled(self) -> Array:
         return self.rows * self.scale[:, None]

@@ -71,26 +71,26 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     return torch.from_numpy(parts.max(0, initial=0.0))
 
 
-def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Shift logits by cell; see :func:`fairmp.kernels.reference.shifted`."""
+def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+    """Shift logits by cell; see :func:`fairmp.kernels.reference.shift`."""
     out = z.new_empty(z.shape)
     size = chunk_size(z.size(0))
-    cpu_cells.shifted(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
+    cpu_cells.shift(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
     return out
 
 
-def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
-    """Sum rows by cell; see :func:`fairmp.kernels.reference.group_sums`."""
+def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
+    """Sum rows by cell; see :func:`fairmp.kernels.reference.segment_sum`."""
     size = chunk_size(g.size(0), cells * g.size(1))
     parts = np.empty((-(-g.size(0) // size), cells, g.size(1)))
-    cpu_cells.group_sums(g.numel(), _array(g), _codes(codes), size, parts)
+    cpu_cells.segment_sum(g.numel(), _array(g), _codes(codes), size, parts)
     return torch.from_numpy(parts.sum(0))
 
 
-def pulled(
+def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add a cell's pull to its nodes; see :func:`fairmp.kernels.reference.pulled`."""
+    """Add a cell's pull to its nodes; see :func:`fairmp.kernels.reference.softmax_vjp`."""
     out = g.new_empty(g.shape)
     run = cpu_softmax.pulled_two if z.size(1) == 2 else cpu_softmax.pulled_many
     run(
@@ -107,13 +107,15 @@ def pulled(
     return out
 
 
-def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.read_back`."""
+def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.linear_relu_backward`."""
     out = torch.empty_like(h)
     chunks, values = -(-h.size(0) // cpu_dense.SIZE), _array(g)
     sums = np.empty((chunks, h.size(1)), values.dtype)
     pairs = np.empty((chunks, *weight.shape), values.dtype)
-    cpu_dense.read_back(h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs)
+    cpu_dense.linear_relu_backward(
+        h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs
+    )
     return (
         out,
         torch.from_numpy(sums.sum(0, dtype=np.float64)).to(h.dtype),

@@ -35,11 +35,11 @@ __all__ = [
     "coupling_back",
     "coupling_pulls",
     "extremes",
-    "group_sums",
     "moments",
     "predicted",
-    "pulled",
-    "shifted",
+    "segment_sum",
+    "shift",
+    "softmax_vjp",
 ]
 
 
@@ -92,7 +92,7 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     return out.view(torch.float64)
 
 
-def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Take its cell's shift (cells×C) off each node's logits."""
     n, classes = z.shape
     padded = triton.next_power_of_2(classes)
@@ -100,7 +100,7 @@ def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if n:
         launch(
-            cuda_nodes.shifted,
+            cuda_nodes.shift,
             (triton.cdiv(n, block),),
             z.contiguous(),
             codes,
@@ -114,7 +114,7 @@ def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     return out
 
 
-def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
+def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     """Sum rows by cell (cells×C, float64)."""
     n, classes = g.shape
     padded = triton.next_power_of_2(classes)
@@ -123,7 +123,7 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     programs = programs_for(g, n, block, 2**16 // size)
     out, counter, partial = room_for_sums(g, programs, size)
     launch(
-        cuda_nodes.group_sums,
+        cuda_nodes.segment_sum,
         (programs,),
         g.contiguous(),
         codes,
@@ -139,7 +139,7 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     return out.view(cells, classes)
 
 
-def pulled(
+def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
     """Add what a cell's pull ``w`` (cells×C) means for its nodes' logits."""
@@ -149,7 +149,7 @@ def pulled(
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     if n:
         launch(
-            cuda_nodes.pulled,
+            cuda_nodes.softmax_vjp,
             (triton.cdiv(n, block),),
             g.contiguous(),
             z.contiguous(),
