@@ -17,8 +17,10 @@ from fairmp.kernels.cpu import dense as cpu_dense
 from fairmp.kernels.cpu import edges as cpu_edges
 from fairmp.kernels.cpu import segments as cpu_cells
 from fairmp.kernels.cpu import softmax as cpu_softmax
-from fairmp.kernels.cpu.fused import Matrix, Walk
+from fairmp.kernels.cpu.fused import _array, _codes, _matrix, fused_projection
 from fairmp.kernels.cpu.threads import Array, chunk_size
+
+__all__ = ["fused_projection"]
 
 
 def aggregate(
@@ -123,26 +125,6 @@ def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, 
     )
 
 
-def walk(
-    forward: tuple[Tensor, Tensor, Tensor | None],
-    backward: tuple[Tensor, Tensor, Tensor | None],
-    scale: Tensor,
-    codes: Tensor,
-    measured: Tensor,
-    order: tuple[Tensor, Tensor, Tensor],
-    row: Tensor,
-    gamma: float,
-    temperature: float,
-    dtype: torch.dtype,
-) -> Walk:
-    """All steps of the projection of two classes and one gap; see :class:`Walk`."""
-    there = _matrix(*forward, dtype)
-    back = there if backward is forward else _matrix(*backward, dtype)
-    nodes, starts, place = map(_array, order)
-    groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
-    return Walk(there, back, _array(scale, dtype), *groups, gamma, temperature)
-
-
 def predicted(
     p: Tensor, agg: Tensor, reach: Tensor, measured: Tensor, pull: Tensor, gamma: float
 ) -> tuple[Tensor, Tensor]:
@@ -222,21 +204,6 @@ def coupling_back(
         parts,
     )
     return a, e, torch.from_numpy(parts.sum(0))
-
-
-def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    numbers = _array(col)
-    # Columns are never negative, and what has no sign need not be extended by it.
-    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
-    return _array(row), numbers, None if weight is None else _array(weight, dtype)
-
-
-def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
-    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
-
-
-def _codes(codes: Tensor) -> Array:
-    return _array(codes, torch.int32)
 
 
 def _table(table: Tensor) -> Array:

@@ -1,7 +1,7 @@
 """The primitives on CUDA, in Triton: see :mod:`fairmp.kernels.reference` for what they are.
 
 Three more serve two classes and one gap, where the dual is one number: :func:`binary_root`,
-:func:`binary_shifted` and :func:`binary_pulled` leave it on the device, and the host never waits.
+:func:`binary_shift` and :func:`binary_vjp` leave it on the device, and the host never waits.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SLOTS = 256  # programs that meet, at most
 
 __all__ = [
     "aggregate",
-    "binary_pulled",
     "binary_root",
-    "binary_shifted",
+    "binary_shift",
+    "binary_vjp",
     "corrected",
     "coupling_back",
     "coupling_pulls",
@@ -227,7 +227,7 @@ def binary_root(
     return state[:5]
 
 
-def binary_shifted(
+def binary_shift(
     z: Tensor, codes: Tensor, spread: Tensor, root: Tensor, temperature: float
 ) -> Tensor:
     r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
@@ -263,7 +263,7 @@ def binary_shifted(
     return out
 
 
-def binary_pulled(
+def binary_vjp(
     g: Tensor,
     z: Tensor,
     measured: Tensor,
@@ -274,13 +274,13 @@ def binary_pulled(
     temperature: float,
     outer: Tensor | None = None,
 ) -> Tensor:
-    """Pass the gradient of :func:`binary_shifted`'s result back to z, through the root as well.
+    """Pass the gradient of :func:`binary_shift`'s result back to z, through the root as well.
 
     Args:
         g: the gradient (n×2).
         z: the logits the root was found for (n×2).
         measured: the codes given to :func:`binary_root`.
-        reach: the codes given to :func:`binary_shifted`.
+        reach: the codes given to :func:`binary_shift`.
         spread: the one row of M (cells, float64).
         root: what :func:`binary_root` returned.
         target: the target it was found for.
