@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
-from fairmp.kernels import gather, implementation, softmax
+from fairmp.kernels import implementation, softmax
 from fairmp.kernels.cuda.graphs import CUDAGraphCache
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
 from fairmp.nn.fused import Gamma, State, collect, fused, replayed
@@ -397,14 +397,28 @@ class _AddCoupling(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         f, table, codes = ctx.saved_tensors
-        p = softmax(f)
-        u = gather(table.to(f.dtype), codes)
-        # Both without their mean under p, the derivative of <grad, G(F, U)> is G(F, grad·U).
-        grad_c = grad - (grad * p).sum(1, keepdim=True)
-        product = grad_c * (u - (u * p).sum(1, keepdim=True))
-        grad_f = p * (product - (product * p).sum(1, keepdim=True))
-        sums = implementation(f).segment_sum((p * grad_c).contiguous(), codes, table.size(0))
-        return grad, grad_f, sums, None
+        p, grad_t = _class_major(f).softmax(0), _class_major(grad)
+        padded = torch.cat([table, table.new_zeros(1, table.size(1))]).to(f.dtype)
+        u = padded.T.index_select(1, torch.where(codes < 0, table.size(0), codes))
+        # Centred under p, the derivative of <grad, G(F, U)> is G(F, grad·U).
+        centred = grad_t - (grad_t * p).sum(0)
+        product = centred * (u - (u * p).sum(0))
+        grad_f = _node_major(p * (product - (product * p).sum(0)))
+        felt = _node_major(p * centred)
+        return grad, grad_f, implementation(f).segment_sum(felt, codes, table.size(0)), None
+
+
+def _class_major(values: Tensor) -> Tensor:
+    """Transpose to C×n, where sums over a handful of classes are fast; faster than ``.T``."""
+    return torch.stack(values.unbind(1))
+
+
+def _node_major(values: Tensor) -> Tensor:
+    """Transpose back to n×C."""
+    result = values.new_empty(values.size(1), values.size(0))
+    for k, row in enumerate(values):
+        result[:, k] = row
+    return result
 
 
 class _SoftmaxSums(torch.autograd.Function):
