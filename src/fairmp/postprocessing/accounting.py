@@ -214,9 +214,9 @@ def _union(measures: Sequence[Measure]) -> Tensor:
 
 
 def _measured(delta: GroupOperator) -> Tensor:
-    if delta.measured_codes is not None:
-        return delta.measured_codes >= 0
-    return (delta.measured != 0).any(1)
+    if delta.population_codes is not None:
+        return delta.population_codes >= 0
+    return (delta.population_membership != 0).any(1)
 
 
 def _predicted(
@@ -271,7 +271,7 @@ def _interval(
     nodes = _union(measures)
     blocks, shapes = [], []
     for measure in measures:
-        weights = measure.delta.measured[nodes].double()
+        weights = measure.delta.population_membership[nodes].double()
         chosen = p[nodes][:, list(measure.classes)].double()
         blocks += [weights, (weights.unsqueeze(2) * chosen.unsqueeze(1)).flatten(1)]
         shapes.append((weights.size(1), chosen.size(1)))

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.graph import Adjacency, normalise
+from fairmp.graph import Adjacency, Operator, normalise
 from fairmp.groups import GroupOperator, stack
 from fairmp.kernels import softmax
 from fairmp.nn import functional as solvers
@@ -170,7 +170,7 @@ def _projected(
     measures: Sequence[Measure],
 ) -> tuple[Tensor, float]:
     delta, target = _stacked(measures, inside, x.dtype)
-    operator: solvers.Operator = Alone() if graph is None else graph
+    operator: Operator = Alone() if graph is None else graph
     K, lambda_s = (1, 0.0) if graph is None else (asked.K, asked.lambda_s)
     with torch.no_grad():
         if asked.temperature == "decisions":
