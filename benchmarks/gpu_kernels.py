@@ -78,8 +78,8 @@ def binary(n: int) -> dict[str, Callable[[], Tensor]]:
     return {
         "binary_root": lambda: cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0),
         "binary_root, warm": lambda: cuda.binary_root(z, codes, spread, root[:1], 0.01, 1e-7, 1.0),
-        "binary_shifted": lambda: cuda.binary_shifted(z, codes, spread, root, 1.0),
-        "binary_pulled": lambda: cuda.binary_pulled(g, z, codes, codes, spread, root, 0.01, 1.0),
+        "binary_shift": lambda: cuda.binary_shift(z, codes, spread, root, 1.0),
+        "binary_vjp": lambda: cuda.binary_vjp(g, z, codes, codes, spread, root, 0.01, 1.0),
     }
 
 

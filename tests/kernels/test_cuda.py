@@ -275,7 +275,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
 
     def solved(z: Tensor) -> tuple[Tensor, Tensor]:
         root = cuda.binary_root(z, codes, spread, zero, target, 1e-15, temperature)
-        return cuda.binary_shifted(z, reach, spread, root, temperature), root
+        return cuda.binary_shift(z, reach, spread, root, temperature), root
 
     here, root = solved(z)
 
@@ -284,7 +284,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
         # From here: the sum of what is large would lose the digits of what changes.
         return float(((f - here) * g).sum() + outer[0] * root[0])
 
-    found = cuda.binary_pulled(g, z, codes, reach, spread, root, target, temperature, outer)
+    found = cuda.binary_vjp(g, z, codes, reach, spread, root, target, temperature, outer)
     for i in range(8):
         for c in range(2):
             step = torch.zeros_like(z)
@@ -304,7 +304,7 @@ def test_a_small_temperature_cuts_nobody_it_does_not_reach(
     z, codes, spread = two_groups(n, 3.0, torch.float32)
     zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)
     root = cuda.binary_root(z, codes, spread, zero, target, 1e-7, temperature)
-    f = cuda.binary_shifted(z, codes, spread, root, temperature)
+    f = cuda.binary_shift(z, codes, spread, root, temperature)
     d = spread[codes.clamp_min(0).long()] / spread.abs().max() * (codes >= 0)
     half = (temperature * root[0] * d / 2).unsqueeze(1)
     wanted = (z.double() + torch.cat([half, -half], 1)).softmax(1)
@@ -323,13 +323,13 @@ def test_binary_agrees_with_the_general(dtype: torch.dtype) -> None:
     d = spread / spread.abs().max()
     shift = tau * root[0] * torch.stack([-d / 2, d / 2], 1)
     rounding = 1e-6 if dtype == torch.float32 else 1e-12
-    found = cuda.binary_shifted(z, codes, spread, root, tau)
+    found = cuda.binary_shift(z, codes, spread, root, tau)
     assert error(found, reference.shift(z, codes, shift)) < rounding
     sums = reference.segment_sum(g, codes, 2)
     pull = -(d * (sums[:, 1] - sums[:, 0])).sum() / 2 * spread.abs().max() / root[4]
     w = pull * torch.stack([-d / 2, d / 2], 1)
     wanted = reference.softmax_vjp(g, z, codes, shift, tau, w)
-    found = cuda.binary_pulled(g, z, codes, codes, spread, root, 0.02, tau)
+    found = cuda.binary_vjp(g, z, codes, codes, spread, root, 0.02, tau)
     assert error(found, wanted) < rounding
 
 
@@ -381,8 +381,8 @@ def test_in_a_cuda_graph() -> None:
     def step() -> Tensor:
         f = cuda.aggregate(row, col, None, one, one, z, z, 0.3)
         root = cuda.binary_root(f, codes, spread, start, 0.01, 1e-7, 1.0)
-        shifted = cuda.binary_shifted(f, codes, spread, root, 1.0)
-        return cuda.binary_pulled(shifted, f, codes, codes, spread, root, 0.01, 1.0)
+        shifted = cuda.binary_shift(f, codes, spread, root, 1.0)
+        return cuda.binary_vjp(shifted, f, codes, codes, spread, root, 0.01, 1.0)
 
     step()
     recording = torch.cuda.CUDAGraph()
@@ -406,7 +406,7 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
     w = torch.randn(4, 2, device=DEVICE)
     recording = Recording(torch.zeros(4, 2, device=DEVICE), *squared(w))
     inputs = [random(4, 2, dtype=torch.float32, seed=seed) for seed in range(3)]
-    calls = [recording.ahead(x) for x in inputs]
+    calls = [recording.forward(x) for x in inputs]
     # In another order than they were called, with and without a gradient of the second result.
     for k in (2, 0, 1):
         x = inputs[k].clone().requires_grad_()
@@ -417,9 +417,9 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
         (wanted,) = torch.autograd.grad(
             (g * first).sum() + (h * second).sum(), x, retain_graph=True
         )
-        torch.testing.assert_close(recording.back(calls[k][1], inputs[k], (g, h)), wanted)
+        torch.testing.assert_close(recording.backward(calls[k][1], inputs[k], (g, h)), wanted)
         (wanted,) = torch.autograd.grad((g * first).sum(), x)
-        torch.testing.assert_close(recording.back(calls[k][1], inputs[k], (g, None)), wanted)
+        torch.testing.assert_close(recording.backward(calls[k][1], inputs[k], (g, None)), wanted)
 
 
 class Counted:

@@ -10,6 +10,7 @@ device (:class:`Binary`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -220,7 +221,7 @@ class Binary:
 
     def __init__(self, z: Tensor, delta: GroupOperator, temperature: float) -> None:
         self.z, self.delta, self.temperature = z.detach(), delta, temperature
-        self.kernels = implementation(z)
+        self.kernels: Any = implementation(z)
         self.row = delta.rows[0]
 
     def solve(self, start: Root | None, target: float) -> Root:
@@ -247,7 +248,7 @@ class Binary:
 
     def shifted(self, dual: Root) -> Tensor:
         """The logits minus what the dual says to each node of known group: τΔᵀu."""
-        return self.kernels.binary_shifted(
+        return self.kernels.binary_shift(
             self.z, self.delta.codes, self.row, dual.state, self.temperature
         )
 
@@ -256,7 +257,7 @@ class Binary:
         outer = None
         if grad_u is not None:
             outer = ((grad_u[0, 1] - grad_u[0, 0]).double() / (2 * dual.scale)).view(1)
-        return self.kernels.binary_pulled(
+        return self.kernels.binary_vjp(
             grad,
             self.z,
             self.delta.measured_codes,

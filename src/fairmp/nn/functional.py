@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Adjacency
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, reference, softmax
-from fairmp.kernels.cuda.graphs import RECORDED, CUDAGraphCache
+from fairmp.kernels.cuda.graphs import MAX_RECORDED_NUMEL, CUDAGraphCache
 from fairmp.nn.dual import Found
 from fairmp.nn.primal_dual import Coupling, PrimalDual
 from fairmp.nn.projection import Projection
@@ -152,11 +152,11 @@ class _Propagation(torch.autograd.Function):
         ctx.recording, ctx.back = None, back
         # What waits for other machines, or runs on the host, can not be recorded.
         alone = type(graph) is Adjacency and implementation(x) is not reference
-        if recordings is not None and x.is_cuda and alone and x.numel() <= RECORDED:
+        if recordings is not None and x.is_cuda and alone and x.numel() <= MAX_RECORDED_NUMEL:
             ctx.recording = recordings.get((graph,), ("plain", K, gamma), x, ahead, back)
         if ctx.recording is None:
             return _steps(x, graph, K, gamma)
-        (f,), ctx.turn = ctx.recording.ahead(x)
+        (f,), ctx.turn = ctx.recording.forward(x)
         ctx.save_for_backward(x)
         return f
 
@@ -169,7 +169,7 @@ class _Propagation(torch.autograd.Function):
             g = ctx.back(None, (grad,))
         else:
             (x,) = ctx.saved_tensors
-            g = ctx.recording.back(ctx.turn, x, (grad,))
+            g = ctx.recording.backward(ctx.turn, x, (grad,))
         return g, None, None, None, None
 
 

@@ -12,7 +12,7 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Adjacency
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, reference
-from fairmp.kernels.cuda.graphs import RECORDED, CUDAGraphCache
+from fairmp.kernels.cuda.graphs import MAX_RECORDED_NUMEL, CUDAGraphCache
 
 if TYPE_CHECKING:
     from fairmp.nn.functional import Operator
@@ -45,7 +45,8 @@ class PrimalDual:
 
     def ahead(self, x: Tensor, keep: bool = True, trace: bool = False) -> tuple[list[Tensor], Kept]:
         """Walk the steps: the corrected logits, of each step for a trace and else of the last."""
-        kernels, delta, gamma = implementation(x), self.delta, self.gamma
+        kernels: Any = implementation(x)
+        delta, gamma = self.delta, self.gamma
         rows = delta.rows.double()
         u = rows.new_zeros(rows.size(0), x.size(1))
         pull = delta.by_group(u)
@@ -69,7 +70,8 @@ class PrimalDual:
     def back(self, kept: Kept, grad: Tensor | None, grad_duals: Tensor | None) -> Tensor:
         """Walk them back, from gradients of the corrected logits and of the duals."""
         delta, gamma = self.delta, self.gamma
-        kernels, reach, measured = implementation(kept.soft[0]), delta.codes, delta.measured_codes
+        kernels: Any = implementation(kept.soft[0])
+        reach, measured = delta.codes, delta.measured_codes
         g = torch.zeros_like(kept.soft[0]) if grad is None else grad.contiguous()
         total = torch.zeros_like(g)
         h, rows = torch.zeros_like(kept.duals[0]), delta.rows.double()
@@ -94,7 +96,7 @@ class PrimalDual:
         """The steps on the device alone, recorded, where that is faster; else ``None``."""
         here = type(self.graph) is Adjacency and type(self.delta) is GroupOperator
         compiled = x.is_cuda and implementation(x) is not reference
-        if not here or not compiled or x.numel() > RECORDED:
+        if not here or not compiled or x.numel() > MAX_RECORDED_NUMEL:
             return None
 
         def ahead(x: Tensor) -> tuple[tuple[Tensor, ...], Kept]:
@@ -130,7 +132,7 @@ class Coupling(torch.autograd.Function):
         ctx.steps = steps
         ctx.recording = None if recordings is None or trace else steps.recording(x, recordings)
         if ctx.recording is not None:
-            (f, duals), ctx.turn = ctx.recording.ahead(x)
+            (f, duals), ctx.turn = ctx.recording.forward(x)
             ctx.save_for_backward(x)
             return f, duals, []
         walked, kept = steps.ahead(x, keep, trace)
@@ -145,7 +147,7 @@ class Coupling(torch.autograd.Function):
         """Walk the steps back, from the gradients of the logits and of the duals."""
         if ctx.recording is not None:
             (x,) = ctx.saved_tensors
-            gradient = ctx.recording.back(ctx.turn, x, (grad, grad_duals))
+            gradient = ctx.recording.backward(ctx.turn, x, (grad, grad_duals))
         else:
             duals, free, *soft = ctx.saved_tensors
             gradient = ctx.steps.back(Kept(duals, free, soft), grad, grad_duals)

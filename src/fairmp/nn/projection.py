@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Adjacency
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation
-from fairmp.kernels.cuda.graphs import RECORDED, CUDAGraphCache
+from fairmp.kernels.cuda.graphs import MAX_RECORDED_NUMEL, CUDAGraphCache
+from fairmp.kernels.newton import respond, solve_one
 from fairmp.nn.dual import Binary, Found, Root, system, tolerance
 
 if TYPE_CHECKING:
@@ -65,14 +67,20 @@ class Projection(torch.autograd.Function):
         # A gradient nobody asked of the duals stays None, and is not made a tensor of zeros.
         ctx.set_materialize_grads(False)
         ctx.graph, ctx.gamma, ctx.recording = graph, gamma, None
-        if recordings is not None and not trace and kind is Binary and x.numel() <= RECORDED:
+        if (
+            recordings is not None
+            and not trace
+            and kind is Binary
+            and x.numel() <= MAX_RECORDED_NUMEL
+        ):
             ctx.recording = recordings.get(
                 (graph, delta), (K, gamma, target, temperature), x, ahead, back
             )
         ctx.walk = None if trace else _walk(x, graph, delta, gamma, temperature)
         if ctx.walk is not None:
             bound = _bound(x, temperature) / 2
-            f = ctx.walk.ahead(x.detach().numpy(), K, target, tolerance(x.dtype), bound)
+            solve = partial(solve_one, target=target, tol=tolerance(x.dtype))
+            f = ctx.walk.forward(x.detach().numpy(), K, solve, bound)
             if f is not None:
                 found = [Done(None, dual, None, None) for dual in ctx.walk.duals]
                 return torch.from_numpy(f), _duals(kind, found, x), found
@@ -84,7 +92,7 @@ class Projection(torch.autograd.Function):
                 for step in ctx.done:
                     step.f = None
             return f, duals, ctx.done
-        (f, duals, states), ctx.turn = ctx.recording.ahead(x)
+        (f, duals, states), ctx.turn = ctx.recording.forward(x)
         ctx.save_for_backward(x)
         return f, duals, [Done(None, Root(state, delta.rows), None, None) for state in states]
 
@@ -100,7 +108,7 @@ class Projection(torch.autograd.Function):
             result = _steps_back(ctx.graph, ctx.gamma, ctx.done, grad, grad_duals)
         else:
             (x,) = ctx.saved_tensors
-            result = ctx.recording.back(ctx.turn, x, (grad, grad_duals, None))
+            result = ctx.recording.backward(ctx.turn, x, (grad, grad_duals, None))
         return result, *(8 * (None,))
 
 
@@ -112,12 +120,12 @@ def _walk(
     one_gap = delta.codes is not None and (delta.rows.size(0), x.size(1)) == (1, 2)
     # What asks other machines is for the steps one by one to do.
     here = type(graph) is Adjacency and type(delta) is GroupOperator
-    if not (hasattr(kernels, "walk") and one_gap and here and gamma != 1):
+    if not (hasattr(kernels, "fused_projection") and one_gap and here and gamma != 1):
         return None
     assert isinstance(graph, Adjacency)
     there, back = graph.forward, graph.backward
     forward = (there.row, there.col, there.weight)
-    return kernels.walk(
+    return kernels.fused_projection(
         forward,
         forward if graph.symmetric else (back.row, back.col, back.weight),
         graph.scale,
@@ -133,9 +141,9 @@ def _walk(
 
 def _walked_back(walk: Any, grad: Tensor | None, grad_duals: Tensor | None) -> Tensor:
     if grad is None:
-        grad = torch.from_numpy(np.zeros((walk.codes.size, 2), walk.right.dtype))
+        grad = torch.from_numpy(np.zeros((walk.codes.size, 2), walk.degree_scale.dtype))
     outer = None if grad_duals is None else grad_duals.double().numpy()
-    return torch.from_numpy(walk.back(grad.contiguous().numpy(), outer))
+    return torch.from_numpy(walk.backward(grad.contiguous().numpy(), outer, respond))
 
 
 def _steps_ahead(

@@ -9,7 +9,8 @@ from __future__ import annotations
 import numpy as np
 from numba import prange
 
-from fairmp.kernels.cpu.softmax import BLOCK, LANES, exp_minus
+from fairmp.kernels.cpu.nodes import BLOCK_NODES as BLOCK
+from fairmp.kernels.cpu.nodes import LANES, exp_minus
 from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
 
 PAD = 8  # rows of a block that start a power of two apart would share a place in the cache

@@ -1,9 +1,7 @@
-"""The primitives for the CPU, compiled by numba.
+"""The primitives for the CPU, compiled by numba, in one pass over memory each.
 
-They do what those of :mod:`fairmp.kernels.reference` do, in one pass over memory each; ``walk``
-does at once what several of them do in turns. Results are
-the same to the last bit whatever the number of threads: chunks have a fixed size, and what they
-yield is added in their order.
+See :class:`fairmp.kernels.protocol.Kernels` for what each one computes. Results have the same bits
+on any number of threads: chunks have a fixed size, and their results are added in order.
 """
 
 from __future__ import annotations
@@ -13,11 +11,8 @@ import torch
 from torch import Tensor
 
 from fairmp.kernels.cpu import coupling as cpu_coupling
-from fairmp.kernels.cpu import dense as cpu_dense
-from fairmp.kernels.cpu import edges as cpu_edges
-from fairmp.kernels.cpu import segments as cpu_cells
-from fairmp.kernels.cpu import softmax as cpu_softmax
-from fairmp.kernels.cpu.fused import Matrix, Walk
+from fairmp.kernels.cpu import edges, nodes
+from fairmp.kernels.cpu.fused import FusedProjection, Matrix
 from fairmp.kernels.cpu.threads import Array, chunk_size
 
 
@@ -31,91 +26,82 @@ def aggregate(
     x: Tensor | None,
     gamma: float,
 ) -> Tensor:
-    """Propagate; see :func:`fairmp.kernels.reference.aggregate`."""
+    """Propagate, with a skip to the input."""
     rows, classes = row.numel() - 1, f.size(1)
-    if not rows or not classes:
-        return f.new_empty(rows, classes)
     out = f.new_empty(rows, classes)
-    work = (rows + col.numel()) * classes
-    matrix = _matrix(row, col, weight, f.dtype)
-    scales = (_array(left, f.dtype), _array(right, f.dtype))
-    skip = (_array(out), 0.0) if x is None else (_array(x, f.dtype), float(gamma))
-    if classes == 2:
-        scaled = np.empty(f.numel(), scales[1].dtype)
-        cpu_edges.scaled_two(f.numel(), scales[1], _array(f).reshape(-1), scaled)
-        cpu_edges.gathered_two(work, *matrix, scales[0], scaled, *skip, _array(out))
+    if not rows or not classes:
         return out
-    strips, lanes = cpu_edges.strips(classes)
-    scaled = np.empty((f.size(0), strips * lanes), scales[1].dtype)
-    split = scaled.reshape(-1, strips, lanes)
-    cpu_edges.aggregate_many(work, *matrix, *scales, _array(f), *skip, scaled, split, _array(out))
+    scale, values = _array(right, f.dtype), _array(f)
+    scaled: Array
+    if classes == 2:
+        scaled = np.empty(f.numel(), scale.dtype)
+        edges.scale_two(f.numel(), scale, values.reshape(-1), scaled)
+    else:
+        strips, lanes = edges.strip_shape(classes)
+        flat = np.empty((f.size(0), strips * lanes), scale.dtype)
+        edges.scale_many(f.numel(), scale, values, flat)
+        scaled = flat.reshape(-1, strips, lanes)
+    skip = (_array(out), 0.0) if x is None else (_array(x, f.dtype), float(gamma))
+    matrix = _matrix(row, col, weight, f.dtype)
+    work = (rows + col.numel()) * classes
+    edges.gather_rows(work, matrix, _array(left, f.dtype), scaled, *skip, _array(out))
     return out
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
-    """Pass over the nodes; see :func:`fairmp.kernels.reference.moments`."""
-    cells, classes = shift.shape
-    numbers = 1 + cells * classes * (1 + classes)
+    """Sum shifted softmaxes and their products by group."""
+    groups, classes = shift.shape
+    numbers = 1 + groups * classes * (1 + classes)
     size = chunk_size(z.size(0), numbers)
     parts = np.empty((-(-z.size(0) // size), numbers))
-    run = cpu_softmax.moments_two if classes == 2 else cpu_softmax.moments_many
-    run(z.numel(), _array(z), _codes(codes), _table(shift), float(temperature), size, parts)
+    arguments = _array(z), _codes(codes), _table(shift), float(temperature)
+    nodes.moments(z.numel(), *arguments, size, parts)
     return torch.from_numpy(parts.sum(0))
 
 
 def extremes(z: Tensor, codes: Tensor) -> Tensor:
-    """Width and size of logits; see :func:`fairmp.kernels.reference.extremes`."""
+    """Largest logit range and largest absolute logit."""
     size = chunk_size(z.size(0))
     parts = np.empty((-(-z.size(0) // size), 2))
-    cpu_cells.extremes(z.numel(), _array(z), _codes(codes), size, parts)
+    nodes.extremes(z.numel(), _array(z), _codes(codes), size, parts)
     return torch.from_numpy(parts.max(0, initial=0.0))
 
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Shift logits by cell; see :func:`fairmp.kernels.reference.shift`."""
+    """Subtract the shift of its group from each node's logits."""
     out = z.new_empty(z.shape)
     size = chunk_size(z.size(0))
-    cpu_cells.shift(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
+    nodes.shift(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
     return out
 
 
-def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
-    """Sum rows by cell; see :func:`fairmp.kernels.reference.segment_sum`."""
-    size = chunk_size(g.size(0), cells * g.size(1))
-    parts = np.empty((-(-g.size(0) // size), cells, g.size(1)))
-    cpu_cells.segment_sum(g.numel(), _array(g), _codes(codes), size, parts)
+def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
+    """Sum rows by group."""
+    size = chunk_size(g.size(0), groups * g.size(1))
+    parts = np.empty((-(-g.size(0) // size), groups, g.size(1)))
+    nodes.segment_sum(g.numel(), _array(g), _codes(codes), size, parts)
     return torch.from_numpy(parts.sum(0))
 
 
 def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add a cell's pull to its nodes; see :func:`fairmp.kernels.reference.softmax_vjp`."""
+    """Add the gradient of the shifted softmax, weighted by group, to g."""
     out = g.new_empty(g.shape)
-    run = cpu_softmax.pulled_two if z.size(1) == 2 else cpu_softmax.pulled_many
-    run(
-        z.numel(),
-        _array(g),
-        _array(z),
-        _codes(codes),
-        _table(shift),
-        float(temperature),
-        _table(w),
-        chunk_size(z.size(0)),
-        _array(out),
-    )
+    softmax = _array(z), _codes(codes), _table(shift), float(temperature)
+    size = chunk_size(z.size(0))
+    nodes.softmax_vjp(z.numel(), _array(g), *softmax, _table(w), size, _array(out))
     return out
 
 
 def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.linear_relu_backward`."""
+    """Gradients of a linear layer on top of a ReLU."""
     out = torch.empty_like(h)
-    chunks, values = -(-h.size(0) // cpu_dense.SIZE), _array(g)
+    chunks, values = -(-h.size(0) // nodes.BACKWARD_ROWS), _array(g)
     sums = np.empty((chunks, h.size(1)), values.dtype)
     pairs = np.empty((chunks, *weight.shape), values.dtype)
-    cpu_dense.linear_relu_backward(
-        h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs
-    )
+    layer = values, _array(h), _array(weight)
+    nodes.linear_relu_backward(h.numel(), *layer, _array(out), sums, pairs)
     return (
         out,
         torch.from_numpy(sums.sum(0, dtype=np.float64)).to(h.dtype),
@@ -123,7 +109,7 @@ def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, 
     )
 
 
-def walk(
+def fused_projection(
     forward: tuple[Tensor, Tensor, Tensor | None],
     backward: tuple[Tensor, Tensor, Tensor | None],
     scale: Tensor,
@@ -134,13 +120,13 @@ def walk(
     gamma: float,
     temperature: float,
     dtype: torch.dtype,
-) -> Walk:
-    """All steps of the projection of two classes and one gap; see :class:`Walk`."""
-    there = _matrix(*forward, dtype)
-    back = there if backward is forward else _matrix(*backward, dtype)
+) -> FusedProjection:
+    """All steps of the projection for two classes and one gap; see :class:`FusedProjection`."""
+    matrix = _matrix(*forward, dtype)
+    transposed = matrix if backward is forward else _matrix(*backward, dtype)
     nodes, starts, place = map(_array, order)
     groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
-    return Walk(there, back, _array(scale, dtype), *groups, gamma, temperature)
+    return FusedProjection(matrix, transposed, _array(scale, dtype), *groups, gamma, temperature)
 
 
 def predicted(
@@ -225,10 +211,10 @@ def coupling_back(
 
 
 def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    numbers = _array(col)
-    # Columns are never negative, and what has no sign need not be extended by it.
-    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
-    return _array(row), numbers, None if weight is None else _array(weight, dtype)
+    columns = _array(col)
+    # Columns are never negative, and unsigned ones need no sign extension.
+    columns = columns.view(np.uint32 if columns.itemsize == 4 else np.uint64)
+    return _array(row), columns, None if weight is None else _array(weight, dtype)
 
 
 def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:

@@ -7,7 +7,9 @@ import triton
 from torch import Tensor
 
 from fairmp.kernels.cuda import coupling as cuda_coupling
-from fairmp.kernels.cuda.launch import EACH, SUMMED, launch, programs_for, room_for_sums
+from fairmp.kernels.cuda.launch import ELEMENTWISE_BLOCK as EACH
+from fairmp.kernels.cuda.launch import REDUCTION_BLOCK as SUMMED
+from fairmp.kernels.cuda.launch import launch, programs_for, reduction_buffers
 
 
 def predicted(
@@ -17,7 +19,7 @@ def predicted(
     n, (cells, classes) = agg.size(0), pull.shape
     q = torch.empty_like(agg, memory_format=torch.contiguous_format)
     programs, sizes = _by_cells(agg, cells)
-    out, counter, partial = room_for_sums(agg, programs, cells * classes)
+    partial, out, counter = reduction_buffers(agg, programs, cells * classes)
     launch(
         cuda_coupling.predicted,
         (programs,),
@@ -70,7 +72,7 @@ def coupling_pulls(p: Tensor, g: Tensor, reach: Tensor, cells: int) -> Tensor:
     """Sum by cell what pulls feel of a gradient."""
     n, classes = p.shape
     programs, sizes = _by_cells(p, cells)
-    out, counter, partial = room_for_sums(p, programs, cells * classes)
+    partial, out, counter = reduction_buffers(p, programs, cells * classes)
     launch(
         cuda_coupling.pulls,
         (programs,),
@@ -102,7 +104,7 @@ def coupling_back(
     a = torch.empty_like(g, memory_format=torch.contiguous_format)
     e = torch.empty_like(a)
     programs, sizes = _by_cells(g, cells)
-    out, counter, partial = room_for_sums(g, programs, cells * classes)
+    partial, out, counter = reduction_buffers(g, programs, cells * classes)
     launch(
         cuda_coupling.back,
         (programs,),

@@ -12,7 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from fairmp.kernels.cuda.nodes import cell_rows, is_last, load_rows, row_softmax, total
+from fairmp.kernels.cuda.nodes import group_rows as cell_rows
+from fairmp.kernels.cuda.nodes import is_last, load_rows, row_softmax, total
 
 
 @triton.jit
