@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numba import prange
+from torch import Tensor
 
 from fairmp.kernels.cpu.edges import gather_rows, scale_two
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
-from fairmp.kernels.cpu.threads import Array, Chunked, compiled
-
-Matrix = tuple[Array, Array, Any]  # row pointers, columns, and values or None for ones
+from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
 
 CHUNK_NODES = 4096
 ONE, TWO = np.uint64(1), np.uint64(2)
@@ -154,43 +154,43 @@ class FusedProjection:
     """K steps forward, and their gradient.
 
     Args:
-        matrix: A+I in CSR format.
-        transposed: its transpose.
+        forward: A+I in CSR format: row pointers, columns, and weights or ``None``.
+        backward: its transpose; the same object if it is symmetric.
         scale: D̂^-½ (n).
         codes: group of each node that is corrected, −1 for none (n, int32).
         measured: group of each node in the population, −1 for none (n, int32).
-        order: nodes of the population, group by group.
-        starts: where in it each group starts, and the last ends (groups+1).
-        place: position of each node in that order; its length for the others (n, int32).
+        order: nodes of the population, group by group; where each group starts, and the last ends
+            (groups+1); and the position of each node, its length for the others (n, int32).
         row: the one row of M (groups).
         gamma: weight of the input in each step.
         temperature: τ.
+        dtype: precision to compute in.
     """
 
     def __init__(
         self,
-        matrix: Matrix,
-        transposed: Matrix,
-        scale: Array,
-        codes: Array,
-        measured: Array,
-        order: Array,
-        starts: Array,
-        place: Array,
-        row: Array,
+        forward: tuple[Tensor, Tensor, Tensor | None],
+        backward: tuple[Tensor, Tensor, Tensor | None],
+        scale: Tensor,
+        codes: Tensor,
+        measured: Tensor,
+        order: tuple[Tensor, Tensor, Tensor],
+        row: Tensor,
         gamma: float,
         temperature: float,
+        dtype: torch.dtype,
     ) -> None:
-        self.matrix, self.transposed, self.degree_scale = matrix, transposed, scale
-        self.codes, self.measured = codes, measured
-        self.order, self.starts, self.place = order, starts, place
-        self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
-        self.weight = row / self.scale[0]
+        self.matrix = matrix_arrays(*forward, dtype)
+        self.transposed = self.matrix if backward is forward else matrix_arrays(*backward, dtype)
+        self.degree_scale = array(scale, dtype)
+        self.codes, self.measured = array(codes, torch.int32), array(measured, torch.int32)
+        self.order, self.starts, self.place = map(array, order)
+        self.scale = np.array([max(float(row.abs().max()), np.finfo(np.float64).tiny)])
+        self.weight = row.numpy() / self.scale[0]
         self.gamma, self.temperature = gamma, temperature
-        nodes, self.work = codes.size, 2 * codes.size
-        self.margin = np.empty(order.size)
-        self.parts = np.empty((-(-order.size // CHUNK_NODES), 2))
-        self.chunks = -(-nodes // CHUNK_NODES)
+        self.work, self.chunks = 2 * self.codes.size, -(-self.codes.size // CHUNK_NODES)
+        self.margin = np.empty(self.order.size)
+        self.parts = np.empty((-(-self.order.size // CHUNK_NODES), 2))
         self.z, self.fresh = self.margin, True  # logits of the current step; margins not yet taken
         self.slopes: list[Array] = []
         self.duals: list[Any] = []

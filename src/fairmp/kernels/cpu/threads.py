@@ -1,4 +1,4 @@
-"""Compilation of loops over chunks of fixed size, and their distribution over threads."""
+"""Compilation of loops over chunks of fixed size, their threads, and the arrays they take."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from types import FunctionType
 from typing import Any
 
 import numba
+import numpy as np
 import torch
 from numba.core import compiler
 from numpy.typing import NDArray
+from torch import Tensor
 
 Array = NDArray[Any]
+Matrix = tuple[Array, Array, Any]  # row pointers, columns, and weights or None for ones
 Index = Any  # an unsigned integer: for signed ones numba checks whether they count from the end
 
 MIN_PARALLEL_WORK = 32_768  # numbers read, below which waking a thread costs more than it saves
@@ -110,3 +113,16 @@ def _threads() -> int:
     if os.getpid() != _PROCESS:
         return 1  # a forked process has none of its parent's threads
     return min(torch.get_num_threads(), _CONFIG.NUMBA_NUM_THREADS)
+
+
+def array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
+    """View a tensor as an array, converted and contiguous."""
+    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def matrix_arrays(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
+    """View a matrix in CSR format as arrays."""
+    columns = array(col)
+    # Columns are never negative, and unsigned ones need no sign extension.
+    columns = columns.view(np.uint32 if columns.itemsize == 4 else np.uint64)
+    return array(row), columns, None if weight is None else array(weight, dtype)

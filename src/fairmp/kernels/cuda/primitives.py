@@ -11,7 +11,6 @@ import triton
 from torch import Tensor
 
 from fairmp.kernels.cuda import nodes, scalar_dual
-from fairmp.kernels.cuda.coupled import corrected, coupling_back, coupling_pulls, predicted
 from fairmp.kernels.cuda.launch import (
     ELEMENTWISE_BLOCK,
     REDUCTION_BLOCK,
@@ -32,13 +31,9 @@ __all__ = [
     "binary_root",
     "binary_shift",
     "binary_vjp",
-    "corrected",
-    "coupling_back",
-    "coupling_pulls",
     "extremes",
     "linear_relu_backward",
     "moments",
-    "predicted",
     "segment_sum",
     "shift",
     "softmax_vjp",
