@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, Index, compiled, inlined
 
 CHUNK_LENGTH = 8192  # rows and edges together
 PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
@@ -214,7 +213,7 @@ def _rows_many(
 
 
 @inlined
-def _chunk(
+def gather_chunk(
     k: int,
     matrix: Any,
     left: Array,
@@ -226,6 +225,7 @@ def _chunk(
     heads: Array,
     tails: Array,
 ) -> None:
+    """Sum the rows of a chunk, and the parts of rows that span several."""
     row, col, weight = matrix
     start, stop = k * CHUNK_LENGTH, (k + 1) * CHUNK_LENGTH
     i, end = _first_row(row, start), _first_row(row, stop)
@@ -243,7 +243,7 @@ def _chunk(
 
 
 @compiled
-def _join_parts(
+def join_parts(
     row: Array,
     left: Array,
     x: Array,
@@ -272,20 +272,9 @@ def _join_parts(
         cut = continues
 
 
-@Chunked
-def scale_two(right: Array, f: Array, g: Array) -> None:
-    """Fill ``g`` with diag(right) F, of two classes; both flat."""
-    nodes = right.size
-    for k in prange((nodes + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
-        start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, nodes)
-        for j in range(np.uint64(start), np.uint64(stop)):
-            at = TWO * j
-            g[at] = right[j] * f[at]
-            g[at + ONE] = right[j] * f[at + ONE]
-
-
 @compiled
-def _scale_chunk(k: int, right: Array, f: Array, g: Array) -> None:
+def scale_chunk(k: int, right: Array, f: Array, g: Array) -> None:
+    """Fill a chunk of ``g`` with diag(right) F, of any number of classes, padded with zeros."""
     start, stop = np.uint64(k * CHUNK_LENGTH), np.uint64(min((k + 1) * CHUNK_LENGTH, f.shape[0]))
     classes = np.uint64(f.shape[1])
     for j in range(start, stop):
@@ -293,23 +282,3 @@ def _scale_chunk(k: int, right: Array, f: Array, g: Array) -> None:
             g[j, c] = right[j] * f[j, c]
         for c in range(classes, np.uint64(g.shape[1])):
             g[j, c] = 0
-
-
-@Chunked
-def scale_many(right: Array, f: Array, g: Array) -> None:
-    """Fill ``g`` with diag(right) F, of any number of classes, padded with zeros."""
-    for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
-        _scale_chunk(np.int64(k), right, f, g)
-
-
-@Chunked
-def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out: Array) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A G; A is (row pointers, columns, weights)."""
-    chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
-    first = np.empty(chunks + 1, np.int64)
-    first[chunks] = out.shape[0]
-    width = 2 if g.ndim == 1 else g.size // max(g.shape[0], 1)
-    heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
-    for k in prange(chunks):
-        _chunk(np.int64(k), matrix, left, g, x, gamma, out, first, heads, tails)
-    _join_parts(matrix[0], left, x, gamma, out, first, heads, tails)

@@ -1,4 +1,4 @@
-r"""All K steps of the projection for two classes and one gap, compiled for the CPU.
+r"""Propagation, and all K steps of the projection for two classes and one gap, on the CPU.
 
 A node's two logits matter to the gap only by their difference, the *margin*. The margins of the
 population are stored group by group, so that a pass of Newton's method runs over plain arrays with
@@ -16,12 +16,44 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from fairmp.kernels.cpu.edges import gather_rows, scale_two
+from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts, scale_chunk
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
 from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
 
 CHUNK_NODES = 4096
 ONE, TWO = np.uint64(1), np.uint64(2)
+
+
+@Chunked
+def scale_two(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, of two classes; both flat."""
+    nodes = right.size
+    for k in prange((nodes + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
+        start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, nodes)
+        for j in range(np.uint64(start), np.uint64(stop)):
+            at = TWO * j
+            g[at] = right[j] * f[at]
+            g[at + ONE] = right[j] * f[at + ONE]
+
+
+@Chunked
+def scale_many(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, of any number of classes, padded with zeros."""
+    for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
+        scale_chunk(np.int64(k), right, f, g)
+
+
+@Chunked
+def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out: Array) -> None:
+    """Fill ``out`` with γX + (1−γ)·diag(left) A G; A is (row pointers, columns, weights)."""
+    chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
+    first = np.empty(chunks + 1, np.int64)
+    first[chunks] = out.shape[0]
+    width = 2 if g.ndim == 1 else g.size // max(g.shape[0], 1)
+    heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
+    for k in prange(chunks):
+        gather_chunk(np.int64(k), matrix, left, g, x, gamma, out, first, heads, tails)
+    join_parts(matrix[0], left, x, gamma, out, first, heads, tails)
 
 
 @compiled

@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.kernels.cpu import edges, nodes
-from fairmp.kernels.cpu.fused import FusedProjection
+from fairmp.kernels.cpu import nodes
+from fairmp.kernels.cpu.edges import strip_shape
+from fairmp.kernels.cpu.fused import FusedProjection, gather_rows, scale_many, scale_two
 from fairmp.kernels.cpu.threads import Array, array, chunk_size, matrix_arrays
 
 
@@ -34,16 +35,16 @@ def aggregate(
     scaled: Array
     if classes == 2:
         scaled = np.empty(f.numel(), scale.dtype)
-        edges.scale_two(f.numel(), scale, values.reshape(-1), scaled)
+        scale_two(f.numel(), scale, values.reshape(-1), scaled)
     else:
-        strips, lanes = edges.strip_shape(classes)
+        strips, lanes = strip_shape(classes)
         flat = np.empty((f.size(0), strips * lanes), scale.dtype)
-        edges.scale_many(f.numel(), scale, values, flat)
+        scale_many(f.numel(), scale, values, flat)
         scaled = flat.reshape(-1, strips, lanes)
     skip = (array(out), 0.0) if x is None else (array(x, f.dtype), float(gamma))
     matrix = matrix_arrays(row, col, weight, f.dtype)
     work = (rows + col.numel()) * classes
-    edges.gather_rows(work, matrix, array(left, f.dtype), scaled, *skip, array(out))
+    gather_rows(work, matrix, array(left, f.dtype), scaled, *skip, array(out))
     return out
 
 
