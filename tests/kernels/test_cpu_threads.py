@@ -106,6 +106,7 @@ def test_a_call_leaves_the_configuration_of_numba_alone(monkeypatch: pytest.Monk
         for k in numba.prange(result.size):
             result[k] = k
 
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])  # nothing is cached
     monkeypatch.setattr(numba.core.compiler.Compiler, "_compile_core", compiling)
     run, before = cpu_threads.Chunked(fill), dict(vars(numba.config))
     for _ in range(2):

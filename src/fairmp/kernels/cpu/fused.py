@@ -49,7 +49,7 @@ def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out:
     chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
     first = np.empty(chunks + 1, np.int64)
     first[chunks] = out.shape[0]
-    width = 2 if g.ndim == 1 else g.size // max(g.shape[0], 1)
+    width = 2 if g.ndim == 1 else g.shape[1] * g.shape[2]
     heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
     for k in prange(chunks):
         gather_chunk(np.int64(k), matrix, left, g, x, gamma, out, first, heads, tails)
