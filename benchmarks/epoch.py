@@ -1,4 +1,4 @@
-"""One training epoch, network by network, in one run: times, and multiples of the MLP's.
+"""Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
 
 python benchmarks/epoch.py --out benchmarks/results/epoch.json
 python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
@@ -27,7 +27,7 @@ def problem_of(given: argparse.Namespace) -> speed.Problem:
 
         data = load(given.data)
     else:
-        return speed.made(*speed.POKEC_Z)
+        return speed.random_problem(given.nodes, given.edges, given.features)
     known = (data.y >= 0) & (data.sens >= 0)
     train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
     return speed.Problem(given.data, data.x, data.edge_index, data.y.clamp_min(0), data.sens, train)
@@ -35,8 +35,10 @@ def problem_of(given: argparse.Namespace) -> speed.Problem:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", help="a data set's name; by default a graph of Pokec-z's size")
+    parser.add_argument("--data", help="data set; by default a random graph of Pokec-z's size")
     parser.add_argument("--npz", help="folder of graphs written by fairmp.datasets.by_name.save")
+    for name, size in zip(("nodes", "edges", "features"), speed.POKEC_Z, strict=True):
+        parser.add_argument(f"--{name}", type=int, default=size, help="of the random graph")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)

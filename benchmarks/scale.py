@@ -1,4 +1,4 @@
-"""Time an edge and memory an edge, from 10⁵ to 10⁸ directed edges, and a forward pass over 10⁹.
+"""Time and memory per edge, from 10⁵ to 10⁸ directed edges, and a forward pass over 10⁹.
 
 python benchmarks/scale.py --out benchmarks/results/scale.json
 python benchmarks/scale.py --billion FOLDER --out benchmarks/results/billion.json
@@ -25,7 +25,7 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.nn import MLP
 
 from fairmp import FMP
-from fairmp.comparison import speed
+from fairmp.graph import CSR, Adjacency
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
 from fairmp.training.model_files import versions
@@ -36,7 +36,7 @@ BILLION = 10**9
 
 
 def peak() -> int:
-    """Bytes this process held at most so far."""
+    """Peak memory of this process, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
@@ -44,15 +44,38 @@ def groups_of(nodes: int) -> torch.Tensor:
     return (torch.arange(nodes, dtype=torch.int32) % 5 < 2).int()
 
 
+def regular_graph(nodes: int, degree: int, seed: int = 0) -> Adjacency:
+    """Adjacency of a random graph whose nodes all have the same even degree, plus self-loops.
+
+    It is a union of random permutations and their inverses: symmetric, as scattered in memory as a
+    graph can be, and made without sorting its edges.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    col = torch.empty(nodes, degree + 1, dtype=torch.int32)
+    col[:, degree] = torch.arange(nodes, dtype=torch.int32)
+    for k in range(0, degree, 2):
+        target = torch.randperm(nodes, generator=generator, dtype=torch.int64)
+        col[:, k] = target
+        col[target, k + 1] = torch.arange(nodes, dtype=torch.int32)
+    return constant_degree(torch.arange(nodes + 1) * (degree + 1), col.view(-1), degree)
+
+
+def constant_degree(row: torch.Tensor, col: torch.Tensor, degree: int) -> Adjacency:
+    """Adjacency of a symmetric graph of one degree, self-loops included in its columns."""
+    csr = CSR(row.int() if int(row[-1]) < 2**31 else row, col)
+    nodes = row.numel() - 1
+    return Adjacency(nodes, torch.full((nodes,), (degree + 1) ** -0.5), csr, csr)
+
+
 def train(edges: int) -> dict[str, float]:
     """Train for a few epochs on a graph of this many edges; in this process."""
-    warm = speed.regular(1000, DEGREE)
+    warm = regular_graph(1000, DEGREE)
     layer = FMP(STEPS, 3.0)
     layer(torch.randn(1000, 2, requires_grad=True), warm, groups_of(1000)).sum().backward()
     before = peak()
     nodes = edges // DEGREE
     start = time.perf_counter()
-    graph = speed.regular(nodes, DEGREE)
+    graph = regular_graph(nodes, DEGREE)
     made = time.perf_counter() - start
     torch.manual_seed(0)
     x = torch.randn(nodes, FEATURES)
@@ -102,7 +125,7 @@ def forward(folder: Path, edges: int) -> dict[str, float]:
     """One forward pass on columns that are mapped into memory."""
     nodes = edges // DEGREE
     col = np.memmap(folder / "col.bin", np.int32, mode="c")
-    graph = speed.constant(torch.arange(nodes + 1) * (DEGREE + 1), torch.from_numpy(col), DEGREE)
+    graph = constant_degree(torch.arange(nodes + 1) * (DEGREE + 1), torch.from_numpy(col), DEGREE)
     sens = groups_of(nodes)
     torch.manual_seed(0)
     x = torch.randn(nodes, 2)
@@ -124,7 +147,7 @@ def forward(folder: Path, edges: int) -> dict[str, float]:
     }
 
 
-def apart(*arguments: str) -> dict[str, float]:
+def in_process(*arguments: str) -> dict[str, float]:
     """Run this file in a process of its own."""
     done = subprocess.run(
         [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
@@ -164,15 +187,15 @@ def main() -> None:
     if given.billion:
         given.billion.mkdir(parents=True, exist_ok=True)
         try:
-            apart("--write", str(given.billion), "--edges", str(edges))
-            result["forward"] = apart("--forward", str(given.billion), "--edges", str(edges))
+            in_process("--write", str(given.billion), "--edges", str(edges))
+            result["forward"] = in_process("--forward", str(given.billion), "--edges", str(edges))
         finally:
             (given.billion / "col.bin").unlink(missing_ok=True)
         print(result["forward"])
     else:
         found = []
         for size in (size for size in SIZES if size <= given.largest):
-            found.append(apart("--train", str(size)))
+            found.append(in_process("--train", str(size)))
             print(found[-1], flush=True)
         result["training"] = found
         by_size = {int(row["directed_edges"]): row["nanoseconds_an_edge"] for row in found}

@@ -11,7 +11,6 @@ import torch
 from hypothesis import assume, given, settings
 from scipy.special import ndtr
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from tests.graphs import problems
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
@@ -20,6 +19,7 @@ from fairmp.analysis.audits.measure import homophily, mean_gap
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import social_network
+from tests.graphs import problems
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""``fairmp bench``: the table, its ratios, and what it refuses."""
+"""``fairmp bench``: the table, its ratios, and wrong options."""
 
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,7 @@ def bench(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_table_and_the_file_say_the_same(tmp_path: Path) -> None:
+def test_standard_output_equals_the_file(tmp_path: Path) -> None:
     done = bench(*SMALL, "--json", "--out", "out", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
@@ -67,9 +68,22 @@ def test_wrong_options_are_one_line(
     assert [path.name for path in (tmp_path / "full").iterdir()] == ["mine.txt"]
 
 
+def test_the_table_lists_every_network(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys, "argv", ["fairmp", "bench", *SMALL])
+    with pytest.raises(SystemExit) as left:
+        main()
+    assert not left.value.code
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in speed.NETWORKS)
+    assert "300 nodes" in shown
+
+
 def test_every_network_learns() -> None:
     """What is timed is training: each network's loss falls."""
-    problem = speed.made(400, 1600, 6)
+    problem = speed.random_problem(400, 1600, 6)
     for name, make in speed.networks(problem).items():
         network = make()
         optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
@@ -84,8 +98,9 @@ def test_every_network_learns() -> None:
         assert losses[-1] < losses[0], name
 
 
-def test_the_regular_graph_is_symmetric_and_of_one_degree() -> None:
-    graph = speed.regular(50, 6)
+def test_the_graph_of_the_scale_benchmark_is_symmetric_and_of_one_degree() -> None:
+    path = Path(__file__).parents[2] / "benchmarks" / "scale.py"
+    graph = runpy.run_path(str(path))["regular_graph"](50, 6)
     dense = graph @ torch.eye(50)
     torch.testing.assert_close(dense, dense.T)
     torch.testing.assert_close(dense.sum(1), torch.ones(50))

@@ -1,4 +1,4 @@
-"""The CPU's kernels against SciPy and NumPy in float64, and against the plain torch ones."""
+"""The CPU kernels against SciPy and NumPy in float64, and against the reference."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ class TestAggregate:
         )
         assert torch.equal(ours, x / 2)
 
-    def test_a_row_of_a_million_keeps_its_digits(self) -> None:
+    def test_a_hub_of_a_million_edges_keeps_its_digits(self) -> None:
         row, col = compressed([3, 1_000_000, 3], 1000)
         f = torch.rand(1000, 2)
         ones = torch.ones(1000)
@@ -162,7 +162,7 @@ class TestAggregate:
         arguments = (row, col, None, torch.ones(len(degrees)), torch.ones(7), f, None, 0.0)
         assert np.array_equal(cpu.aggregate(*arguments).double().numpy(), product(*arguments))
 
-    def test_takes_what_is_not_contiguous_and_changes_nothing(self) -> None:
+    def test_takes_non_contiguous_input_and_does_not_modify_it(self) -> None:
         row, col = compressed([2, 3, 1], 3)
         f = torch.randn(2, 3).T.requires_grad_()
         half = torch.rand(3, 2)[:, 0]
@@ -174,16 +174,16 @@ class TestAggregate:
         assert all(map(torch.equal, before, (row, col, half, f)))
 
 
-def cells_of(n: int, cells: int, seed: int = 0) -> Tensor:
+def random_codes(n: int, groups: int, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
-    return torch.randint(-1, cells, (n,), generator=generator, dtype=torch.int32)
+    return torch.randint(-1, groups, (n,), generator=generator, dtype=torch.int32)
 
 
 def expected_moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> np.ndarray:
-    """The moments in float64, cell by cell, by SciPy."""
+    """The moments in float64, by group, by SciPy."""
     value, sums, seconds = 0.0, [], []
-    for cell, offset in enumerate(shift.numpy()):
-        logits = (z[codes == cell].double().numpy() - offset) / temperature
+    for group, offset in enumerate(shift.numpy()):
+        logits = (z[codes == group].double().numpy() - offset) / temperature
         q = special.softmax(logits, axis=1)
         value += temperature * special.logsumexp(logits, axis=1).sum()
         second = q.T @ q
@@ -195,12 +195,12 @@ def expected_moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float
 
 class TestMoments:
     @pytest.mark.parametrize("classes", [1, 2, 3, 4, 5, 6, 7, 8, 64])
-    @pytest.mark.parametrize("cells", [1, 3])
-    def test_equal_scipy(self, classes: int, cells: int) -> None:
+    @pytest.mark.parametrize("groups", [1, 3])
+    def test_equal_scipy(self, classes: int, groups: int) -> None:
         torch.manual_seed(classes)
         n = 5001
-        z, codes = 3 * torch.randn(n, classes), cells_of(n, cells)
-        shift = torch.randn(cells, classes, dtype=torch.float64)
+        z, codes = 3 * torch.randn(n, classes), random_codes(n, groups)
+        shift = torch.randn(groups, classes, dtype=torch.float64)
         ours = cpu.moments(z, codes, shift, 0.7)
         assert ours.dtype == torch.float64
         np.testing.assert_allclose(
@@ -210,7 +210,7 @@ class TestMoments:
 
     @pytest.mark.parametrize("classes", [2, 3])
     def test_of_double_precision(self, classes: int) -> None:
-        z, codes = torch.randn(300, classes, dtype=torch.float64), cells_of(300, 2)
+        z, codes = torch.randn(300, classes, dtype=torch.float64), random_codes(300, 2)
         shift = torch.randn(2, classes, dtype=torch.float64)
         np.testing.assert_allclose(
             cpu.moments(z, codes, shift, 1.0).numpy(),
@@ -221,12 +221,12 @@ class TestMoments:
     @given(
         data=st.data(),
         classes=st.integers(1, 5),
-        cells=st.integers(1, 4),
+        groups=st.integers(1, 4),
         temperature=st.floats(1e-3, 1e3),
     )
     @settings(max_examples=60)
     def test_hold_for_all_logits(
-        self, data: st.DataObject, classes: int, cells: int, temperature: float
+        self, data: st.DataObject, classes: int, groups: int, temperature: float
     ) -> None:
         number = st.floats(-1e6, 1e6, width=32)
         rows = data.draw(
@@ -234,11 +234,11 @@ class TestMoments:
         )
         z = torch.tensor(rows, dtype=torch.float32).view(-1, classes)
         codes = torch.tensor(
-            [data.draw(st.integers(-1, cells - 1)) for _ in rows], dtype=torch.int32
+            [data.draw(st.integers(-1, groups - 1)) for _ in rows], dtype=torch.int32
         )
         entry = st.floats(-100, 100)
         shift = torch.tensor(
-            [[data.draw(entry) for _ in range(classes)] for _ in range(cells)],
+            [[data.draw(entry) for _ in range(classes)] for _ in range(groups)],
             dtype=torch.float64,
         )
         oracle = expected_moments(z, codes, shift, temperature)
@@ -246,12 +246,12 @@ class TestMoments:
         assert np.isfinite(ours).all()
         # Logits of 1e6 at a temperature of 1e-3 are known to 1e-7 after the division.
         np.testing.assert_allclose(ours, oracle, rtol=1e-11, atol=1e-6)
-        size = cells * classes
-        counted = np.bincount(codes[codes >= 0].numpy(), minlength=cells)
-        np.testing.assert_allclose(ours[1 : 1 + size].reshape(cells, -1).sum(1), counted)
+        size = groups * classes
+        counted = np.bincount(codes[codes >= 0].numpy(), minlength=groups)
+        np.testing.assert_allclose(ours[1 : 1 + size].reshape(groups, -1).sum(1), counted)
 
     @pytest.mark.parametrize("classes", [2, 3])
-    def test_keep_the_digits_of_what_is_nearly_certain(self, classes: int) -> None:
+    def test_keep_their_digits_where_probabilities_are_near_one(self, classes: int) -> None:
         z = torch.zeros(1, classes, dtype=torch.float64)
         z[0, 0] = 40.0
         codes, shift = torch.zeros(1, dtype=torch.int32), torch.zeros(1, classes).double()
@@ -271,7 +271,7 @@ class TestMoments:
         torch.testing.assert_close(ours, reference.moments(z, codes, shift, 1.0))
 
     @pytest.mark.parametrize("classes", [2, 3])
-    def test_of_what_is_not_a_number_are_not_numbers(self, classes: int) -> None:
+    def test_of_nan_are_nan(self, classes: int) -> None:
         z = torch.zeros(2, classes)
         z[0, 0] = NAN
         codes, shift = torch.tensor([1, 0]).int(), torch.zeros(2, classes).double()
@@ -281,7 +281,7 @@ class TestMoments:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3])
-def test_nodes_that_do_not_count_may_have_any_logits(classes: int) -> None:
+def test_nodes_without_a_group_may_have_any_logits(classes: int) -> None:
     n = 600
     z, g = torch.full((n, classes), NAN), torch.randn(n, classes)
     z[::2] = INF
@@ -307,25 +307,25 @@ def test_no_nodes_at_all(classes: int) -> None:
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 8])
-def test_pulled_equals_the_derivative(classes: int) -> None:
-    n, cells = 700, 3
+def test_softmax_vjp_equals_the_derivative(classes: int) -> None:
+    n, groups = 700, 3
     z, g = 4 * torch.randn(n, classes), torch.randn(n, classes)
-    codes, shift = cells_of(n, cells), torch.randn(cells, classes, dtype=torch.float64)
-    w = torch.randn(cells, classes, dtype=torch.float64)
+    codes, shift = random_codes(n, groups), torch.randn(groups, classes, dtype=torch.float64)
+    w = torch.randn(groups, classes, dtype=torch.float64)
     counts, number = codes >= 0, codes[codes >= 0].long()
     logits = z.double().requires_grad_()
     q = ((logits[counts] - shift[number]) / 0.5).softmax(1)
     (derivative,) = torch.autograd.grad((q * w[number]).sum(), logits)
     ours = cpu.softmax_vjp(g, z, codes, shift, 0.5, w)
-    # softmax's Jacobian has the inverse temperature in it, and the pull has not.
+    # The Jacobian of the softmax has a factor 1/T, which the primitive has not.
     torch.testing.assert_close(ours, (g.double() + 0.5 * derivative).float())
     torch.testing.assert_close(ours, reference.softmax_vjp(g, z, codes, shift, 0.5, w))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_pulled_stays_finite(classes: int) -> None:
+def test_softmax_vjp_stays_finite(classes: int) -> None:
     z = 1e6 * torch.randn(50, classes)
-    codes, table = cells_of(50, 2), torch.randn(2, classes, dtype=torch.float64)
+    codes, table = random_codes(50, 2), torch.randn(2, classes, dtype=torch.float64)
     ours = cpu.softmax_vjp(torch.zeros_like(z), z, codes, table, 1.0, table)
     assert ours.isfinite().all()
     assert ours.abs().max() < 1e-6
@@ -334,22 +334,22 @@ def test_pulled_stays_finite(classes: int) -> None:
 @pytest.mark.parametrize("classes", [1, 2, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_shifts_sums_and_extremes_equal_numpy(classes: int, dtype: torch.dtype) -> None:
-    n, cells = 5000, 3
-    z, codes = torch.randn(n, classes, dtype=dtype), cells_of(n, cells)
-    shift = torch.randn(cells, classes, dtype=torch.float64)
+    n, groups = 5000, 3
+    z, codes = torch.randn(n, classes, dtype=dtype), random_codes(n, groups)
+    shift = torch.randn(groups, classes, dtype=torch.float64)
     counts, number = (codes >= 0).numpy(), codes[codes >= 0].numpy()
     oracle = z.double().numpy().copy()
-    sums = np.zeros((cells, classes))
+    sums = np.zeros((groups, classes))
     np.add.at(sums, number, oracle[counts])
     extremes = [np.ptp(oracle[counts], axis=1).max(), np.abs(oracle[counts]).max()]
     oracle[counts] -= shift.numpy()[number]
     ours = cpu.shift(z, codes, shift)
     assert ours.dtype == dtype
     close(ours, oracle, 1e-7 if dtype == torch.float32 else 1e-15)
-    np.testing.assert_allclose(cpu.segment_sum(z, codes, cells).numpy(), sums, rtol=1e-11)
+    np.testing.assert_allclose(cpu.segment_sum(z, codes, groups).numpy(), sums, rtol=1e-11)
     np.testing.assert_allclose(cpu.extremes(z, codes).numpy(), extremes, rtol=1e-15)
 
 
-def test_extremes_do_not_hide_what_is_not_a_number() -> None:
+def test_extremes_of_nan_are_nan() -> None:
     z = torch.tensor([[1.0, 2.0], [NAN, 0.0], [5.0, 0.0]])
     assert cpu.extremes(z, torch.zeros(3, dtype=torch.int32)).isnan().all()

@@ -1,4 +1,4 @@
-"""The compiled walk through the projection's steps against the steps one by one in plain torch."""
+"""The fused projection against its steps one by one in plain torch."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def solved(x: Tensor, graph: Adjacency, delta: GroupOperator, **options: Any) ->
     st.sampled_from([0.1, 1.0]),
     st.integers(1, 4),
 )
-def test_is_the_steps_one_by_one(
+def test_equals_the_steps_one_by_one(
     n: int, seed: int, directed: bool, target: float, temperature: float, K: int
 ) -> None:
     x, graph, delta = problem(n, seed, directed=directed)
@@ -100,7 +100,7 @@ def test_gradient_by_finite_differences() -> None:
     assert torch.autograd.gradcheck(of, x.requires_grad_(), atol=1e-6)
 
 
-def test_walks_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_is_used_where_possible(monkeypatch: pytest.MonkeyPatch) -> None:
     x, graph, delta = problem(30, 0)
     seen: list[bool] = []
     steps = functional.projection_steps
@@ -121,14 +121,14 @@ def test_walks_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(seen) == 2
 
 
-def test_a_population_of_nobody_changes_nothing() -> None:
+def test_an_empty_population_changes_nothing() -> None:
     x, graph, delta = problem(30, 0)
-    nobody = GroupOperator(
+    empty = GroupOperator(
         None, torch.zeros(30, dtype=torch.bool), torch.zeros_like(delta.rows), codes=delta.codes
     )
     with use("reference"):
-        plain = solved(x, graph, nobody, K=3, lambda_s=1.0, target=0.1)
-    for a, b in zip(solved(x, graph, nobody, K=3, lambda_s=1.0, target=0.1), plain, strict=True):
+        plain = solved(x, graph, empty, K=3, lambda_s=1.0, target=0.1)
+    for a, b in zip(solved(x, graph, empty, K=3, lambda_s=1.0, target=0.1), plain, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -143,7 +143,7 @@ def test_computes_in_the_logits_precision() -> None:
         torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
-def test_a_graph_of_ones_own_is_asked() -> None:
+def test_a_custom_graph_is_used() -> None:
     class Silent(Adjacency):
         is_local = False
 
@@ -155,7 +155,7 @@ def test_a_graph_of_ones_own_is_asked() -> None:
     assert projection(x, silent, delta, K=2, lambda_s=1.0, target=1.0).f.abs().max() == 0
 
 
-def test_several_threads_may_ask_for_gradients_of_one_walk() -> None:
+def test_several_threads_may_ask_for_gradients() -> None:
     x, graph, delta = problem(40_000, 0)
     x.requires_grad_()
     f = projection(x, graph, delta, K=3, lambda_s=1.0).f

@@ -1,4 +1,4 @@
-"""The CPU's kernels on one thread and several, with several callers, and without a folder."""
+"""The CPU kernels on one thread and several, with several callers, and without a cache."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,7 +30,7 @@ def _threads() -> Iterator[None]:
 
 
 def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
-    """Each primitive on what is worth several threads."""
+    """Each primitive on enough work for several threads."""
     torch.manual_seed(classes)
     n = 30_000
     z, codes = torch.randn(n, classes), torch.randint(-1, 3, (n,), dtype=torch.int32)
@@ -51,7 +52,7 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
 
 
 def projected(z: Tensor, graph: Adjacency) -> Tensor:
-    """Two steps of the projection and their gradient: for two classes a walk."""
+    """Two steps of the projection and their gradient: fused for two classes."""
     x = z.clone().requires_grad_()
     sens = (z[:, 0] > 0).long()
     f = projection(x, graph, group_operator(sens), K=2, lambda_s=1.0, target=0.05).f
@@ -93,7 +94,28 @@ def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
     cpu.segment_sum(torch.zeros(300, 2), torch.zeros(300, dtype=torch.int32), 2)
 
 
-def test_works_where_no_folder_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_leaves_the_configuration_of_numba_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    compile_core = numba.core.compiler.Compiler._compile_core
+
+    def compiling(self: Any) -> Any:
+        seen.append(numba.config.SLP_VECTORIZE)
+        return compile_core(self)
+
+    def fill(result: np.ndarray) -> None:
+        for k in numba.prange(result.size):
+            result[k] = k
+
+    monkeypatch.setattr(numba.core.caching.CacheImpl, "_locator_classes", [])  # nothing is cached
+    monkeypatch.setattr(numba.core.compiler.Compiler, "_compile_core", compiling)
+    run, before = cpu_threads.Chunked(fill), dict(vars(numba.config))
+    for _ in range(2):
+        run(1, np.zeros(3))
+        assert dict(vars(numba.config)) == before
+    assert seen == [1]  # set while compiling, which happens once
+
+
+def test_works_where_no_directory_is_writable(monkeypatch: pytest.MonkeyPatch) -> None:
     from numba.core import caching
 
     monkeypatch.setattr(caching.CacheImpl, "_locator_classes", [])
@@ -110,7 +132,7 @@ def test_works_where_no_folder_can_be_written_to(monkeypatch: pytest.MonkeyPatch
 CROWD = """
 import os, sys, torch
 from concurrent.futures import ThreadPoolExecutor
-from fairmp.kernels import cpu  # noqa: E402
+from fairmp.kernels.cpu import primitives as cpu
 
 torch.set_num_threads(2)
 z, codes = torch.randn(40_000, 2), torch.zeros(40_000, dtype=torch.int32)

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from fairmp.kernels import reference
+from fairmp.kernels import reference, use
 
 pytest.importorskip("triton", reason="Triton is not installed")
 
-from fairmp.kernels.cuda import graphs as cuda_record
+from fairmp.kernels.cuda import graphs
 from fairmp.kernels.cuda import primitives as cuda
 from fairmp.kernels.cuda.graphs import CUDAGraphCache, Recording
 
@@ -56,7 +56,7 @@ def random(*shape: int, dtype: torch.dtype, scale: float = 1.0, seed: int = 0) -
 def graph(
     rows: int, columns: int, hub: int = 0, types: tuple[torch.dtype, torch.dtype] | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Row pointers and columns: about 6 neighbours a row, none for the first, one row a hub."""
+    """Row pointers and columns: about 6 neighbours per row, none for the first, one hub."""
     generator = torch.Generator().manual_seed(1)
     length = torch.randint(0, 13, (rows,), generator=generator)
     length[0], length[rows // 2] = 0, hub
@@ -134,7 +134,7 @@ def test_aggregate_of_tensors_that_are_views() -> None:
 
 
 @on_device
-def test_aggregate_of_nothing() -> None:
+def test_aggregate_without_rows_or_edges() -> None:
     empty = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     none = torch.zeros(0, dtype=torch.int64, device=DEVICE)
     f = random(3, 2, dtype=torch.float32)
@@ -145,7 +145,7 @@ def test_aggregate_of_nothing() -> None:
 
 
 @on_device
-def test_hubs_are_looked_for_again_when_pointers_change() -> None:
+def test_hubs_are_found_again_when_pointers_change() -> None:
     row, col = graph(40, 40, 9000)
     one, f = torch.ones(40, device=DEVICE), random(40, 2, dtype=torch.float32)
     for change in (0, 1):
@@ -156,35 +156,35 @@ def test_hubs_are_looked_for_again_when_pointers_change() -> None:
 
 
 def nodes(
-    n: int, cells: int, classes: int, dtype: torch.dtype, scale: float = 3.0
+    n: int, groups: int, classes: int, dtype: torch.dtype, scale: float = 3.0
 ) -> tuple[Tensor, Tensor, Tensor]:
-    codes = torch.randint(-1, cells, (n,), generator=torch.Generator().manual_seed(6))
-    shift = random(cells, classes, dtype=torch.float64, seed=7)
+    codes = torch.randint(-1, groups, (n,), generator=torch.Generator().manual_seed(6))
+    shift = random(groups, classes, dtype=torch.float64, seed=7)
     return random(n, classes, dtype=dtype, scale=scale, seed=8), codes.int().to(DEVICE), shift
 
 
 @on_device
 @both_types
 @classes_few_and_many
-@pytest.mark.parametrize("cells", [1, 2, 5] if LARGE else [2])
-def test_passes_over_nodes(dtype: torch.dtype, classes: int, cells: int) -> None:
+@pytest.mark.parametrize("groups", [1, 2, 5] if LARGE else [2])
+def test_passes_over_nodes(dtype: torch.dtype, classes: int, groups: int) -> None:
     n = 100_001 if LARGE else 77
-    z, codes, shift = nodes(n, cells, classes, dtype)
-    g, w = random(n, classes, dtype=dtype, seed=9), random(cells, classes, dtype=torch.float64)
+    z, codes, shift = nodes(n, groups, classes, dtype)
+    g, w = random(n, classes, dtype=dtype, seed=9), random(groups, classes, dtype=torch.float64)
     rounding = 1e-6 if dtype == torch.float32 else 1e-13
     assert (
         error(cuda.moments(z, codes, shift, 0.7), reference.moments(z, codes, shift, 0.7)) < 1e-12
     )
     assert error(cuda.extremes(z, codes), reference.extremes(z, codes)) < rounding
     assert error(cuda.shift(z, codes, shift), reference.shift(z, codes, shift)) < rounding
-    sums = reference.segment_sum(g, codes, cells)
-    assert error(cuda.segment_sum(g, codes, cells), sums) < 1e-12
+    sums = reference.segment_sum(g, codes, groups)
+    assert error(cuda.segment_sum(g, codes, groups), sums) < 1e-12
     pulled = reference.softmax_vjp(g, z, codes, shift, 0.7, w)
     assert error(cuda.softmax_vjp(g, z, codes, shift, 0.7, w), pulled) < rounding
 
 
 @on_device
-def test_passes_over_nobody() -> None:
+def test_passes_over_no_nodes() -> None:
     z, codes, shift = nodes(9, 2, 3, torch.float32)
     codes.fill_(-1)
     assert not cuda.moments(z, codes, shift, 1.0).any()
@@ -296,9 +296,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
 @on_device
 @pytest.mark.parametrize("target", [0.0, 1.0])
 @pytest.mark.parametrize("temperature", [0.01, 0.001])
-def test_a_small_temperature_cuts_nobody_it_does_not_reach(
-    temperature: float, target: float
-) -> None:
+def test_a_small_temperature_clips_only_corrected_nodes(temperature: float, target: float) -> None:
     """As the steps on the host, logits thousands of τ apart included."""
     n = 20_000 if LARGE else 200
     z, codes, spread = two_groups(n, 3.0, torch.float32)
@@ -314,7 +312,7 @@ def test_a_small_temperature_cuts_nobody_it_does_not_reach(
 
 @on_device
 @both_types
-def test_binary_agrees_with_the_general(dtype: torch.dtype) -> None:
+def test_binary_equals_the_general_primitives(dtype: torch.dtype) -> None:
     """Shift and gradient are those of the primitives for any number of classes and gaps."""
     z, codes, spread = two_groups(300, 1.0, dtype)
     tau, g = 0.6, random(300, 2, dtype=dtype)
@@ -406,7 +404,7 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
     w = torch.randn(4, 2, device=DEVICE)
     recording = Recording(torch.zeros(4, 2, device=DEVICE), *squared(w))
     inputs = [random(4, 2, dtype=torch.float32, seed=seed) for seed in range(3)]
-    calls = [recording.ahead(x) for x in inputs]
+    calls = [recording.forward(x) for x in inputs]
     # In another order than they were called, with and without a gradient of the second result.
     for k in (2, 0, 1):
         x = inputs[k].clone().requires_grad_()
@@ -417,9 +415,9 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
         (wanted,) = torch.autograd.grad(
             (g * first).sum() + (h * second).sum(), x, retain_graph=True
         )
-        torch.testing.assert_close(recording.back(calls[k][1], inputs[k], (g, h)), wanted)
+        torch.testing.assert_close(recording.backward(calls[k][1], inputs[k], (g, h)), wanted)
         (wanted,) = torch.autograd.grad((g * first).sum(), x)
-        torch.testing.assert_close(recording.back(calls[k][1], inputs[k], (g, None)), wanted)
+        torch.testing.assert_close(recording.backward(calls[k][1], inputs[k], (g, None)), wanted)
 
 
 class Counted:
@@ -429,10 +427,10 @@ class Counted:
         self.x = x
 
 
-def test_recordings_are_made_the_second_time_and_few_are_kept(
+def test_recordings_are_made_on_the_second_call_and_few_are_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(cuda_record, "Recording", Counted)
+    monkeypatch.setattr(graphs, "Recording", Counted)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     recordings, x = CUDAGraphCache(size=2), torch.ones(4, 2)
     things = [object() for _ in range(9)]
@@ -446,11 +444,11 @@ def test_recordings_are_made_the_second_time_and_few_are_kept(
     assert ask(0, 2.0) is None
     assert ask(0, x=x[:2]) is None
     assert ask(0, x=x.double()) is None
-    # What is met once and never again does not push a recording out; two other recordings do.
+    # Functions met only once do not evict a recording; two other recordings do.
     for k in range(1, 9):
         assert ask(k) is None
     assert ask(0) is first
-    assert ask(1) is None  # long forgotten
+    assert ask(1) is None  # forgotten
     for k in (7, 8):
         ask(k)
         assert ask(k) is not None
@@ -459,3 +457,55 @@ def test_recordings_are_made_the_second_time_and_few_are_kept(
 
 def test_recordings_are_not_copied() -> None:
     assert deepcopy(CUDAGraphCache(size=7)).size == 7
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("solver", ["paper", "papc"])
+@pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 4)])
+def test_steps_recorded_equal_the_reference(solver: str, classes: int, groups: int) -> None:
+    from fairmp.graph import normalise
+    from fairmp.groups import group_operator
+    from fairmp.nn import functional
+
+    torch.manual_seed(0)
+    n = 5000
+    half = torch.randint(n, (2, 20_000))
+    graph = normalise(torch.cat([half, half.flip(0)], 1), n).to("cuda")
+    sens = torch.randint(-1, groups, (n,))
+    delta = group_operator(sens.cuda(), (torch.rand(n) < 0.5).cuda())
+    recordings, options = CUDAGraphCache(), {"K": 4, "lambda_s": 3.0, "lambda_f": 2.0}
+    weights = torch.randn(n, classes, device="cuda")
+    for call in range(4):  # the second makes a recording, the others replay it
+        x = torch.randn(n, classes, device="cuda", requires_grad=True)
+        found = []
+        for kernels in ("fastest", "reference"):
+            with use(kernels):
+                solution = getattr(functional, solver)(
+                    x, graph, delta, **options, cuda_graphs=recordings
+                )
+                loss = (solution.f * weights).sum()
+                if call % 2:
+                    loss = loss + solution.duals.square().mean()
+                found.append((solution.f, solution.duals, *torch.autograd.grad(loss, x)))
+        for ours, theirs in zip(*found, strict=True):
+            error = float((ours - theirs).detach().abs().max())
+            assert error < 1e-5 * float(theirs.detach().abs().max())
+
+
+@pytest.mark.gpu
+def test_the_host_never_waits() -> None:
+    from fairmp.graph import normalise
+    from fairmp.groups import group_operator
+    from fairmp.nn.functional import papc
+
+    n = 5000
+    x = torch.randn(n, 2, device="cuda", requires_grad=True)
+    graph = normalise(torch.randint(n, (2, 20_000)), n).to("cuda")
+    delta = group_operator(torch.arange(n, device="cuda") % 2)
+    for mode in ("default", "error"):  # the first time kernels are compiled and hubs looked for
+        torch.cuda.set_sync_debug_mode(mode)
+        try:
+            f = papc(x, graph, delta, K=3, lambda_s=1.0, lambda_f=1.0).f
+            f.sum().backward()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")

@@ -1,5 +1,9 @@
 from __future__ import annotations
 
+import weakref
+from typing import Any
+
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -49,13 +53,31 @@ def test_the_backward_pass_leaves_the_random_numbers_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_nothing_but_input_and_result_is_kept() -> None:
-    kept = []
-    module = mlp()
-    x = torch.rand(64, 5, dtype=torch.float64)
-    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.shape) or t, lambda t: t):
-        chunked(module, x, 8)
-    assert sorted(kept) == sorted([x.shape, *(p.shape for p in module.parameters())])
+def test_hidden_layers_are_not_kept() -> None:
+    hidden: list[weakref.ref[np.ndarray]] = []
+
+    class Copy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            values = x.detach().numpy().copy()
+            hidden.append(weakref.ref(values))
+            return torch.from_numpy(values)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Tensor:
+            return grad
+
+    class Sine(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return Copy.apply(x).sin()  # its gradient needs the copy
+
+    x = torch.rand(64, 5, requires_grad=True)
+    whole = Sine()(x)
+    assert hidden.pop()() is not None
+    pieces = chunked(Sine(), x, 8)
+    assert len(hidden) == 8
+    assert all(reference() is None for reference in hidden)
+    torch.testing.assert_close(pieces, whole)
 
 
 def test_a_frozen_weight_and_an_unused_one() -> None:
@@ -96,26 +118,28 @@ def test_without_gradients() -> None:
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True])
 def test_size_must_be_a_number_of_rows(size: object) -> None:
-    with pytest.raises(InputError, match=r"size: .* is not a number of rows"):
+    with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(3, 2), size)  # type: ignore[arg-type]
+    assert error.value.argument == "size"
 
 
 def test_there_must_be_rows() -> None:
-    with pytest.raises(InputError, match="no rows to transform"):
+    with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(0, 2), 4)
+    assert error.value.argument == "x"
 
 
 def test_batch_normalisation_needs_the_whole_batch() -> None:
     module = mlp(norm="batch_norm")
     x = torch.rand(6, 5, dtype=torch.float64)
-    with pytest.raises(InputError, match=r"norms\.0\.module normalises over all rows"):
+    with pytest.raises(InputError, match=r"norms\.0\.module normalizes over all rows"):
         chunked(module, x, 2)
     module.eval()
     torch.testing.assert_close(chunked(module, x, 2), module(x))
 
 
 def test_normalisation_over_a_graph_needs_the_graph() -> None:
-    with pytest.raises(InputError, match=r"norms\.0 normalises over all rows"):
+    with pytest.raises(InputError, match=r"norms\.0 normalizes over all rows"):
         chunked(mlp(norm="layer_norm"), torch.rand(6, 5, dtype=torch.float64), 2)
 
 

@@ -1,4 +1,4 @@
-"""The network that reads each node alone, against PyG's."""
+"""``Dense`` against PyG's ``MLP``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch_geometric.nn import MLP
 
-from fairmp.nn.dense import PIECE, Dense
+from fairmp.nn.dense import CHUNK_ROWS, Dense
 
 
 def pair(channels: list[int], **options: Any) -> tuple[Dense, MLP]:
@@ -30,8 +30,8 @@ def gradients(network: nn.Module, x: Tensor, weight: Tensor) -> list[Tensor | No
 
 
 @pytest.mark.parametrize("channels", [[3, 2], [5, 8, 2], [5, 8, 20, 3], [4, 40, 30]])
-@pytest.mark.parametrize("n", [1, 50, PIECE, 2 * PIECE + 7])
-def test_is_pygs(channels: list[int], n: int) -> None:
+@pytest.mark.parametrize("n", [1, 50, CHUNK_ROWS, 2 * CHUNK_ROWS + 7])
+def test_equals_pyg(channels: list[int], n: int) -> None:
     ours, theirs = pair(channels)
     x = torch.randn(n, channels[0], dtype=torch.float64)
     torch.testing.assert_close(ours(x), theirs(x))
@@ -71,7 +71,7 @@ def test_a_gradient_can_be_asked_for_twice() -> None:
     assert torch.equal(first, torch.autograd.grad(out, ours.lins[0].weight)[0])
 
 
-def test_features_keep_their_values() -> None:
+def test_the_input_is_not_modified() -> None:
     ours, _ = pair([3, 4, 2])
     x = torch.randn(5, 3, dtype=torch.float64)
     before = x.clone()
@@ -80,7 +80,7 @@ def test_features_keep_their_values() -> None:
 
 
 @pytest.mark.parametrize("options", [{"dropout": 0.5}, {"act": "elu"}, {"bias": False}])
-def test_what_it_is_not_made_for_is_pygs_own(options: dict[str, Any]) -> None:
+def test_unsupported_options_run_pygs_code(options: dict[str, Any]) -> None:
     ours, theirs = pair([3, 4, 2], **options)
     x = torch.randn(9, 3, dtype=torch.float64)
     results = []
@@ -91,14 +91,14 @@ def test_what_it_is_not_made_for_is_pygs_own(options: dict[str, Any]) -> None:
     assert "_Layers" not in type(results[0].grad_fn).__name__
 
 
-def test_dropout_is_for_training_alone() -> None:
+def test_dropout_applies_in_training_only() -> None:
     ours, theirs = pair([3, 4, 2], dropout=0.5)
     x = torch.randn(9, 3, dtype=torch.float64)
     torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
     assert "_Layers" in type(ours(x).grad_fn).__name__
 
 
-def test_normalisation_is_pygs_own() -> None:
+def test_normalization_runs_pygs_code() -> None:
     torch.manual_seed(0)
     ours, theirs = Dense([3, 4, 2], norm="batch_norm"), MLP([3, 4, 2], norm="batch_norm")
     theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
@@ -115,7 +115,7 @@ def test_half_precision_by_autocast() -> None:
     assert torch.equal(a, b)
 
 
-def test_what_lives_in_a_layer_is_not_passed_by() -> None:
+def test_hooks_and_pruning_of_layers_take_effect() -> None:
     ours, theirs = pair([3, 8, 2])
     seen: list[int] = []
     ours.lins[0].register_forward_hook(lambda *_: seen.append(1))
@@ -129,7 +129,7 @@ def test_what_lives_in_a_layer_is_not_passed_by() -> None:
     torch.testing.assert_close(ours(x), theirs(x))
 
 
-def test_a_size_that_is_found_out_later() -> None:
+def test_lazy_initialisation() -> None:
     assert Dense([-1, 8, 2], norm=None)(torch.randn(5, 3)).shape == (5, 2)
 
 

@@ -1,4 +1,4 @@
-"""Autograd operations over groups and edges."""
+"""Operations over groups and edges that autograd can differentiate."""
 
 from __future__ import annotations
 
@@ -7,10 +7,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from fairmp.kernels.protocol import implementation
+
+MAX_TRANSPOSED_CLASSES = 16
+
+
+def softmax(f: Tensor) -> Tensor:
+    """Softmax of each row, as ``f.softmax(1)``.
+
+    For a handful of classes torch spends most of ``softmax(1)`` on overhead per row; along the
+    other dimension it vectorises over the nodes.
+    """
+    return f.softmax(1) if f.size(1) > MAX_TRANSPOSED_CLASSES else f.T.contiguous().softmax(0).T
+
 
 @torch.library.custom_op("fairmp::segment_sum", mutates_args=())
-def segment_sum(values: Tensor, codes: Tensor, cells: int) -> Tensor:
-    """Sum the rows of ``values`` (n×C) by cell (cells×C); a code of −1 does not count.
+def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
+    """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count.
 
     Example:
         >>> codes = torch.tensor([1, -1, 1], dtype=torch.int32)
@@ -18,15 +31,13 @@ def segment_sum(values: Tensor, codes: Tensor, cells: int) -> Tensor:
         tensor([[0.],
                 [2.]])
     """
-    from fairmp.kernels import implementation
-
-    sums: Tensor = implementation(values).segment_sum(values.contiguous(), codes, cells)
+    sums = implementation(values).segment_sum(values.contiguous(), codes, groups)
     return sums.to(values.dtype)
 
 
 @torch.library.custom_op("fairmp::gather", mutates_args=())
 def gather(table: Tensor, codes: Tensor) -> Tensor:
-    """Give each node its cell's row of ``table`` (n×C); zeros where the code is −1.
+    """Row of ``table`` of each node's group (n×C); zeros where the code is −1.
 
     Example:
         >>> codes = torch.tensor([1, -1], dtype=torch.int32)
@@ -39,8 +50,8 @@ def gather(table: Tensor, codes: Tensor) -> Tensor:
 
 
 @segment_sum.register_fake
-def _(values: Tensor, codes: Tensor, cells: int) -> Tensor:
-    return values.new_empty(cells, values.size(1))
+def _(values: Tensor, codes: Tensor, groups: int) -> Tensor:
+    return values.new_empty(groups, values.size(1))
 
 
 @gather.register_fake
@@ -50,7 +61,7 @@ def _(table: Tensor, codes: Tensor) -> Tensor:
 
 def _keep_codes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.save_for_backward(inputs[1])
-    ctx.cells = inputs[0].size(0)
+    ctx.groups = inputs[0].size(0)
 
 
 def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -60,7 +71,7 @@ def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
 
 def _gather_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
     (codes,) = ctx.saved_tensors
-    return segment_sum(grad, codes, ctx.cells), None
+    return segment_sum(grad, codes, ctx.groups), None
 
 
 segment_sum.register_autograd(_sum_backward, setup_context=_keep_codes)
@@ -78,28 +89,18 @@ def spmm(
     scale: Tensor,
     x: Tensor,
 ) -> Tensor:
-    """Multiply D A D, with A in compressed rows and D = diag(scale), with ``x`` (n×C).
+    """Multiply D A D with ``x`` (n×C), where A is in CSR format and D = diag(scale).
 
-    The arguments ending in ``_t`` are the transposed matrix, which the backward pass multiplies
-    with; for a symmetric matrix they are the same tensors again and nothing is transposed.
+    The arguments ending in ``_t`` are the transpose of A, for the backward pass; for a symmetric
+    matrix they are the same tensors.
     """
-    from fairmp.kernels import implementation
-
     kernels = implementation(x)
     return kernels.aggregate(row, col, weight, scale, scale, x.contiguous(), None, 0.0)
 
 
 @spmm.register_fake
-def _(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    row_t: Tensor,
-    col_t: Tensor,
-    weight_t: Tensor | None,
-    scale: Tensor,
-    x: Tensor,
-) -> Tensor:
+def _(row: Tensor, *args: Any) -> Tensor:
+    x: Tensor = args[-1]
     return x.new_empty(row.numel() - 1, x.size(1))
 
 

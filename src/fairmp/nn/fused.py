@@ -277,7 +277,8 @@ class _ScalarProjection(torch.autograd.Function):
         ctx: Any, z: Tensor, groups: GroupOperator, numbers: tuple[float, float], u: Tensor | None
     ) -> Results:
         ctx.set_materialize_grads(False)
-        kernels, row, (target, temperature) = implementation(z), groups.rows[0], numbers
+        kernels: Any = implementation(z)
+        row, (target, temperature) = groups.rows[0], numbers
         scale = row.abs().max()
         guess = row.new_zeros(1) if u is None else (u[0, 1:] - u[0, :1]) * scale
         state = kernels.binary_root(
@@ -298,10 +299,11 @@ class _ScalarProjection(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         z, state, scale = ctx.saved_tensors
         groups, (target, temperature) = ctx.groups, ctx.numbers
+        kernels: Any = implementation(z)
         grad = torch.zeros_like(z) if grad is None else grad
         outer = None if grad_u is None else (grad_u[0, 1:] - grad_u[0, :1]).double() / (2 * scale)
         return (
-            implementation(z).binary_vjp(
+            kernels.binary_vjp(
                 grad,
                 z,
                 groups.population_codes,

@@ -1,8 +1,11 @@
 """Sums over neighbours, compiled for the CPU.
 
-Rows and edges are laid end to end, a row before its edges, and cut into chunks of equal length.
-So neither a hub nor a stretch of isolated nodes keeps a thread longer than others; a row that a cut
-goes through is put together from its parts, in order.
+Rows and edges are laid end to end, each row before its edges, and cut into chunks of equal length,
+so neither a hub nor a run of isolated nodes holds up a thread. A row that spans several chunks is
+summed from its parts, in order.
+
+Scaled logits G = diag(right) F are stored flat for two classes (2n), and otherwise in strips of 4
+or 8 classes (n×strips×lanes), whose sums are held in registers.
 """
 
 from __future__ import annotations
@@ -10,24 +13,16 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
 
-from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, Index, compiled, inlined
 
-LENGTH = 8192  # of a chunk, rows and edges together
-PIECE = np.uint64(64)  # edges summed in the logits' own precision; their sums add up in float64
+CHUNK_LENGTH = 8192  # rows and edges together
+PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
-def strips(classes: int) -> tuple[int, int]:
-    """How many strips the scaled logits are stored in, and how many classes in one.
-
-    The sums of a strip's classes are held in registers, whatever the number of classes.
-
-    Example:
-        >>> strips(3), strips(10)
-        ((1, 4), (2, 8))
-    """
+def strip_shape(classes: int) -> tuple[int, int]:
+    """Number of strips, and of classes in one."""
     lanes = 4 if classes <= 4 else 8
     return -(-classes // lanes), lanes
 
@@ -46,10 +41,10 @@ def _first_row(row: Array, position: int) -> int:
 
 
 @compiled
-def _two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[float, float]:
+def _sum_two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[float, float]:
     t0 = t1 = 0.0
     while e < stop:
-        piece = min(e + PIECE, stop)
+        piece = min(e + PIECE_EDGES, stop)
         s0 = s1 = g.dtype.type(0)
         while e < piece:
             j = TWO * np.uint64(col[e])
@@ -63,10 +58,10 @@ def _two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[floa
 
 
 @inlined
-def _four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array) -> None:
+def _sum_four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array) -> None:
     t0 = t1 = t2 = t3 = 0.0
     while e < stop:
-        piece = min(e + PIECE, stop)
+        piece = min(e + PIECE_EDGES, stop)
         s0 = s1 = s2 = s3 = g.dtype.type(0)
         while e < piece:
             j = np.uint64(col[e])
@@ -87,11 +82,11 @@ def _four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array
 
 
 @inlined
-def _eights(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
+def _sum_eights(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
     for c in range(np.uint64(total.size)):
         total[c] = 0.0
     while start < stop:
-        piece = min(start + PIECE, stop)
+        piece = min(start + PIECE_EDGES, stop)
         for k in range(np.uint64(g.shape[1])):
             s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = g.dtype.type(0)
             for e in range(start, piece):
@@ -118,25 +113,24 @@ def _eights(col: Array, weight: Any, g: Array, start: Index, stop: Index, total:
 
 
 @inlined
-def _many(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
+def _sum_many(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
     if g.shape[2] == 4:
-        _four(col, weight, g, start, stop, total)
+        _sum_four(col, weight, g, start, stop, total)
     else:
-        _eights(col, weight, g, start, stop, total)
+        _sum_eights(col, weight, g, start, stop, total)
 
 
 @compiled
-def _part_two(col: Array, weight: Any, g: Array, start: int, stop: int, total: Array) -> None:
-    total[0], total[1] = _two(col, weight, g, np.uint64(start), np.uint64(stop))
-
-
-@compiled
-def _part_many(col: Array, weight: Any, g: Array, start: int, stop: int, total: Array) -> None:
-    _many(col, weight, g, np.uint64(start), np.uint64(stop), total)
+def _sum_part(col: Array, weight: Any, g: Array, start: int, stop: int, total: Array) -> None:
+    """Sum a part of a row."""
+    if g.ndim == 1:
+        total[0], total[1] = _sum_two(col, weight, g, np.uint64(start), np.uint64(stop))
+    else:
+        _sum_many(col, weight, g, np.uint64(start), np.uint64(stop), total)
 
 
 @inlined
-def _skipped(total: float, scale: float, x: Array, gamma: float, i: Index, c: Index) -> Any:
+def _with_skip(total: float, scale: float, x: Array, gamma: float, i: Index, c: Index) -> Any:
     # Without a skip x is not read: there may be none.
     return scale * total + (gamma * x[i, c] if gamma != 0 else 0.0)
 
@@ -154,13 +148,13 @@ def _rows_two(
     gamma: float,
     out: Array,
 ) -> None:
-    # Most rows are short, and no function is called for them: numba would count who holds an array.
-    # Both classes lie end to end: it would multiply each column number with the length of a row.
+    # Most rows are short, so none calls a function: numba would count references to arrays.
+    # G is flat, since numba would multiply each column index by the length of a row.
     skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
-        piece = min(e + PIECE, end)
+        piece = min(e + PIECE_EDGES, end)
         s0 = s1 = r0 = r1 = g.dtype.type(0)
         while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
             j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
@@ -180,7 +174,7 @@ def _rows_two(
         s0 += r0
         s1 += r1
         if e < end:
-            t0, t1 = _two(col, weight, g, e, end)
+            t0, t1 = _sum_two(col, weight, g, e, end)
             s0 = g.dtype.type(s0 + t0)
             s1 = g.dtype.type(s1 + t1)
             e = end
@@ -211,21 +205,17 @@ def _rows_many(
     total = np.empty(g.shape[1] * g.shape[2])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
-        _many(col, weight, g, e, end, total)
+        _sum_many(col, weight, g, e, end, total)
         scale = (1 - gamma) * left[i]
         for c in range(np.uint64(out.shape[1])):
-            out[i, c] = _skipped(total[c], scale, x, gamma, i, c)
+            out[i, c] = _with_skip(total[c], scale, x, gamma, i, c)
         e = end
 
 
 @inlined
-def _chunk(
+def gather_chunk(
     k: int,
-    fill_rows: Any,
-    sum_part: Any,
-    row: Array,
-    col: Array,
-    weight: Any,
+    matrix: Any,
     left: Array,
     g: Array,
     x: Array,
@@ -235,20 +225,25 @@ def _chunk(
     heads: Array,
     tails: Array,
 ) -> None:
-    start, stop = k * LENGTH, (k + 1) * LENGTH
+    """Sum the rows of a chunk, and the parts of rows that span several."""
+    row, col, weight = matrix
+    start, stop = k * CHUNK_LENGTH, (k + 1) * CHUNK_LENGTH
     i, end = _first_row(row, start), _first_row(row, stop)
     first[k] = i
     cut = min(stop - end, row[end])  # the first edge of the next chunk
     if start - i < row[i]:
-        sum_part(col, weight, g, start - i, min(row[i], cut), heads[k])
+        _sum_part(col, weight, g, start - i, min(row[i], cut), heads[k])
     if end > i and row[end] > cut:
         end -= 1
-        sum_part(col, weight, g, row[end], cut, tails[k])
-    fill_rows(i, end, row, col, weight, left, g, x, gamma, out)
+        _sum_part(col, weight, g, row[end], cut, tails[k])
+    if g.ndim == 1:
+        _rows_two(i, end, row, col, weight, left, g, x, gamma, out)
+    else:
+        _rows_many(i, end, row, col, weight, left, g, x, gamma, out)
 
 
 @compiled
-def _join(
+def join_parts(
     row: Array,
     left: Array,
     x: Array,
@@ -258,104 +253,32 @@ def _join(
     heads: Array,
     tails: Array,
 ) -> None:
-    """Finish the rows that a cut goes through."""
+    """Finish the rows that span several chunks."""
     total = np.zeros(heads.shape[1])
     cut = False
     for k in range(first.size - 1):
         i, end = first[k] - 1, first[k + 1]
-        goes_on = row[end] > (k + 1) * LENGTH - end
-        starts = end > first[k]  # a row does, in this chunk
+        continues = row[end] > (k + 1) * CHUNK_LENGTH - end
+        starts = end > first[k]  # whether a row starts in this chunk
         if cut:
             for c in range(total.size):
                 total[c] += heads[k, c]
-            if starts or not goes_on:
+            if starts or not continues:
                 for c in range(out.shape[1]):
-                    out[i, c] = _skipped(total[c], (1 - gamma) * left[i], x, gamma, i, c)
-        if goes_on and starts:
+                    out[i, c] = _with_skip(total[c], (1 - gamma) * left[i], x, gamma, i, c)
+        if continues and starts:
             for c in range(total.size):
                 total[c] = tails[k, c]
-        cut = goes_on
+        cut = continues
 
 
 @compiled
-def _scale(k: int, right: Array, f: Array, flat: Array) -> None:
-    start, stop = np.uint64(k * LENGTH), np.uint64(min((k + 1) * LENGTH, f.shape[0]))
+def scale_chunk(k: int, right: Array, f: Array, g: Array) -> None:
+    """Fill a chunk of ``g`` with diag(right) F, of any number of classes, padded with zeros."""
+    start, stop = np.uint64(k * CHUNK_LENGTH), np.uint64(min((k + 1) * CHUNK_LENGTH, f.shape[0]))
     classes = np.uint64(f.shape[1])
     for j in range(start, stop):
         for c in range(classes):
-            flat[j, c] = right[j] * f[j, c]
-        for c in range(classes, np.uint64(flat.shape[1])):
-            flat[j, c] = 0
-
-
-@Chunked
-def scaled_two(right: Array, f: Array, g: Array) -> None:
-    """Fill ``g`` with diag(right) F, of two classes; both end to end."""
-    nodes = right.size
-    for k in prange((nodes + LENGTH - 1) // LENGTH):
-        for j in range(np.uint64(k * LENGTH), np.uint64(min((k + 1) * LENGTH, nodes))):
-            at = TWO * j
-            g[at] = right[j] * f[at]
-            g[at + ONE] = right[j] * f[at + ONE]
-
-
-@Chunked
-def gathered_two(
-    row: Array, col: Array, weight: Any, left: Array, g: Array, x: Array, gamma: float, out: Array
-) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A G, of two classes; G end to end."""
-    chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH
-    first = np.empty(chunks + 1, np.int64)
-    first[chunks] = out.shape[0]
-    heads, tails = np.empty((chunks, 2)), np.empty((chunks, 2))
-    for k in prange(chunks):
-        at = np.int64(k)
-        _chunk(
-            at, _rows_two, _part_two, row, col, weight, left, g, x, gamma, out, first, heads, tails
-        )
-    _join(row, left, x, gamma, out, first, heads, tails)
-
-
-@Chunked
-def aggregate_many(
-    row: Array,
-    col: Array,
-    weight: Any,
-    left: Array,
-    right: Array,
-    f: Array,
-    x: Array,
-    gamma: float,
-    flat: Array,
-    g: Array,
-    out: Array,
-) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A diag(right) F, of any number of classes.
-
-    On the way ``flat`` is filled with diag(right) F; ``g`` is the same memory, strip by strip.
-    """
-    for k in prange((f.shape[0] + LENGTH - 1) // LENGTH):
-        _scale(np.int64(k), right, f, flat)
-    chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH
-    first = np.empty(chunks + 1, np.int64)
-    first[chunks] = out.shape[0]
-    heads, tails = np.empty((chunks, flat.shape[1])), np.empty((chunks, flat.shape[1]))
-    for k in prange(chunks):
-        at = np.int64(k)
-        _chunk(
-            at,
-            _rows_many,
-            _part_many,
-            row,
-            col,
-            weight,
-            left,
-            g,
-            x,
-            gamma,
-            out,
-            first,
-            heads,
-            tails,
-        )
-    _join(row, left, x, gamma, out, first, heads, tails)
+            g[j, c] = right[j] * f[j, c]
+        for c in range(classes, np.uint64(g.shape[1])):
+            g[j, c] = 0

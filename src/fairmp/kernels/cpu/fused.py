@@ -1,15 +1,14 @@
-r"""All K steps of the projection for two classes and one gap, compiled for the CPU.
+r"""Propagation, and all K steps of the projection for two classes and one gap, on the CPU.
 
-What a node's two logits mean for the gap is their difference, the *margin*. The nodes a gap is
-measured on are laid out cell by cell, and their margins with them: a pass of Newton's method then
-runs over plain numbers, at one shift a cell. The curvature :math:`q(1-q)` it leaves behind is all
-that the gradient needs of a step. Shifting, scaling and adding up are done on the way of passes
-that are there anyway.
+A node's two logits matter to the gap only by their difference, the *margin*. The margins of the
+population are stored group by group, so that a pass of Newton's method runs over plain arrays with
+one shift per group. The curvature :math:`q(1-q)` that the last pass leaves is all that the backward
+pass needs of a step. Shifting, scaling and summing are done within passes that are needed anyway.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,25 +16,55 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from fairmp.kernels.cpu.edges import LENGTH, _chunk, _join, _part_two, _rows_two
-from fairmp.kernels.cpu.softmax import BLOCK, LANES, exp_minus
-from fairmp.kernels.cpu.threads import Array, Chunked, compiled
+from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts, scale_chunk
+from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
+from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
 
-Matrix = tuple[Array, Array, Any]  # row pointers, columns, and values or None for ones
-
-SIZE = 4096  # nodes of a chunk
+CHUNK_NODES = 4096
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
+@Chunked
+def scale_two(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, of two classes; both flat."""
+    nodes = right.size
+    for k in prange((nodes + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
+        start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, nodes)
+        for j in range(np.uint64(start), np.uint64(stop)):
+            at = TWO * j
+            g[at] = right[j] * f[at]
+            g[at + ONE] = right[j] * f[at + ONE]
+
+
+@Chunked
+def scale_many(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, of any number of classes, padded with zeros."""
+    for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
+        scale_chunk(np.int64(k), right, f, g)
+
+
+@Chunked
+def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out: Array) -> None:
+    """Fill ``out`` with γX + (1−γ)·diag(left) A G; A is (row pointers, columns, weights)."""
+    chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
+    first = np.empty(chunks + 1, np.int64)
+    first[chunks] = out.shape[0]
+    width = 2 if g.ndim == 1 else g.shape[1] * g.shape[2]
+    heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
+    for k in prange(chunks):
+        gather_chunk(np.int64(k), matrix, left, g, x, gamma, out, first, heads, tails)
+    join_parts(matrix[0], left, x, gamma, out, first, heads, tails)
+
+
 @compiled
-def _curve(
+def _logistic_sums(
     margin: Array, shift: float, start: int, stop: int, q: Array, slope: Array
 ) -> tuple[float, float]:
-    """Sum σ(margin − shift) and its derivative over some nodes of one cell."""
+    """Sum σ(margin − shift) and its derivative over some nodes of one group."""
     q_sum = slope_sum = 0.0
-    for begin in range(start, stop, BLOCK):
-        count = np.uint64(min(BLOCK, stop - begin))
-        whole = (count + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
+    for begin in range(start, stop, BLOCK_NODES):
+        count = np.uint64(min(BLOCK_NODES, stop - begin))
+        padded = (count + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
         at = np.uint64(begin)
         for i in range(count):
             t = margin[at + i] - shift
@@ -43,12 +72,12 @@ def _curve(
             large = 1 / (1 + e)
             q[0, i] = large if t > 0 else e * large
             q[1, i] = e * large * large
-        for i in range(count, whole):
+        for i in range(count, padded):
             q[0, i] = q[1, i] = 0.0
         for i in range(count):
             slope[at + i] = q[1, i]
         a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
-        for i in range(np.uint64(0), whole, np.uint64(LANES)):
+        for i in range(np.uint64(0), padded, np.uint64(LANES)):
             a0 += q[0, i]
             a1 += q[0, i + ONE]
             a2 += q[0, i + TWO]
@@ -60,32 +89,6 @@ def _curve(
         q_sum += (a0 + a1) + (a2 + a3)
         slope_sum += (b0 + b1) + (b2 + b3)
     return q_sum, slope_sum
-
-
-@Chunked
-def _scale(right: Array, f: Array, g: Array) -> None:
-    """Scale the rows of f, two classes end to end."""
-    for k in prange((right.size + SIZE - 1) // SIZE):
-        for j in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, right.size))):
-            g[TWO * j] = right[j] * f[TWO * j]
-            g[TWO * j + ONE] = right[j] * f[TWO * j + ONE]
-
-
-@Chunked
-def _gather_rows(
-    row: Array, col: Array, weight: Any, left: Array, g: Array, x: Array, gamma: float, out: Array
-) -> None:
-    """Propagate, two classes: an entry point of this module to what ``edges`` compiles."""
-    chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH
-    first = np.empty(chunks + 1, np.int64)
-    first[chunks] = out.shape[0]
-    heads, tails = np.empty((chunks, 2)), np.empty((chunks, 2))
-    for k in prange(chunks):
-        at = np.int64(k)
-        _chunk(
-            at, _rows_two, _part_two, row, col, weight, left, g, x, gamma, out, first, heads, tails
-        )
-    _join(row, left, x, gamma, out, first, heads, tails)
 
 
 @Chunked
@@ -101,22 +104,19 @@ def _moments(
     slope: Array,
     parts: Array,
 ) -> None:
-    """Sum, chunk by chunk, the gap and how fast the root closes it, at a root.
-
-    Where the logits are fresh their margins are taken on the way.
-    """
+    """Sum the gap and its decrease with the root by chunk; take margins of fresh logits."""
     for k in prange(parts.shape[0]):
-        start, stop = k * SIZE, min((k + 1) * SIZE, margin.size)
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, margin.size)
         if fresh:
             for p in range(np.uint64(start), np.uint64(stop)):
                 at = TWO * np.uint64(order[p])
                 margin[p] = (np.float64(z[at + ONE]) - np.float64(z[at])) * inverse
-        q = np.empty((2, BLOCK + LANES))
+        q = np.empty((2, BLOCK_NODES + LANES))
         gap = curvature = 0.0
         for g in range(weight.size):
             low, high = max(start, starts[g]), min(stop, starts[g + 1])
             if low < high:
-                sums = _curve(margin, weight[g] * root, low, high, q, slope)
+                sums = _logistic_sums(margin, weight[g] * root, low, high, q, slope)
                 gap += weight[g] * sums[0]
                 curvature += weight[g] * weight[g] * sums[1]
         parts[k, 0] = gap
@@ -124,13 +124,14 @@ def _moments(
 
 
 @Chunked
-def _shifted(
+def _shift(
     z: Array, codes: Array, shift: Array, right: Array, out: Array, scaled: Array, largest: Array
 ) -> None:
-    """Shift logits by cell and scale them, and see how large they were."""
+    """Shift logits by group, scale them, and find the largest of each chunk."""
     for k in prange(largest.size):
         top = z.dtype.type(0)
-        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+        for i in range(np.uint64(start), np.uint64(stop)):
             at = TWO * i
             half = shift[np.uint64(codes[i] + 1)]
             z0, z1 = z[at], z[at + ONE]
@@ -143,11 +144,12 @@ def _shifted(
 
 
 @Chunked
-def _difference(g: Array, codes: Array, weight: Array, parts: Array) -> None:
-    """Sum, chunk by chunk, what a dual's change would change."""
+def _dual_gradient(g: Array, codes: Array, weight: Array, parts: Array) -> None:
+    """Sum the gradient of the dual by chunk."""
     for k in prange(parts.size):
         a = b = 0.0
-        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+        for i in range(np.uint64(start), np.uint64(stop)):
             w = weight[np.uint64(codes[i] + 1)]
             a += w * g[TWO * i]
             b += w * g[TWO * i + ONE]
@@ -155,7 +157,7 @@ def _difference(g: Array, codes: Array, weight: Array, parts: Array) -> None:
 
 
 @Chunked
-def _pulled(
+def _backward(
     g: Array,
     codes: Array,
     place: Array,
@@ -166,10 +168,11 @@ def _pulled(
     total: Array,
     scaled: Array,
 ) -> None:
-    """Add a cell's pull to its nodes, γ of the result to the total, and scale the rest."""
+    """Add the dual's share to the gradient, γ of the result to the total, and scale the rest."""
     share, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
-    for k in prange((codes.size + SIZE - 1) // SIZE):
-        for i in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, codes.size))):
+    for k in prange((codes.size + CHUNK_NODES - 1) // CHUNK_NODES):
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+        for i in range(np.uint64(start), np.uint64(stop)):
             at = TWO * i
             extra = g.dtype.type(pull[np.uint64(codes[i] + 1)] * slope[np.uint64(place[i])])
             g0, g1 = g[at] - extra, g[at + ONE] + extra
@@ -180,166 +183,124 @@ def _pulled(
 
 
 class FusedProjection:
-    """K steps forth, and their gradient back.
+    """K steps forward, and their gradient.
 
     Args:
-        forward: A+I in compressed rows.
-        backward: its transpose.
+        forward: A+I in CSR format: row pointers, columns, and weights or ``None``.
+        backward: its transpose; the same object if it is symmetric.
         scale: D̂^-½ (n).
-        codes: cell of each node a correction reaches, −1 for none (n, int32).
-        measured: cell of each node the gap is measured on, −1 for none (n, int32).
-        order: those nodes, cell by cell.
-        starts: where in it each cell starts, and the last ends (cells+1).
-        place: where each node is in that order; its length for a node that is not in it (n, int32).
-        row: the one row of M (cells).
-        gamma: share of the input in each step.
+        codes: group of each node that is corrected, −1 for none (n, int32).
+        measured: group of each node in the population, −1 for none (n, int32).
+        order: nodes of the population, group by group; where each group starts, and the last ends
+            (groups+1); and the position of each node, its length for the others (n, int32).
+        row: the one row of M (groups).
+        gamma: weight of the input in each step.
         temperature: τ.
+        dtype: precision to compute in.
     """
 
     def __init__(
         self,
-        forward: Matrix,
-        backward: Matrix,
-        scale: Array,
-        codes: Array,
-        measured: Array,
-        order: Array,
-        starts: Array,
-        place: Array,
-        row: Array,
+        forward: tuple[Tensor, Tensor, Tensor | None],
+        backward: tuple[Tensor, Tensor, Tensor | None],
+        scale: Tensor,
+        codes: Tensor,
+        measured: Tensor,
+        order: tuple[Tensor, Tensor, Tensor],
+        row: Tensor,
         gamma: float,
         temperature: float,
+        dtype: torch.dtype,
     ) -> None:
-        self.matrix, self.transpose, self.right = forward, backward, scale
-        self.codes, self.measured = codes, measured
-        self.order, self.starts, self.place = order, starts, place
-        self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
-        self.weight = row / self.scale[0]
+        self.matrix = matrix_arrays(*forward, dtype)
+        self.transposed = self.matrix if backward is forward else matrix_arrays(*backward, dtype)
+        self.degree_scale = array(scale, dtype)
+        self.codes, self.measured = array(codes, torch.int32), array(measured, torch.int32)
+        self.order, self.starts, self.place = map(array, order)
+        self.scale = np.array([max(float(row.abs().max()), np.finfo(np.float64).tiny)])
+        self.weight = row.numpy() / self.scale[0]
         self.gamma, self.temperature = gamma, temperature
-        nodes, self.work = codes.size, 2 * codes.size
-        self.margin = np.empty(order.size)
-        self.parts = np.empty((-(-order.size // SIZE), 2))
-        self.chunks = -(-nodes // SIZE)
-        self.z, self.fresh = self.margin, True  # the logits of the present step, yet to be seen
+        self.work, self.chunks = 2 * self.codes.size, -(-self.codes.size // CHUNK_NODES)
+        self.margin = np.empty(self.order.size)
+        self.parts = np.empty((-(-self.order.size // CHUNK_NODES), 2))
+        self.z, self.fresh = self.margin, True  # logits of the current step; margins not yet taken
         self.slopes: list[Array] = []
         self.duals: list[Any] = []
 
-    def forward(self, x: Array, steps: int, solve: Any, bound: float) -> Array | None:
-        """Run the steps from logits (n×2), and return the last one's.
+    def forward(
+        self, x: Array, steps: int, solve: Callable[[Any, Array], Any], bound: float
+    ) -> Array | None:
+        """Return the logits (n×2) after some steps; ``None`` if one is larger than the bound.
 
-        ``None`` once a logit is larger than the bound.
+        ``solve`` finds a step's dual, given the passes :meth:`gap` and :meth:`width` of this object
+        and the dual of the step before (1×2).
         """
         z, f = np.empty_like(x), np.empty_like(x)
         self.z = flat = z.reshape(-1)
         scaled, largest = np.empty_like(flat), np.empty(self.chunks)
-        _scale(self.work, self.right, x.reshape(-1), scaled)
+        scale_two(self.work, self.degree_scale, x.reshape(-1), scaled)
         u = np.zeros((1, 2))
         for _ in range(steps):
             self._gather(self.matrix, scaled, x, self.gamma, z)
             self.fresh = True
-            # One more than nodes, for those without a place: they have no slope.
+            # One more than nodes: the slope of nodes outside the population, which is 0.
             self.slopes.append(np.empty(self.order.size + 1, x.dtype))
             self.slopes[-1][-1] = 0
             self.duals.append(solve(self, u))
             u = self.duals[-1].u
             half = self.temperature * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
             shift = np.concatenate([[0.0], half]).astype(x.dtype)
-            _shifted(self.work, flat, self.codes, shift, self.right, f.reshape(-1), scaled, largest)
+            right, out = self.degree_scale, f.reshape(-1)
+            _shift(self.work, flat, self.codes, shift, right, out, scaled, largest)
             if not largest.max(initial=0.0) <= bound:
                 return None
-        self.z = self.margin = np.empty(0)  # the way back needs neither
+        self.z = self.margin = np.empty(0)  # the backward pass needs neither
         return f
 
     def gap(self, root: float) -> tuple[float, float]:
-        """Pass over the nodes at the dual (−root/2, root/2)."""
-        _moments(
-            2 * self.margin.size,
-            self.z,
-            self.order,
-            1 / self.temperature,
-            self.margin,
-            self.fresh,
-            self.starts,
-            self.weight,
-            root,
-            self.slopes[-1],
-            self.parts,
-        )
+        """Gap at the dual (−root/2, root/2), and its decrease with the root."""
+        inverse, slope = 1 / self.temperature, self.slopes[-1]
+        margins = self.z, self.order, inverse, self.margin, self.fresh
+        work = 2 * self.margin.size
+        _moments(work, *margins, self.starts, self.weight, root, slope, self.parts)
         self.fresh = False
         return float(self.parts[:, 0].sum()), float(self.parts[:, 1].sum())
 
     def width(self) -> float:
-        """How far apart the logits of a node in the population lie at most."""
+        """Largest absolute margin of the population."""
         return float(np.abs(self.margin).max(initial=0.0))
 
-    def backward(self, grad: Array, grad_duals: Sequence[Array] | None, respond: Any) -> Array:
-        """Walk back, from the gradient of the logits (n×2) and those of the duals (1×2 each)."""
-        # Nothing here is kept: several threads may ask for gradients of the same walk.
+    def backward(
+        self,
+        grad: Array,
+        grad_duals: Sequence[Array] | None,
+        respond: Callable[[Any, Array, Array], Array],
+    ) -> Array:
+        """Gradient of the input, given those of the logits (n×2) and of the duals (1×2 each).
+
+        ``respond`` solves the linear system of a dual for the gradient that reaches it.
+        """
+        # Nothing is written to this object: several threads may ask for gradients.
         total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
         g, following, parts = grad, np.empty_like(grad), np.empty(self.chunks)
         row = np.concatenate([[0.0], self.weight * self.scale[0]])
+        right = self.degree_scale
         for k in reversed(range(len(self.duals))):
-            flat = g.reshape(-1)
-            _difference(self.work, flat, self.codes, row, parts)
+            flat, slope = g.reshape(-1), self.slopes[k]
+            _dual_gradient(self.work, flat, self.codes, row, parts)
             half = -self.temperature * parts.sum() / 2
             incoming = np.array([[-half, half]])
             if grad_duals is not None:
                 incoming = incoming + grad_duals[k]
             w = respond(self.duals[k], self.scale, incoming)
             pull = np.concatenate([[0.0], self.weight * ((w[0, 1] - w[0, 0]) / self.temperature)])
-            _pulled(
-                self.work,
-                flat,
-                self.measured,
-                self.place,
-                self.slopes[k],
-                pull,
-                self.gamma,
-                self.right,
-                total,
-                scaled,
-            )
-            g = following  # what was in it has been read
-            self._gather(self.transpose, scaled, g, 0.0, g)
+            groups = self.measured, self.place, slope, pull
+            _backward(self.work, flat, *groups, self.gamma, right, total, scaled)
+            g = following  # its content has been read
+            self._gather(self.transposed, scaled, g, 0.0, g)
         total += g.reshape(-1)
         return total.reshape(grad.shape)
 
     def _gather(self, matrix: Matrix, scaled: Array, x: Array, gamma: float, out: Array) -> None:
-        row, col, weight = matrix
-        work = 2 * (self.codes.size + col.size)
-        _gather_rows(work, row, col, weight, self.right, scaled, x, gamma, out)
-
-
-def fused_projection(
-    forward: tuple[Tensor, Tensor, Tensor | None],
-    backward: tuple[Tensor, Tensor, Tensor | None],
-    scale: Tensor,
-    codes: Tensor,
-    measured: Tensor,
-    order: tuple[Tensor, Tensor, Tensor],
-    row: Tensor,
-    gamma: float,
-    temperature: float,
-    dtype: torch.dtype,
-) -> FusedProjection:
-    """All steps of the projection of two classes and one gap; see :class:`FusedProjection`."""
-    there = _matrix(*forward, dtype)
-    back = there if backward is forward else _matrix(*backward, dtype)
-    nodes, starts, place = map(_array, order)
-    groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
-    return FusedProjection(there, back, _array(scale, dtype), *groups, gamma, temperature)
-
-
-def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    numbers = _array(col)
-    # Columns are never negative, and what has no sign need not be extended by it.
-    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
-    return _array(row), numbers, None if weight is None else _array(weight, dtype)
-
-
-def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
-    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
-
-
-def _codes(codes: Tensor) -> Array:
-    return _array(codes, torch.int32)
+        work = 2 * (self.codes.size + matrix[1].size)
+        gather_rows(work, matrix, self.degree_scale, scaled, x, gamma, out)

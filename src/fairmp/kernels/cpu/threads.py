@@ -1,4 +1,4 @@
-"""How loops over chunks of fixed size are compiled, and spread over threads."""
+"""Compilation of loops over chunks of fixed size, their threads, and the arrays they take."""
 
 from __future__ import annotations
 
@@ -9,54 +9,43 @@ from types import FunctionType
 from typing import Any
 
 import numba
+import numpy as np
 import torch
+from numba.core import compiler
 from numpy.typing import NDArray
+from torch import Tensor
 
 Array = NDArray[Any]
-Index = Any  # an unsigned number: for signed ones numba asks whether they count from the end
+Matrix = tuple[Array, Array, Any]  # row pointers, columns, and weights or None for ones
+Index = Any  # an unsigned integer: for signed ones numba checks whether they count from the end
 
-SMALL = 32_768  # numbers read, below which waking a thread costs more than it saves
+MIN_PARALLEL_WORK = 32_768  # numbers read, below which waking a thread costs more than it saves
 
 _CONFIG: Any = numba.config
 _PROCESS = os.getpid()
-_ONE_AT_A_TIME = Lock()  # numba's own thread pool ends the process if two threads enter it
+_POOL_LOCK = Lock()  # numba's own thread pool aborts the process if two threads enter it
 
 
-class _Vectorised:
-    """Let what is compiled meanwhile add side by side what stands side by side.
+class _VectorizingCompiler(compiler.Compiler):
+    """numba's compiler with superword vectorization, which only a global setting turns on.
 
-    For the sums of a strip's classes, which then are one addition. Off in numba by default.
+    The sums of neighbouring classes then are one instruction. numba compiles under a lock of its
+    own, and the setting is restored before another function is compiled.
     """
 
-    def __init__(self) -> None:
-        self._lock, self._inside, self._before = Lock(), 0, 0
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._before = getattr(_CONFIG, "SLP_VECTORIZE", 0)
-                _CONFIG.SLP_VECTORIZE = 1
-            self._inside += 1
-
-    def __exit__(self, *_: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside:
-                _CONFIG.SLP_VECTORIZE = self._before
-
-
-_VECTORISED = _Vectorised()
+    def _compile_core(self) -> Any:
+        before, _CONFIG.SLP_VECTORIZE = _CONFIG.SLP_VECTORIZE, 1
+        try:
+            return super()._compile_core()
+        finally:
+            _CONFIG.SLP_VECTORIZE = before
 
 
 def chunk_size(nodes: int, numbers: int = 1) -> int:
-    """How many nodes a chunk has whose result is so many numbers.
+    """Nodes per chunk, for chunks that return so many numbers each.
 
-    Results are kept until all chunks are done, so there must be neither too many nor too large
-    ones for their nodes. The number of threads has no say in it.
-
-    Example:
-        >>> chunk_size(1_000), chunk_size(100_000_000)
-        (2048, 97657)
+    Results are kept until all chunks are done, so they must be neither too many nor too large. The
+    size does not depend on the number of threads, and so neither does the result.
     """
     return max(2048, -(-nodes // 1024), 4 * numbers)
 
@@ -64,28 +53,29 @@ def chunk_size(nodes: int, numbers: int = 1) -> int:
 def compiled(function: Callable[..., Any], *, inline: bool = False) -> Callable[..., Any]:
     """Compile as a part of the compiled functions that call it.
 
-    Arithmetic is as written, without ``fastmath``: the compiler may then change neither the order
-    of a sum nor its rounding, and the bits do not depend on what a function is inlined into.
+    Without ``fastmath`` the compiler may change neither the order of a sum nor its rounding, so
+    the bits do not depend on what a function is inlined into.
     """
-    # No way in from Python: making one takes as long as compiling a small function.
+    # No entry from Python: making one takes as long as compiling a small function.
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(error_model="numpy", forceinline=inline, **options)(function)
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile into each caller: handing over an array costs as much as a row's sum."""
+    """Compile into each caller: passing an array costs as much as summing a row."""
     return compiled(function, inline=True)
 
 
 class Chunked:
     """A function that loops over chunks with ``prange``, for one thread and for several.
 
-    A chunk writes to places of its own, so the result is the same however many threads share them.
+    Each chunk writes to its own part of the output, so the result is the same on any number of
+    threads.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:
         assert isinstance(function, FunctionType)
-        # A name of its own, since numba's cache does not tell the two apart.
+        # A name of its own, since numba's cache would mistake one for the other.
         name = f"{function.__name__}_parallel"
         copy = FunctionType(function.__code__, function.__globals__, name)
         copy.__qualname__ = name
@@ -93,29 +83,29 @@ class Chunked:
         self._parallel = _entry(copy, parallel=True)
 
     def __call__(self, work: int, *args: Any) -> None:
-        """Run on as many threads as torch would use, or on this one where ``work`` is little."""
-        threads = 1 if work < SMALL else _threads()
-        with _VECTORISED:
-            if threads == 1:
-                self._serial(*args)
-                return
-            with _ONE_AT_A_TIME:
-                before = numba.get_num_threads()
-                if threads != before:  # setting it takes as long as a small pass
-                    numba.set_num_threads(threads)
-                try:
-                    self._parallel(*args)
-                finally:
-                    if threads != before:
-                        numba.set_num_threads(before)
+        """Run on as many threads as torch would use, or on this one where there is little work."""
+        threads = 1 if work < MIN_PARALLEL_WORK else _threads()
+        if threads == 1:
+            self._serial(*args)
+            return
+        with _POOL_LOCK:
+            before = numba.get_num_threads()
+            if threads != before:  # setting it takes as long as a small pass
+                numba.set_num_threads(threads)
+            try:
+                self._parallel(*args)
+            finally:
+                if threads != before:
+                    numba.set_num_threads(before)
 
 
 def _entry(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
-    """Compile on first call, once for good where a folder can be written to."""
+    """Compile on the first call, and keep the result on disk where a directory is writable."""
     options: dict[str, Any] = {"error_model": "numpy", "nogil": True, "parallel": parallel}
+    options["pipeline_class"] = _VectorizingCompiler
     try:
         return numba.njit(cache=True, **options)(function)
-    except RuntimeError:  # numba found no folder to keep it in
+    except RuntimeError:  # numba found no directory for its cache
         return numba.njit(**options)(function)
 
 
@@ -123,3 +113,16 @@ def _threads() -> int:
     if os.getpid() != _PROCESS:
         return 1  # a forked process has none of its parent's threads
     return min(torch.get_num_threads(), _CONFIG.NUMBA_NUM_THREADS)
+
+
+def array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
+    """View a tensor as an array, converted and contiguous."""
+    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def matrix_arrays(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
+    """View a matrix in CSR format as arrays."""
+    columns = array(col)
+    # Columns are never negative, and unsigned ones need no sign extension.
+    columns = columns.view(np.uint32 if columns.itemsize == 4 else np.uint64)
+    return array(row), columns, None if weight is None else array(weight, dtype)

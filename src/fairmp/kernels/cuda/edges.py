@@ -1,7 +1,7 @@
-"""Triton kernels over the edges: a tile of rows a program, hubs cut into pieces."""
+"""Triton kernels over the edges: one tile of rows per program, hubs cut into pieces."""
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# What a kernel is handed has types of Triton's, known when it is compiled.
+# Arguments of a kernel have types of Triton, known when it is compiled.
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import triton.language as tl
 
 @triton.jit
 def gather(col, weight, f, edge, live, C: tl.constexpr, CP: tl.constexpr):
-    """All classes of the nodes at the other ends of some edges, along a last dimension."""
+    """Weighted logits of the nodes at the other end of some edges, classes last."""
     node = tl.load(col + edge, mask=live, other=0).to(tl.int64)
     c = tl.arange(0, CP)
     at = tl.expand_dims(node * C, -1) + c
@@ -73,7 +73,7 @@ def rows(
 
 @triton.jit
 def finish(i, ours, total, left, x, out, gamma, C: tl.constexpr, CP: tl.constexpr):
-    """Scale the sums of rows i, mix them with the input, and write them."""
+    """Scale the sums of rows i, add the skip to the input, and store them."""
     c = tl.arange(0, CP)
     total *= tl.load(left + i, mask=ours, other=0.0)[:, None]
     at = (i * C)[:, None] + c[None, :]
@@ -85,17 +85,7 @@ def finish(i, ours, total, left, x, out, gamma, C: tl.constexpr, CP: tl.constexp
 
 
 @triton.jit
-def pieces(
-    begins,
-    ends,
-    col,
-    weight,
-    f,
-    sums,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    B: tl.constexpr,
-):
+def pieces(begins, ends, col, weight, f, sums, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
     """Sum one piece of a hub."""
     piece = tl.program_id(0).to(tl.int64)
     begin = tl.load(begins + piece)
@@ -122,7 +112,7 @@ def join(
     CP: tl.constexpr,
     B: tl.constexpr,
 ):
-    """Sum a hub's pieces, in their order."""
+    """Sum the pieces of a hub, in order."""
     hub = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)
     start = tl.load(first + tl.program_id(0))
     many = tl.load(first + tl.program_id(0) + 1) - start

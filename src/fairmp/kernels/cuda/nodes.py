@@ -1,11 +1,11 @@
-"""Passes over the nodes on CUDA: the kernels behind moments, sums by cell, shifts and pulls.
+"""Triton kernels over the nodes: moments, segment sums, extremes, shifts and gradients.
 
-Where a pass adds up, each program writes what it found, and the last to finish adds those in their
-order: one launch, and the same bits every time.
+Where a pass sums over nodes, each program writes its part, and the last one to finish adds the
+parts in order: one launch, and the same bits every time.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# What a kernel is handed has types of Triton's, known when it is compiled.
+# Arguments of a kernel have types of Triton, known when it is compiled.
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import triton.language as tl
 
 @triton.jit
 def is_last(counter):
-    """Say that this program's numbers are written; true for the last program to say so."""
+    """Count a program as done; true for the last one."""
     tl.debug_barrier()
     programs = tl.num_programs(0) * tl.num_programs(1)
     return tl.atomic_add(counter, 1, sem="acq_rel") == programs - 1
@@ -23,7 +23,7 @@ def is_last(counter):
 
 @triton.jit
 def total(partial, out, programs, size, P: tl.constexpr, S: tl.constexpr):
-    """Add the programs' numbers (programs×size), in their order."""
+    """Add the parts of all programs (programs×size), in order."""
     for first in range(0, size, S):
         s = first + tl.arange(0, S)
         sums = tl.zeros([P, S], dtype=tl.float64)
@@ -31,7 +31,7 @@ def total(partial, out, programs, size, P: tl.constexpr, S: tl.constexpr):
             p = start + tl.arange(0, P)
             live = (p < programs)[:, None] & (s < size)[None, :]
             at = p.to(tl.int64)[:, None] * size + s[None, :]
-            # Past the first-level cache: another program wrote them in this launch.
+            # Bypass the L1 cache: other programs wrote these in this launch.
             sums += tl.load(partial + at, mask=live, other=0.0, cache_modifier=".cg")
         tl.store(out + s, tl.sum(sums, 0), mask=s < size)
 
@@ -46,7 +46,7 @@ def load_rows(z, i, live, C: tl.constexpr, CP: tl.constexpr, other):
 
 @triton.jit
 def row_softmax(z, i, live, shift, temperature, C: tl.constexpr, CP: tl.constexpr):
-    """softmax((z − shift)/T) of rows i, and their logsumexp; 0 for rows and classes not live."""
+    """softmax((z − shift)/T) of rows i and its logsumexp; 0 for masked rows and classes."""
     real = (tl.arange(0, CP) < C)[None, :]
     logits = (load_rows(z, i, live, C, CP, 0.0) - shift) / temperature
     top = tl.max(tl.where(real, logits, -float("inf")), 1)
@@ -56,7 +56,7 @@ def row_softmax(z, i, live, shift, temperature, C: tl.constexpr, CP: tl.constexp
     return q, tl.where(live, top + tl.log(whole), 0.0)
 
 
-@triton.jit(do_not_specialize=["n", "cells"])
+@triton.jit(do_not_specialize=["n", "groups"])
 def moments(
     z,
     codes,
@@ -66,29 +66,29 @@ def moments(
     counter,
     temperature: tl.float64,
     n: tl.int64,
-    cells: tl.int32,
+    groups: tl.int32,
     C: tl.constexpr,
     CP: tl.constexpr,
     D: tl.constexpr,
     B: tl.constexpr,
 ):
-    """Sum the softmax and its products by cell; D classes a program of axis 1 in the products."""
+    """Sum the softmax and its products by group; a program of axis 1 takes D classes of these."""
     programs = tl.num_programs(0)
     share = tl.cdiv(tl.cdiv(n, programs), B) * B
     begin = tl.program_id(0).to(tl.int64) * share
     end = tl.minimum(begin + share, n)
     c = tl.arange(0, CP)
     d = tl.program_id(1) * D + tl.arange(0, D)
-    size = 1 + cells * C * (C + 1)
-    here = partial + tl.program_id(0).to(tl.int64) * size
+    size = 1 + groups * C * (C + 1)
+    part = partial + tl.program_id(0).to(tl.int64) * size
     value = tl.zeros([B], dtype=tl.float64)
-    for cell in range(cells):
-        moved = tl.load(shift + cell * C + c, mask=c < C, other=0.0)[None, :]
+    for group in range(groups):
+        moved = tl.load(shift + group * C + c, mask=c < C, other=0.0)[None, :]
         sums = tl.zeros([B, CP], dtype=tl.float64)
         several = tl.zeros([B, CP, D], dtype=tl.float64)
         for start in range(begin, end, B):
             i = start + tl.arange(0, B)
-            live = tl.load(codes + i, mask=i < end, other=-1) == cell
+            live = tl.load(codes + i, mask=i < end, other=-1) == group
             q, logsumexp = row_softmax(z, i, live, moved, temperature, C, CP)
             sums += q
             value += logsumexp
@@ -99,19 +99,19 @@ def moments(
                 mine = tl.sum(tl.where(same, q[:, :, None], 0.0), 1)
                 several += q[:, :, None] * mine[:, None, :]
         products = tl.where(c[:, None] != d[None, :], tl.sum(several, 0), 0.0)
-        # q − q² as a sum over the other classes: the difference has no digits left near 1.
+        # q − q² as a sum over the other classes: the difference cancels where q is near 1.
         within = tl.sum(products, 0)[None, :]
         products = tl.where(c[:, None] == d[None, :], within, products)
-        tl.store(here + 1 + cell * C + c, tl.sum(sums, 0), mask=c < C)
-        at = 1 + cells * C + (cell * C + c[:, None]) * C + d[None, :]
-        tl.store(here + at, products, mask=(c[:, None] < C) & (d[None, :] < C))
+        tl.store(part + 1 + group * C + c, tl.sum(sums, 0), mask=c < C)
+        at = 1 + groups * C + (group * C + c[:, None]) * C + d[None, :]
+        tl.store(part + at, products, mask=(c[:, None] < C) & (d[None, :] < C))
     if tl.program_id(1) == 0:
-        tl.store(here, temperature * tl.sum(value, 0))
+        tl.store(part, temperature * tl.sum(value, 0))
     if is_last(counter):
         total(partial, out, programs, size, 32, 32)
 
 
-@triton.jit(do_not_specialize=["n", "cells"])
+@triton.jit(do_not_specialize=["n", "groups"])
 def segment_sum(
     g,
     codes,
@@ -119,35 +119,35 @@ def segment_sum(
     out,
     counter,
     n: tl.int64,
-    cells: tl.int32,
+    groups: tl.int32,
     C: tl.constexpr,
     CP: tl.constexpr,
     B: tl.constexpr,
 ):
-    """Sum rows by cell."""
+    """Sum rows by group."""
     programs = tl.num_programs(0)
     share = tl.cdiv(tl.cdiv(n, programs), B) * B
     begin = tl.program_id(0).to(tl.int64) * share
     end = tl.minimum(begin + share, n)
     c = tl.arange(0, CP)
-    size = cells * C
-    here = partial + tl.program_id(0).to(tl.int64) * size
-    for cell in range(cells):
+    size = groups * C
+    part = partial + tl.program_id(0).to(tl.int64) * size
+    for group in range(groups):
         sums = tl.zeros([B, CP], dtype=tl.float64)
         for start in range(begin, end, B):
             i = start + tl.arange(0, B)
-            live = tl.load(codes + i, mask=i < end, other=-1) == cell
+            live = tl.load(codes + i, mask=i < end, other=-1) == group
             sums += load_rows(g, i, live, C, CP, 0.0)
-        tl.store(here + cell * C + c, tl.sum(sums, 0), mask=c < C)
+        tl.store(part + group * C + c, tl.sum(sums, 0), mask=c < C)
     if is_last(counter):
         total(partial, out, programs, size, 32, 32)
 
 
 @triton.jit(do_not_specialize=["n"])
 def extremes(z, codes, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
-    """Find the widest row and the largest entry.
+    """Find the largest range of a row and the largest absolute entry.
 
-    Bits of doubles that are not negative are ordered as integers are.
+    Non-negative doubles are ordered as the integers of their bits.
     """
     real = (tl.arange(0, CP) < C)[None, :]
     width = tl.zeros([B], dtype=tl.float64)
@@ -166,8 +166,8 @@ def extremes(z, codes, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: t
 
 
 @triton.jit
-def cell_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
-    """The rows of a table (cells×C) for some codes; 0 where there is none."""
+def group_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
+    """The rows of a table (groups×C) for some codes; 0 where masked."""
     c = tl.arange(0, CP)
     at = code[:, None] * C + c[None, :]
     return tl.load(table + at, mask=live[:, None] & (c < C)[None, :], other=0.0)
@@ -175,7 +175,7 @@ def cell_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
 
 @triton.jit(do_not_specialize=["n"])
 def shift(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
-    """Take its cell's shift off each row."""
+    """Subtract the shift of its group from each row."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     code = tl.load(codes + i, mask=i < n, other=-1)
     c = tl.arange(0, CP)
@@ -183,7 +183,7 @@ def shift(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, 
     live = (i < n)[:, None] & (c < C)[None, :]
     kind = out.dtype.element_ty
     # Rounded first, as the reference does: equal shifts stay equal.
-    moved = cell_rows(shift, code, code >= 0, C, CP).to(kind)
+    moved = group_rows(shift, code, code >= 0, C, CP).to(kind)
     tl.store(out + at, tl.load(z + at, mask=live, other=0.0) - moved, mask=live)
 
 
@@ -206,11 +206,11 @@ def softmax_vjp(
     code = tl.load(codes + i, mask=i < n, other=-1)
     counted = code >= 0
     c = tl.arange(0, CP)
-    moved = cell_rows(shift, code, counted, C, CP)
+    moved = group_rows(shift, code, counted, C, CP)
     q, _ = row_softmax(z, i, counted, moved, temperature, C, CP)
-    pull = cell_rows(w, code, counted, C, CP)
-    pull = q * (pull - tl.sum(pull * q, 1)[:, None])
+    weight = group_rows(w, code, counted, C, CP)
+    weight = q * (weight - tl.sum(weight * q, 1)[:, None])
     at = (i * C)[:, None] + c[None, :]
     live = (i < n)[:, None] & (c < C)[None, :]
-    there = tl.load(g + at, mask=live, other=0.0).to(tl.float64)
-    tl.store(out + at, (there + pull).to(out.dtype.element_ty), mask=live)
+    grad = tl.load(g + at, mask=live, other=0.0).to(tl.float64)
+    tl.store(out + at, (grad + weight).to(out.dtype.element_ty), mask=live)

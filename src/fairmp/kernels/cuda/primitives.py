@@ -1,7 +1,7 @@
-"""The primitives on CUDA, in Triton: see :mod:`fairmp.kernels.reference` for what they are.
+"""The primitives on CUDA, in Triton; see :class:`fairmp.kernels.protocol.Kernels`.
 
 Three more serve two classes and one gap, where the dual is one number: :func:`binary_root`,
-:func:`binary_shift` and :func:`binary_vjp` leave it on the device, and the host never waits.
+:func:`binary_shift` and :func:`binary_vjp` keep it on the device, and the host never waits.
 """
 
 from __future__ import annotations
@@ -10,33 +10,30 @@ import torch
 import triton
 from torch import Tensor
 
-from fairmp.kernels.cuda import nodes as cuda_nodes
-from fairmp.kernels.cuda import scalar_dual as cuda_binary
-from fairmp.kernels.cuda.coupled import corrected, coupling_back, coupling_pulls, predicted
+from fairmp.kernels.cuda import nodes, scalar_dual
 from fairmp.kernels.cuda.launch import (
-    EACH,
-    SUMMED,
+    ELEMENTWISE_BLOCK,
+    REDUCTION_BLOCK,
+    block_sizes,
     launch,
     processors,
     programs_for,
-    room_for_sums,
+    reduction_buffers,
 )
 from fairmp.kernels.cuda.sparse import aggregate
+from fairmp.kernels.reference import linear_relu_backward
 
 MAX_PASSES = 200
-SLOTS = 256  # programs that meet, at most
+MAX_PROGRAMS = 256  # that synchronise with each other
 
 __all__ = [
     "aggregate",
     "binary_root",
     "binary_shift",
     "binary_vjp",
-    "corrected",
-    "coupling_back",
-    "coupling_pulls",
     "extremes",
+    "linear_relu_backward",
     "moments",
-    "predicted",
     "segment_sum",
     "shift",
     "softmax_vjp",
@@ -44,125 +41,63 @@ __all__ = [
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
-    """Pass over the nodes once, at a shift of each cell's logits."""
-    (cells, classes), n = shift.shape, z.size(0)
-    padded = triton.next_power_of_2(classes)
-    wide = min(padded, 8)
-    block = max(1, SUMMED // (padded * wide))
-    size = 1 + cells * classes * (classes + 1)
-    programs = programs_for(z, n, block, 2**16 // size)
-    out, counter, partial = room_for_sums(z, programs, size)
-    launch(
-        cuda_nodes.moments,
-        (programs, padded // wide),
-        z.contiguous(),
-        codes,
-        shift.contiguous(),
-        partial,
-        out,
-        counter,
-        temperature,
-        n,
-        cells,
-        C=classes,
-        CP=padded,
-        D=wide,
-        B=block,
-    )
+    """Sum shifted softmaxes and their products by group."""
+    (groups, classes), n = shift.shape, z.size(0)
+    width = min(triton.next_power_of_2(classes), 8)
+    sizes = block_sizes(classes, REDUCTION_BLOCK // width)
+    size = 1 + groups * classes * (classes + 1)
+    programs = programs_for(z, n, sizes["B"], 2**16 // size)
+    partial, out, counter = reduction_buffers(z, programs, size)
+    inputs = z.contiguous(), codes, shift.contiguous()
+    grid, numbers = (programs, sizes["CP"] // width), (temperature, n, groups)
+    launch(nodes.moments, grid, *inputs, partial, out, counter, *numbers, D=width, **sizes)
     return out
 
 
 def extremes(z: Tensor, codes: Tensor) -> Tensor:
-    """How far apart a counted node's logits lie at most, and how large they are (2, float64)."""
+    """Largest logit range and largest absolute logit."""
     n, classes = z.shape
-    padded = triton.next_power_of_2(classes)
-    block = max(1, SUMMED // padded)
+    sizes = block_sizes(classes, REDUCTION_BLOCK)
     out = torch.zeros(2, dtype=torch.int64, device=z.device)
-    launch(
-        cuda_nodes.extremes,
-        (programs_for(z, n, block),),
-        z.contiguous(),
-        codes,
-        out,
-        n,
-        C=classes,
-        CP=padded,
-        B=block,
-    )
+    grid = (programs_for(z, n, sizes["B"]),)
+    launch(nodes.extremes, grid, z.contiguous(), codes, out, n, **sizes)
     return out.view(torch.float64)
 
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Take its cell's shift (cells×C) off each node's logits."""
+    """Subtract the shift of its group from each node's logits."""
     n, classes = z.shape
-    padded = triton.next_power_of_2(classes)
-    block = max(1, EACH // padded)
+    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if n:
-        launch(
-            cuda_nodes.shift,
-            (triton.cdiv(n, block),),
-            z.contiguous(),
-            codes,
-            shift.contiguous(),
-            out,
-            n,
-            C=classes,
-            CP=padded,
-            B=block,
-        )
+        grid = (triton.cdiv(n, sizes["B"]),)
+        launch(nodes.shift, grid, z.contiguous(), codes, shift.contiguous(), out, n, **sizes)
     return out
 
 
-def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
-    """Sum rows by cell (cells×C, float64)."""
+def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
+    """Sum rows by group."""
     n, classes = g.shape
-    padded = triton.next_power_of_2(classes)
-    block = max(1, SUMMED // padded)
-    size = cells * classes
-    programs = programs_for(g, n, block, 2**16 // size)
-    out, counter, partial = room_for_sums(g, programs, size)
-    launch(
-        cuda_nodes.segment_sum,
-        (programs,),
-        g.contiguous(),
-        codes,
-        partial,
-        out,
-        counter,
-        n,
-        cells,
-        C=classes,
-        CP=padded,
-        B=block,
-    )
-    return out.view(cells, classes)
+    sizes = block_sizes(classes, REDUCTION_BLOCK)
+    size = groups * classes
+    programs = programs_for(g, n, sizes["B"], 2**16 // size)
+    partial, out, counter = reduction_buffers(g, programs, size)
+    inputs = g.contiguous(), codes
+    launch(nodes.segment_sum, (programs,), *inputs, partial, out, counter, n, groups, **sizes)
+    return out.view(groups, classes)
 
 
 def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add what a cell's pull ``w`` (cells×C) means for its nodes' logits."""
+    """Add the gradient of the shifted softmax, weighted by group, to g."""
     n, classes = z.shape
-    padded = triton.next_power_of_2(classes)
-    block = max(1, EACH // padded)
+    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     if n:
-        launch(
-            cuda_nodes.softmax_vjp,
-            (triton.cdiv(n, block),),
-            g.contiguous(),
-            z.contiguous(),
-            codes,
-            shift.contiguous(),
-            w.contiguous(),
-            out,
-            temperature,
-            n,
-            C=classes,
-            CP=padded,
-            B=block,
-        )
+        grid = (triton.cdiv(n, sizes["B"]),)
+        inputs = g.contiguous(), z.contiguous(), codes, shift.contiguous(), w.contiguous()
+        launch(nodes.softmax_vjp, grid, *inputs, out, temperature, n, **sizes)
     return out
 
 
@@ -187,40 +122,31 @@ def binary_root(
 
     Args:
         z: logits (n×2).
-        codes: cell of each node (n, int32), −1 for nodes that do not count.
-        spread: the one row of M (cells, float64).
-        start: a guess of w (1).
+        codes: group of each node in the population (n, int32), −1 for the others.
+        spread: the one row of M (groups, float64).
+        start: a first guess of w (1).
         target: the largest gap allowed.
-        tolerance: how far from it the gap may end.
+        tolerance: of the gap.
         temperature: T.
 
     Returns:
         w, the residual, the number of passes, and at w the gap and minus its derivative
         (5, float64).
     """
-    n, cells = z.size(0), spread.numel()
-    # Few nodes are spread over all processors; many want as much under way as one can hold.
+    n, groups = z.size(0), spread.numel()
+    # Few nodes are spread over all processors; with many, each keeps as much in flight as it can.
     block, warps = (512, 8) if n < 2**20 else (2048, 32)
-    programs = min(programs_for(z, n, block, SLOTS), processors(z))
-    state = torch.zeros(8 + 6 * SLOTS, dtype=torch.float64, device=z.device)
+    programs = min(programs_for(z, n, block, MAX_PROGRAMS), processors(z))
+    state = torch.zeros(8 + 6 * MAX_PROGRAMS, dtype=torch.float64, device=z.device)
+    numbers = target, tolerance, 1 / temperature, _max_margin(z), n, groups, MAX_PASSES
     launch(
-        cuda_binary.root,
+        scalar_dual.root,
         (programs,),
-        z.contiguous(),
-        codes,
-        spread,
-        start,
-        state,
-        target,
-        tolerance,
-        1 / temperature,
-        _bound(z),
-        n,
-        cells,
-        MAX_PASSES,
-        G=triton.next_power_of_2(cells),
+        *(z.contiguous(), codes, spread, start, state),
+        *numbers,
+        G=triton.next_power_of_2(groups),
         B=block,
-        S=SLOTS,
+        S=MAX_PROGRAMS,
         num_warps=warps,
         launch_cooperative_grid=True,
     )
@@ -232,34 +158,23 @@ def binary_shift(
 ) -> Tensor:
     r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
 
-    Rows whose logits lie more than 5000 T apart (10⁶ T in float64), or are as large, are first seen
-    from the larger logit, and cut there if the shift itself goes about as far.
+    Rows whose logits lie more than 5000 T apart (10⁶ T in float64), or are as large, are first
+    taken relative to the larger logit, and clipped if the shift itself goes about as far.
 
     Args:
         z: logits (n×2).
-        codes: cell of each node a correction reaches (n, int32), −1 for none.
-        spread: the one row of M (cells, float64).
-        root: what :func:`binary_root` returned.
+        codes: group of each node that is corrected (n, int32), −1 for the others.
+        spread: the one row of M (groups, float64).
+        root: result of :func:`binary_root`.
         temperature: T.
     """
-    n, cells = z.size(0), spread.numel()
+    n, groups = z.size(0), spread.numel()
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if n:
-        launch(
-            cuda_binary.shifted,
-            (triton.cdiv(n, EACH),),
-            z.contiguous(),
-            codes,
-            spread,
-            root,
-            out,
-            temperature,
-            _bound(z),
-            n,
-            cells,
-            G=triton.next_power_of_2(cells),
-            B=EACH,
-        )
+        grid, numbers = (triton.cdiv(n, ELEMENTWISE_BLOCK),), (temperature, _max_margin(z))
+        sizes = {"G": triton.next_power_of_2(groups), "B": ELEMENTWISE_BLOCK}
+        tensors = z.contiguous(), codes, spread, root, out
+        launch(scalar_dual.shift, grid, *tensors, *numbers, n, groups, **sizes)
     return out
 
 
@@ -267,59 +182,43 @@ def binary_vjp(
     g: Tensor,
     z: Tensor,
     measured: Tensor,
-    reach: Tensor,
+    corrected: Tensor,
     spread: Tensor,
     root: Tensor,
     target: float,
     temperature: float,
     outer: Tensor | None = None,
 ) -> Tensor:
-    """Pass the gradient of :func:`binary_shift`'s result back to z, through the root as well.
+    """Gradient of z, given that of the result of :func:`binary_shift`, through the root as well.
 
     Args:
         g: the gradient (n×2).
         z: the logits the root was found for (n×2).
         measured: the codes given to :func:`binary_root`.
-        reach: the codes given to :func:`binary_shift`.
-        spread: the one row of M (cells, float64).
-        root: what :func:`binary_root` returned.
+        corrected: the codes given to :func:`binary_shift`.
+        spread: the one row of M (groups, float64).
+        root: result of :func:`binary_root`.
         target: the target it was found for.
         temperature: T.
-        outer: a gradient of the root from elsewhere (1).
+        outer: a gradient of the root itself (1).
     """
-    n, cells = z.size(0), spread.numel()
+    n, groups = z.size(0), spread.numel()
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     if not n:
         return out
     g = g.contiguous()
-    programs = programs_for(g, n, SUMMED, SLOTS)
+    programs, block = programs_for(g, n, REDUCTION_BLOCK, MAX_PROGRAMS), REDUCTION_BLOCK
     partial = torch.empty(programs, dtype=torch.float64, device=g.device)
-    launch(cuda_binary.pulls, (programs,), g, reach, spread, partial, n, B=SUMMED, num_warps=8)
-    launch(
-        cuda_binary.pulled,
-        (triton.cdiv(n, EACH),),
-        g,
-        z.contiguous(),
-        measured,
-        reach,
-        spread,
-        root,
-        partial,
-        outer,
-        out,
-        target,
-        temperature,
-        _bound(z),
-        n,
-        cells,
-        programs,
-        G=triton.next_power_of_2(cells),
-        B=EACH,
-        S=SLOTS,
-    )
+    first = g, corrected, spread, partial
+    launch(scalar_dual.dual_gradient, (programs,), *first, n, B=block, num_warps=8)
+    tensors = g, z.contiguous(), measured, corrected, spread, root, partial, outer, out
+    numbers = target, temperature, _max_margin(z), n, groups, programs
+    sizes = {"G": triton.next_power_of_2(groups), "B": ELEMENTWISE_BLOCK, "S": MAX_PROGRAMS}
+    grid = (triton.cdiv(n, ELEMENTWISE_BLOCK),)
+    launch(scalar_dual.vjp, grid, *tensors, *numbers, **sizes)
     return out
 
 
-def _bound(z: Tensor) -> float:
-    """Margins, in units of T, beyond which a probability is 0 or 1 to the last digit."""
+def _max_margin(z: Tensor) -> float:
+    """Margin, in units of T, beyond which a probability is 0 or 1 to the last digit."""
     return 1e6 if z.dtype == torch.float64 else 5e3

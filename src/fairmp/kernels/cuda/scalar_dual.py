@@ -1,27 +1,27 @@
-r"""Two classes and one gap on CUDA: the dual is one number, found without the host looking on.
+r"""Triton kernels for two classes and one gap: the dual is one number that stays on the device.
 
-With :math:`d_g` a cell's entry of M over the largest, a node's margin :math:`m_i = (z_{i1} -
+With :math:`d_g` a group's entry of M over the largest, a node's margin :math:`m_i = (z_{i1} -
 z_{i0})/\tau` and a root w, a node's second class has probability :math:`\sigma(m_i - d_{g(i)} w)`,
 and its logits are shifted by :math:`\tau d_{g(i)} w \cdot (-½, ½)`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
-# What a kernel is handed has types of Triton's, known when it is compiled.
+# Arguments of a kernel have types of Triton, known when it is compiled.
 
 from __future__ import annotations
 
 import triton
 import triton.language as tl
 
-# What the one tensor of a root holds: the result, a counter, and two rounds of partial sums.
+# Layout of the state of a root: the result, a counter, and two rounds of partial sums.
 RESULT = tl.constexpr(5)
 HEAD = tl.constexpr(8)
-SATURATED = tl.constexpr(50.0)  # e^-50 of a probability is none
+SATURATION_LOGIT = tl.constexpr(50.0)  # e^-50 is below the precision of a probability
 
 
 @triton.jit
-def meet(counter, goal):
-    """Wait until all programs have written what they found."""
+def synchronise(counter, goal):
+    """Wait until all programs have written their part."""
     tl.debug_barrier()
     tl.atomic_add(counter, 1, sem="acq_rel")
     while tl.atomic_add(counter, 0, sem="acq_rel") < goal:
@@ -30,23 +30,23 @@ def meet(counter, goal):
 
 
 @triton.jit
-def gathered(figures, slot, programs):
-    """What the programs wrote; past the first-level cache, since others wrote it just now."""
-    return tl.load(figures + slot, mask=slot < programs, other=0.0, cache_modifier=".cg")
+def load_parts(parts, slot, programs):
+    """Parts of all programs, bypassing the L1 cache: other programs have just written them."""
+    return tl.load(parts + slot, mask=slot < programs, other=0.0, cache_modifier=".cg")
 
 
 @triton.jit
-def largest_entry(spread, cells, G: tl.constexpr):
+def largest_entry(spread, groups, G: tl.constexpr):
     """Max |M|, or 1 for an M of zeros."""
-    cell = tl.arange(0, G)
-    largest = tl.max(tl.abs(tl.load(spread + cell, mask=cell < cells, other=0.0)), 0)
+    group = tl.arange(0, G)
+    largest = tl.max(tl.abs(tl.load(spread + group, mask=group < groups, other=0.0)), 0)
     return tl.where(largest > 0, largest, 1.0)
 
 
 @triton.jit
-def bounded_margin(zero, one, sharpen, bound):
-    """(z₁ − z₀)/τ, kept where the softmax still has digits."""
-    return tl.minimum(tl.maximum((one - zero) * sharpen, -bound), bound)
+def bounded_margin(zero, one, inverse, bound):
+    """(z₁ − z₀)/τ, clipped to where the softmax has digits left."""
+    return tl.minimum(tl.maximum((one - zero) * inverse, -bound), bound)
 
 
 @triton.jit
@@ -57,7 +57,7 @@ def logistic(t):
     return tl.where(t >= 0, near, small * near), small * near * near
 
 
-@triton.jit(do_not_specialize=["n", "cells", "passes"])
+@triton.jit(do_not_specialize=["n", "groups", "passes"])
 def root(
     z,
     codes,
@@ -66,25 +66,25 @@ def root(
     state,
     target: tl.float64,
     tolerance: tl.float64,
-    sharpen: tl.float64,
+    inverse: tl.float64,
     bound: tl.float64,
     n: tl.int64,
-    cells: tl.int32,
+    groups: tl.int32,
     passes: tl.int32,
     G: tl.constexpr,
     B: tl.constexpr,
     S: tl.constexpr,
 ):
-    """A guarded Newton method for gap(w) = ±target, its state the same in every program.
+    """A guarded Newton method for gap(w) = ±target, with the same state in every program.
 
-    A pass is a loop over the nodes and one meeting of all programs, so all must run at once.
-    Partial sums alternate between two places: who still reads the last round's is overtaken by
-    one round at most.
+    Each pass is a loop over the nodes and one synchronisation of all programs, so all must run at
+    once. Partial sums alternate between two buffers: a program may still read those of the last
+    round, and no other is ahead of it by more than one.
     """
     programs = tl.num_programs(0)
     counter = (state + RESULT).to(tl.pointer_type(tl.int32))
     slot = tl.arange(0, S)
-    scale = largest_entry(spread, cells, G)
+    scale = largest_entry(spread, groups, G)
     unit = 1.0 / scale
     w = tl.load(start).to(tl.float64)
     low = tl.full([], -float("inf"), tl.float64)
@@ -94,7 +94,7 @@ def root(
     slope = tl.full([], 0.0, tl.float64)
     residual = tl.full([], 0.0, tl.float64)
     counted = tl.full([], 0, tl.int32)
-    meetings = tl.full([], 0, tl.int32)
+    rounds = tl.full([], 0, tl.int32)
     going = tl.full([], 1, tl.int32)
     while going != 0:
         gaps = tl.zeros([B], dtype=tl.float64)
@@ -107,22 +107,22 @@ def root(
             zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
             one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
             d = tl.load(spread + code, mask=live, other=0.0) * unit
-            margin = bounded_margin(zero, one, sharpen, bound)
+            margin = bounded_margin(zero, one, inverse, bound)
             q, curvature = logistic(margin - d * w)
             gaps += d * q
             slopes += d * d * curvature
             widest = tl.maximum(widest, tl.abs(margin))
-        figures = state + HEAD + (meetings % 2) * (3 * S)
-        tl.store(figures + tl.program_id(0), tl.sum(gaps, 0))
-        tl.store(figures + S + tl.program_id(0), tl.sum(slopes, 0))
-        tl.store(figures + 2 * S + tl.program_id(0), tl.max(widest, 0))
-        meetings += 1
-        meet(counter, meetings * programs)
-        gap = scale * tl.sum(gathered(figures, slot, programs), 0)
-        slope = scale * tl.sum(gathered(figures + S, slot, programs), 0)
-        if meetings == 1:
-            # By this far every node of the smaller group has changed sides, and the gap with it.
-            high = tl.max(gathered(figures + 2 * S, slot, programs), 0) + 45.0
+        parts = state + HEAD + (rounds % 2) * (3 * S)
+        tl.store(parts + tl.program_id(0), tl.sum(gaps, 0))
+        tl.store(parts + S + tl.program_id(0), tl.sum(slopes, 0))
+        tl.store(parts + 2 * S + tl.program_id(0), tl.max(widest, 0))
+        rounds += 1
+        synchronise(counter, rounds * programs)
+        gap = scale * tl.sum(load_parts(parts, slot, programs), 0)
+        slope = scale * tl.sum(load_parts(parts + S, slot, programs), 0)
+        if rounds == 1:
+            # By this far every node of the smaller group has changed sides, and so has the gap.
+            high = tl.max(load_parts(parts + 2 * S, slot, programs), 0) + 45.0
             low = -high
         if (low < w) & (w < high):
             counted += 1
@@ -134,8 +134,7 @@ def root(
             high = tl.where(excess > 0, high, w)
             middle = (low + high) / 2
             step = tl.where(slope > 0, w + excess / slope, middle)
-            # A step that left the bracket, or that did not halve the excess, is no better than
-            # half.
+            # Bisect where a step leaves the bracket or does not halve the excess.
             good = (low < step) & (step < high) & (tl.abs(excess) < before / 2)
             proposal = tl.where(good, step, middle)
             proposal = tl.where((w * proposal < 0) & (low < 0) & (high > 0), 0.0, proposal)
@@ -145,7 +144,7 @@ def root(
             w = tl.where(done, w, proposal)
             going = tl.where(done, 0, 1).to(tl.int32)
         else:
-            # A guess out of all bounds; at 0 already, what came in is not a number.
+            # A guess outside the bracket; at 0 already, the input is not finite.
             going = tl.where(w == 0, 0, 1).to(tl.int32)
             w = tl.full([], 0.0, tl.float64)
     if tl.program_id(0) == 0:
@@ -172,8 +171,8 @@ def store_both(out, i, live, zero, one):
     tl.store(out + 2 * i + 1, one.to(kind), mask=live)
 
 
-@triton.jit(do_not_specialize=["n", "cells"])
-def shifted(
+@triton.jit(do_not_specialize=["n", "groups"])
+def shift(
     z,
     codes,
     spread,
@@ -182,31 +181,31 @@ def shifted(
     temperature: tl.float64,
     bound: tl.float64,
     n: tl.int64,
-    cells: tl.int32,
+    groups: tl.int32,
     G: tl.constexpr,
     B: tl.constexpr,
 ):
-    """Bound the logits, and shift them by a root."""
+    """Clip the logits and shift them by a root."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     live = i < n
     code = tl.load(codes + i, mask=live, other=-1)
-    d = tl.load(spread + code, mask=code >= 0, other=0.0) / largest_entry(spread, cells, G)
+    d = tl.load(spread + code, mask=code >= 0, other=0.0) / largest_entry(spread, groups, G)
     zero, one = load_both(z, i, live)
     limit = bound * temperature
     top = tl.maximum(zero, one)
     shift = d * tl.load(state)
-    wild = ((tl.abs(one - zero) > limit) | (tl.abs(top) > limit)) & (shift != 0)
-    # Only a shift about as far as the bound needs rows cut there.
-    lowest = tl.where(tl.abs(shift) > bound - SATURATED, -limit, -float("inf"))
-    zero = tl.where(wild, tl.maximum(zero - top, lowest), zero)
-    one = tl.where(wild, tl.maximum(one - top, lowest), one)
+    extreme = ((tl.abs(one - zero) > limit) | (tl.abs(top) > limit)) & (shift != 0)
+    # Rows are clipped only if the shift goes about as far as the bound.
+    lowest = tl.where(tl.abs(shift) > bound - SATURATION_LOGIT, -limit, -float("inf"))
+    zero = tl.where(extreme, tl.maximum(zero - top, lowest), zero)
+    one = tl.where(extreme, tl.maximum(one - top, lowest), one)
     half = shift * temperature / 2
     store_both(out, i, live, zero + half, one - half)
 
 
 @triton.jit(do_not_specialize=["n"])
-def pulls(g, codes, spread, partial, n: tl.int64, B: tl.constexpr):
-    """Sum what the gradient says to the shift: Σ δ(g₁ − g₀), a number a program."""
+def dual_gradient(g, codes, spread, partial, n: tl.int64, B: tl.constexpr):
+    """Sum Σ δ(g₁ − g₀), one number per program."""
     sums = tl.zeros([B], dtype=tl.float64)
     for first in range(tl.program_id(0).to(tl.int64) * B, n, tl.num_programs(0) * B):
         i = first + tl.arange(0, B)
@@ -216,8 +215,8 @@ def pulls(g, codes, spread, partial, n: tl.int64, B: tl.constexpr):
     tl.store(partial + tl.program_id(0), tl.sum(sums, 0))
 
 
-@triton.jit(do_not_specialize=["n", "cells", "programs"])
-def pulled(
+@triton.jit(do_not_specialize=["n", "groups", "programs"])
+def vjp(
     g,
     z,
     codes,
@@ -231,14 +230,14 @@ def pulled(
     temperature: tl.float64,
     bound: tl.float64,
     n: tl.int64,
-    cells: tl.int32,
+    groups: tl.int32,
     programs: tl.int32,
     G: tl.constexpr,
     B: tl.constexpr,
     S: tl.constexpr,
 ):
-    """Pass a gradient back through the shift, the root it depends on, and the bound."""
-    scale = largest_entry(spread, cells, G)
+    """Propagate a gradient back through the shift, the root and the clipping."""
+    scale = largest_entry(spread, groups, G)
     slot = tl.arange(0, S)
     sums = tl.sum(tl.load(partial + slot, mask=slot < programs, other=0.0), 0)
     w = tl.load(state)
@@ -259,11 +258,11 @@ def pulled(
     g_one += pull * d * curvature
     limit = bound * temperature
     far = tl.abs(one - zero) > limit
-    wild = far | (tl.abs(tl.maximum(zero, one)) > limit)
-    code = tl.load(reach + i, mask=live & wild, other=-1)
+    extreme = far | (tl.abs(tl.maximum(zero, one)) > limit)
+    code = tl.load(reach + i, mask=live & extreme, other=-1)
     shift = tl.load(spread + code, mask=code >= 0, other=0.0) / scale * w
-    # A row that was seen from its larger logit is the lower alone, unless that was cut.
-    wild = wild & (shift != 0)
-    cut = far & (tl.abs(shift) > bound - SATURATED)
+    # A row taken relative to its larger logit depends on the lower one, unless that was clipped.
+    extreme = extreme & (shift != 0)
+    cut = far & (tl.abs(shift) > bound - SATURATION_LOGIT)
     lower = tl.where(cut, 0.0, tl.where(zero >= one, g_one, -g_zero))
-    store_both(out, i, live, tl.where(wild, -lower, g_zero), tl.where(wild, lower, g_one))
+    store_both(out, i, live, tl.where(extreme, -lower, g_zero), tl.where(extreme, lower, g_one))

@@ -1,0 +1,140 @@
+"""The primitives that pass over every node or edge, and the choice of their implementation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Protocol, cast
+
+import torch
+from torch import Tensor
+
+from fairmp.errors import check_choice
+from fairmp.kernels import reference
+
+COMPILERS = {"cpu": "numba", "cuda": "triton"}
+
+_chosen: ContextVar[str] = ContextVar("kernels", default="fastest")
+
+
+class Kernels(Protocol):
+    r"""A module of primitives: :mod:`~fairmp.kernels.reference`, or one compiled for a device.
+
+    Codes (n, int32) give the group of each node, −1 for none. Tables with one row per group are
+    float64, and so are sums over nodes. A compiled module may have optional members as well:
+    ``fused_projection`` on the CPU, and on CUDA ``binary_root``, ``binary_shift`` and
+    ``binary_vjp``.
+    """
+
+    __name__: str
+
+    def aggregate(
+        self,
+        row: Tensor,
+        col: Tensor,
+        weight: Tensor | None,
+        left: Tensor,
+        right: Tensor,
+        f: Tensor,
+        x: Tensor | None,
+        gamma: float,
+    ) -> Tensor:
+        r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`, with A (r×c) in CSR format.
+
+        Args:
+            row: row pointers of A (r+1).
+            col: column indices of A (E).
+            weight: values of A (E); ``None`` for ones.
+            left: :math:`D_l` (r).
+            right: :math:`D_r` (c).
+            f: F (c×C).
+            x: X (r×C); ``None`` for the product alone, with ``gamma`` 0.
+            gamma: weight of X.
+        """
+
+    def moments(self, z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
+        r"""Sum :math:`q_i = \mathrm{softmax}((z_i - \mathrm{shift}_{g(i)}) / T)` by group.
+
+        Returns:
+            In one vector: :math:`T\sum_i \mathrm{logsumexp}`, the sums of q by group (groups·C),
+            and by group the sums of :math:`q_c q_d`, with :math:`q_c(1-q_c)` on the diagonal
+            (groups·C·C).
+        """
+
+    def extremes(self, z: Tensor, codes: Tensor) -> Tensor:
+        """Largest logit range of a node that has a group, and largest absolute logit (2)."""
+
+    def shift(self, z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+        """Subtract the shift of its group (groups×C) from each node's logits (n×C)."""
+
+    def segment_sum(self, g: Tensor, codes: Tensor, groups: int) -> Tensor:
+        """Sum rows (n×C) by group (groups×C)."""
+
+    def softmax_vjp(
+        self, g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
+    ) -> Tensor:
+        r"""Return :math:`g_i + q_i \odot (w_{g(i)} - \langle w_{g(i)}, q_i \rangle)`.
+
+        That adds to g the gradient of :math:`T\langle w_{g(i)}, q_i \rangle`, with q as in
+        :meth:`moments` and one row of w (groups×C) per group.
+        """
+
+    def linear_relu_backward(
+        self, g: Tensor, h: Tensor, weight: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        r"""Gradients of :math:`h W^\top` with :math:`h = \max(a, 0)`, given those of the product.
+
+        Returns:
+            The gradient of a (n×H), its sum over rows (H), and the gradient of W (C×H).
+        """
+
+
+if TYPE_CHECKING:  # the type checker compares each module with the protocol
+    from fairmp.kernels.cpu import primitives as cpu
+    from fairmp.kernels.cuda import primitives as cuda
+
+    IMPLEMENTATIONS: tuple[Kernels, ...] = (reference, cpu, cuda)
+
+
+def implementation(like: Tensor) -> Kernels:
+    """Return the primitives for a tensor's device and dtype.
+
+    Example:
+        >>> with use("reference"):
+        ...     implementation(torch.zeros(1)).__name__
+        'fairmp.kernels.reference'
+    """
+    if _chosen.get() == "reference" or like.dtype not in (torch.float32, torch.float64):
+        return reference
+    return _compiled(like.device.type)
+
+
+@contextmanager
+def use(name: str) -> Iterator[None]:
+    """Use the ``"reference"`` primitives within the context, or the ``"fastest"`` available.
+
+    Example:
+        >>> with use("reference"):
+        ...     implementation(torch.zeros(1)) is reference
+        True
+    """
+    token = _chosen.set(check_choice("kernels", name, ("reference", "fastest")))
+    try:
+        yield
+    finally:
+        _chosen.reset(token)
+
+
+@cache
+def _compiled(device: str) -> Kernels:
+    compiler = COMPILERS.get(device)
+    if compiler is None or find_spec(compiler) is None:
+        return reference
+    try:
+        return cast("Kernels", import_module(f"fairmp.kernels.{device}.primitives"))
+    except ImportError:  # installed, but not for this version of Python or NumPy
+        return reference
