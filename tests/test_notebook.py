@@ -12,7 +12,7 @@ NOTEBOOK = Path(__file__).parents[1] / "examples" / "from_table_to_mended_model.
 CLAIMS = """
 before, after = plain.run_.test, fair.run_.test
 assert after.dp < 0.04 < 0.1 < before.dp
-assert after.mode == "solve"
+assert after.mode == "batch"
 assert abs(apart(mended) - 0.02) < 1e-4 < apart(outside) - 0.02
 assert figures(mended).dp < figures(outside).dp
 assert figures(debias(outside, regions, target=0.02, temperature=0.05)).dp < figures(mended).dp

@@ -86,9 +86,7 @@ def command(
                 **common,
             )
     except InputError as error:
-        message = options._as_typed(str(error), id)
-        own = message.partition(": ")[0] in ("parts", "order")
-        raise InputError.parse(f"--{message}" if own else message) from None
+        raise options.as_typed(error, {"parts": "--parts", "order": "--order"}, id=id) from None
     if as_json:
         typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
         return

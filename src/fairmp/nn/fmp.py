@@ -46,6 +46,8 @@ class PPR(nn.Module):
                 [1.5000, 0.5000]])
     """
 
+    needs_groups = False
+
     def __init__(self, K: int = 5, lambda_s: float = 1.0) -> None:
         super().__init__()
         if isinstance(K, bool) or not isinstance(K, int) or K < 1:
@@ -150,6 +152,8 @@ class FMP(PPR):
         >>> bool((p[2:].mean() - p[:2].mean()).abs() < 0.0201)
         True
     """
+
+    needs_groups = True
 
     def __init__(
         self,
