@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,8 +15,17 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-_OWN = "Your own tables"
 TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
+
+
+def panel(title: str) -> Callable[..., Any]:
+    """Return a function that makes an option, listed under a title, from its help and name."""
+    return lambda help, *names, **more: typer.Option(
+        *names, help=help, rich_help_panel=title, **more
+    )
+
+
+own = panel("Your own tables")
 
 Out = Annotated[
     Path | None,
@@ -30,7 +39,6 @@ Seed = Annotated[
     int, typer.Option(min=0, help="Seed of the initialisation and of the first split.")
 ]
 Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]
-
 DataName = Annotated[
     str,
     typer.Option(
@@ -41,36 +49,20 @@ DataName = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    # Not typer's envvar: FAIRMP_DATA is searched beside the cache, this folder alone.
+    # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
     typer.Option(
         help="Folder with the data sets' raw files; by default $FAIRMP_DATA, then the cache."
     ),
 ]
-Nodes = Annotated[
-    Path | None,
-    typer.Option(help="Node table: CSV, TSV (gzipped or not) or Parquet.", rich_help_panel=_OWN),
-]
-Edges = Annotated[
-    Path | None, typer.Option(help="Edge table: two columns of node ids.", rich_help_panel=_OWN)
-]
-Id = Annotated[
-    str | None, typer.Option("--id", help="Column with the node ids.", rich_help_panel=_OWN)
-]
-Label = Annotated[
-    str | None, typer.Option(help="Column to predict; empty where unknown.", rich_help_panel=_OWN)
-]
-Sensitive = Annotated[
-    list[str] | None,
-    typer.Option(help="Sensitive column; give several to cross them.", rich_help_panel=_OWN),
-]
+Nodes = Annotated[Path | None, own("Node table: CSV, TSV (gzipped or not) or Parquet.")]
+Edges = Annotated[Path | None, own("Edge table: two columns of node ids.")]
+Id = Annotated[str | None, own("Column with the node ids.", "--id")]
+Label = Annotated[str | None, own("Column to predict; empty if unknown.")]
+Sensitive = Annotated[list[str] | None, own("Sensitive column; give several to combine them.")]
 SensitiveBins = Annotated[
-    str | None,
-    typer.Option(
-        help="Cut a numeric sensitive column: a number of bins, or edges like '30,60'.",
-        rich_help_panel=_OWN,
-    ),
+    str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
 ]
-Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.", rich_help_panel=_OWN)]
+Drop = Annotated[list[str] | None, own("Column to leave out.")]
 
 
 def load_data(

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from fairmp.training.classifier import FairClassifier
 
-_OWN = "Your own tables"
-
 
 def command(
     model: Annotated[
@@ -44,16 +42,10 @@ def command(
     nodes: options.Nodes = None,
     edges: Annotated[
         Path | None,
-        typer.Option(
-            help="Edge table: two columns of node ids; leave it out if there are no edges.",
-            rich_help_panel=_OWN,
-        ),
+        options.own("Edge table: two columns of node ids; leave it out if there are no edges."),
     ] = None,
     id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column with the node ids, if not as in training.", rich_help_panel=_OWN
-        ),
+        str | None, options.own("Column with the node ids, if not as in training.", "--id")
     ] = None,
     mode: Annotated[
         str,
@@ -64,11 +56,7 @@ def command(
     ] = "batch",
     unknown_groups: Annotated[
         bool,
-        typer.Option(
-            "--allow-unknown-groups",
-            help="Treat groups not seen in training as unknown.",
-            rich_help_panel=_OWN,
-        ),
+        options.own("Treat groups not seen in training as unknown.", "--allow-unknown-groups"),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
     from fairmp.distributed.ranks import Ranks
     from fairmp.distributed.shard_format import Manifest
     from fairmp.report import Line
-    from fairmp.training.classifier import FairClassifier
+    from fairmp.training.classifier import FairClassifier, Run
 
 CHECKPOINTS = "checkpoint"
 REPORT_DELAY_S = 5.0
-_FAIR, _NET, _SHARDS = "Fairness", "Network and training", "Shards"
+_fair, _net = options.panel("Fairness"), options.panel("Network and training")
+_shards = options.panel("Shards")
 _PROPAGATING = ("projection", "papc", "paper", "plain")
 _NEEDS = {
     "target": ("projection",),
@@ -66,72 +67,36 @@ def command(
     sensitive_bins: options.SensitiveBins = None,
     drop: options.Drop = None,
     solver: Annotated[
-        str,
-        typer.Option(
-            help="projection, papc, paper; or 'plain' propagation, or 'none'.",
-            rich_help_panel=_FAIR,
-        ),
+        str, _fair("projection, papc, paper; or 'plain' propagation, or 'none'.")
     ] = "projection",
     target: Annotated[
         float,
-        typer.Option(
-            help="Largest gap allowed, 0.02 for two points; with more than two groups, that of "
-            "each from the overall rate.",
-            rich_help_panel=_FAIR,
+        _fair(
+            "Largest gap allowed, 0.02 for two points; for several groups from the overall rate."
         ),
     ] = 0.0,
-    k: Annotated[int, typer.Option("--k", help="Propagation steps.", rich_help_panel=_FAIR)] = 5,
-    lambda_s: Annotated[
-        float, typer.Option(help="Strength of the smoothing.", rich_help_panel=_FAIR)
-    ] = 3.0,
-    lambda_f: Annotated[
-        float,
-        typer.Option(
-            help="Strength of the pull towards parity (papc, paper).", rich_help_panel=_FAIR
-        ),
-    ] = 1.0,
-    regulariser: Annotated[
-        float,
-        typer.Option(help="Weight of the demographic regulariser.", rich_help_panel=_FAIR),
-    ] = 0.0,
-    adversary: Annotated[
-        float, typer.Option(help="Weight of the adversary.", rich_help_panel=_FAIR)
-    ] = 0.0,
-    pretrain: Annotated[
-        int, typer.Option(help="Epochs before the adversary is active.", rich_help_panel=_FAIR)
-    ] = 70,
+    k: Annotated[int, _fair("Propagation steps.", "--k")] = 5,
+    lambda_s: Annotated[float, _fair("Strength of the smoothing.")] = 3.0,
+    lambda_f: Annotated[float, _fair("Strength of the pull towards parity (papc, paper).")] = 1.0,
+    regulariser: Annotated[float, _fair("Weight of the demographic regulariser.")] = 0.0,
+    adversary: Annotated[float, _fair("Weight of the adversary.")] = 0.0,
+    pretrain: Annotated[int, _fair("Epochs before the adversary is active.")] = 70,
     predict_temperature: Annotated[
-        str,
-        typer.Option(
-            help="Temperature at prediction: a number, or 'decisions' for the gap of decisions.",
-            rich_help_panel=_FAIR,
-        ),
+        str, _fair("Temperature at prediction: a number, or 'decisions' for the gap of decisions.")
     ] = "decisions",
-    backbone: Annotated[
-        str, typer.Option(help="mlp, gcn, gat, sgc or appnp.", rich_help_panel=_NET)
-    ] = "mlp",
-    hidden: Annotated[int, typer.Option(help="Hidden width.", rich_help_panel=_NET)] = 64,
-    layers: Annotated[int, typer.Option(help="Number of layers.", rich_help_panel=_NET)] = 2,
-    dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=_NET)] = 0.0,
-    epochs: Annotated[
-        int, typer.Option(help="Maximum number of epochs.", rich_help_panel=_NET)
-    ] = 300,
-    lr: Annotated[float, typer.Option(help="Learning rate.", rich_help_panel=_NET)] = 1e-3,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay.", rich_help_panel=_NET)] = 1e-5,
-    patience: Annotated[
-        int | None,
-        typer.Option(help="Epochs without improvement before stopping.", rich_help_panel=_NET),
-    ] = None,
+    backbone: Annotated[str, _net("mlp, gcn, gat, sgc or appnp.")] = "mlp",
+    hidden: Annotated[int, _net("Hidden width.")] = 64,
+    layers: Annotated[int, _net("Number of layers.")] = 2,
+    dropout: Annotated[float, _net("Dropout.")] = 0.0,
+    epochs: Annotated[int, _net("Maximum number of epochs.")] = 300,
+    lr: Annotated[float, _net("Learning rate.")] = 1e-3,
+    weight_decay: Annotated[float, _net("Weight decay.")] = 1e-5,
+    patience: Annotated[int | None, _net("Epochs without improvement before stopping.")] = None,
     select: Annotated[
-        str,
-        typer.Option(
-            help="Epoch kept: best validation accuracy or loss, or the last.", rich_help_panel=_NET
-        ),
+        str, _net("Epoch kept: best validation accuracy or loss, or the last.")
     ] = "accuracy",
-    eval_every: Annotated[
-        int, typer.Option(help="Epochs between two validations.", rich_help_panel=_NET)
-    ] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda.", rich_help_panel=_NET)] = "cpu",
+    eval_every: Annotated[int, _net("Epochs between two validations.")] = 1,
+    device: Annotated[str, _net("cpu or cuda.")] = "cpu",
     splits: options.Splits = 3,
     seed: options.Seed = 0,
     picture: Annotated[
@@ -140,17 +105,10 @@ def command(
     as_json: options.AsJson = False,
     shards: Annotated[
         Path | None,
-        typer.Option(
-            help="Train on the shards 'fairmp shard' wrote, with all processes torchrun started.",
-            rich_help_panel=_SHARDS,
-        ),
+        _shards("Train on the shards 'fairmp shard' wrote, with all processes torchrun started."),
     ] = None,
-    checkpoint_every: Annotated[
-        int, typer.Option(min=1, help="Epochs between two checkpoints.", rich_help_panel=_SHARDS)
-    ] = 10,
-    timeout: Annotated[
-        float, typer.Option(help="Seconds to wait for another process.", rich_help_panel=_SHARDS)
-    ] = 600.0,
+    checkpoint_every: Annotated[int, _shards("Epochs between two checkpoints.", min=1)] = 10,
+    timeout: Annotated[float, _shards("Seconds to wait for another process.")] = 600.0,
 ) -> None:
     """Train one configuration on several splits, and save its model.
 
@@ -167,7 +125,6 @@ def command(
             "--adversary", f"{adversary:g} with --regulariser {regulariser:g}", "choose one of them"
         )
 
-    from fairmp.comparison.runner import one_split, temperature
     from fairmp.training.classifier import build_classifier
     from fairmp.training.loop import needs_groups
 
@@ -191,7 +148,7 @@ def command(
             patience=patience,
             select=select,
             eval_every=eval_every,
-            predict_temperature=temperature(predict_temperature),
+            predict_temperature=predict_temperature,
             device=device,
         )
 
@@ -216,17 +173,15 @@ def command(
         data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
     )
     # Wrong input is reported before anything is trained.
-    if needs_groups(make().propagation):
+    model = make()
+    if needs_groups(model.propagation):
         options.check_groups(graph, seeds)
-    records, model = [], None
+    records: list[dict[str, Any]] = []
     with outputs.results(folder, overwrite=overwrite) as staging:
         for number in range(splits):
-            record, fitted = one_split(
-                solver, make, graph, split=number, seed=seed, bootstrap=1000, progress=None
-            )
-            records.append(record)
-            model = model or fitted
-        assert model is not None
+            fitted = make() if number else model
+            run = fitted.fit(graph, seed=seed, split_seed=seeds[number])
+            records.append(_record(solver, graph.name, number, run))
         from fairmp.comparison import train_report
 
         command = shlex.join(["fairmp", *sys.argv[1:]])
@@ -237,6 +192,10 @@ def command(
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     _show(graph.name, notes, lines, model, splits, folder, f"{time.perf_counter() - start:.0f} s")
+
+
+def _record(method: str, dataset: str, split: int, run: Run) -> dict[str, Any]:
+    return {"name": method, "dataset": dataset, "split": split, "run": run.to_dict()}
 
 
 def _show(
@@ -324,8 +283,7 @@ def _train_shards(
         )
         model = make() if number else first
         run = fit_shard(model, shard, seed=seeds[0], split_seed=split_seed, checkpoints=checkpoints)
-        dataset = shard.manifest.name
-        records.append({"name": name, "dataset": dataset, "split": number, "run": run.to_dict()})
+        records.append(_record(name, shard.manifest.name, number, run))
     if ranks.rank == 0:
         _write_shards(shard.manifest, records, first, folder, ranks, as_json, start)
     ranks.objects(None)  # wait for rank 0

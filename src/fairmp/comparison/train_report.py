@@ -33,6 +33,7 @@ from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups
 
 MIN_GAP = 0.005  # a smaller gap has no trade-off to show
+TEMPERATURE = 0.02  # of the curve, as a fraction of the mean logit range: close to decisions
 TARGETS = (0.0, 0.1, 0.25, 0.5, 0.75)  # of the curve, as fractions of the uncorrected gap
 
 
@@ -202,10 +203,11 @@ def _curve(logits: Tensor, y: Tensor, sens: Tensor, before: dict[str, Any]) -> l
     found = {(before["dp"], before["accuracy"])}
     alone = normalise(torch.empty(2, 0, dtype=torch.int64), len(sens), dtype=logits.dtype)
     operator = groups.group_operator(sens)
+    temperature = TEMPERATURE * float((logits.amax(1) - logits.amin(1)).mean())
     for share in TARGETS:
         with torch.no_grad():
-            layer = FMP(1, 0.0, target=share * before["dp"])
-            fair = layer(logits, alone, operator, temperature="decisions")
+            layer = FMP(1, 0.0, target=share * before["dp"], temperature=temperature)
+            fair = layer(logits, alone, operator)
         figures = evaluate(fair, y, sens, bootstrap=0)
         found.add((figures.dp, figures.accuracy))
     return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(found)]

@@ -136,19 +136,13 @@ class Ranks(LocalReducer):
             dist.all_gather_object(found, mine)
         return found
 
-    def from_first(self, mine: Any) -> Any:
-        """Return the object of rank 0."""
-        if self.size == 1:
-            return mine
-        held = [mine]
-        with self._communicating("a broadcast"):
-            dist.broadcast_object_list(held, 0, device=self.device)
-        return held[0]
-
     def on_first(self, work: Callable[[], Result]) -> Result:
         """Return what ``work`` returns on rank 0; if it fails there, it fails on all ranks."""
-        found: Result = self.from_first(self.together(work if self.rank == 0 else lambda: None))
-        return found
+        found: list[Any] = [self.together(work if self.rank == 0 else lambda: None)]
+        if self.size > 1:
+            with self._communicating("a broadcast"):
+                dist.broadcast_object_list(found, 0, device=self.device)
+        return found[0]
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Do work that may fail on some ranks; if so, raise a :class:`SharedError` on all."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -34,7 +35,7 @@ from fairmp.training.loop import (
 from fairmp.training.loop import (
     Run as Run,
 )
-from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
 
 Mode = Literal["batch", "per-node"]
 
@@ -314,7 +315,7 @@ class FairClassifier:
         return {
             **{name: getattr(self, name) for name in names},
             "propagation": model_files.describe(self.propagation),
-            "strategy": (self.strategy or Vanilla()).config(),
+            "strategy": {"name": "vanilla"} if self.strategy is None else self.strategy.config(),
         }
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
@@ -472,7 +473,7 @@ def build_classifier(
         h: strength of the strategy.
         pretrain: epochs before an adversary is active.
         adversary_lr: learning rate of an adversary.
-        settings: other arguments of :class:`FairClassifier`.
+        settings: other arguments of :class:`FairClassifier`; ``predict_temperature`` may be text.
 
     Example:
         >>> build_classifier("plain", K=5)
@@ -480,6 +481,8 @@ def build_classifier(
     """
     check_choice("solver", solver, (*SOLVERS, "plain", "none"))
     check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary"))
+    with suppress(KeyError, ValueError):
+        settings["predict_temperature"] = float(settings["predict_temperature"])
     propagation: PPR | None = None
     if solver == "plain":
         propagation = PPR(K, lambda_s)

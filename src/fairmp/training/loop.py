@@ -93,19 +93,7 @@ class Run:
 
 @dataclass
 class State:
-    """Everything that changes from epoch to epoch.
-
-    Attributes:
-        epoch: the last finished epoch.
-        network: weights after it.
-        optimiser: state of the optimiser.
-        random: states of torch's random number generators.
-        history: the evaluated epochs.
-        best: the best of them.
-        best_network: weights of the best.
-        seconds: time spent so far.
-        finished: whether there are no more epochs.
-    """
+    """Everything that changes from epoch to epoch: after ``epoch``, and of the best one so far."""
 
     epoch: int = 0
     network: dict[str, Tensor] = field(default_factory=dict)
@@ -224,24 +212,11 @@ def fit(
     fairness from epoch to epoch, such as an adversary, has its least fair epochs kept under
     ``"accuracy"`` and ``"loss"``. The test nodes are never used.
 
-    Args:
-        network: the network; its weights are changed.
-        data: a graph with ``train_mask`` and ``val_mask``, checked by
-            :func:`fairmp.datasets.check`.
-        graph: the same graph as networks read it.
-        epochs: maximum number of epochs.
-        lr: learning rate of Adam.
-        weight_decay: weight decay of Adam.
-        select: criterion for the best epoch.
-        patience: epochs without improvement after which to stop; ``None`` for never.
-        eval_every: epochs between two validations.
-        temperature: τ of a fair propagation in validation.
-        strategy: penalty added to the loss.
-        seed: seed of dropout and of whatever else is drawn in training.
-        progress: show a bar; by default if standard error is a terminal.
-        operators: group operators of ``data``; they say where the nodes are.
-        checkpoints: where to save the training and to resume it from. What a strategy remembers
-            is not saved.
+    ``data`` has ``train_mask`` and ``val_mask`` and passes :func:`fairmp.datasets.check`, and
+    ``graph`` is the same graph as networks read it. ``temperature`` is τ of a fair propagation in
+    validation, ``seed`` that of dropout. ``operators`` say where the nodes are. ``checkpoints``
+    save the training and resume it, except for what a strategy remembers. The other arguments are
+    those of :class:`~fairmp.training.classifier.FairClassifier`.
     """
     check_integer("epochs", epochs, "give a whole number, 1 or more")
     check_integer("eval_every", eval_every, "give a whole number, 1 or more")
@@ -250,23 +225,23 @@ def fit(
     check_number("lr", lr, "give a number above 0, such as 1e-3", low=0, above=True)
     check_number("weight_decay", weight_decay, "give 0 or more", low=0)
     check_choice("select", select, get_args(Select))
-    strategy = strategy or Vanilla()
-    if epochs <= strategy.warmup:
+    strategy = None if isinstance(strategy, Vanilla) else strategy
+    warmup = 0 if strategy is None else strategy.warmup
+    if epochs <= warmup:
         raise InputError(
             "epochs",
-            f"{epochs} end before the strategy is active, after {strategy.warmup}",
+            f"{epochs} end before the strategy is active, after {warmup}",
             "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)",
         )
     operators = GroupOperators(data, 0, LocalReducer()) if operators is None else operators
     reducer = operators.reducer
     train = data.train_mask
-    delta = None if isinstance(strategy, Vanilla) else operators["train_mask"]
     groups = operators.group_arguments(network, "train_mask")
     val_groups = operators.group_arguments(network, "val_mask")
     if temperature == "decisions":
         temperature = "roughly decisions"
     counts = [int(reducer.total(data[mask].sum().view(1))) for mask in ("train_mask", "val_mask")]
-    penalise = strategy.begin()
+    penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
 
     def validate() -> tuple[float, float]:
@@ -293,7 +268,7 @@ def fit(
             logits = network(data.x, graph, *groups)
             # The share of this process in the mean over all training nodes.
             loss = cross_entropy(logits[train], data.y[train], reduction="sum") / counts[0]
-            penalty = None if delta is None else penalise(logits, delta)
+            penalty = None if penalise is None else penalise(logits, operators["train_mask"])
             share = loss if penalty is None else loss + penalty / reducer.size
             shares = torch.stack([share.detach(), loss.detach()]).double()
             total, mean = reducer.total(shares).tolist()
@@ -310,7 +285,7 @@ def fit(
             if epoch % eval_every == 0 or epoch == epochs:
                 record = Epoch(epoch, mean, *validate())
                 state.history.append(record)
-                if epoch <= strategy.warmup:
+                if epoch <= warmup:
                     pass
                 elif state.best is None or _score(record, select) > _score(state.best, select):
                     state.best, state.best_network = record, deepcopy(network.state_dict())

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy
 import torch
+import torch_geometric
 from torch import Tensor, nn
 
 from fairmp import outputs
@@ -27,13 +28,8 @@ _STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary}
 
 def versions() -> dict[str, str]:
     """Return the versions of fairmp, torch, PyG and numpy."""
-    found = {"fairmp": __version__}
-    for package in ("torch", "torch_geometric", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    packages = (torch, torch_geometric, numpy)
+    return {"fairmp": __version__, **{p.__name__: str(p.__version__) for p in packages}}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +18,9 @@ Penalty = Callable[[Tensor, GroupOperator], Tensor | None]
 nodes; returns what to add to the loss, or ``None``."""
 
 
-class Strategy(Protocol):
-    """A hook on the training loop that adds to the loss."""
+@dataclass(frozen=True)
+class Strategy:
+    """A hook on the training loop that adds to the loss; by itself it adds nothing."""
 
     @property
     def warmup(self) -> int:
@@ -29,24 +29,15 @@ class Strategy(Protocol):
 
     def begin(self) -> Penalty:
         """Return the penalty for one fit; its state ends with the fit."""
-        ...
-
-    def config(self) -> dict[str, object]:
-        """Return name and arguments."""
-        ...
-
-
-@dataclass(frozen=True)
-class Vanilla(Strategy):
-    """No penalty."""
-
-    def begin(self) -> Penalty:
-        """Return a penalty that adds nothing."""
         return lambda logits, delta: None
 
     def config(self) -> dict[str, object]:
         """Return name and arguments."""
-        return {"name": "vanilla"}
+        return {"name": type(self).__name__.lower(), **asdict(self)}
+
+
+class Vanilla(Strategy):
+    """No penalty."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +68,6 @@ class Regulariser(Strategy):
     def penalty(self, logits: Tensor, delta: GroupOperator) -> Tensor:
         """Return the weighted gap."""
         return self.h * delta.gap(softmax(logits)).abs().sum() / 2
-
-    def config(self) -> dict[str, object]:
-        """Return name and arguments."""
-        return {"name": "regulariser", "h": self.h}
 
 
 @dataclass(frozen=True)
@@ -135,10 +122,6 @@ class Adversary(Strategy):
     def begin(self) -> Penalty:
         """Return a penalty with an untrained adversary; none for h = 0."""
         return _AdversarialPenalty(self) if self.h > 0 else Vanilla().begin()
-
-    def config(self) -> dict[str, object]:
-        """Return name and arguments, without the adversary's weights."""
-        return {"name": "adversary", **asdict(self)}
 
 
 class _AdversarialPenalty:
