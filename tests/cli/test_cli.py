@@ -51,7 +51,7 @@ def test_version(tmp_path: Path) -> None:
 
 def test_the_core_imports_with_torch_numpy_and_pyg_alone(tmp_path: Path) -> None:
     blocked = ["scipy", "pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib"]
-    blocked += ["jinja2", "safetensors"]
+    blocked += ["jinja2", "safetensors", "numba", "networkx", "pooch"]
     code = (
         "import sys\n"
         f"for name in {blocked!r}: sys.modules.pop(name, None)\n"

@@ -86,10 +86,6 @@ def test_nothing_is_computed_twice(command: list[str], monkeypatch: pytest.Monke
         "evaluate": 3 + 1 + curve,  # the three parts, and the uncorrected test nodes
         "normalise": 1 + 1 + 1,  # the fit, the audit, and the curve, which has no edges
     }
-
-
-def test_the_command_in_the_report_repeats_the_run(command: list[str]) -> None:
-    run()
     assert shlex.split(read(Path("my results"))["command"]) == command
 
 

@@ -149,9 +149,8 @@ def must_be_folder(data_dir: Path | None) -> None:
 def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Iterator[None]:
     """Report errors about arguments as errors about the options that were typed for them.
 
-    Args:
-        names: the option for each argument, in addition to those of tables.
-        id: the column given with --id; ``None`` if row numbers are used.
+    ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
+    with --id, ``None`` if row numbers are used.
     """
     try:
         yield

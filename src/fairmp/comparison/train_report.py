@@ -46,15 +46,9 @@ def write(
     command: str = "",
     picture: bool = False,
 ) -> list[Line]:
-    """Write all results to a folder; return the lines of the table.
+    """Write the results of all splits and the model of the first; return the lines of the table.
 
-    Args:
-        data: the graph, or its statistics if it does not fit in memory.
-        records: one per split (:func:`fairmp.comparison.runner.one_split`).
-        model: the model of the first split.
-        folder: where to write.
-        command: the command that repeats the run.
-        picture: whether to draw the graph.
+    ``data`` is the graph, or its statistics if it does not fit in memory.
     """
     lines = summarise(records)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:

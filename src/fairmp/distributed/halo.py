@@ -16,31 +16,17 @@ from fairmp.kernels import implementation
 
 @dataclass(frozen=True)
 class Halo:
-    """The exchange plan.
-
-    Attributes:
-        ranks: the ranks.
-        send: rows of this rank that others need, those for rank 0 first.
-        sent: number of rows sent to each rank.
-        received: number of rows received from each.
-        needed: whether any rank needs a row of another.
-    """
+    """The exchange plan."""
 
     ranks: Ranks
-    send: Tensor
-    sent: list[int]
-    received: list[int]
-    needed: bool
+    send: Tensor  # rows of this rank that others need, those for rank 0 first
+    sent: list[int]  # number of rows sent to each rank
+    received: list[int]  # number of rows received from each
+    needed: bool  # whether any rank needs a row of another
 
     @classmethod
     def plan(cls, ranks: Ranks, needed: Tensor, bounds: Tensor) -> Halo:
-        """Request rows from the other ranks.
-
-        Args:
-            ranks: the ranks.
-            needed: increasing numbers of nodes on other ranks.
-            bounds: rank r holds the nodes from ``bounds[r]`` to ``bounds[r + 1]``.
-        """
+        """Request nodes by their increasing numbers; rank r holds ``bounds[r]`` and following."""
         if ranks.size == 1:
             return cls(ranks, needed[:0], [0], [0], False)
         received = torch.searchsorted(needed, bounds).diff()
@@ -73,17 +59,11 @@ class Halo:
 
 
 class Border(NamedTuple):
-    """The part of Ã whose columns are on other ranks.
+    """The part of Ã whose columns are on other ranks."""
 
-    Attributes:
-        nodes: rows of this rank that have such columns.
-        rows: these rows, over the columns of the halo.
-        scale: D̂^-½ of the nodes in the halo.
-    """
-
-    nodes: Tensor
-    rows: CSR
-    scale: Tensor
+    nodes: Tensor  # rows of this rank that have such columns
+    rows: CSR  # these rows, over the columns of the halo
+    scale: Tensor  # D̂^-½ of the nodes in the halo
 
 
 @dataclass(frozen=True)

@@ -22,17 +22,7 @@ TIMEOUT_S = 600.0
 
 @contextmanager
 def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks]:
-    """Join the process group, or be the only rank if torchrun started none.
-
-    Args:
-        device: ``"cpu"`` (gloo) or ``"cuda"`` (NCCL, one GPU per rank).
-        timeout: seconds to wait for another rank.
-
-    Example:
-        >>> with joined() as ranks:
-        ...     ranks.size
-        1
-    """
+    """Join the process group (gloo, or NCCL with one GPU per rank), or be the only rank."""
     check_number("timeout", timeout, "give the seconds to wait, above 0", low=0, above=True)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Ranks()

@@ -256,8 +256,7 @@ class FairClassifier:
         Returns:
             One row per predicted node.
         """
-        data, nodes = self._align(data, nodes)
-        return self._logits(data, self._graph(data), nodes, mode, LocalReducer()).softmax(1)
+        return self._predict(data, nodes, mode)[2].softmax(1)
 
     def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> Tensor:
         """Predict classes; see :meth:`predict_proba`."""
@@ -283,10 +282,7 @@ class FairClassifier:
                     raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
             if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
                 nodes = data.test_mask
-        data, nodes = self._align(data, nodes)
-        reducer = LocalReducer()
-        logits = self._logits(data, self._graph(data), nodes, mode, reducer)
-        return self._measure(data, nodes, logits, mode, bootstrap, reducer)
+        return self._measure(*self._predict(data, nodes, mode), mode, bootstrap)
 
     def predict_and_evaluate(
         self, data: Data, *, mode: Mode = "batch", bootstrap: int = 1000
@@ -296,13 +292,12 @@ class FairClassifier:
         Returns:
             Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
         """
-        data, nodes = self._align(data, None)
-        logits = self._logits(data, self._graph(data), nodes, mode, LocalReducer())
+        data, nodes, logits = self._predict(data, None, mode)
         measured = None
         if "y" in data and "sens" in data:
             known = groups.certain(data.sens)
             if len(known[known >= 0].unique()) > 1:
-                measured = self._measure(data, nodes, logits, mode, bootstrap, LocalReducer())
+                measured = self._measure(data, nodes, logits, mode, bootstrap)
         return logits.softmax(1), measured
 
     def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> float:
@@ -373,6 +368,11 @@ class FairClassifier:
     def _graph(data: Data) -> Graph:
         return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
 
+    def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
+        """Return the aligned graph, the mask of nodes, and their logits."""
+        data, nodes = self._align(data, nodes)
+        return data, nodes, self._logits(data, self._graph(data), nodes, mode, LocalReducer())
+
     def _logits(
         self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
     ) -> Tensor:
@@ -405,9 +405,10 @@ class FairClassifier:
         logits: Tensor,
         mode: Mode,
         bootstrap: int,
-        reducer: LocalReducer,
+        reducer: LocalReducer | None = None,
     ) -> Evaluation:
         """Evaluate logits of some nodes, on the first process if there are several."""
+        reducer = reducer or LocalReducer()
         rows = [reducer.gather(part) for part in (logits, data.y[nodes], data.sens[nodes])]
 
         def measure() -> Evaluation:
@@ -462,18 +463,10 @@ def build_classifier(
 ) -> FairClassifier:
     """Build a classifier from plain values, as options and records give them.
 
-    Args:
-        solver: a solver of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
-            correction, or ``"none"`` for the transform alone.
-        K: propagation steps.
-        lambda_s: strength of the smoothing.
-        lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
-        target: largest gap allowed (``projection``).
-        strategy: ``"vanilla"``, ``"regulariser"`` or ``"adversary"``.
-        h: strength of the strategy.
-        pretrain: epochs before an adversary is active.
-        adversary_lr: learning rate of an adversary.
-        settings: other arguments of :class:`FairClassifier`; ``predict_temperature`` may be text.
+    ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
+    correction, or ``"none"`` for the transform alone; ``strategy`` is ``"vanilla"``,
+    ``"regulariser"`` or ``"adversary"``, of strength ``h``. Other settings go to
+    :class:`FairClassifier`; ``predict_temperature`` may be text.
 
     Example:
         >>> build_classifier("plain", K=5)
