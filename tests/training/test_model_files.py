@@ -245,3 +245,8 @@ def test_no_pickle_is_ever_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(f"pickle.{name}", refuse)
     monkeypatch.setattr("torch.load", refuse)
     assert FairClassifier.load(folder).classes_ == ["no", "yes"]
+
+
+def test_equal_models_are_equal_files(model: FairClassifier, tmp_path: Path) -> None:
+    files = [model.save(tmp_path / str(k)) / "model.safetensors" for k in range(20)]
+    assert len({file.read_bytes() for file in files}) == 1

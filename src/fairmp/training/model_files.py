@@ -38,9 +38,11 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object
 
     tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
     text = json.dumps(description, ensure_ascii=False)
+    # One entry: the order of several is random, and equal models should be equal files.
+    metadata = {"fairmp": f"{_digest(tensors, text)} {text}"}
     path.parent.mkdir(parents=True, exist_ok=True)
     with outputs.atomic_file(path) as draft:
-        draft.write_bytes(save(tensors, {"description": text, "sha256": _digest(tensors, text)}))
+        draft.write_bytes(save(tensors, metadata))
 
 
 def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
@@ -52,8 +54,8 @@ def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
         tensors = load(content)
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length])["__metadata__"]
-        text = metadata["description"]
-        if metadata["sha256"] != _digest(tensors, text):
+        digest, _, text = metadata["fairmp"].partition(" ")
+        if digest != _digest(tensors, text):
             raise ValueError("the checksum does not match")
         return tensors, json.loads(text)
     except (SafetensorError, KeyError, TypeError) as error:
