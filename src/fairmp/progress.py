@@ -1,4 +1,4 @@
-"""A progress bar where a person is looking, and nothing elsewhere."""
+"""Progress bars on a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable[[str], None]]:
-    """Show a bar; call what is given after each of ``total`` steps, with a word on how it went.
-
-    Args:
-        total: steps.
-        what: what is going on.
-        show: ``None`` shows it where standard error is a terminal.
+    """Show a bar of ``total`` steps, by default if standard error is a terminal.
 
     Example:
         >>> with bar(2, "counting") as advance:

@@ -92,7 +92,7 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     status, _, err = fairmp(f"predict out {NEW} --out p.csv")
     assert status == 2
     assert err == "fairmp: --out: p.csv exists; give another name, or add --overwrite\n"
-    assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode frozen")[0] == 0
+    assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode per-node")[0] == 0
 
 
 def test_nodes_without_ties(fairmp, trained: Path) -> None:
@@ -108,7 +108,7 @@ def test_nodes_without_ties(fairmp, trained: Path) -> None:
     }
     found = {}
     for k, (given, note) in enumerate(tables.items()):
-        status, out, err = fairmp(f"predict out --nodes {given} --mode frozen --out t{k}.csv")
+        status, out, err = fairmp(f"predict out --nodes {given} --mode per-node --out t{k}.csv")
         assert (status, err) == (0, "")
         assert note in out
         found[given] = pd.read_csv(trained / f"t{k}.csv", dtype={"who": str})
@@ -129,11 +129,11 @@ def test_labels_are_compared_with_where_they_are(fairmp, trained: Path) -> None:
     assert record["evaluation"]["accuracy"] == pytest.approx(
         (found["decision"] == people["hired"]).mean()
     )
-    assert record["mode"] == record["evaluation"]["mode"] == "solve"
+    assert record["mode"] == record["evaluation"]["mode"] == "batch"
     assert sum(record["decisions"].values()) == record["nodes"] == 160
     status, out, _ = fairmp("predict out --nodes people.csv --edges ties.csv --out q.csv")
     assert "accuracy" in out
-    assert "any the model was trained on among them" in out
+    assert "including any the model was trained on" in out
 
 
 def test_a_data_set_by_name(fairmp, trained: Path) -> None:
@@ -166,10 +166,10 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (f"nowhere {NEW}", ["MODEL: nowhere has no model.json"]),
+        (f"nowhere {NEW}", ["MODEL: nowhere has no model.safetensors"]),
         ("out", ["--nodes: missing; give --nodes and --edges (", "or --data"]),
         ("out --edges ties.csv", ["--nodes: missing"]),
-        ("out --nodes one.csv", ["group 'm' has no node among the 1", "--mode frozen"]),
+        ("out --nodes one.csv", ["group 'm' has no node among the 1", "--mode per-node"]),
         ("network --data embeded", ["did you mean 'embedded'?", "there are embedded, nba"]),
         (
             "network --data embedded:50000000000",
@@ -177,7 +177,7 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
         ),
         (f"out {NEW} --mode guess", ["--mode: 'guess'"]),
         (f"out {NEW} --out p.xlsx", ["neither .csv nor .parquet"]),
-        (f"out {NEW} --out new.csv --overwrite", ["--out: new.csv is a table to read"]),
+        (f"out {NEW} --out new.csv --overwrite", ["--out: new.csv is an input table"]),
         (f"out {NEW} --out no/p.csv", ["no folder that can be written to"]),
         (f"out {NEW} --data nba", ["--data: 'nba' goes without --nodes"]),
         (f"out {NEW} --id name", ["--id: the node table has no column 'name'"]),
@@ -191,7 +191,7 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
         ),
         (
             "out --nodes moon.csv --edges ties.csv --allow-unknown-groups",
-            ["group 'f' has no node among the 160", "--mode frozen"],
+            ["group 'f' has no node among the 160", "--mode per-node"],
         ),
         ("out --nodes class.csv --edges ties.csv", ["'perhaps' in column 'hired' is not a class"]),
         ("half --nodes new.csv --edges ties.csv", ["MODEL: ", "model.safetensors is damaged"]),
@@ -209,8 +209,7 @@ def test_bad_input_is_one_line(fairmp, trained: Path, arguments: str, words: lis
     half.mkdir(exist_ok=True)
     for path in (trained / "out" / "model").iterdir():
         content = path.read_bytes()
-        cut = len(content) // (2 if path.suffix == ".safetensors" else 1)
-        (half / path.name).write_bytes(content[:cut])
+        (half / path.name).write_bytes(content[: len(content) // 2])
     before = sorted(path.name for path in trained.iterdir())
     status, out, err = fairmp(f"predict {arguments}")
     assert (status, out) == (2, "")
@@ -234,7 +233,7 @@ def test_a_group_too_small_to_split_is_named_before_training(
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert "--sensitive: group 'x' of 'sex' has 1 node with a known label and none among" in line
-    assert "merge it with another group in the table, or empty its cells (unknown)" in line
+    assert "merge it with another group in the table, or leave its cells empty (unknown)" in line
     assert not (trained / "nothing").exists()
 
 

@@ -75,7 +75,7 @@ def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) 
     tuned, again = (FairClassifier.load(place) for place in ("t/model", "again/model"))
     assert tuned.config() == again.config()
     np.testing.assert_array_equal(tuned.predict_proba(data), again.predict_proba(data))
-    described = (json.loads(Path(p, "model.json").read_text()) for p in ("t/model", "again/model"))
+    described = (Path(p, "model.safetensors").read_bytes() for p in ("t/model", "again/model"))
     assert next(described) == next(described)
 
     status, out, err = fairmp(

@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP
 
 from fairmp import FairClassifier
-from fairmp.comparison import train_report as single
+from fairmp.comparison import train_report
 from fairmp.comparison.runner import Record, one_split
 from fairmp.datasets import social_network
 from fairmp.datasets.splits import split
@@ -19,6 +19,7 @@ from fairmp.metrics import evaluate
 from fairmp.nn.models import Graph
 from fairmp.report.document import read
 from fairmp.report.from_results import from_records
+from fairmp.training.classifier import build_classifier
 
 
 @pytest.fixture(scope="module")
@@ -28,62 +29,62 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def fitted(data: Data) -> tuple[Record, FairClassifier]:
-    make = lambda: single.classifier(  # noqa: E731
-        "projection", 0.02, 3, 3.0, 1.0, 0.0, epochs=20, lr=0.02, predict_temperature=0.05
+    make = lambda: build_classifier(  # noqa: E731
+        target=0.02, K=3, epochs=20, lr=0.02, predict_temperature=0.05
     )
     return one_split("projection", make, data, split=0, bootstrap=50)
 
 
 def test_before_is_the_network_without_its_correction(data: Data, fitted) -> None:
     _, model = fitted
-    story = single.story(data, model)
+    report = train_report.document(data, model)
     test = split((data.y, data.sens), seed=0).test
     with torch.no_grad():
         logits = model.network_.logits(data.x, Graph(data.edge_index, data.num_nodes))
         plain = APPNP(3, alpha=1 / 4)(logits, data.edge_index)[test]
     expected = evaluate(plain, data.y[test], data.sens[test], bootstrap=0)
-    found = {criterion["name"]: criterion for criterion in story["metrics"]}
+    found = {criterion["name"]: criterion for criterion in report["criteria"]}
     assert found["ΔDP"]["before"] == pytest.approx(expected.dp)
     assert found["accuracy"]["before"] == pytest.approx(expected.accuracy)
     assert found["ΔDP"]["after"] == model.run_.test.dp
     assert found["ΔDP"]["target"] == 0.02
     decided = model.predict(data, nodes=test)
-    for g, group in enumerate(story["groups"]):
+    for g, group in enumerate(report["groups"]):
         inside = data.sens[test] == g
         changed = (decided != plain.argmax(1))[inside]
         assert group["changed"] == int(changed.sum())
-    gaps = [point["gap"] for point in story["curve"]]
+    gaps = [point["gap"] for point in report["curve"]]
     assert gaps == sorted(gaps)
     assert gaps[0] < 0.02
     assert gaps[-1] == pytest.approx(expected.dp)
-    assert story["curve"][-1]["accuracy"] == pytest.approx(expected.accuracy)
+    assert report["curve"][-1]["accuracy"] == pytest.approx(expected.accuracy)
 
 
 def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
-    make = lambda: single.classifier("plain", 0.0, 3, 3.0, 1.0, 0.0, epochs=5)  # noqa: E731
+    make = lambda: build_classifier("plain", K=3, epochs=5)  # noqa: E731
     _, model = one_split("plain", make, data, split=0, bootstrap=0)
-    story = single.story(data, model)
-    assert all(criterion["before"] is None for criterion in story["metrics"])
-    assert [point["kind"] for point in story["points"]] == ["chosen"]
-    assert story["curve"][-1]["gap"] == pytest.approx(model.run_.test.dp)
-    assert not any("at prediction" in line for line in story["assumptions"])
+    report = train_report.document(data, model)
+    assert all(criterion["before"] is None for criterion in report["criteria"])
+    assert [point["kind"] for point in report["points"]] == ["chosen"]
+    assert report["curve"][-1]["gap"] == pytest.approx(model.run_.test.dp)
+    assert not any("at prediction" in line for line in report["assumptions"])
 
 
 def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
-    make = lambda: single.classifier("papc", 0.1, 3, 3.0, 1.0, 0.0, epochs=3)  # noqa: E731
+    make = lambda: build_classifier("papc", target=0.1, K=3, epochs=3)  # noqa: E731
     record, model = one_split("papc", make, data, split=0, bootstrap=0)
-    for story in (single.story(data, model), from_records([record])):
-        assert story["target"] is None
-        assert all(criterion["target"] is None for criterion in story["metrics"])
+    for report in (train_report.document(data, model), from_records([record])):
+        assert report["target"] is None
+        assert all(criterion["target"] is None for criterion in report["criteria"])
 
 
 def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Path) -> None:
     record, model = fitted
-    lines = single.write(statistics(data), [record], model, tmp_path, command="fairmp train")
+    lines = train_report.write(statistics(data), [record], model, tmp_path, command="fairmp train")
     assert lines[0].name == "projection"
-    story = read(tmp_path)
-    assert "graph" not in story
-    assert story["extra"][0]["title"] == "The graph"
+    report = read(tmp_path)
+    assert "graph" not in report
+    assert report["extra"][0]["title"] == "The graph"
     assert "1,200" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -91,8 +92,8 @@ def test_groups_by_probability(data: Data) -> None:
     soft = data.clone()
     soft.sens = torch.nn.functional.one_hot(data.sens, 2).float()
     soft.sens[::3] = 0.5
-    make = lambda: single.classifier("projection", 0.0, 2, 1.0, 1.0, 0.0, epochs=3)  # noqa: E731
+    make = lambda: build_classifier(K=2, lambda_s=1.0, epochs=3)  # noqa: E731
     _, model = one_split("projection", make, soft, split=0, bootstrap=0)
-    story = single.story(soft, model)
-    assert any("not certain" in note for note in story["notes"])
-    assert sum(group["nodes"] for group in story["groups"]) < model.run_.test.n
+    report = train_report.document(soft, model)
+    assert any("not certain" in note for note in report["notes"])
+    assert sum(group["nodes"] for group in report["groups"]) < model.run_.test.n

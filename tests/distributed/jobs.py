@@ -97,8 +97,8 @@ def train(rank: int, folder: Path, settings: list[str], epochs: int = 20) -> dic
         found[setting] = {
             "curve": curve(model).numpy(),
             "duals": model.group_duals_.numpy(),
-            "solve": predict_shard(model, mine).numpy(),
-            "frozen": predict_shard(model, mine, mode="frozen").numpy(),
+            "batch": predict_shard(model, mine).numpy(),
+            "per-node": predict_shard(model, mine, mode="per-node").numpy(),
             "weights": {k: v.numpy() for k, v in model.network_.state_dict().items()},
             "test": run.test.to_dict(),
         }

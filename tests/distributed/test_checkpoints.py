@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 
 from fairmp.datasets import social_network
 from fairmp.distributed import FileCheckpoints, Ranks, fit_shard, load_shard, shard
-from fairmp.distributed.checkpoints import write
 from fairmp.distributed.loading import Shard
 from fairmp.errors import InputError
 from fairmp.training.loop import State
@@ -70,25 +68,6 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     assert same(trained(mine, kept(path), **more), expected)
     # Finished: nothing is trained again.
     assert same(trained(mine, kept(path), **more), expected)
-
-
-def test_a_death_while_writing_leaves_the_checkpoint_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "c"
-    write(path, b"first")
-
-    def die(*_: object) -> None:
-        raise PowerCut
-
-    for step in ("replace", "fsync"):
-        with monkeypatch.context() as patch:
-            patch.setattr(os, step, die)
-            with pytest.raises(PowerCut):
-                write(path, b"second")
-        assert path.read_bytes() == b"first"
-    write(path, b"third")
-    assert path.read_bytes() == b"third"
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from fairmp.datasets import social_network
-from fairmp.distributed import LostTouch, Ranks, SharedError, load_shard, shard
+from fairmp.distributed import RankLostError, Ranks, SharedError, load_shard, shard
 from tests.distributed.together import together
 
 
@@ -78,7 +78,7 @@ def leave(rank: int, way: str) -> str:
     begin = time.perf_counter()
     try:
         ranks.total(torch.ones(1))
-    except LostTouch as error:
+    except RankLostError as error:
         assert time.perf_counter() - begin < 30
         return str(error)
     return "answered"
@@ -87,7 +87,7 @@ def leave(rank: int, way: str) -> str:
 @pytest.mark.parametrize("way", ["dies", "sleeps"])
 def test_a_rank_that_does_not_answer_is_not_waited_for(way: str) -> None:
     line = together(2, leave, way, timeout=2.0)[0]
-    assert line.startswith("rank 0 of 2 lost touch with the others in a sum (")
+    assert line.startswith("rank 0 of 2 lost the others in a sum (")
     assert "\n" not in line
 
 

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from fairmp.distributed import Manifest, Ranks, load_shard, loading, shard
-from fairmp.distributed.groups import sharded_incidence
 from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
 from fairmp.graph import normalise
@@ -94,11 +93,11 @@ def epoch_bytes(rank: int, folder: Path, setting: str) -> tuple[dict[str, int], 
 def test_bytes_of_an_epoch_are_the_formula(shards: Path) -> None:
     weights = 5 * 16 + 16 + 16 * 2 + 2
     for sent, rows in together(2, epoch_bytes, shards, "papc"):
-        # Two epochs: K = 3 steps forward, back, and to look; 2 classes of 8 bytes.
+        # Two epochs: K = 3 steps forward, backward and validation; 2 classes of 8 bytes.
         assert sent["halo"] == 2 * 3 * 3 * rows * 2 * 8
         assert sent["gradient"] == 2 * weights * 8
-        # A gap of 2 groups and 2 classes a step: forward, back and to look; the regulariser's,
-        # forward and back; two losses, of training and validation.
+        # A gap of 2 groups and 2 classes per step: forward, backward and validation; that of the
+        # regulariser, forward and backward; two losses, of training and validation.
         assert sent["total"] == 2 * ((3 * 3 + 2) * 4 + 2 * 2) * 8
 
 
@@ -107,23 +106,23 @@ def test_pieces_of_any_size_make_the_same_rows(
 ) -> None:
     expected = load_shard(shards).graph.exact
     for piece in (1, 7, 64):
-        monkeypatch.setattr(loading, "_PIECE", piece)
+        monkeypatch.setattr(loading, "COLUMNS_PER_READ", piece)
         found = load_shard(shards).graph.exact
         assert torch.equal(found.forward.row, expected.forward.row)
         assert torch.equal(found.forward.col, expected.forward.col)
 
 
-def test_incidence_is_that_of_one_process() -> None:
+def test_the_group_operator_is_that_of_one_process() -> None:
     for groups in (2, 3):
         data = awkward(groups, groups)
         population = data.train_mask | data.val_mask
-        found = sharded_incidence(data.sens, population, groups, Ranks())
+        found = Ranks().group_operator(data.sens, population, groups)
         expected = group_operator(data.sens, population)
         assert torch.equal(found.rows, expected.rows)
         assert torch.equal(found.matrix, expected.matrix)
         assert found.norm == expected.norm
     with pytest.raises(InputError, match="group 1 has no node"):
-        sharded_incidence(torch.tensor([0, 0, -1]), torch.ones(3).bool(), 2, Ranks())
+        Ranks().group_operator(torch.tensor([0, 0, -1]), torch.ones(3).bool(), 2)
 
 
 def test_a_rank_reads_its_own_parts_alone(shards: Path, tmp_path: Path) -> None:
@@ -160,5 +159,5 @@ def many_ranks(rank: int, folder: Path) -> str:
     ranks = Ranks()
     ranks.size, ranks.rank = 7, rank
     with pytest.raises(InputError) as error:
-        loading._all_parts(Manifest.read(folder), ranks)
+        loading._parts_by_rank(Manifest.read(folder), ranks)
     return str(error.value)

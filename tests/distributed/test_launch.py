@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from fairmp.distributed.launch import fresh, joined
+from fairmp.distributed.launch import fresh_store, joined
 from fairmp.errors import InputError
 
 
@@ -13,7 +13,7 @@ def meet(store: dist.Store, size: int) -> list[dist.Store]:
     found: dict[int, dist.Store] = {}
 
     def join(rank: int) -> None:
-        found[rank] = fresh(store, rank, size, timeout=20.0)
+        found[rank] = fresh_store(store, rank, size, timeout=20.0)
 
     threads = [threading.Thread(target=join, args=(rank,)) for rank in range(size)]
     for thread in threads:
@@ -39,8 +39,8 @@ def test_ranks_meet_where_nobody_was_before() -> None:
 
 
 def test_an_absent_rank_is_not_waited_for() -> None:
-    with pytest.raises(RuntimeError, match=r"no word of rank 1 in 0\.1 s"):
-        fresh(dist.HashStore(), 0, 2, timeout=0.1)
+    with pytest.raises(RuntimeError, match=r"no word from rank 1 in 0\.1 s"):
+        fresh_store(dist.HashStore(), 0, 2, timeout=0.1)
 
 
 def test_alone_without_torchrun() -> None:

@@ -40,8 +40,8 @@ def alone(kind: str, setting: str) -> dict[str, Any]:
     return {
         "curve": curve(model).numpy(),
         "duals": model.group_duals_.numpy(),
-        "solve": model.predict_proba(data).numpy(),
-        "frozen": model.predict_proba(data, mode="frozen").numpy(),
+        "batch": model.predict_proba(data).numpy(),
+        "per-node": model.predict_proba(data, mode="per-node").numpy(),
         "weights": {k: v.numpy() for k, v in model.network_.state_dict().items()},
         "test": run.test.to_dict(),
     }
@@ -61,7 +61,7 @@ def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int)
             np.testing.assert_allclose(mine["curve"], expected["curve"], rtol=0, atol=CLOSE)
             scale = max(1.0, float(np.abs(expected["duals"]).max()))
             np.testing.assert_allclose(mine["duals"], expected["duals"], rtol=0, atol=CLOSE * scale)
-            for mode in ("solve", "frozen"):
+            for mode in ("batch", "per-node"):
                 np.testing.assert_allclose(
                     mine[mode], expected[mode][part["number"]], rtol=0, atol=CLOSE
                 )

@@ -312,16 +312,16 @@ def test_inputs_are_left_alone():
 def test_record_and_table(classes):
     y = [0, 0, 0, 0]
     result = evaluate(one_hot([1, 0, 1, 1], classes), y, [0, 0, 1, 1], bootstrap=10)
-    result = dataclasses.replace(result, mode="frozen")
+    result = dataclasses.replace(result, mode="per-node")
     record = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert record["eo"] is None if classes == 2 else record["eo"] == 0.5
-    assert record["mode"] == "frozen"
+    assert record["mode"] == "per-node"
     assert record["dp"] == 0.5
     assert record["groups"][0]["count"] == 2
     if classes == 2:
         assert record["groups"][0]["positive_rate"] == 0.5
     text = str(result)
-    assert "mode frozen" in text
+    assert "mode per-node" in text
     assert "ΔDP        50.0" in text
     assert "nan" not in text
     assert all(f"note: {note}" in text for note in result.notes)

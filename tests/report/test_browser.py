@@ -12,6 +12,7 @@ import pytest
 from fairmp.comparison import train_report as single
 from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
+from fairmp.training.classifier import build_classifier
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
@@ -22,8 +23,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a trained classifier, with the graph's picture."""
     folder = tmp_path_factory.mktemp("report")
     data = social_network(n=600, average_degree=8)
-    make = lambda: single.classifier(  # noqa: E731
-        "projection", 0.02, 3, 3.0, 1.0, 0.0, epochs=5, predict_temperature=0.1
+    make = lambda: build_classifier(  # noqa: E731
+        target=0.02, K=3, epochs=5, predict_temperature=0.1
     )
     record, model = one_split("projection", make, data, split=0, bootstrap=100)
     single.write(data, [record], model, folder, command="fairmp train", picture=True)

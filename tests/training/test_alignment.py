@@ -49,7 +49,7 @@ def test_groups_and_classes_in_another_order_are_translated(data, model) -> None
         y=1 - data.y,
         class_names=["class 1", "class 0"],
     )
-    for mode in ("solve", "frozen"):
+    for mode in ("batch", "per-node"):
         assert torch.equal(
             model.predict_proba(other, mode=mode), model.predict_proba(data, mode=mode)
         )
@@ -108,14 +108,14 @@ def test_a_column_may_go_without_its_name(data, tmp_path) -> None:
         (lambda d: {"x": d.x / 0}, ["not finite", "column 0 'f0'"]),
         (
             lambda d: {"group_names": ["group 0", "group 1", "moon"]},
-            ["group 'moon' was not there in training (there were group 0, group 1, group 2)"],
+            ["group 'moon' was not seen in training (seen: group 0, group 1, group 2)"],
         ),
-        (lambda d: {"sens": d.sens + 1}, ["group 3 was not there in training"]),
+        (lambda d: {"sens": d.sens + 1}, ["group 3 was not seen in training"]),
         (
             lambda d: {"class_names": ["class 0", "later"]},
-            ["data.y: class 'later' was not there in training"],
+            ["data.y: class 'later' was not seen in training"],
         ),
-        (lambda d: {"y": d.y + 1, "class_names": None}, ["class 2 was not there"]),
+        (lambda d: {"y": d.y + 1, "class_names": None}, ["class 2 was not seen"]),
         (
             lambda d: {"sens": torch.ones(600, 2) / 2, "group_names": None},
             ["probabilities of 2 groups, the model was trained on 3"],
@@ -180,7 +180,7 @@ def test_probable_groups_are_trained_and_measured(data, tmp_path, strategy) -> N
     assert sum(group.count for group in found.groups) == int((~unclear).sum())
     assert f"gaps leave out {int(unclear.sum())} of 600 nodes" in found.notes[-1]
     again = FairClassifier.load(model.save(tmp_path / "model"))
-    for mode in ("solve", "frozen"):
+    for mode in ("batch", "per-node"):
         assert torch.equal(
             again.predict_proba(graph, mode=mode), model.predict_proba(graph, mode=mode)
         )

@@ -36,7 +36,7 @@ def test_it_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> N
     assert before.dp > 0.15
     assert after.dp < 0.03
     assert after.accuracy > before.accuracy - 0.04
-    assert (after.mode, before.mode) == ("solve", None)
+    assert (after.mode, before.mode) == ("batch", None)
 
 
 def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassifier) -> None:
@@ -61,19 +61,23 @@ def test_a_fixed_temperature_holds_the_target_for_its_probabilities(
     assert float(group_operator(data.sens).gap(sharp).abs().max()) <= 0.01 + 1e-4
 
 
-def test_frozen_predictions_stand_alone(data: Data, fair: FairClassifier) -> None:
-    everyone = fair.predict_proba(data, mode="frozen")
+def test_per_node_predictions_do_not_depend_on_other_nodes(
+    data: Data, fair: FairClassifier
+) -> None:
+    everyone = fair.predict_proba(data, mode="per-node")
     one = torch.zeros(data.num_nodes, dtype=torch.bool)
     one[17] = True
-    torch.testing.assert_close(fair.predict_proba(data, nodes=one, mode="frozen")[0], everyone[17])
-    held_out = fair.evaluate(with_split(data, seed=0), mode="frozen", bootstrap=0)
-    assert held_out.mode == "frozen"
+    torch.testing.assert_close(
+        fair.predict_proba(data, nodes=one, mode="per-node")[0], everyone[17]
+    )
+    held_out = fair.evaluate(with_split(data, seed=0), mode="per-node", bootstrap=0)
+    assert held_out.mode == "per-node"
     assert held_out.dp < 0.1
     zeros = torch.zeros_like(one)
     zeros[(data.sens == 0).nonzero()[:3]] = True
     with pytest.raises(InputError, match="'group 1' has no node among the 3"):
         fair.predict_proba(data, nodes=zeros)
-    assert fair.predict_proba(data, nodes=zeros, mode="frozen").shape == (3, 2)
+    assert fair.predict_proba(data, nodes=zeros, mode="per-node").shape == (3, 2)
 
 
 def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
@@ -127,41 +131,24 @@ def test_what_is_saved_is_what_is_loaded(make: object, data: Data, tmp_path: Pat
     model = make()  # type: ignore[operator]
     model.fit(data, bootstrap=0)
     folder = model.save(tmp_path / "model")
-    assert sorted(p.name for p in folder.iterdir()) == ["model.json", "model.safetensors"]
+    assert [p.name for p in folder.iterdir()] == ["model.safetensors"]
     again = FairClassifier.load(folder)
     assert again.config() == model.config()
     assert again.classes_ == model.classes_
-    for mode in ("solve", "frozen"):
+    for mode in ("batch", "per-node"):
         mine = model.predict_proba(data, mode=mode)
         assert torch.equal(mine, again.predict_proba(data, mode=mode))
 
 
-def test_a_damaged_model_is_refused(fair: FairClassifier, tmp_path: Path) -> None:
+def test_a_model_is_not_overwritten_by_accident(fair: FairClassifier, tmp_path: Path) -> None:
     folder = fair.save(tmp_path / "model")
-    weights, text = folder / "model.safetensors", folder / "model.json"
-    whole, described = weights.read_bytes(), text.read_text()
-
+    content = (folder / "model.safetensors").read_bytes()
     with pytest.raises(InputError, match="exists"):
         fair.save(folder)
-    assert weights.read_bytes() == whole
+    assert (folder / "model.safetensors").read_bytes() == content
     fair.save(folder, overwrite=True)
-
-    weights.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="damaged"):
-        FairClassifier.load(folder)
-    weights.write_bytes(whole)
-    text.write_text(described[:100])
-    with pytest.raises(InputError, match="damaged"):
-        FairClassifier.load(folder)
-    text.write_text(described.replace('"format": 1', '"format": 99'))
-    with pytest.raises(InputError, match="format 99"):
-        FairClassifier.load(folder)
-    text.write_text(described.replace('"hidden": 64', '"hidden": 32'))
-    with pytest.raises(InputError, match="do not match"):
-        FairClassifier.load(folder)
-    text.unlink()
-    with pytest.raises(InputError, match="no model"):
-        FairClassifier.load(folder)
+    with pytest.raises(InputError, match="is a file"):
+        fair.save(folder / "model.safetensors")
 
 
 def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path) -> None:
@@ -171,7 +158,7 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
         FairClassifier().save(tmp_path / "x")
     with pytest.raises(InputError, match="mode: 'guess'"):
         fair.predict(data, mode="guess")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="nodes: expected a boolean mask"):
+    with pytest.raises(InputError, match=r"nodes: .* boolean mask"):
         fair.predict(data, nodes=torch.tensor([1, 2]))
     with pytest.raises(InputError, match="propagation: 'FMP'"):
         FairClassifier("FMP")  # type: ignore[arg-type]
@@ -180,7 +167,7 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
     with pytest.raises(InputError, match="device: 'abacus'"):
         FairClassifier(device="abacus")
     if not torch.cuda.is_available():
-        with pytest.raises(InputError, match="no CUDA device"):
+        with pytest.raises(InputError, match="CUDA is not available"):
             FairClassifier(device="cuda")
     narrow = data.clone()
     narrow.x = data.x[:, :5]
@@ -192,7 +179,7 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
         fair.predict(blind)
     crowded = data.clone()
     crowded.sens = data.sens + 1
-    with pytest.raises(InputError, match="group 2 was not there in training"):
+    with pytest.raises(InputError, match="group 2 was not seen in training"):
         fair.predict(crowded)
 
 

@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import math
+from collections import Counter
+from typing import Any
 
 import pytest
 import torch
 from torch_geometric.data import Data
 
-from fairmp import FMP, PPR, InputError
+from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import social_network
 from fairmp.datasets.checks import check
-from fairmp.nn.models import Graph, build
-from fairmp.training.loop import fit, seeded
+from fairmp.nn.models import Graph, Network, build
+from fairmp.training.loop import LocalReducer, fit, seeded
 from fairmp.training.penalties import Regulariser
 
 
@@ -187,3 +190,39 @@ def test_wrong_graphs_are_named(data: Data) -> None:
         assert "\n" not in str(error.value)
     with pytest.raises(InputError, match="first item"):
         check([data])  # type: ignore[arg-type]
+
+
+def test_seeding_names_the_devices_to_restore(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+
+    def fork_rng(devices: object = None) -> contextlib.nullcontext[None]:
+        given.append(devices)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
+    with seeded(0):
+        pass
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
+    with seeded(0):
+        pass
+    assert [list(devices) for devices in given] == [[], [0, 1]]
+
+
+def test_a_fit_computes_everything_once(data: Data, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+    for owner, name in ((Network, "logits"), (LocalReducer, "group_operator")):
+        method = getattr(owner, name)
+
+        def counted(*arguments: object, method: Any = method, **options: object) -> object:
+            calls[method.__name__] += 1
+            return method(*arguments, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+    for propagation, operators in ((FMP(2, 1.0), 3), (PPR(2, 1.0), 1), (None, 1)):
+        calls.clear()
+        model = FairClassifier(propagation, epochs=1, strategy=Regulariser(1.0))
+        model.fit(data, bootstrap=0)
+        # Training, validation, and everything afterwards; one operator per population.
+        assert calls == {"logits": 3, "group_operator": operators}

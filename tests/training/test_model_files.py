@@ -1,8 +1,9 @@
-"""Models that live: saved, loaded elsewhere, and refused where their files do not match."""
+"""Models are saved whole, load elsewhere, and are refused if damaged."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ import torch
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import from_tables
 from fairmp.datasets.encoding import Encoding
+from fairmp.training import model_files
 
 
 def tables(n: int = 120, seed: int = 0) -> tuple[pd.DataFrame, pd.DataFrame]:
@@ -93,9 +95,9 @@ def test_a_new_process_predicts_the_same(model: FairClassifier, folder: Path) ->
     assert json.loads(done.stdout) == pytest.approx(here.tolist(), abs=1e-6)
 
 
-def test_the_description_says_everything(folder: Path) -> None:
-    description = json.loads((folder / "model.json").read_text(encoding="utf-8"))
-    assert {"format", "versions", "sha256", "config"} < set(description)
+def test_the_description_is_complete(folder: Path) -> None:
+    _, description = model_files.load(folder)
+    assert {"format", "versions", "config"} < set(description)
     assert description["groups"] == ["f", "m"]
     assert description["classes"] == ["no", "yes"]
     (income, town) = description["encoding"]["columns"]
@@ -103,58 +105,124 @@ def test_the_description_says_everything(folder: Path) -> None:
     assert town["values"] == ["Oslo", "Rome"]
 
 
-def rewritten(folder: Path, **changes: object) -> None:
-    path = folder / "model.json"
-    description = json.loads(path.read_text(encoding="utf-8"))
-    path.write_text(json.dumps(description | changes), encoding="utf-8")
+def rewrite(folder: Path, **changes: object) -> None:
+    tensors, description = model_files.load(folder)
+    model_files.write_tensors(folder / "model.safetensors", tensors, description | changes)
 
 
-def halved(folder: Path, name: str) -> None:
-    content = (folder / name).read_bytes()
-    (folder / name).write_bytes(content[: len(content) // 2])
+def flip_last_byte(content: bytes) -> bytes:
+    return content[:-1] + bytes([content[-1] ^ 1])
 
 
 @pytest.mark.parametrize(
-    ("damage", "words"),
+    "damage",
     [
-        (lambda f: halved(f, "model.safetensors"), "model.safetensors is damaged"),
-        (lambda f: halved(f, "model.json"), "model.json is damaged"),
-        (lambda f: (f / "model.json").write_bytes(b"\xff\xfe\x00"), "model.json is damaged"),
-        (lambda f: (f / "model.json").write_text("[1, 2]"), "model.json is damaged"),
-        (lambda f: (f / "model.safetensors").unlink(), "has no model.safetensors"),
-        (lambda f: rewritten(f, format=99), "has format 99"),
-        (lambda f: rewritten(f, config=None), "model.json is damaged"),
-        (lambda f: rewritten(f, groups=[]), "model.json is damaged"),
-        (lambda f: rewritten(f, features=["a"]), "do not match"),
-        (lambda f: rewritten(f, classes=["a", "b", "c"]), "do not match"),
-        (lambda f: rewritten(f, groups=["a", "b", "c"]), "describes 3 groups and holds duals of 2"),
-        (lambda f: rewritten(f, config={"magic": 1}), "sets 'magic', which this fairmp"),
-        (
-            lambda f: rewritten(f, config={"propagation": {"name": "FMP", "K": 2, "wings": 2}}),
-            "can not make",
-        ),
-        (
-            lambda f: rewritten(f, config={"propagation": {"name": "os.system"}}),
-            "'os.system' is not one of fairmp's",
-        ),
-        (lambda f: rewritten(f, encoding={"id": "who"}), "encoding: it is damaged"),
+        lambda content: content[: len(content) // 2],
+        lambda content: content[:30],
+        lambda content: b"",
+        flip_last_byte,
+        lambda content: content.replace(b"Oslo", b"Olso"),
+        lambda content: b"\xff\xfe\x00" * 50,
     ],
 )
-def test_files_that_do_not_match_are_refused(folder: Path, damage, words: str) -> None:
-    damage(folder)
+def test_a_damaged_file_is_refused(folder: Path, damage) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(InputError, match=r"model\.safetensors is damaged") as caught:
+        FairClassifier.load(folder)
+    assert caught.value.argument == "path"
+
+
+@pytest.mark.parametrize(
+    ("changes", "argument", "words"),
+    [
+        ({"format": 99}, "path", "has format 99"),
+        ({"config": None}, "path", "is damaged"),
+        ({"groups": []}, "path", "is damaged"),
+        ({"features": ["a"]}, "path", "do not match"),
+        ({"classes": ["a", "b", "c"]}, "path", "do not match"),
+        ({"groups": ["a", "b", "c"]}, "path", "do not match"),
+        ({"config": {"magic": 1}}, "path", "'magic'"),
+        (
+            {"config": {"propagation": {"name": "FMP", "wings": 2}, "strategy": {"name": ""}}},
+            "path",
+            "wings",
+        ),
+        (
+            {"config": {"propagation": {"name": "os.system"}, "strategy": {"name": "vanilla"}}},
+            "propagation",
+            "'os.system'",
+        ),
+        ({"encoding": {"id": "who"}}, "encoding", "damaged"),
+    ],
+)
+def test_a_description_that_does_not_match_is_refused(
+    folder: Path, changes: dict[str, object], argument: str, words: str
+) -> None:
+    rewrite(folder, **changes)
     with pytest.raises(InputError) as caught:
         FairClassifier.load(folder)
+    assert caught.value.argument == argument
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_weights_of_another_model_are_refused(folder: Path, tmp_path: Path) -> None:
-    other = FairClassifier(FMP(2, 1.0), epochs=1, hidden=8)
-    other.fit(from_tables(*tables(), **NAMES), bootstrap=0)
-    strange = other.save(tmp_path / "other") / "model.safetensors"
-    (folder / "model.safetensors").write_bytes(strange.read_bytes())
-    with pytest.raises(InputError, match="belongs to another model"):
-        FairClassifier.load(folder)
+def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no model\.safetensors"):
+        FairClassifier.load(tmp_path)
+
+
+class Killed(BaseException):
+    pass
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(
+    model: FairClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Stop a save at each system call that changes the folder."""
+    old = FairClassifier(FMP(2, 1.0), epochs=1, hidden=8)
+    old.fit(from_tables(*tables(), **NAMES), bootstrap=0)
+    expected = {8, 64} if not first else {64}
+    steps = ("write_bytes", "fsync", "replace", "last fsync", "unlink")
+    seen = set()
+    for step in steps:
+        folder = tmp_path / step
+        if not first:
+            old.save(folder)
+        with monkeypatch.context() as patch:
+            kill(patch, step)
+            with pytest.raises(Killed):
+                model.save(folder, overwrite=True)
+        if first and not (folder / "model.safetensors").exists():
+            with pytest.raises(InputError, match="has no model"):
+                FairClassifier.load(folder)
+            continue
+        seen.add(FairClassifier.load(folder).hidden)
+    assert seen == expected
+
+
+def kill(patch: pytest.MonkeyPatch, step: str) -> None:
+    """Let a step of :func:`fairmp.outputs.atomic_file` end the process, after half its work."""
+    if step == "write_bytes":
+        written = Path.write_bytes
+
+        def half(path: Path, content: bytes) -> None:
+            written(path, content[: len(content) // 2])
+            raise Killed
+
+        patch.setattr(Path, "write_bytes", half)
+        return
+    target, name = (Path, "unlink") if step == "unlink" else (os, step.removeprefix("last "))
+    calls, real = [], getattr(target, name)
+
+    def die(*arguments: object, **options: object) -> object:
+        calls.append(arguments)
+        if step == "last fsync" and len(calls) == 1:
+            return real(*arguments, **options)
+        raise Killed
+
+    patch.setattr(target, name, die)
 
 
 def test_nothing_is_left_of_a_save_that_failed(
@@ -163,7 +231,7 @@ def test_nothing_is_left_of_a_save_that_failed(
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("fairmp.training.model_files.os.replace", full)
+    monkeypatch.setattr("fairmp.outputs.os.replace", full)
     with pytest.raises(OSError, match="No space"):
         model.save(tmp_path / "model")
     assert not list((tmp_path / "model").iterdir())
@@ -177,3 +245,8 @@ def test_no_pickle_is_ever_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setattr(f"pickle.{name}", refuse)
     monkeypatch.setattr("torch.load", refuse)
     assert FairClassifier.load(folder).classes_ == ["no", "yes"]
+
+
+def test_equal_models_are_equal_files(model: FairClassifier, tmp_path: Path) -> None:
+    files = [model.save(tmp_path / str(k)) / "model.safetensors" for k in range(20)]
+    assert len({file.read_bytes() for file in files}) == 1

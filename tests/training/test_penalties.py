@@ -126,7 +126,7 @@ def test_the_warm_up_is_never_kept(data: Data) -> None:
     assert history.best.epoch > 20
     assert len([e for e in history.epochs if e.epoch <= 20]) == 20
     assert trained(data, strategy, epochs=30, select="last")[1].best.epoch == 30
-    with pytest.raises(InputError, match="epochs: 20 end before the strategy is at work"):
+    with pytest.raises(InputError, match="epochs: 20 end before the strategy is active"):
         trained(data, strategy, epochs=20)
     assert [s.warmup for s in (Vanilla(), Regulariser(2.0), Adversary(0.0))] == [0, 0, 0]
 

@@ -5,48 +5,39 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
 
 from fairmp._version import __version__
-from fairmp.cli import (
-    audit,
-    bench,
-    compare,
-    data,
-    debias,
-    demo,
-    predict,
-    report,
-    reproduce,
-    shard,
-    train,
-    tune,
-)
 from fairmp.errors import InputError
 
-_STOPPED = "stopped; nothing was written"
-
-app = typer.Typer(
-    name="fairmp",
-    help="Fair predictions on graphs: measure topology bias, and propagate without it.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+COMMANDS = (
+    *("demo", "audit", "train", "predict", "compare", "debias", "tune", "shard", "bench"),
+    *("report", "data", "reproduce"),
 )
-app.command("demo")(demo.command)
-app.command("audit")(audit.command)
-app.command("train")(train.command)
-app.command("predict")(predict.command)
-app.command("compare")(compare.command)
-app.command("debias")(debias.command)
-app.command("tune")(tune.command)
-app.command("shard")(shard.command)
-app.command("bench")(bench.command)
-app.command("report")(report.command)
-app.add_typer(data.app, name="data")
-app.add_typer(reproduce.app, name="reproduce")
+STOPPED = "stopped; nothing was written"
+
+
+def program(*names: str) -> typer.Typer:
+    """Build the program with some of its commands; only their modules are imported."""
+    app = typer.Typer(
+        name="fairmp",
+        help="Fair predictions on graphs: measure topology bias, and propagate without it.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in names:
+        module = import_module(f"fairmp.cli.{name}")
+        if hasattr(module, "app"):
+            app.add_typer(module.app, name=name)
+        else:
+            app.command(name)(module.command)
+    return app
 
 
 def _version(show: bool) -> None:
@@ -55,10 +46,9 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: bool = typer.Option(
-        False, "--version", callback=_version, is_eager=True, help="Print the version and leave."
+        False, "--version", callback=_version, is_eager=True, help="Print the version and exit."
     ),
 ) -> None:
     pass
@@ -66,53 +56,48 @@ def _options(
 
 def main() -> None:
     """Run the program; wrong input ends in one line on standard error and status 2."""
-    # Asked to end, the program tidies up as it does for Ctrl-C.
+    # A request to end is treated like Ctrl-C, so that temporary files are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    given = [word for word in sys.argv[1:2] if word in COMMANDS]
+    app = program(*(given or COMMANDS))
     try:
         status = app(standalone_mode=False)
     except InputError as error:
-        _leave(_as_typed(str(error)), 2)
+        _exit(str(_as_typed(error, typer.main.get_command(app))), 2)
     except KeyboardInterrupt:
-        _leave(_STOPPED, 130)
+        _exit(STOPPED, 130)
     except BrokenPipeError:
-        # The reader of our output has gone: there is nobody left to tell.
+        # The reader of our output is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
     except Exception as error:
-        # Typer's own errors know how to say themselves, and which class they are depends on its
-        # version.
-        say = getattr(error, "format_message", None)
-        if say is None:
+        # The class of Typer's own errors depends on its version; they have this method.
+        message = getattr(error, "format_message", None)
+        if message is None:
             if type(error).__name__ == "Abort":
-                _leave(_STOPPED, 130)
+                _exit(STOPPED, 130)
             raise
-        message = say()
-        if not message.strip():  # no command was given, and the help is on the screen already
+        if not message().strip():  # no command was given, and the help has been printed
             sys.exit(2)
-        _leave(f"{message.rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
-    if status == 130:  # what newer versions of Typer make of Ctrl-C
-        _leave(_STOPPED, 130)
+        _exit(f"{message().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
+    if status == 130:  # how newer versions of Typer report Ctrl-C
+        _exit(STOPPED, 130)
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _as_typed(message: str) -> str:
-    """Say of an option what the library says of an argument: of --epochs what of epochs."""
-    argument, colon, rest = message.partition(": ")
-    command = typer.main.get_command(app)
+def _as_typed(error: InputError, command: Any) -> InputError:
+    """Name the option of the command instead of the argument: --epochs for epochs."""
     for word in sys.argv[1:]:
-        commands = getattr(command, "commands", {})
-        if word not in commands:
+        if word not in getattr(command, "commands", {}):
             break
-        command = commands[word]
-    name = {"num_layers": "layers"}.get(argument, argument.lower())
-    for parameter in command.params:
-        if colon and parameter.name == name and parameter.opts[0].startswith("--"):
-            return f"{parameter.opts[0]}: {rest}"
-    return message
+        command = command.commands[word]
+    options = {p.name: p.opts[0] for p in command.params if p.opts[0].startswith("--")}
+    name = {"num_layers": "layers"}.get(error.argument, error.argument.lower())
+    return error.rename({error.argument: options.get(name, error.argument)})
 
 
 def _given(error: Exception) -> str:
-    """Name the value that was typed for a wrong option, which Typer's message may leave out."""
+    """Return the value typed for a wrong option, which Typer's message may leave out."""
     for option in getattr(getattr(error, "param", None), "opts", ()):
         for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
             if word == option and following:
@@ -122,7 +107,6 @@ def _given(error: Exception) -> str:
     return ""
 
 
-def _leave(message: str, status: int) -> None:
-    line = " ".join(message.split())
-    print(f"fairmp: {line}", file=sys.stderr)
+def _exit(message: str, status: int) -> NoReturn:
+    print(f"fairmp: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)

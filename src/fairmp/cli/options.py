@@ -1,10 +1,12 @@
-"""Options that several commands share, and what they mean."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +15,17 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-_OWN = "Your own tables"
+TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
+
+
+def panel(title: str) -> Callable[..., Any]:
+    """Return a function that makes an option, listed under a title, from its help and name."""
+    return lambda help, *names, **more: typer.Option(
+        *names, help=help, rich_help_panel=title, **more
+    )
+
+
+own = panel("Your own tables")
 
 Out = Annotated[
     Path | None,
@@ -26,8 +38,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Seed = Annotated[
     int, typer.Option(min=0, help="Seed of the initialisation and of the first split.")
 ]
-Splits = Annotated[int, typer.Option(min=1, help="Splits each method is trained on.")]
-
+Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]
 DataName = Annotated[
     str,
     typer.Option(
@@ -38,36 +49,20 @@ DataName = Annotated[
 ]
 DataDir = Annotated[
     Path | None,
-    # Not typer's envvar: FAIRMP_DATA is searched beside the cache, this folder alone.
+    # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
     typer.Option(
         help="Folder with the data sets' raw files; by default $FAIRMP_DATA, then the cache."
     ),
 ]
-Nodes = Annotated[
-    Path | None,
-    typer.Option(help="Node table: CSV, TSV (gzipped or not) or Parquet.", rich_help_panel=_OWN),
-]
-Edges = Annotated[
-    Path | None, typer.Option(help="Edge table: two columns of node ids.", rich_help_panel=_OWN)
-]
-Id = Annotated[
-    str | None, typer.Option("--id", help="Column with the node ids.", rich_help_panel=_OWN)
-]
-Label = Annotated[
-    str | None, typer.Option(help="Column to predict; empty where unknown.", rich_help_panel=_OWN)
-]
-Sensitive = Annotated[
-    list[str] | None,
-    typer.Option(help="Sensitive column; give several to cross them.", rich_help_panel=_OWN),
-]
+Nodes = Annotated[Path | None, own("Node table: CSV, TSV (gzipped or not) or Parquet.")]
+Edges = Annotated[Path | None, own("Edge table: two columns of node ids.")]
+Id = Annotated[str | None, own("Column with the node ids.", "--id")]
+Label = Annotated[str | None, own("Column to predict; empty if unknown.")]
+Sensitive = Annotated[list[str] | None, own("Sensitive column; give several to combine them.")]
 SensitiveBins = Annotated[
-    str | None,
-    typer.Option(
-        help="Cut a numeric sensitive column: a number of bins, or edges like '30,60'.",
-        rich_help_panel=_OWN,
-    ),
+    str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
 ]
-Drop = Annotated[list[str] | None, typer.Option(help="Column to leave out.", rich_help_panel=_OWN)]
+Drop = Annotated[list[str] | None, own("Column to leave out.")]
 
 
 def load_data(
@@ -81,13 +76,13 @@ def load_data(
     sensitive_bins: str | None,
     drop: list[str] | None,
 ) -> Data:
-    """Load what the options name: tables, a data set, or the embedded network."""
+    """Load the tables, the data set or the embedded network that the options name."""
     if nodes is None and edges is None:
-        given = {"--id": id, "--label": label, "--sensitive": sensitive}
-        given |= {"--sensitive-bins": sensitive_bins, "--drop": drop}
-        stray = [option for option, value in given.items() if value]
-        if stray:
-            raise InputError(stray[0], "goes with --nodes and --edges", "give both tables")
+        given = zip(TABLES[2:], (id, label, sensitive, sensitive_bins, drop), strict=True)
+        for option, value in given:
+            if value:
+                hint = "give both tables"
+                raise InputError(_option(option), "goes with --nodes and --edges", hint)
         from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
 
         if not canonical(name).startswith(EMBEDDED):
@@ -97,24 +92,13 @@ def load_data(
         raise InputError(
             "--data", f"{name!r} goes without --nodes and --edges", "give one or the other"
         )
-    missing = {
-        "--nodes": nodes,
-        "--edges": edges,
-        "--label": label,
-        "--sensitive": sensitive,
-    }
-    for option, value in missing.items():
-        if not value:
-            raise InputError(
-                option, "missing", "your own tables need --nodes, --edges, --label and --sensitive"
-            )
+    if not (nodes and edges and label and sensitive):
+        needed = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
+        missing = next(option for option, value in needed.items() if not value)
+        raise InputError(missing, "missing", f"your own tables need {', '.join(needed)}")
     from fairmp.datasets import from_tables
 
-    assert nodes is not None
-    assert edges is not None
-    assert label is not None
-    assert sensitive is not None
-    try:
+    with typed(id=id):
         return from_tables(
             nodes,
             edges,
@@ -124,12 +108,10 @@ def load_data(
             sensitive_bins=_bins(sensitive_bins),
             drop=tuple(drop or ()),
         )
-    except InputError as error:
-        raise InputError.parse(_as_typed(str(error), id)) from None
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
-    """Refuse a table's group that some part of a split has no node of: no gap is closed there."""
+    """Raise if a part of some split has no node of a group, before anything is trained."""
     encoding = getattr(graph, "encoding", None)
     if encoding is None:
         return
@@ -138,9 +120,8 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
 
     known = graph.sens[(graph.sens >= 0) & (graph.y >= 0)]
     for seed in split_seeds:
-        for part, mask in zip(
-            ("training", "validation", "test"), split(graph, seed=seed), strict=True
-        ):
+        parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
+        for part, mask in parts:
             present = set(graph.sens[mask].tolist())
             absent = [k for k in range(len(graph.group_names)) if k not in present]
             if not absent:
@@ -150,35 +131,59 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
             raise InputError(
                 "--sensitive",
                 f"group {graph.group_names[absent[0]]!r} of {columns} has {count} with a known "
-                f"label and none among the {part} nodes of split {seed}, where its gap can not "
-                "be closed",
-                "merge it with another group in the table, or empty its cells (unknown)",
+                f"label and none among the {part} nodes of split {seed}, so its gap cannot be "
+                "closed",
+                "merge it with another group in the table, or leave its cells empty (unknown)",
             )
 
 
 def must_be_folder(data_dir: Path | None) -> None:
-    """Raise if the folder with the raw files is not there."""
+    """Raise if the folder with the raw files does not exist."""
     if data_dir is not None and not data_dir.expanduser().is_dir():
         raise InputError(
             "--data-dir", f"{data_dir} is no folder", "name the one with the raw files"
         )
 
 
-def _as_typed(message: str, id: str | None) -> str:
-    """Say of options what the library says of arguments, and add what a user can do here."""
-    argument, _, rest = message.partition(": ")
-    if argument in ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop"):
-        message = f"--{argument.replace('_', '-')}: {rest}"
-    message = message.replace(
-        "with sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]",
-        "with --sensitive-bins, as in --sensitive-bins 3 or --sensitive-bins 25,40",
-    ).replace("name it, as in {'age': [25, 40]}", "give one such column")
-    one_column = "has no column" in rest and ", " not in rest.rpartition("; there are ")[2]
-    if one_column or "the table has one column" in rest:
-        message += "; is it separated by commas, semicolons, tabs, '|' or spaces?"
-    if id is None and "joins two ids" in rest:
-        message += "; --id names the column with the ids, row numbers are taken without it"
-    return message
+@contextmanager
+def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Iterator[None]:
+    """Report errors about arguments as errors about the options that were typed for them.
+
+    ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
+    with --id, ``None`` if row numbers are used.
+    """
+    try:
+        yield
+    except InputError as error:
+        raise as_typed(error, names, id=id) from None
+
+
+def as_typed(
+    error: InputError, names: Mapping[str, str] | None = None, *, id: str | None = ""
+) -> InputError:
+    """Translate the arguments in an error to options; see :func:`typed`."""
+    names = {**{name: _option(name) for name in TABLES}, **(names or {})}
+    found = error.rename(names)
+    value, hint = str(found.value), found.hint
+    for name, option in names.items():
+        # As in sensitive_bins=[25, 40] or mode='per-node'; alone if it is no English word.
+        written = re.compile(rf"\b{name}=(\[.*?\]|'.*?'|\w+)" + rf"|\b{name}\b" * ("_" in name))
+
+        def shell(match: re.Match[str], option: str = option) -> str:
+            value = (match[1] or "").strip("[]'").replace(", ", ",")
+            return option if value in option else f"{option} {value}"
+
+        value, hint = written.sub(shell, value), written.sub(shell, hint)
+    one_column = "has no column" in value and ", " not in hint
+    if one_column or "the table has one column" in value:
+        hint += "; is it separated by commas, semicolons, tabs, '|' or spaces?"
+    if id is None and "joins two ids" in value:
+        hint += "; --id names the column with the ids, without it they are row numbers"
+    return type(error)(found.argument, value, hint.removeprefix("; "))
+
+
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _bins(text: str | None) -> int | list[float] | None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,10 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch_geometric.data import Data
 
-    from fairmp.metrics import Evaluation
     from fairmp.training.classifier import FairClassifier
-
-_OWN = "Your own tables"
 
 
 def command(
@@ -31,10 +26,10 @@ def command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="Predictions' file, CSV or Parquet; by default a new predictions.csv."),
+        typer.Option(help="File for the predictions, CSV or Parquet; by default predictions.csv."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the file if it is there.")
+        bool, typer.Option("--overwrite", help="Replace an existing file.")
     ] = False,
     data: Annotated[
         str | None,
@@ -47,80 +42,73 @@ def command(
     nodes: options.Nodes = None,
     edges: Annotated[
         Path | None,
-        typer.Option(
-            help="Edge table: two columns of node ids; leave it out where there are no ties.",
-            rich_help_panel=_OWN,
-        ),
+        options.own("Edge table: two columns of node ids; leave it out if there are no edges."),
     ] = None,
     id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", help="Column with the node ids, if not as in training.", rich_help_panel=_OWN
-        ),
+        str | None, options.own("Column with the node ids, if not as in training.", "--id")
     ] = None,
     mode: Annotated[
         str,
         typer.Option(
-            help="'solve' closes the gap of all these nodes together; 'frozen' corrects each "
-            "as was found best in training, whoever else is asked for."
+            help="'batch' closes the gap of all these nodes together; 'per-node' applies the "
+            "correction found in training to each node, whichever others are predicted."
         ),
-    ] = "solve",
+    ] = "batch",
     unknown_groups: Annotated[
         bool,
-        typer.Option(
-            "--allow-unknown-groups",
-            help="Take groups that training did not know for unknown.",
-            rich_help_panel=_OWN,
-        ),
+        options.own("Treat groups not seen in training as unknown.", "--allow-unknown-groups"),
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Predict new nodes or a new graph with a saved model.
 
-    Tables are read as those the model was trained on: their columns are found by name. The file has
-    a row a node, in the order of the node table: its id, its group (the sensitive column), the
-    probability of each class and the decision. Where labels are there, accuracy and gaps are shown
-    too. One node, or nodes without ties, need no --edges; give --mode frozen then, since one node
-    has no gap to close.
+    Tables are read like those the model was trained on: their columns are found by name. The file
+    has one row per node, in the order of the node table: its id, its group (the sensitive column),
+    the probability of each class and the decision. If there are labels, accuracy and gaps are shown
+    too. Nodes without edges need no --edges; a single node needs --mode per-node, since it has no
+    gap to close.
     """
     goal = _goal(out, overwrite=overwrite)
     for table in (nodes, edges):
         if table is not None and table.exists() and goal.exists() and table.samefile(goal):
-            raise InputError("--out", f"{goal} is a table to read", "give another name")
+            raise InputError("--out", f"{goal} is an input table", "give another name")
 
     from fairmp.training.classifier import FairClassifier
 
-    if mode not in ("solve", "frozen"):
-        raise InputError("--mode", f"{mode!r} is unknown", "choose 'solve' or 'frozen'")
     place = model / "model" if (model / "model").is_dir() else model
-    try:
+    names = {"path": "MODEL", "label": "--nodes", "sensitive": "--nodes", "mode": "--mode"}
+    with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
         fitted = FairClassifier.load(place)
         graph = _graph(fitted, data, data_dir, nodes, edges, id, allow=unknown_groups)
-        proba = fitted.predict_proba(graph, mode=mode)  # type: ignore[arg-type]
-        found = _evaluation(fitted, graph, mode)
-    except InputError as error:
-        raise InputError.parse(_as_typed(str(error))) from None
+        proba, found = fitted.predict_and_evaluate(graph, mode=mode)  # type: ignore[arg-type]
     predictions = _table(fitted, graph, proba.cpu().numpy(), id)
-    _write(predictions, goal)
+    with outputs.atomic_file(goal) as draft:
+        if goal.suffix.lower() == ".csv":
+            predictions.to_csv(draft, index=False, float_format="%.6f")
+        else:
+            predictions.to_parquet(draft, index=False)
+    report = getattr(graph, "report", None)
+    read = [] if report is None else list(report.lines())
+    counts = predictions["decision"].value_counts().to_dict()
     if as_json:
         record = {
             "file": str(goal),
             "nodes": len(predictions),
             "mode": mode,
-            "decisions": predictions["decision"].value_counts().to_dict(),
-            "read": _read(graph),
+            "decisions": counts,
+            "read": read,
             "evaluation": None if found is None else found.to_dict(),
         }
         typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
-    for line in _read(graph):
+    for line in read:
         typer.echo(line)
-    for name, count in predictions["decision"].value_counts().items():
+    for name, count in counts.items():
         typer.echo(f"{name}: {count:,} of {len(predictions):,} nodes")
     if found is not None:
         from fairmp.report.from_evaluation import cautions
 
-        typer.echo("Measured on all these nodes, any the model was trained on among them:")
+        typer.echo("Measured on all these nodes, including any the model was trained on:")
         typer.echo(str(found))
         for note in cautions(found.to_dict()):
             typer.echo(f"note: {note}")
@@ -128,12 +116,8 @@ def command(
 
 
 def _goal(out: Path | None, *, overwrite: bool) -> Path:
-    """Where the predictions go, checked before any work is done for them."""
-    if out is None:
-        out, count = Path("predictions.csv"), 1
-        while out.exists():
-            count += 1
-            out = Path(f"predictions-{count}.csv")
+    """Return the file for the predictions, checked before any work is done for it."""
+    out = outputs.free_name("predictions.csv") if out is None else out
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise InputError("--out", f"{out} ends in neither .csv nor .parquet", "give one of them")
     if out.is_dir():
@@ -163,19 +147,19 @@ def _graph(
         raise InputError(
             "--nodes",
             "missing",
-            "give --nodes and --edges (--nodes alone for nodes without ties), or --data",
+            "give --nodes and --edges (--nodes alone for nodes without edges), or --data",
         )
     if fitted.encoding_ is None:
         raise InputError(
             "--nodes",
-            "the model was not trained on tables, so it does not know how columns become features",
+            "the model was not trained on tables, so it cannot encode columns as features",
             "give --data, or train on tables",
         )
     from fairmp.datasets import from_tables
-    from fairmp.nn.fmp import FMP
+    from fairmp.training.loop import needs_groups
 
-    # A model that is not corrected by group at prediction needs no groups there.
-    needed = isinstance(fitted.propagation, FMP) and not allow
+    # A model that does not correct by group at prediction needs no groups there.
+    needed = needs_groups(fitted.propagation) and not allow
     return from_tables(
         nodes,
         edges,
@@ -183,17 +167,6 @@ def _graph(
         encoding=fitted.encoding_,
         unknown_groups="refuse" if needed else "allow",
     )
-
-
-def _as_typed(message: str) -> str:
-    """Say of options what the library says of arguments."""
-    argument, _, rest = message.partition(": ")
-    options = {"nodes": "--nodes", "edges": "--edges", "id": "--id", "path": "MODEL"}
-    options |= {"label": "--nodes", "sensitive": "--nodes"}
-    if argument in options:
-        message = f"{options[argument]}: {rest}"
-    message = message.replace("unknown_groups='allow'", "--allow-unknown-groups")
-    return message.replace("mode='frozen'", "--mode frozen")
 
 
 def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> pd.DataFrame:
@@ -212,7 +185,7 @@ def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> p
 
 
 def _groups(graph: Data) -> dict[str, Any]:
-    """The sensitive column, if there is one, so that 'fairmp debias' finds it in the file."""
+    """Return the sensitive column, if there is one, for 'fairmp debias' to find."""
     import numpy as np
 
     encoding = getattr(graph, "encoding", None)
@@ -221,41 +194,3 @@ def _groups(graph: Data) -> dict[str, Any]:
     column = encoding.sensitive[0].column
     names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
     return {column: np.array([*names, ""], dtype=object)[graph.sens.numpy()]}
-
-
-def _evaluation(fitted: FairClassifier, graph: Data, mode: str) -> Evaluation | None:
-    """What can be measured: gaps where groups are known, accuracy where labels are too."""
-    if "y" not in graph or "sens" not in graph:
-        return None
-    if len(graph.sens[graph.sens >= 0].unique()) < 2:
-        return None
-    from torch import ones_like
-
-    everyone = ones_like(graph.sens, dtype=bool)  # type: ignore[arg-type]
-    return fitted.evaluate(graph, nodes=everyone, mode=mode)  # type: ignore[arg-type]
-
-
-def _write(table: pd.DataFrame, goal: Path) -> None:
-    handle, name = tempfile.mkstemp(prefix=f".{goal.name}-", dir=goal.absolute().parent)
-    os.close(handle)
-    staging = Path(name)
-    try:
-        if goal.suffix.lower() == ".csv":
-            table.to_csv(staging, index=False, float_format="%.6f")
-        else:
-            table.to_parquet(staging, index=False)
-        staging.chmod(0o666 & ~_umask())
-        os.replace(staging, goal)
-    finally:
-        staging.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def _read(graph: Data) -> list[str]:
-    report = getattr(graph, "report", None)
-    return [] if report is None else list(report.lines())

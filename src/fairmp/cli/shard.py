@@ -84,7 +84,7 @@ def command(
             )
             manifest = shard(graph, folder, **common)
     except InputError as error:
-        raise error.rename(OPTIONS) from None
+        raise options.as_typed(error, {"parts": "--parts", "order": "--order"}, id=id) from None
     if as_json:
         typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
         return

@@ -1,4 +1,4 @@
-"""The halo: rows of other ranks that a rank's edges point at, planned once, fetched each step."""
+"""The halo: rows on other ranks that a rank's edges need, planned once and fetched each step."""
 
 from __future__ import annotations
 
@@ -16,52 +16,38 @@ from fairmp.kernels import implementation
 
 @dataclass(frozen=True)
 class Halo:
-    """Who sends which rows to whom.
-
-    Attributes:
-        ranks: the ranks.
-        send: the rows here that others need, those for rank 0 first.
-        sent: how many go to each rank.
-        received: how many come from each.
-        anywhere: whether any rank needs any row of another.
-    """
+    """The exchange plan."""
 
     ranks: Ranks
-    send: Tensor
-    sent: list[int]
-    received: list[int]
-    anywhere: bool
+    send: Tensor  # rows of this rank that others need, those for rank 0 first
+    sent: list[int]  # number of rows sent to each rank
+    received: list[int]  # number of rows received from each
+    needed: bool  # whether any rank needs a row of another
 
     @classmethod
     def plan(cls, ranks: Ranks, needed: Tensor, bounds: Tensor) -> Halo:
-        """Ask the others for what is needed.
-
-        Args:
-            ranks: the ranks.
-            needed: numbers of nodes on other ranks, rising.
-            bounds: rank r has the numbers from ``bounds[r]`` to ``bounds[r + 1]``.
-        """
+        """Request nodes by their increasing numbers; rank r holds ``bounds[r]`` and following."""
         if ranks.size == 1:
             return cls(ranks, needed[:0], [0], [0], False)
-        places = torch.searchsorted(needed, bounds.to(needed.device))
-        received = places.diff()
+        received = torch.searchsorted(needed, bounds).diff()
         sent = torch.empty_like(received)
-        each = [1] * ranks.size
-        ranks.swap(sent, received, each, each, "plan")()
-        asked = needed.new_empty(int(sent.sum()))
-        ranks.swap(asked, needed, sent.tolist(), received.tolist(), "plan")()
-        anywhere = int(ranks.total(torch.stack([sent.sum()]))[0]) > 0
-        return cls(ranks, asked - bounds[ranks.rank], sent.tolist(), received.tolist(), anywhere)
+        one_each = [1] * ranks.size
+        ranks.swap(sent, received, one_each, one_each, "plan")()
+        requested = needed.new_empty(int(sent.sum()))
+        ranks.swap(requested, needed, sent.tolist(), received.tolist(), "plan")()
+        exchanged = int(ranks.total(sent.sum().view(1))) > 0
+        send = requested - bounds[ranks.rank]
+        return cls(ranks, send, sent.tolist(), received.tolist(), exchanged)
 
     @property
     def size(self) -> int:
-        """CSR that come from elsewhere."""
+        """Number of rows received."""
         return sum(self.received)
 
     def start(self, f: Tensor) -> Callable[[], Tensor]:
-        """Send the rows others need, and return what waits for the rows needed here."""
+        """Send the rows others need; return a function that waits for those needed here."""
         rows = f.new_empty(self.size, f.size(1))
-        if not self.anywhere:
+        if not self.needed:
             return lambda: rows
         wait = self.ranks.swap(rows, f.index_select(0, self.send), self.received, self.sent, "halo")
 
@@ -71,36 +57,21 @@ class Halo:
 
         return arrived
 
-    def fetch(self, f: Tensor) -> Tensor:
-        """Fetch the rows needed here, and wait for them."""
-        return self.start(f)()
-
-    def to(self, device: torch.device | str) -> Halo:
-        """Move to a device."""
-        return Halo(self.ranks, self.send.to(device), self.sent, self.received, self.anywhere)
-
 
 class Border(NamedTuple):
-    """The part of Ã whose columns are on other ranks.
+    """The part of Ã whose columns are on other ranks."""
 
-    Attributes:
-        nodes: the rows here that have such columns.
-        rows: these rows, over the halo's columns.
-        scale: D̂^-½ of the halo's nodes.
-    """
-
-    nodes: Tensor
-    rows: CSR
-    scale: Tensor
+    nodes: Tensor  # rows of this rank that have such columns
+    rows: CSR  # these rows, over the columns of the halo
+    scale: Tensor  # D̂^-½ of the nodes in the halo
 
 
 @dataclass(frozen=True)
 class ShardedAdjacency(Adjacency):
     """This rank's rows of Ã = D̂^-½(A+I)D̂^-½, for an undirected graph.
 
-    ``forward`` has the columns of this rank and ``border`` those of others, whose rows of F are on
-    their way while the product with the former is computed. It is called as an
-    :class:`~fairmp.graph.Adjacency`, by all ranks at the same time.
+    ``forward`` has the columns of this rank, and ``border`` those of others, whose rows of F are
+    received while the product with the former is computed. All ranks call it together.
     """
 
     border: Border
@@ -114,7 +85,7 @@ class ShardedAdjacency(Adjacency):
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
-        """γX + (1−γ)ÃF, this rank's rows of it; Ã is its own transpose."""
+        """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
         arrived = self.halo.start(f)
         kernels = implementation(f)
         own, far = self.forward, self.border
@@ -129,14 +100,6 @@ class ShardedAdjacency(Adjacency):
             )
             result.index_add_(0, far.nodes, more, alpha=1 - gamma)
         return result
-
-    def to(self, device: torch.device | str) -> ShardedAdjacency:
-        """Move to a device."""
-        own, far = self.forward.to(device), self.border
-        border = Border(far.nodes.to(device), far.rows.to(device), far.scale.to(device))
-        return ShardedAdjacency(
-            self.num_nodes, self.scale.to(device), own, own, border, self.halo.to(device)
-        )
 
 
 class _Product(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""One rank's share of a sharded graph, read from disk."""
+"""One rank's part of a sharded graph, read from disk."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fairmp.errors import InputError
 from fairmp.graph import CSR, INT32, Adjacency
 from fairmp.nn.models import Graph
 
-_PIECE = 1 << 20
+COLUMNS_PER_READ = 1 << 20
 
 
 class ShardedGraph(Graph):
@@ -33,33 +33,33 @@ class ShardedGraph(Graph):
         self._rounded = adjacency
 
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
-        """Ã, this rank's rows."""
+        """Return this rank's rows of Ã."""
         if self._rounded.scale.dtype != dtype:
             border = self.exact.border._replace(scale=self.exact.border.scale.to(dtype))
             self._rounded = replace(self.exact, scale=self.exact.scale.to(dtype), border=border)
         return self._rounded
 
     def looped(self) -> Tensor:
-        """Refuse: edges to other ranks' nodes are not edges of nodes that are here."""
+        """Raise: edges to nodes of other ranks are not edges between nodes of this one."""
         raise InputError(
             "backbone",
-            "'gat' reads its neighbours' features, which other ranks hold",
+            "'gat' reads the features of neighbours, which other ranks hold",
             "choose 'mlp', 'gcn', 'sgc' or 'appnp' for shards",
         )
 
 
 @dataclass(frozen=True)
 class Shard:
-    """A rank's nodes and their rows of the graph.
+    """The nodes of a rank and their rows of the graph.
 
     Attributes:
-        manifest: of the whole graph.
+        manifest: the manifest of the whole graph.
         ranks: the ranks that hold it together.
         data: ``x``, ``y``, ``sens`` and the three masks of this rank's nodes; its ``edge_index`` is
             empty, edges are in ``graph``.
         graph: this rank's rows of Ã.
-        number: each node's row in the table it came from.
-        start: the first node's number in the shards' order.
+        number: the row of each node in the table it came from.
+        start: the number of the first node in the order of the shards.
     """
 
     manifest: Manifest
@@ -71,14 +71,14 @@ class Shard:
 
     @property
     def halo(self) -> Halo:
-        """The plan of what is exchanged."""
+        """The exchange plan."""
         return self.graph.exact.halo
 
     def with_split(self, folder: str | Path, split_seed: int | None) -> Shard:
         """Read the masks of another split."""
         data = copy.copy(self.data)
-        folder, own = Path(folder), _own_parts(self.manifest, self.ranks)
-        _set_masks(data, folder, own, _split_column(self.manifest, split_seed))
+        own = _parts_by_rank(self.manifest, self.ranks)[self.ranks.rank]
+        _set_masks(data, Path(folder), own, _split_column(self.manifest, split_seed))
         return replace(self, data=data)
 
 
@@ -90,95 +90,81 @@ def load_shard(
     device: str | torch.device = "cpu",
     check: bool = True,
 ) -> Shard:
-    """Read this rank's share of a graph; no rank reads more. All ranks call it at the same time.
+    """Read this rank's part of a graph, and nothing else; all ranks call it together.
 
-    A folder of P parts serves any number of ranks up to P: each has a run of parts.
+    A folder of P parts serves up to P ranks: each has a run of parts.
 
     Args:
-        folder: what :func:`~fairmp.distributed.shard` wrote, on this rank's disk; every rank may
-            have a copy of the manifest and of its own parts alone.
+        folder: what :func:`~fairmp.distributed.shard` wrote, on this rank's disk; the manifest and
+            this rank's own parts are enough.
         ranks: the ranks; by default those of the default process group.
-        split_seed: which of the splits that were written; by default the first.
-        device: where to.
-        check: read the files from end to end first, and compare them with their sums.
+        split_seed: which of the written splits; by default the first.
+        device: where to load to.
+        check: compare the files with their checksums first.
 
     Raises:
-        SharedError: On all ranks, where a file of one of them is missing or not as it was written,
-            or their manifests differ.
+        SharedError: On all ranks, if a file of one of them is missing or damaged, or if their
+            manifests differ.
     """
     ranks = Ranks() if ranks is None else ranks
     folder = Path(folder)
 
-    def opened() -> Manifest:
+    def read_manifest() -> tuple[Manifest, list[range], int]:
         manifest = Manifest.read(folder)
-        own = _own_parts(manifest, ranks)
-        if check:
-            for index in own:
-                verify(folder, index, manifest.parts[index])
-        return manifest
+        parts = _parts_by_rank(manifest, ranks)
+        for index in parts[ranks.rank] if check else ():
+            verify(folder, index, manifest.parts[index])
+        return manifest, parts, _split_column(manifest, split_seed)
 
-    manifest = ranks.together(opened)
-    ranks.agree(
-        "shards",
-        {"the graph's fingerprint": manifest.fingerprint[:16]},
-        "give all ranks the same shards",
-    )
-    column = ranks.together(lambda: _split_column(manifest, split_seed))
-    own = _own_parts(manifest, ranks)
-    start, stop = manifest.parts[own[0]].start, manifest.parts[own[-1]].stop
+    manifest, parts, column = ranks.together(read_manifest)
+    fingerprint = {"the graph's fingerprint": manifest.fingerprint[:16]}
+    ranks.agree("shards", fingerprint, "give all ranks the same shards")
+    own = parts[ranks.rank]
     data = Data(
-        x=_joined(folder, own, "x"),
+        x=_concatenate(folder, own, "x"),
         edge_index=torch.empty(2, 0, dtype=torch.int64),
-        y=_joined(folder, own, "y").long(),
-        sens=_joined(folder, own, "sens").long(),
+        y=_concatenate(folder, own, "y").long(),
+        sens=_concatenate(folder, own, "sens").long(),
         feature_names=list(manifest.feature_names),
         class_names=list(manifest.class_names),
         group_names=list(manifest.group_names),
     )
     _set_masks(data, folder, own, column)
-    number = _joined(folder, own, "number")
-    firsts = [group[0] for group in _all_parts(manifest, ranks)]
-    bounds = torch.tensor([*(manifest.parts[k].start for k in firsts), manifest.nodes])
+    bounds = torch.tensor([*(manifest.parts[run[0]].start for run in parts), manifest.nodes])
     device = ranks.device or torch.device(device)
-    adjacency = _adjacency(folder, manifest, own, start, stop, bounds, ranks, device)
+    adjacency = _adjacency(folder, own, bounds, ranks, device)
+    number = _concatenate(folder, own, "number")
+    start = int(bounds[ranks.rank])
     return Shard(manifest, ranks, data.to(device), ShardedGraph(adjacency), number, start)
 
 
-def _all_parts(manifest: Manifest, ranks: Ranks) -> list[range]:
+def _parts_by_rank(manifest: Manifest, ranks: Ranks) -> list[range]:
     if ranks.size > len(manifest.parts):
         raise InputError(
             "shards",
             f"{len(manifest.parts)} parts for {ranks.size} ranks",
             f"shard into more parts (--parts {ranks.size}), or start fewer ranks",
         )
-    weight = np.array(
-        [
-            part.entries + (part.stop - part.start) * partition.cost(np.array(0), 0)
-            for part in manifest.parts
-        ]
-    )
-    bounds = partition.ranges(weight, ranks.size).tolist()
+    per_node = partition.cost(np.array(0), 0)
+    weight = [part.entries + (part.stop - part.start) * per_node for part in manifest.parts]
+    bounds = partition.ranges(np.array(weight), ranks.size).tolist()
     return [range(bounds[k], bounds[k + 1]) for k in range(ranks.size)]
-
-
-def _own_parts(manifest: Manifest, ranks: Ranks) -> range:
-    return _all_parts(manifest, ranks)[ranks.rank]
 
 
 def _split_column(manifest: Manifest, split_seed: int | None) -> int:
     if split_seed is None:
         return 0
     if split_seed not in manifest.split_seeds:
-        there = ", ".join("its own" if s is None else str(s) for s in manifest.split_seeds)
+        written = ", ".join("its own" if s is None else str(s) for s in manifest.split_seeds)
         raise InputError(
             "split_seed",
-            f"no split with seed {split_seed} was written (there are: {there})",
+            f"no split with seed {split_seed} was written (there are: {written})",
             "shard the graph again with --splits and --seed",
         )
     return manifest.split_seeds.index(split_seed)
 
 
-def _joined(folder: Path, own: range, name: str) -> Tensor:
+def _concatenate(folder: Path, own: range, name: str) -> Tensor:
     """Copy an array of several parts to memory, one part after the other."""
     parts = [mapped(folder, index, name) for index in own]
     result = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=parts[0].dtype)
@@ -196,72 +182,63 @@ def _set_masks(data: Data, folder: Path, own: range, column: int) -> None:
 
 
 def _adjacency(
-    folder: Path,
-    manifest: Manifest,
-    own: range,
-    start: int,
-    stop: int,
-    bounds: Tensor,
-    ranks: Ranks,
-    device: torch.device,
+    folder: Path, own: range, bounds: Tensor, ranks: Ranks, device: torch.device
 ) -> ShardedAdjacency:
-    count = stop - start
+    start, stop = bounds[ranks.rank : ranks.rank + 2].tolist()
     degree = np.concatenate([np.diff(mapped(folder, index, "row")) for index in own])
-    inside, needed = _survey(folder, own, start, stop, degree)
-    near = np.empty(int(inside.sum()), dtype=np.int32 if count <= INT32 else np.int64)
-    far = np.empty(
-        int(degree.sum()) - len(near), dtype=np.int32 if len(needed) <= INT32 else np.int64
-    )
+    inside, needed = _count_inside(folder, own, start, stop, degree)
+    outside = degree - inside
+    near = np.empty(inside.sum(), dtype=np.int32 if stop - start <= INT32 else np.int64)
+    far = np.empty(outside.sum(), dtype=np.int32 if len(needed) <= INT32 else np.int64)
     at_near = at_far = 0
     for _, col in _columns(folder, own):
-        here = (col >= start) & (col < stop)
-        close, apart = col[here], col[~here]
-        near[at_near : at_near + len(close)] = close - start
-        far[at_far : at_far + len(apart)] = np.searchsorted(needed, apart)
-        at_near, at_far = at_near + len(close), at_far + len(apart)
-    outside = degree - inside
-    edge = np.flatnonzero(outside)
+        local = (col >= start) & (col < stop)
+        mine, others = col[local], col[~local]
+        near[at_near : at_near + len(mine)] = mine - start
+        far[at_far : at_far + len(others)] = np.searchsorted(needed, others)
+        at_near, at_far = at_near + len(mine), at_far + len(others)
+    on_border = np.flatnonzero(outside)
     halo = Halo.plan(ranks, torch.from_numpy(needed).to(device), bounds.to(device))
     scale = torch.from_numpy(degree.astype(np.float64)).rsqrt().to(device)
     border = Border(
-        torch.from_numpy(edge).to(device),
-        _rows(outside[edge], far).to(device),
-        halo.fetch(scale.unsqueeze(1)).squeeze(1),
+        torch.from_numpy(on_border).to(device),
+        _csr(outside[on_border], far).to(device),
+        halo.start(scale.unsqueeze(1))().squeeze(1),
     )
-    forward = _rows(inside, near).to(device)
-    return ShardedAdjacency(count, scale, forward, forward, border, halo)
+    forward = _csr(inside, near).to(device)
+    return ShardedAdjacency(stop - start, scale, forward, forward, border, halo)
 
 
-def _survey(
+def _count_inside(
     folder: Path, own: range, start: int, stop: int, degree: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Count each row's columns that are here, and list those that are elsewhere."""
+    """Count the columns of each row that are on this rank, and list those that are not."""
     ends = np.cumsum(degree)
     inside = np.zeros(len(degree), dtype=np.int64)
     needed = np.zeros(0, dtype=np.int64)
     for first, col in _columns(folder, own):
-        here = (col >= start) & (col < stop)
-        needed = np.union1d(needed, col[~here])
+        local = (col >= start) & (col < stop)
+        needed = np.union1d(needed, col[~local])
         low, high = np.searchsorted(ends, [first, first + len(col) - 1], side="right")
         cuts = np.clip(ends[low:high] - first, 0, len(col))
-        heaped = np.concatenate([[0], np.cumsum(here)])
-        inside[low : high + 1] += np.diff(heaped[np.concatenate([[0], cuts, [len(col)]])])
+        cumulative = np.concatenate([[0], np.cumsum(local)])
+        inside[low : high + 1] += np.diff(cumulative[np.concatenate([[0], cuts, [len(col)]])])
     return inside, needed
 
 
 def _columns(folder: Path, own: range) -> Iterator[tuple[int, np.ndarray]]:
-    """Read the columns a piece at a time, each with the number of its first entry."""
+    """Read the columns in pieces, each with the number of its first entry."""
     first = 0
     for index in own:
-        col = mapped(folder, index, "col")
-        for k in range(0, len(col), _PIECE):
-            # A copy, so that pages of the file do not pile up in memory.
-            piece = np.array(mapped(folder, index, "col")[k : k + _PIECE], dtype=np.int64)
-            yield first + k, piece
-        first += len(col)
+        length = len(mapped(folder, index, "col"))
+        for k in range(0, length, COLUMNS_PER_READ):
+            # A copy through a new map, so that pages of the file do not pile up in memory.
+            piece = mapped(folder, index, "col")[k : k + COLUMNS_PER_READ]
+            yield first + k, np.array(piece, dtype=np.int64)
+        first += length
 
 
-def _rows(counts: np.ndarray, col: np.ndarray) -> CSR:
+def _csr(counts: np.ndarray, col: np.ndarray) -> CSR:
     row = np.concatenate([[0], np.cumsum(counts)])
     row = row.astype(np.int32) if len(col) <= INT32 else row
     return CSR(torch.from_numpy(row), torch.from_numpy(col))

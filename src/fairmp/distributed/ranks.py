@@ -1,11 +1,11 @@
-"""The processes that hold a graph together, and the few things they say to each other."""
+"""The processes that hold a graph together, and their collective operations."""
 
 from __future__ import annotations
 
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -14,27 +14,29 @@ import torch.distributed as dist
 from torch import Tensor
 
 from fairmp.errors import InputError
+from fairmp.groups import GroupOperator, mean_rows
+from fairmp.training.loop import LocalReducer
 
 Result = TypeVar("Result")
 
 
 class SharedError(InputError):
-    """A wrong input that every rank knows of: one of them says it, and all stop."""
+    """A wrong input that every rank knows of: one of them reports it, and all stop."""
 
 
-class LostTouch(RuntimeError):
-    """Another rank is gone, or did not answer in time."""
+class RankLostError(RuntimeError):
+    """Another rank has died, or did not answer in time."""
 
 
-class Ranks:
-    """All ranks of the default process group; one rank alone where there is none.
+class Ranks(LocalReducer):
+    """All ranks of the default process group, or one rank alone if there is none.
 
-    What they add up is added in the order of ranks, so that every rank has the same bits.
+    Sums are added in the order of ranks, so that every rank has the same bits.
 
     Attributes:
-        rank: this one's number.
-        size: how many there are.
-        sent: bytes this rank has sent, by what for: ``"halo"``, ``"total"``, ``"gradient"``,
+        rank: number of this rank.
+        size: number of ranks.
+        sent: bytes this rank has sent, by purpose: ``"halo"``, ``"total"``, ``"gradient"``,
             ``"plan"`` and ``"gather"``.
 
     Example:
@@ -44,55 +46,59 @@ class Ranks:
     """
 
     def __init__(self) -> None:
-        there = dist.is_available() and dist.is_initialized()
-        self.rank = dist.get_rank() if there else 0
-        self.size = dist.get_world_size() if there else 1
+        joined = dist.is_available() and dist.is_initialized()
+        self.rank = dist.get_rank() if joined else 0
+        self.size = dist.get_world_size() if joined else 1
         self.sent: Counter[str] = Counter()
-        # What is not a tensor of the computation travels from here.
-        on_gpu = there and dist.get_backend() == "nccl"
+        on_gpu = joined and dist.get_backend() == "nccl"
         self.device = torch.device("cuda", torch.cuda.current_device()) if on_gpu else None
 
-    def total(self, part: Tensor) -> Tensor:
-        """Sum a small tensor over all ranks.
+    def group_operator(self, sens: Tensor, population: Tensor, num_groups: int) -> GroupOperator:
+        """Build the group operator of the nodes of all ranks."""
+        population = population & (sens >= 0)
+        counts = self.total(torch.bincount(sens[population], minlength=num_groups).double())
+        if bool((counts == 0).any()):
+            raise InputError(
+                "sens",
+                f"group {int((counts == 0).nonzero()[0])} has no node in the population",
+                "choose a population that contains every group",
+            )
+        return ShardedGroupOperator(self, population, mean_rows(counts), sens.int())
 
-        Autograd sees it: what every rank uses, every rank has a gradient for, and these are summed
-        in turn. A loss that counts once must therefore be divided among the ranks.
+    def total(self, part: Tensor) -> Tensor:
+        """Sum a small tensor over all ranks, with gradients.
+
+        Every rank has a gradient for what it uses of the sum, and these are summed in turn: a loss
+        that counts once must be divided by the number of ranks.
         """
-        if self.size == 1:
-            return part
-        return _Total.apply(part, self)
+        return part if self.size == 1 else _Total.apply(part, self)
 
     def largest(self, part: Tensor) -> Tensor:
-        """Take the largest of each number over all ranks; autograd does not see it."""
-        if self.size == 1:
-            return part
-        return torch.stack(self._all(part.detach(), "total")).amax(0)
+        """Return the element-wise maximum over all ranks, without gradients."""
+        return part if self.size == 1 else torch.stack(self._all(part.detach(), "total")).amax(0)
 
-    def add_gradients(self, parameters: Iterator[torch.nn.Parameter]) -> None:
-        """Sum the gradients of the ranks' shares of the loss, in place, in one message."""
+    def add_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
+        """Sum the gradients over the ranks, in place, in one message."""
         if self.size == 1:
             return
-        held = [p for p in parameters if p.requires_grad]
-        # A parameter that no node here reached has a gradient of 0 here, not none.
-        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in held]
+        trained = [p for p in parameters if p.requires_grad]
+        # A parameter that no node of this rank used has a gradient of 0, not none.
+        parts = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
         flat = torch.cat([part.flatten() for part in parts])
-        with self._talking("the gradients' sum"):
+        with self._communicating("the sum of gradients"):
             dist.all_reduce(flat)
-        self.sent["gradient"] += 2 * (self.size - 1) * _bytes(flat) // self.size
-        start = 0
-        for parameter in held:
-            count = parameter.numel()
-            parameter.grad = flat[start : start + count].view_as(parameter).clone()
-            start += count
+        self.sent["gradient"] += 2 * (self.size - 1) * flat.nbytes // self.size
+        for p, part in zip(trained, flat.split([p.numel() for p in trained]), strict=True):
+            p.grad = part.view_as(p).clone()
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """Bring all ranks' rows to rank 0, in the order of ranks; ``None`` elsewhere."""
+        """Bring the rows of all ranks to rank 0, in the order of ranks; ``None`` elsewhere."""
         if self.size == 1:
             return rows
         own = torch.tensor([rows.size(0)], device=rows.device)
         counts = [int(count) for count in self._all(own, "gather")]
         parts = [rows.new_empty(count, *rows.shape[1:]) for count in counts]
-        with self._talking("gathering rows"):
+        with self._communicating("gathering rows"):
             if self.rank == 0:
                 parts[0] = rows
                 for source in range(1, self.size):
@@ -100,97 +106,86 @@ class Ranks:
                         dist.recv(parts[source], source)
             elif counts[self.rank]:
                 dist.send(rows.contiguous(), 0)
-                self.sent["gather"] += _bytes(rows)
+                self.sent["gather"] += rows.nbytes
         return torch.cat(parts) if self.rank == 0 else None
 
     def swap(
         self, out: Tensor, rows: Tensor, received: list[int], sent: list[int], kind: str
     ) -> Callable[[], None]:
-        """Start to send each rank its rows, and return what waits for those that come back."""
-        with self._talking("an exchange of rows"):
+        """Start to send each rank its rows; return a function that waits for those received."""
+        with self._communicating("an exchange of rows"):
             work = dist.all_to_all_single(out, rows, received, sent, async_op=True)
-        own = sent[self.rank]
-        self.sent[kind] += _bytes(rows) - (own * rows[:1].numel() * rows.element_size())
+        self.sent[kind] += rows.nbytes - sent[self.rank] * rows[:1].nbytes
 
         def wait() -> None:
-            with self._talking("an exchange of rows"):
+            with self._communicating("an exchange of rows"):
                 work.wait()
 
         return wait
 
     def objects(self, mine: Any) -> list[Any]:
-        """What every rank says, in the order of ranks."""
+        """Return the objects of all ranks, in their order."""
         if self.size == 1:
             return [mine]
         found: list[Any] = [None] * self.size
-        with self._talking("comparing notes"):
+        with self._communicating("an exchange of objects"):
             dist.all_gather_object(found, mine)
         return found
 
-    def from_first(self, mine: Any) -> Any:
-        """What rank 0 says."""
-        if self.size == 1:
-            return mine
-        held = [mine]
-        with self._talking("hearing rank 0"):
-            dist.broadcast_object_list(held, 0, device=self.device)
-        return held[0]
+    def on_first(self, work: Callable[[], Result]) -> Result:
+        """Return what ``work`` returns on rank 0; if it fails there, it fails on all ranks."""
+        found: list[Any] = [self.together(work if self.rank == 0 else lambda: None)]
+        if self.size > 1:
+            with self._communicating("a broadcast"):
+                dist.broadcast_object_list(found, 0, device=self.device)
+        return found[0]
 
     def together(self, work: Callable[[], Result]) -> Result:
-        """Do something on each rank that may fail on some, and then fail on all.
-
-        Raises:
-            SharedError: With the first failing rank's line.
-        """
+        """Do work that may fail on some ranks; if so, raise a :class:`SharedError` on all."""
         result: Result | None = None
-        error: str | None = None
+        error: InputError | None = None
         try:
             result = work()
         except InputError as failure:
-            error = str(failure)
+            error = failure
         except OSError as failure:
-            error = f"{failure.filename or 'a file'}: {failure.strerror}; look at its disk"
-        failed = [(rank, line) for rank, line in enumerate(self.objects(error)) if line]
-        if failed:
-            rank, line = failed[0]
-            raise SharedError.parse(
-                line if self.size == 1 else f"rank {rank} of {self.size}: {line}"
-            )
+            name = str(failure.filename or "a file")
+            error = InputError(name, failure.strerror, "check its disk")
+        for rank, found in enumerate(self.objects(error)):
+            if found is not None:
+                where = "" if self.size == 1 else f"rank {rank} of {self.size}: "
+                raise SharedError(where + found.argument, found.value, found.hint)
         return result  # type: ignore[return-value]
 
-    def agree(self, what: str, mine: Mapping[str, Any], remedy: str) -> None:
-        """Make sure that all ranks say the same of something.
-
-        Raises:
-            SharedError: On every rank, with one line that names the first difference.
-        """
-        said = self.objects({key: json.dumps(value, sort_keys=True) for key, value in mine.items()})
-        for rank, other in enumerate(said):
-            for key in sorted({*said[0], *other}):
-                one, two = (words.get(key, "nothing") for words in (said[0], other))
+    def agree(self, what: str, mine: Mapping[str, Any], hint: str) -> None:
+        """Raise a :class:`SharedError` on every rank if some value is not the same on all."""
+        texts = self.objects({k: json.dumps(v, sort_keys=True) for k, v in mine.items()})
+        for rank, other in enumerate(texts):
+            for key in sorted({*texts[0], *other}):
+                one, two = (values.get(key, "nothing")[:60] for values in (texts[0], other))
                 if one != two:
-                    raise SharedError.parse(
-                        f"{what}: the ranks disagree on {key}: rank 0 has {one[:60]}, rank {rank} "
-                        f"has {two[:60]}; {remedy}"
+                    raise SharedError(
+                        what,
+                        f"the ranks disagree on {key}: rank 0 has {one}, rank {rank} has {two}",
+                        hint,
                     )
 
     def _all(self, part: Tensor, kind: str) -> list[Tensor]:
         part = part.contiguous()
         parts = [torch.empty_like(part) for _ in range(self.size)]
-        with self._talking("a sum"):
+        with self._communicating("a sum"):
             dist.all_gather(parts, part)
-        self.sent[kind] += (self.size - 1) * _bytes(part)
+        self.sent[kind] += (self.size - 1) * part.nbytes
         return parts
 
     @contextmanager
-    def _talking(self, what: str) -> Iterator[None]:
+    def _communicating(self, what: str) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            raise LostTouch(
-                f"rank {self.rank} of {self.size} lost touch with the others in {what} "
-                f"({reason(error)}); where torchrun may restart, training goes on from the last "
-                "checkpoint"
+            raise RankLostError(
+                f"rank {self.rank} of {self.size} lost the others in {what} ({reason(error)}); "
+                "if torchrun may restart, training resumes from the last checkpoint"
             ) from error
 
 
@@ -205,16 +200,25 @@ class _Total(torch.autograd.Function):
         return ctx.ranks.total(grad), None
 
 
-def reason(error: Exception) -> str:
-    """The first sentence of an error of torch.distributed, without the place in its source.
+class ShardedGroupOperator(GroupOperator):
+    """This rank's columns of Δ; sums over nodes are sums over the nodes of all ranks."""
 
-    Example:
-        >>> reason(RuntimeError("[/a/pair.cc:537] Read error: Connection reset. Some more."))
-        'Read error: Connection reset'
-    """
+    is_local = False
+
+    def __init__(self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor) -> None:
+        super().__init__(None, population, rows, codes=codes)
+        self.ranks = ranks
+
+    def total(self, part: Tensor) -> Tensor:
+        """Sum over all ranks."""
+        return self.ranks.total(part)
+
+    def largest(self, part: Tensor) -> Tensor:
+        """Take the maximum over all ranks."""
+        return self.ranks.largest(part)
+
+
+def reason(error: Exception) -> str:
+    """Return the first sentence of an error of torch.distributed, without its source location."""
     first = (str(error).strip().splitlines() or ["no answer"])[0]
     return re.sub(r"^\[[^\]]*\] *", "", first).split(". ")[0].rstrip(".")[:160]
-
-
-def _bytes(tensor: Tensor) -> int:
-    return tensor.numel() * tensor.element_size()

@@ -66,7 +66,7 @@ class GroupRow:
 class Evaluation:
     """What :func:`evaluate` found; ``print`` shows it in points (hundredths).
 
-    ``mode`` says how fair predictions were made, "solve" or "frozen", and is set by the caller.
+    ``mode`` says how fair predictions were made, "batch" or "per-node", and is set by the caller.
     """
 
     n: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
@@ -16,30 +17,39 @@ from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import split
-from fairmp.errors import InputError, check_choice
+from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
 from fairmp.nn.models import Backbone, Graph, Network, build
-from fairmp.training import alignment as serving
-from fairmp.training import model_files as persistence
-from fairmp.training.loop import Select, fit, seeded
-from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
-from fairmp.training.run import Run as Run
+from fairmp.training import alignment, model_files
+from fairmp.training.loop import (
+    Checkpoints,
+    GroupOperators,
+    LocalReducer,
+    Select,
+    fit,
+    needs_groups,
+    seeded,
+)
+from fairmp.training.loop import (
+    Run as Run,
+)
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
 
-Mode = Literal["solve", "frozen"]
+Mode = Literal["batch", "per-node"]
 
 
 class FairClassifier:
     """A node classifier whose predictions do not depend on the sensitive group.
 
-    A transform reads each node's features, a propagation reads the graph and, if it is
+    A transform reads the features of each node; a propagation reads the graph and, if it is
     :class:`~fairmp.nn.fmp.FMP`, closes the gap between groups. In training the gap is that of
-    the training nodes. At prediction there are two ways, and results say which one was used:
+    the training nodes. At prediction there are two modes, and results say which one was used:
 
-    - ``"solve"`` (the default) closes the gap of the nodes being predicted, as a batch;
-    - ``"frozen"`` applies the correction found on the validation nodes at the end of ``fit``: a
-      node's prediction then does not depend on which others are asked for.
+    - ``"batch"`` (the default) closes the gap of the nodes being predicted;
+    - ``"per-node"`` applies the correction found on the validation nodes at the end of ``fit``: the
+      prediction of a node then does not depend on which others are predicted.
 
     Either way the group of a node must be known to correct its prediction.
 
@@ -52,25 +62,25 @@ class FairClassifier:
         num_layers: number of its layers.
         dropout: share of hidden units dropped in training.
         norm: normalisation between layers, by PyG's name.
-        epochs: most epochs to train.
-        lr: Adam's learning rate.
-        weight_decay: Adam's weight decay.
-        select: what the epoch kept is best at on the validation nodes (``"accuracy"``, ties by
-            loss; or ``"loss"``), or ``"last"`` for the last epoch.
-        patience: stop when that many epochs brought nothing better.
-        eval_every: look at the validation nodes every so many epochs.
-        strategy: what else the loss asks for, such as
+        epochs: maximum number of epochs.
+        lr: learning rate of Adam.
+        weight_decay: weight decay of Adam.
+        select: which epoch is kept: that of the best validation ``"accuracy"`` (ties by loss) or
+            ``"loss"``, or the ``"last"``.
+        patience: epochs without improvement after which to stop.
+        eval_every: epochs between two validations.
+        strategy: penalty added to the loss, such as
             :class:`~fairmp.training.penalties.Regulariser` or ``Adversary``.
         predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
-            own. ``"decisions"`` takes the largest at which the decisions' gap keeps the target on
-            the nodes being predicted (:func:`fairmp.nn.functional.decisions`).
+            own. ``"decisions"`` takes the largest at which the gap of decisions is within the
+            target on the nodes being predicted (:func:`fairmp.nn.functional.decisions`).
         device: where to compute.
 
     Groups may be given as probabilities (n×G): the propagation then closes the gap they imply.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
-    ``group_duals_`` (for ``"frozen"``), ``encoding_`` (how tables became the graph, where they
-    did) and ``run_``.
+    ``group_duals_`` (for ``"per-node"``), ``encoding_`` (how tables became the graph, if they did),
+    ``graph_`` and ``logits_`` (of all nodes, before a correction), ``test_logits_`` and ``run_``.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -78,7 +88,7 @@ class FairClassifier:
         >>> model = FairClassifier(FMP(lambda_s=3.0, target=0.01), epochs=20, lr=0.01)
         >>> run = model.fit(data, seed=0)
         >>> run.test.mode
-        'solve'
+        'batch'
         >>> model.predict_proba(data).shape
         torch.Size([400, 2])
     """
@@ -111,14 +121,9 @@ class FairClassifier:
                 f"{propagation!r} is not a propagation",
                 "give FMP(…), PPR(…), another torch.nn.Module called like them, or None",
             )
-        if predict_temperature != "decisions" and not (
-            isinstance(predict_temperature, (int, float)) and predict_temperature > 0
-        ):
-            raise InputError(
-                "predict_temperature",
-                f"{predict_temperature!r} is not a temperature",
-                "give a number above 0, or 'decisions'",
-            )
+        if predict_temperature != "decisions":
+            hint = "give a number above 0, or 'decisions'"
+            check_number("predict_temperature", predict_temperature, hint, low=0, above=True)
         self.backbone = backbone
         self.hidden = hidden
         self.num_layers = num_layers
@@ -132,7 +137,7 @@ class FairClassifier:
         self.eval_every = eval_every
         self.strategy = strategy
         self.predict_temperature = predict_temperature
-        self.device = serving.device_of(device)
+        self.device = alignment.device_of(device)
 
     def fit(
         self,
@@ -143,15 +148,15 @@ class FairClassifier:
         bootstrap: int = 1000,
         progress: bool | None = None,
     ) -> Run:
-        """Train, and measure on the three parts.
+        """Train, and measure on the three parts of the split.
 
         Args:
-            data: a graph in the shape :mod:`fairmp.datasets` makes. Without masks, or with a
+            data: a graph as :mod:`fairmp.datasets` makes them. Without masks, or with a
                 ``split_seed``, labelled nodes of known group are split 50/25/25.
-            seed: of the initialisation and of dropout.
-            split_seed: of the split; its own, so that either can be varied alone.
-            bootstrap: resamples for the intervals.
-            progress: show a bar; by default where standard error is a terminal.
+            seed: seed of the initialisation and of dropout.
+            split_seed: seed of the split.
+            bootstrap: number of resamples for the intervals.
+            progress: show a bar; by default if standard error is a terminal.
         """
         check(data)
         if split_seed is None and not all(name in data for name in MASKS):
@@ -161,20 +166,36 @@ class FairClassifier:
             parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        serving.check_certain(data, MASKS)
-        data = serving.to_device(data, self.device)
+        alignment.check_certain(data)
+        data = alignment.to_device(data, self.device)
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        graph = self._graph(data)
-        self.classes_ = serving.names_of(data, "class_names", int(data.y.max()) + 1)
-        count = int(groups.likeliest(data.sens).max()) + 1
-        count = data.sens.size(1) if groups.soft(data.sens) else count
-        self.groups_ = serving.names_of(data, "group_names", count)
-        self.features_ = serving.names_of(data, "feature_names", data.x.size(1))
+        self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
+        count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
+        self.groups_ = alignment.names_of(data, "group_names", count)
+        self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
-            self.encoding_ = None  # the graph's features were changed since: it tells of others
+            self.encoding_ = None  # the features were changed after encoding
+        return self._fit(
+            data, self._graph(data), LocalReducer(), seed, split_seed, bootstrap, progress
+        )
+
+    def _fit(
+        self,
+        data: Data,
+        graph: Graph,
+        reducer: LocalReducer,
+        seed: int,
+        split_seed: int | None,
+        bootstrap: int,
+        progress: bool | None,
+        checkpoints: Checkpoints | None = None,
+    ) -> Run:
+        """Train on nodes in this process or, with another reducer, in several."""
         with seeded(seed):
-            self.network_ = self._build(data.x.size(1), len(self.classes_)).to(data.x.dtype)
+            network = self._build(data.x.size(1), len(self.classes_))
+        self.network_ = network.to(data.x.device, data.x.dtype)
+        operators = GroupOperators(data, len(self.groups_), reducer)
         history = fit(
             self.network_,
             data,
@@ -189,37 +210,56 @@ class FairClassifier:
             strategy=self.strategy,
             seed=seed,
             progress=progress,
+            operators=operators,
+            checkpoints=checkpoints,
         )
-        self.network_.eval()
-        self.group_duals_ = self._freeze(data, graph)
+        # One pass of the transform serves the evaluations, the stored correction and reports.
+        self.graph_, self.group_duals_ = graph, None
+        with torch.no_grad():
+            if needs_groups(self.propagation):
+                self.logits_ = self.network_.logits(data.x, graph)
+                adjacency = graph.adjacency(self.logits_.dtype)
+                projects = getattr(self.propagation, "solver", "projection") == "projection"
+                tau = self.predict_temperature if projects else None
+                found = {
+                    name: self.propagation.solve(
+                        self.logits_, adjacency, operators[name], temperature=tau
+                    )
+                    for name in MASKS
+                }
+                self.group_duals_ = found["val_mask"].group_duals
+                fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
+            else:
+                self.logits_ = self.network_(data.x, graph, data.sens)
+                fair = dict.fromkeys(MASKS, self.logits_)
+        self.test_logits_ = fair["test_mask"][data.test_mask]
         train, val, test = (
-            self._evaluate(data, graph, data[name], "solve", bootstrap) for name in MASKS
+            self._measure(data, data[name], fair[name][data[name]], "batch", bootstrap, reducer)
+            for name in MASKS
         )
-        self.run_ = Run(
-            train, val, test, history, self.config(), seed, split_seed, persistence.versions()
-        )
+        versions = model_files.versions()
+        self.run_ = Run(train, val, test, history, self.config(), seed, split_seed, versions)
         return self.run_
 
     def predict_proba(
-        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve"
+        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
     ) -> Tensor:
         """Predict the probability of each class.
 
         Args:
             data: the graph the network was trained on, or another with the same features. Features
-                and groups are matched by name where both have names, whatever their order; what the
-                network does not know is refused.
-            nodes: which nodes to predict (a boolean mask); all by default. With ``"solve"`` they
+                and groups are matched by name if both have names, in any order; unknown ones are
+                an error.
+            nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
                 are the population whose gap is closed.
-            mode: ``"solve"`` or ``"frozen"``.
+            mode: ``"batch"`` or ``"per-node"``.
 
         Returns:
-            A row for each node asked for.
+            One row per predicted node.
         """
-        data, nodes = self._served(data, nodes)
-        return self._logits(data, self._graph(data), nodes, mode).softmax(1)
+        return self._predict(data, nodes, mode)[2].softmax(1)
 
-    def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> Tensor:
+    def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> Tensor:
         """Predict classes; see :meth:`predict_proba`."""
         return self.predict_proba(data, nodes=nodes, mode=mode).argmax(1)
 
@@ -228,49 +268,54 @@ class FairClassifier:
         data: Data,
         *,
         nodes: Tensor | None = None,
-        mode: Mode = "solve",
+        mode: Mode = "batch",
         bootstrap: int = 1000,
     ) -> Evaluation:
-        """Measure accuracy and fairness on some nodes, the test nodes if there are any.
+        """Measure accuracy and fairness on some nodes, by default the test nodes if there are any.
 
-        Where groups are probabilities, gaps are measured on the nodes whose group is certain, and
-        a note says so.
+        If groups are probabilities, gaps are measured on the nodes whose group is certain, and a
+        note says so.
         """
         self._check_fitted()
         if isinstance(data, Data):
-            for name, what in (("y", "labels (-1 where unknown)"), ("sens", "groups")):
+            for name, what in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
                 if not isinstance(data.get(name), Tensor):
                     raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
             if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
                 nodes = data.test_mask
-        data, nodes = self._served(data, nodes)
-        return self._evaluate(data, self._graph(data), nodes, mode, bootstrap)
+        return self._measure(*self._predict(data, nodes, mode), mode, bootstrap)
 
-    def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "solve") -> float:
+    def predict_and_evaluate(
+        self, data: Data, *, mode: Mode = "batch", bootstrap: int = 1000
+    ) -> tuple[Tensor, Evaluation | None]:
+        """Predict the probabilities of all nodes, and evaluate them if labels and groups are known.
+
+        Returns:
+            Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
+        """
+        data, nodes, logits = self._predict(data, None, mode)
+        measured = None
+        if "y" in data and "sens" in data:
+            known = groups.certain(data.sens)
+            if len(known[known >= 0].unique()) > 1:
+                measured = self._measure(data, nodes, logits, mode, bootstrap)
+        return logits.softmax(1), measured
+
+    def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> float:
         """Return the accuracy on some nodes, by default the test nodes if there are any."""
         return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
 
     def config(self) -> dict[str, Any]:
-        """The arguments that make an equal classifier, as what JSON can say."""
+        """Return the arguments that make an equal classifier, as plain JSON values."""
+        names = [name for name in inspect.signature(FairClassifier).parameters if name != "device"]
         return {
-            "propagation": persistence.describe(self.propagation),
-            "backbone": self.backbone,
-            "hidden": self.hidden,
-            "num_layers": self.num_layers,
-            "dropout": self.dropout,
-            "norm": self.norm,
-            "epochs": self.epochs,
-            "lr": self.lr,
-            "weight_decay": self.weight_decay,
-            "select": self.select,
-            "patience": self.patience,
-            "eval_every": self.eval_every,
-            "predict_temperature": self.predict_temperature,
-            "strategy": (self.strategy or Vanilla()).config(),
+            **{name: getattr(self, name) for name in names},
+            "propagation": model_files.describe(self.propagation),
+            "strategy": {"name": "vanilla"} if self.strategy is None else self.strategy.config(),
         }
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save to a folder: ``model.safetensors`` (weights) and ``model.json`` (all else)."""
+        """Save to a folder, as one file of weights and their description."""
         self._check_fitted()
         tensors = {f"network.{k}": v for k, v in self.network_.state_dict().items()}
         if self.group_duals_ is not None:
@@ -282,26 +327,27 @@ class FairClassifier:
             "features": self.features_,
             "encoding": None if self.encoding_ is None else self.encoding_.to_dict(),
         }
-        return persistence.save(path, tensors, description, overwrite=overwrite)
+        return model_files.save(path, tensors, description, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> FairClassifier:
-        """Load what :meth:`save` saved; nothing in it is ever executed."""
-        tensors, description = persistence.load(path)
+        """Load what :meth:`save` saved; nothing in the file is executed."""
+        tensors, description = model_files.load(path)
         known = set(inspect.signature(cls).parameters) - {"device"}
-        model = cls(**persistence.arguments(path, description["config"], known), device=device)
-        model.classes_ = [str(name) for name in description["classes"]]
-        model.groups_ = [str(name) for name in description["groups"]]
-        model.features_ = [str(name) for name in description["features"]]
+        model = cls(**model_files.arguments(path, description["config"], known), device=device)
+        for name in ("classes", "groups", "features"):
+            setattr(model, f"{name}_", [str(value) for value in description[name]])
         encoding = description.get("encoding")
         model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
         network = model._build(len(model.features_), len(model.classes_))
+        shapes = {f"network.{k}": tuple(v.shape) for k, v in network.state_dict().items()}
+        if needs_groups(model.propagation):
+            shapes["group_duals"] = (model.propagation.K, len(model.groups_), len(model.classes_))
+        model_files.check_tensors(path, shapes, tensors)
         duals = tensors.pop("group_duals", None)
-        state = {k.removeprefix("network."): v for k, v in tensors.items()}
-        persistence.check_state(path, network.state_dict(), state)
-        persistence.check_duals(path, duals, model.propagation, len(model.groups_))
         model.group_duals_ = None if duals is None else duals.to(model.device)
-        # A batch norm's counter is a whole number, and tensors come in any order.
+        state = {k.removeprefix("network."): v for k, v in tensors.items()}
+        # The counter of a batch norm is a whole number, and tensors come in any order.
         network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
         network.load_state_dict(state)
         model.network_ = network.to(model.device).eval()
@@ -317,75 +363,81 @@ class FairClassifier:
             dropout=self.dropout,
             norm=self.norm,
             propagation=self.propagation,
-        ).to(self.device)
+        )
 
     @staticmethod
     def _graph(data: Data) -> Graph:
         return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
 
-    def _freeze(self, data: Data, graph: Graph) -> Tensor | None:
-        if not isinstance(self.propagation, FMP):
-            return None
-        tau = self.predict_temperature
-        with torch.no_grad():
-            logits = self.network_.logits(data.x, graph)
-            return self.propagation.solve(
-                logits,
-                graph.adjacency(logits.dtype),
-                data.sens,
-                data.val_mask & groups.known(data.sens),
-                temperature=tau if self.propagation.solver == "projection" else None,
-            ).group_duals
+    def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
+        """Return the aligned graph, the mask of nodes, and their logits."""
+        data, nodes = self._align(data, nodes)
+        return data, nodes, self._logits(data, self._graph(data), nodes, mode, LocalReducer())
 
-    def _logits(self, data: Data, graph: Graph, nodes: Tensor, mode: Mode) -> Tensor:
-        if mode not in get_args(Mode):
-            raise InputError("mode", f"{mode!r} is unknown", "choose 'solve' or 'frozen'")
+    def _logits(
+        self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
+    ) -> Tensor:
+        check_choice("mode", mode, get_args(Mode))
         with torch.no_grad():
-            if isinstance(self.propagation, FMP):
-                if not isinstance(data.get("sens"), Tensor):
-                    raise InputError(
-                        "data.sens",
-                        "missing",
-                        "a fair prediction needs the group of each node (-1 where unknown)",
-                    )
-                if mode == "frozen":
-                    logits = self.network_.logits(data.x, graph)
-                    assert self.group_duals_ is not None
-                    return self.propagation.frozen(
-                        logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
-                    )[nodes]
-                serving.check_population(data.sens, nodes, self.groups_)
-                inside = nodes & groups.known(data.sens)
-                tau = self.predict_temperature
-                return self.network_(data.x, graph, data.sens, inside, temperature=tau)[nodes]
-            return self.network_(data.x, graph, data.get("sens"))[nodes]
+            if not needs_groups(self.propagation):
+                return self.network_(data.x, graph, data.get("sens"))[nodes]
+            if not isinstance(data.get("sens"), Tensor):
+                raise InputError(
+                    "data.sens",
+                    "missing",
+                    "a fair prediction needs the group of each node (-1 if unknown)",
+                )
+            if mode == "per-node":
+                assert self.group_duals_ is not None
+                logits = self.network_.logits(data.x, graph)
+                return self.propagation.frozen(
+                    logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
+                )[nodes]
+            alignment.check_population(data.sens, nodes, self.groups_, reducer.total)
+            inside = nodes & groups.known(data.sens)
+            operator = reducer.group_operator(data.sens, inside, len(self.groups_))
+            tau = self.predict_temperature
+            return self.network_(data.x, graph, operator, temperature=tau)[nodes]
 
-    def _evaluate(
-        self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, bootstrap: int
+    def _measure(
+        self,
+        data: Data,
+        nodes: Tensor,
+        logits: Tensor,
+        mode: Mode,
+        bootstrap: int,
+        reducer: LocalReducer | None = None,
     ) -> Evaluation:
-        logits = self._logits(data, graph, nodes, mode)
-        sens = groups.certain(data.sens)[nodes]
-        evaluation = evaluate(
-            logits,
-            data.y[nodes],
-            sens,
-            class_names=self.classes_,
-            group_names=self.groups_,
-            bootstrap=bootstrap,
-        )
-        if groups.soft(data.sens):
-            unclear = int((sens < 0).sum())
-            note = f"gaps leave out {unclear} of {len(sens)} nodes, whose group is not certain"
-            evaluation = replace(evaluation, notes=(*evaluation.notes, note))
-        return replace(evaluation, mode=mode) if isinstance(self.propagation, FMP) else evaluation
+        """Evaluate logits of some nodes, on the first process if there are several."""
+        reducer = reducer or LocalReducer()
+        rows = [reducer.gather(part) for part in (logits, data.y[nodes], data.sens[nodes])]
 
-    def _served(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
-        """A graph as the network knows it, and the nodes asked for, where it computes."""
+        def measure() -> Evaluation:
+            logits, y, sens = (part for part in rows if part is not None)
+            sure = groups.certain(sens)
+            found = evaluate(
+                logits,
+                y,
+                sure,
+                class_names=self.classes_,
+                group_names=self.groups_,
+                bootstrap=bootstrap,
+            )
+            if groups.soft(sens):
+                unsure = int((sure < 0).sum())
+                note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
+                found = replace(found, notes=(*found.notes, note))
+            return replace(found, mode=mode) if needs_groups(self.propagation) else found
+
+        return reducer.on_first(measure)
+
+    def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
+        """Return a graph as the network knows it, and the mask of nodes, on the device."""
         self._check_fitted()
         dtype = next(self.network_.parameters()).dtype
-        data = serving.aligned(data, self.features_, self.classes_, self.groups_, dtype)
-        nodes = serving.node_mask(nodes, data.x.size(0))
-        return serving.to_device(data, self.device), nodes.to(self.device)
+        data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
+        nodes = alignment.node_mask(nodes, data.x.size(0))
+        return alignment.to_device(data, self.device), nodes.to(self.device)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
@@ -412,18 +464,10 @@ def build_classifier(
 ) -> FairClassifier:
     """Build a classifier from plain values, as options and records give them.
 
-    Args:
-        solver: a solver of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
-            correction, or ``"none"`` for the transform alone.
-        K: propagation steps.
-        lambda_s: strength of the smoothing.
-        lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
-        target: largest gap allowed (``projection``).
-        strategy: ``"vanilla"``, ``"regulariser"`` or ``"adversary"``.
-        h: strength of the strategy.
-        pretrain: epochs before an adversary is active.
-        adversary_lr: learning rate of an adversary.
-        settings: other arguments of :class:`FairClassifier`.
+    ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
+    correction, or ``"none"`` for the transform alone; ``strategy`` is ``"vanilla"``,
+    ``"regulariser"`` or ``"adversary"``, of strength ``h``. Other settings go to
+    :class:`FairClassifier`; ``predict_temperature`` may be text.
 
     Example:
         >>> build_classifier("plain", K=5)
@@ -431,6 +475,8 @@ def build_classifier(
     """
     check_choice("solver", solver, (*SOLVERS, "plain", "none"))
     check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary"))
+    with suppress(KeyError, ValueError):
+        settings["predict_temperature"] = float(settings["predict_temperature"])
     propagation: PPR | None = None
     if solver == "plain":
         propagation = PPR(K, lambda_s)

@@ -1,34 +1,37 @@
-"""The only training loop."""
+"""The training loop, for nodes in one process or in several."""
 
 from __future__ import annotations
 
+import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, TypeGuard, TypeVar, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.groups import known as known_groups
+from fairmp.metrics import Evaluation
 from fairmp.nn.fmp import FMP, Temperature
 from fairmp.nn.models import Graph, Network
 from fairmp.progress import bar
 from fairmp.training.penalties import Strategy, Vanilla
 
 Select = Literal["accuracy", "loss", "last"]
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch at which the network was looked at."""
+    """Figures of one evaluated epoch."""
 
     epoch: int
     loss: float
@@ -38,100 +41,145 @@ class Epoch:
 
 @dataclass(frozen=True)
 class History:
-    """How training went: the epochs looked at, the one that was kept, and the time it took."""
+    """The evaluated epochs, the one whose weights were kept, and the time training took."""
 
     epochs: tuple[Epoch, ...]
     best: Epoch
     seconds: float
 
 
-@dataclass
-class State:
-    """All of a training that changes from epoch to epoch.
+@dataclass(frozen=True)
+class Run:
+    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it.
 
     Attributes:
-        epoch: the last one done.
-        network: the network's weights after it.
-        optimiser: the optimiser's state.
-        random: torch's random number generators.
-        seen: the epochs looked at.
-        best: the best of them.
-        kept: the network's weights in the best.
-        seconds: spent so far.
-        finished: whether there is no epoch to come.
+        train: figures on the training nodes, predicted as a batch of their own.
+        val: figures on the validation nodes.
+        test: figures on the test nodes.
+        history: the evaluated epochs.
+        config: the classifier's arguments.
+        seed: seed of the initialisation.
+        split_seed: seed of the split, ``None`` if the data came with one.
+        versions: versions of the packages that computed it.
     """
+
+    train: Evaluation
+    val: Evaluation
+    test: Evaluation
+    history: History
+    config: dict[str, Any]
+    seed: int
+    split_seed: int | None
+    versions: dict[str, str]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {
+            "config": self.config,
+            "seed": self.seed,
+            "split_seed": self.split_seed,
+            "versions": self.versions,
+            "best_epoch": self.history.best.epoch,
+            "seconds": self.history.seconds,
+            "train": self.train.to_dict(),
+            "val": self.val.to_dict(),
+            "test": self.test.to_dict(),
+        }
+
+    def to_json(self) -> str:
+        """Return one line of JSON."""
+        return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
+
+
+@dataclass
+class State:
+    """Everything that changes from epoch to epoch: after ``epoch``, and of the best one so far."""
 
     epoch: int = 0
     network: dict[str, Tensor] = field(default_factory=dict)
     optimiser: dict[str, Any] = field(default_factory=dict)
     random: list[Tensor] = field(default_factory=list)
-    seen: list[Epoch] = field(default_factory=list)
+    history: list[Epoch] = field(default_factory=list)
     best: Epoch | None = None
-    kept: dict[str, Tensor] = field(default_factory=dict)
+    best_network: dict[str, Tensor] = field(default_factory=dict)
     seconds: float = 0.0
     finished: bool = False
 
 
 class Checkpoints(Protocol):
-    """Where a training is kept, to go on from after an interruption."""
+    """Storage that an interrupted training is resumed from."""
 
     def load(self) -> State | None:
-        """Return what was kept last, ``None`` at the beginning."""
+        """Return the last state saved, ``None`` at the beginning."""
 
     def due(self, epoch: int) -> bool:
-        """Whether to keep the state after an epoch; the last is kept anyway."""
+        """Whether to save the state after an epoch; the last is always saved."""
 
     def save(self, state: State) -> None:
-        """Keep a state."""
+        """Save a state."""
 
 
 class LocalReducer:
-    """Where a training's nodes are: all in this process.
+    """Sums over nodes that are all in this process.
 
-    The loop asks this for all that is summed over nodes; :mod:`fairmp.distributed` answers for
-    nodes on several machines.
+    :class:`fairmp.distributed.Ranks` is the same for nodes on several processes.
     """
 
-    def seed(self, seed: int) -> int:
-        """The seed of what is drawn node by node."""
-        return seed
+    rank, size = 0, 1
 
-    def group_operator(self, sens: Tensor, population: Tensor) -> GroupOperator:
-        """Δ of all nodes."""
+    def group_operator(self, sens: Tensor, population: Tensor, num_groups: int) -> GroupOperator:
+        """Build the group operator of all nodes."""
         return group_operator(sens, population)
 
-    def count(self, mask: Tensor) -> int:
-        """How many nodes are in a mask, everywhere."""
-        return int(mask.sum())
+    def total(self, part: Tensor) -> Tensor:
+        """Sum a tensor over the processes."""
+        return part
 
-    def cross_entropy(self, logits: Tensor, y: Tensor, count: int) -> Tensor:
-        """The share of the nodes here in the mean over all ``count``."""
-        return cross_entropy(logits, y)
+    def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Sum the gradients over the processes, in place."""
 
-    def totals(self, *shares: Tensor) -> list[float]:
-        """Numbers of all nodes, from the shares of the nodes here."""
-        return [float(share) for share in shares]
+    def gather(self, rows: Tensor) -> Tensor | None:
+        """Bring the rows of all processes to the first; ``None`` on the others."""
+        return rows
 
-    def once(self, penalty: Tensor) -> Tensor:
-        """The share here of a number that is everywhere the same, and counts once."""
-        return penalty
-
-    def add_gradients(self, network: Network) -> None:
-        """Add to the gradients what nodes elsewhere say."""
+    def on_first(self, work: Callable[[], Result]) -> Result:
+        """Return what ``work`` returns on the first process."""
+        return work()
 
 
-def told(
-    network: Network, sens: Tensor, population: Tensor, nodes: LocalReducer
-) -> tuple[Tensor | GroupOperator, Tensor | None]:
-    """What a network is told of groups and population: Δ, made once, where it is fair."""
-    fair = isinstance(network.propagation, FMP)
-    return (nodes.group_operator(sens, population), None) if fair else (sens, population)
+class GroupOperators(dict[str, GroupOperator]):
+    """Group operators of the parts of a split, by the name of the mask, built when first used."""
+
+    def __init__(self, data: Data, num_groups: int, reducer: LocalReducer) -> None:
+        super().__init__()
+        self.data, self.num_groups, self.reducer = data, num_groups, reducer
+
+    def __missing__(self, mask: str) -> GroupOperator:
+        sens = self.data.sens
+        population = self.data[mask] & known_groups(sens)
+        self[mask] = self.reducer.group_operator(sens, population, self.num_groups)
+        return self[mask]
+
+    def group_arguments(
+        self, network: Network, mask: str
+    ) -> tuple[Tensor | GroupOperator, Tensor | None]:
+        """Groups and population as the propagation takes them."""
+        if needs_groups(network.propagation):
+            return self[mask], None
+        return self.data.sens, self.data[mask] & known_groups(self.data.sens)
+
+
+def needs_groups(propagation: nn.Module | None) -> TypeGuard[FMP]:
+    """Whether a propagation corrects predictions by group, as FMP does."""
+    return bool(getattr(propagation, "needs_groups", False))
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw torch's random numbers from a seed, and leave the caller's generators as they were."""
-    with torch.random.fork_rng():
+    """Seed torch for a block, and restore its generators afterwards."""
+    # Without a list of devices, fork_rng warns on machines with several GPUs.
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    with torch.random.fork_rng(devices):
         torch.manual_seed(seed)
         yield
 
@@ -151,61 +199,66 @@ def fit(
     strategy: Strategy | None = None,
     seed: int = 0,
     progress: bool | None = None,
-    nodes: LocalReducer | None = None,
+    operators: GroupOperators | None = None,
     checkpoints: Checkpoints | None = None,
 ) -> History:
     """Train a network in place, and keep the weights of its best epoch.
 
-    Adam on the cross-entropy of the training nodes, all nodes at once. The population of a fair
-    propagation is the training nodes while gradients flow, and the validation nodes when the epoch
-    is judged. **The epoch kept is the one with the highest validation accuracy; among equals, the
-    one with the lowest validation loss, then the earliest** (``select="loss"``: the lowest
-    validation loss; ``"last"``: the last epoch, whatever it is worth). Epochs before a strategy is
-    at work are not kept. Mind that a strategy that gives up accuracy epoch by epoch, such as an
-    adversary, has its least fair epochs kept where accuracy or loss decides. The test nodes are
-    never looked at.
+    Full-batch Adam on the cross-entropy of the training nodes. A fair propagation closes the gap of
+    the training nodes in training and that of the validation nodes in validation. **The epoch kept
+    is the one with the highest validation accuracy; ties go to the lowest validation loss, then to
+    the earliest epoch** (``select="loss"``: the lowest validation loss; ``"last"``: the last
+    epoch). Epochs before a strategy is active are not kept. A strategy that trades accuracy for
+    fairness from epoch to epoch, such as an adversary, has its least fair epochs kept under
+    ``"accuracy"`` and ``"loss"``. The test nodes are never used.
 
-    Args:
-        network: the network; its weights are changed.
-        data: a graph with ``train_mask`` and ``val_mask``, checked by
-            :func:`fairmp.datasets.check`.
-        graph: the same graph as networks read it.
-        epochs: most epochs to train.
-        lr: Adam's learning rate.
-        weight_decay: Adam's weight decay.
-        select: what the best epoch is best at.
-        patience: stop when that many epochs brought nothing better; ``None`` for never.
-        eval_every: look at the validation nodes every so many epochs.
-        temperature: τ of a fair propagation when the validation nodes are looked at.
-        strategy: what else the loss asks for.
-        seed: of dropout, and of whatever else is drawn in training.
-        progress: show a bar; by default where standard error is a terminal.
-        nodes: where they are, here by default.
-        checkpoints: where to keep the training, and to go on from; nowhere by default. What a
-            strategy remembers is not kept.
+    ``data`` has ``train_mask`` and ``val_mask`` and passes :func:`fairmp.datasets.check`, and
+    ``graph`` is the same graph as networks read it. ``temperature`` is τ of a fair propagation in
+    validation, ``seed`` that of dropout. ``operators`` say where the nodes are. ``checkpoints``
+    save the training and resume it, except for what a strategy remembers. The other arguments are
+    those of :class:`~fairmp.training.classifier.FairClassifier`.
     """
-    _check(epochs, lr, weight_decay, select, patience, eval_every)
-    strategy = strategy or Vanilla()
-    warmup = strategy.warmup
+    check_integer("epochs", epochs, "give a whole number, 1 or more")
+    check_integer("eval_every", eval_every, "give a whole number, 1 or more")
+    if patience is not None:
+        check_integer("patience", patience, "give 1 or more epochs, or None")
+    check_number("lr", lr, "give a number above 0, such as 1e-3", low=0, above=True)
+    check_number("weight_decay", weight_decay, "give 0 or more", low=0)
+    check_choice("select", select, get_args(Select))
+    strategy = None if isinstance(strategy, Vanilla) else strategy
+    warmup = 0 if strategy is None else strategy.warmup
     if epochs <= warmup:
         raise InputError(
             "epochs",
-            f"{epochs} end before the strategy is at work, after {warmup}",
+            f"{epochs} end before the strategy is active, after {warmup}",
             "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)",
         )
-    nodes = nodes or LocalReducer()
-    train, known = data.train_mask, known_groups(data.sens)
-    delta = (
-        None if isinstance(strategy, Vanilla) else nodes.group_operator(data.sens, train & known)
-    )
-    groups = told(network, data.sens, train & known, nodes)
-    judged = told(network, data.sens, data.val_mask & known, nodes)
-    judging: Temperature | None = "roughly decisions" if temperature == "decisions" else temperature
-    counts = nodes.count(train), nodes.count(data.val_mask)
-    penalise = strategy.begin()
+    operators = GroupOperators(data, 0, LocalReducer()) if operators is None else operators
+    reducer = operators.reducer
+    train = data.train_mask
+    groups = operators.group_arguments(network, "train_mask")
+    val_groups = operators.group_arguments(network, "val_mask")
+    if temperature == "decisions":
+        temperature = "roughly decisions"
+    counts = [int(reducer.total(data[mask].sum().view(1))) for mask in ("train_mask", "val_mask")]
+    penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
-    with seeded(nodes.seed(seed)), bar(epochs, "training", show=progress) as advance:
-        state = _resumed(checkpoints, network, optimiser)
+
+    def validate() -> tuple[float, float]:
+        network.eval()
+        with torch.no_grad():
+            logits = network(data.x, graph, *val_groups, temperature=temperature)[data.val_mask]
+        y = data.y[data.val_mask]
+        loss = cross_entropy(logits, y, reduction="sum").double()
+        correct = (logits.argmax(1) == y).double().sum()
+        accuracy, loss = reducer.total(torch.stack([correct, loss]) / counts[1]).tolist()
+        return accuracy, loss
+
+    with (
+        seeded(seed + 1_000_003 * reducer.rank),
+        bar(epochs, "training", show=progress if reducer.rank == 0 else False) as advance,
+    ):
+        state = _resume(checkpoints, network, optimiser)
         for _ in range(state.epoch):
             advance("resumed")
         start = time.perf_counter() - state.seconds
@@ -213,46 +266,49 @@ def fit(
             network.train()
             optimiser.zero_grad()
             logits = network(data.x, graph, *groups)
-            loss = nodes.cross_entropy(logits[train], data.y[train], counts[0])
-            penalty = None if delta is None else penalise(logits, delta)
-            share = loss if penalty is None else loss + nodes.once(penalty)
-            whole, mean = nodes.totals(share.detach(), loss.detach())
-            if not math.isfinite(whole):
+            # The share of this process in the mean over all training nodes.
+            loss = cross_entropy(logits[train], data.y[train], reduction="sum") / counts[0]
+            penalty = None if penalise is None else penalise(logits, operators["train_mask"])
+            share = loss if penalty is None else loss + penalty / reducer.size
+            shares = torch.stack([share.detach(), loss.detach()]).double()
+            total, mean = reducer.total(shares).tolist()
+            if not math.isfinite(total):
                 raise InputError(
                     "lr",
                     f"the loss is no longer finite in epoch {epoch} with lr={lr:g}",
                     "lower the learning rate, or scale the features",
                 )
             share.backward()
-            nodes.add_gradients(network)
+            reducer.add_gradients(network.parameters())
             optimiser.step()
             state.epoch = epoch
             if epoch % eval_every == 0 or epoch == epochs:
-                val = _look(network, data, graph, nodes, judged, counts[1], judging)
-                record = Epoch(epoch, mean, *val)
-                state.seen.append(record)
+                record = Epoch(epoch, mean, *validate())
+                state.history.append(record)
                 if epoch <= warmup:
                     pass
-                elif state.best is None or _better(record, state.best, select):
-                    state.best, state.kept = record, deepcopy(network.state_dict())
+                elif state.best is None or _score(record, select) > _score(state.best, select):
+                    state.best, state.best_network = record, deepcopy(network.state_dict())
                 elif patience is not None and epoch - state.best.epoch >= patience:
                     state.finished = True
             state.finished = state.finished or epoch == epochs
             state.seconds = time.perf_counter() - start
             if checkpoints is not None and (state.finished or checkpoints.due(epoch)):
                 state.network, state.optimiser = network.state_dict(), optimiser.state_dict()
-                state.random = _generators()
+                on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+                state.random = [torch.get_rng_state(), *on_gpu]
                 checkpoints.save(state)
-            advance(f"validation {100 * state.seen[-1].val_accuracy:.1f} %" if state.seen else "")
+            accuracy = [f"validation {100 * e.val_accuracy:.1f} %" for e in state.history[-1:]]
+            advance("".join(accuracy))
             if state.finished:
                 break
-    assert state.best is not None  # the last epoch is looked at, and comes after any warm-up
-    network.load_state_dict(state.kept)
+    assert state.best is not None  # the last epoch is validated, and comes after any warm-up
+    network.load_state_dict(state.best_network)
     network.eval()
-    return History(tuple(state.seen), state.best, state.seconds)
+    return History(tuple(state.history), state.best, state.seconds)
 
 
-def _resumed(
+def _resume(
     checkpoints: Checkpoints | None, network: Network, optimiser: torch.optim.Optimizer
 ) -> State:
     state = None if checkpoints is None else checkpoints.load()
@@ -266,56 +322,10 @@ def _resumed(
     return state
 
 
-def _generators() -> list[Tensor]:
-    on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
-    return [torch.get_rng_state(), *on_gpu]
-
-
-def _look(
-    network: Network,
-    data: Data,
-    graph: Graph,
-    nodes: LocalReducer,
-    groups: tuple[Tensor | GroupOperator, Tensor | None],
-    count: int,
-    temperature: Temperature | None,
-) -> tuple[float, float]:
-    """Accuracy and loss of the validation nodes."""
-    val = data.val_mask
-    network.eval()
-    with torch.no_grad():
-        logits, y = network(data.x, graph, *groups, temperature=temperature)[val], data.y[val]
-        right = (logits.argmax(1) == y).double().sum() / count
-        accuracy, loss = nodes.totals(right, nodes.cross_entropy(logits, y, count))
-    return accuracy, loss
-
-
-def _better(new: Epoch, old: Epoch, select: Select) -> bool:
-    if select == "last":
-        return True
-    if select == "loss":
-        return new.val_loss < old.val_loss
-    return (new.val_accuracy, -new.val_loss) > (old.val_accuracy, -old.val_loss)
-
-
-def _check(
-    epochs: int,
-    lr: float,
-    weight_decay: float,
-    select: str,
-    patience: int | None,
-    eval_every: int,
-) -> None:
-    for name, count in (("epochs", epochs), ("eval_every", eval_every)):
-        if count < 1:
-            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
-    if patience is not None and patience < 1:
-        raise InputError("patience", f"{patience} epochs is too few", "give 1 or more, or None")
-    if not lr > 0:
-        raise InputError(
-            "lr", f"{lr} is not a learning rate", "give a number above 0, such as 1e-3"
-        )
-    if not weight_decay >= 0:
-        raise InputError("weight_decay", f"{weight_decay} is negative", "give 0 or more")
-    if select not in get_args(Select):
-        raise InputError("select", f"{select!r} is unknown", "choose 'accuracy', 'loss' or 'last'")
+def _score(epoch: Epoch, select: Select) -> tuple[float, ...]:
+    scores = {
+        "accuracy": (epoch.val_accuracy, -epoch.val_loss),
+        "loss": (-epoch.val_loss,),
+        "last": (epoch.epoch,),
+    }
+    return scores[select]

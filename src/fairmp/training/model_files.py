@@ -1,43 +1,77 @@
-"""Models on disk: weights as safetensors, all else as JSON, never pickle."""
+"""Model files: weights and their description in one safetensors file, never pickle."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
-import tempfile
 from collections.abc import Collection, Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import numpy
+import torch
+import torch_geometric
 from torch import Tensor, nn
 
+from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 
-FORMAT = 1
-WEIGHTS, DESCRIPTION = "model.safetensors", "model.json"
+FORMAT = 2
+MODEL = "model.safetensors"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
+_STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary}
 
 
 def versions() -> dict[str, str]:
-    """What computes: fairmp, torch, PyG, numpy."""
-    found = {"fairmp": __version__}
-    for package in ("torch", "torch_geometric", "numpy"):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "unknown"
-    return found
+    """Return the versions of fairmp, torch, PyG and numpy."""
+    packages = (torch, torch_geometric, numpy)
+    return {"fairmp": __version__, **{p.__name__: str(p.__version__) for p in packages}}
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object) -> None:
+    """Write tensors and a description (JSON) to one file; a crash leaves the old one or the new."""
+    from safetensors.torch import save
+
+    tensors = {name: t.detach().cpu().contiguous() for name, t in tensors.items()}
+    text = json.dumps(description, ensure_ascii=False)
+    # One entry: the order of several is random, and equal models should be equal files.
+    metadata = {"fairmp": f"{_digest(tensors, text)} {text}"}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with outputs.atomic_file(path) as draft:
+        draft.write_bytes(save(tensors, metadata))
+
+
+def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
+    """Read what :func:`write_tensors` wrote; raise ``ValueError`` if it is damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    try:
+        tensors = load(content)
+        length = int.from_bytes(content[:8], "little")
+        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
+        digest, _, text = metadata["fairmp"].partition(" ")
+        if digest != _digest(tensors, text):
+            raise ValueError("the checksum does not match")
+        return tensors, json.loads(text)
+    except (SafetensorError, KeyError, TypeError) as error:
+        raise ValueError(f"not a file of fairmp's ({error})") from None
+
+
+def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
+    digest = hashlib.sha256(text.encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        digest.update(tensors[name].flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def describe(propagation: nn.Module | None) -> dict[str, object] | None:
-    """Say what a propagation is, as what JSON can say."""
+    """Return name and arguments of a propagation."""
     if propagation is None:
         return None
     config = propagation.config() if isinstance(propagation, PPR) else {}
@@ -59,18 +93,6 @@ def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
     return _PROPAGATIONS[name](**arguments)
 
 
-def rebuild_strategy(description: Mapping[str, Any]) -> Strategy:
-    """Make the strategy that was described."""
-    arguments = dict(description)
-    match arguments.pop("name"):
-        case "regulariser":
-            return Regulariser(**arguments)
-        case "adversary":
-            return Adversary(**arguments)
-        case _:  # a strategy is of training: a model saved with one of the user's own still loads
-            return Vanilla()
-
-
 def save(
     path: str | Path,
     tensors: Mapping[str, Tensor],
@@ -78,138 +100,76 @@ def save(
     *,
     overwrite: bool = False,
 ) -> Path:
-    """Write a model's folder; it is there whole, or as it was before."""
-    from safetensors.torch import save as to_bytes
-
-    rebuild(description["config"]["propagation"])
+    """Write a model to a folder."""
+    rebuild(description["config"]["propagation"])  # what cannot be loaded is not saved
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
-    taken = [name for name in (WEIGHTS, DESCRIPTION) if (folder / name).exists()]
-    if taken and not overwrite:
-        raise InputError(
-            "path", f"{folder / taken[0]} exists", "give another folder, or overwrite=True"
-        )
-    weights = to_bytes({name: t.detach().cpu().contiguous() for name, t in tensors.items()})
-    text = json.dumps(
-        {
-            "format": FORMAT,
-            "versions": versions(),
-            "sha256": hashlib.sha256(weights).hexdigest(),
-            **description,
-        },
-        ensure_ascii=False,
-        indent=2,
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=".saving-", dir=folder))
-    try:
-        (staging / WEIGHTS).write_bytes(weights)
-        (staging / DESCRIPTION).write_text(text + "\n", encoding="utf-8")
-        for name in (WEIGHTS, DESCRIPTION):
-            os.replace(staging / name, folder / name)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+    file = folder / MODEL
+    if file.exists() and not overwrite:
+        raise InputError("path", f"{file} exists", "give another folder, or overwrite=True")
+    write_tensors(file, tensors, {"format": FORMAT, "versions": versions(), **description})
     return folder
 
 
 def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read a model's folder, and refuse one whose parts do not belong together."""
-    from safetensors.torch import load as from_bytes
-
-    folder = Path(path)
-    for name in (DESCRIPTION, WEIGHTS):
-        if not (folder / name).is_file():
-            raise InputError(
-                "path", f"{folder} has no {name}", "give the folder a model was saved to"
-            )
-    damaged = InputError(
-        "path", f"{folder / DESCRIPTION} is damaged or not a model's description", "save it again"
-    )
+    """Read the tensors and the description of a model from its folder."""
+    file = Path(path) / MODEL
+    if not file.is_file():
+        raise InputError("path", f"{path} has no {MODEL}", "give the folder a model was saved to")
+    damaged = InputError("path", f"{file} is damaged or not a model", "save the model again")
     try:
-        description = json.loads((folder / DESCRIPTION).read_text(encoding="utf-8"))
-        known = description["format"]
+        tensors, description = read_tensors(file.read_bytes())
+        found = description["format"]
     except (ValueError, KeyError, TypeError):
         raise damaged from None
-    if known != FORMAT:
+    if found != FORMAT:
         raise InputError(
             "path",
-            f"{folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}",
+            f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}",
             "use the version that saved it",
         )
     lists = [description.get(name) for name in ("classes", "groups", "features")]
-    whole = isinstance(description.get("config"), dict) and all(
+    if not isinstance(description.get("config"), dict) or not all(
         isinstance(names, list) and names for names in lists
-    )
-    if not whole:
+    ):
         raise damaged
-    weights = (folder / WEIGHTS).read_bytes()
-    if hashlib.sha256(weights).hexdigest() != description.get("sha256"):
-        raise InputError(
-            "path",
-            f"{folder / WEIGHTS} is damaged, or belongs to another {DESCRIPTION}",
-            "save the model again",
-        )
-    return from_bytes(weights), description
+    return tensors, description
 
 
 def arguments(
     path: str | Path, config: Mapping[str, Any], known: Collection[str]
 ) -> dict[str, Any]:
-    """Turn a classifier's description back into its arguments.
-
-    Args:
-        path: the model's folder, for messages.
-        config: what :meth:`FairClassifier.config` said.
-        known: the names of a classifier's arguments.
-    """
-    strange = sorted(set(config) - set(known))
-    if strange:
+    """Turn the config of a classifier back into its arguments, of which ``known`` are the names."""
+    unknown = sorted(set(config) - set(known))
+    if unknown:
         raise InputError(
             "path",
-            f"{path} sets {strange[0]!r}, which this fairmp ({__version__}) does not know",
-            "use the version that saved it (its model.json says which)",
+            f"{path} sets {unknown[0]!r}, which this fairmp ({__version__}) does not know",
+            "use the version that saved it",
         )
     try:
-        return {
-            **config,
-            "propagation": rebuild(config["propagation"]),
-            "strategy": rebuild_strategy(config["strategy"]),
-        }
+        penalty = dict(config["strategy"])
+        # A strategy matters in training only: a model with one of the user's own still loads.
+        strategy: Strategy = _STRATEGIES.get(penalty.pop("name"), lambda **_: Vanilla())(**penalty)
+        return {**config, "propagation": rebuild(config["propagation"]), "strategy": strategy}
     except (TypeError, KeyError, AttributeError) as error:
         raise InputError(
             "path",
-            f"{path} describes a model this fairmp ({__version__}) can not make ({error})",
+            f"{path} describes a model this fairmp ({__version__}) cannot build ({error})",
             "use the version that saved it",
         ) from None
 
 
-def check_state(
-    path: str | Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]
+def check_tensors(
+    path: str | Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor]
 ) -> None:
-    """Refuse weights that do not fit the network described beside them."""
+    """Raise if the tensors of a file are not those its description asks for."""
     for name in [*expected, *found]:
-        shapes = [
-            tuple(state[name].shape) if name in state else "nothing" for state in (expected, found)
-        ]
-        if shapes[0] != shapes[1]:
+        shape = tuple(found[name].shape) if name in found else None
+        if shape != expected.get(name):
             raise InputError(
                 "path",
-                f"{path} describes a network whose {name} has shape {shapes[0]} and holds "
-                f"{shapes[1]}",
-                "its two files do not match",
+                f"{path} should hold {name} of shape {expected.get(name)} and holds {shape}",
+                "its weights and its description do not match",
             )
-
-
-def check_duals(
-    path: str | Path, duals: Tensor | None, propagation: nn.Module | None, groups: int
-) -> None:
-    """Refuse frozen duals that are missing or of other groups."""
-    fair = isinstance(propagation, FMP)
-    found = None if duals is None else duals.size(1) if duals.dim() > 1 else 0
-    if found != (groups if fair else None):
-        raise InputError(
-            "path",
-            f"{path} describes {groups} groups and holds duals of {found or 'none'}",
-            "its two files do not match",
-        )
