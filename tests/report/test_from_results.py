@@ -49,13 +49,14 @@ def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> Non
 
 
 def test_mended_predictions(tmp_path: Path) -> None:
-    mend = pytest.importorskip("fairmp.postprocessing.api").mend
+    debias = pytest.importorskip("fairmp.postprocessing.api").debias
     rng = np.random.default_rng(0)
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
-    found = mend(p, sens, target=0.02, labels=y, temperature="decisions").to_dict()
-    (tmp_path / "mended.json").write_text(json.dumps(found))
+    result = debias(p, sens, target=0.02, labels=y, temperature="decisions", full_output=True)
+    found = result.to_dict()
+    (tmp_path / "corrected.json").write_text(json.dumps(found))
     story = story_of(tmp_path)
     assert story["criteria"][0]["name"] == "accuracy"
     assert story["criteria"][1]["target"] == 0.02
@@ -65,7 +66,7 @@ def test_mended_predictions(tmp_path: Path) -> None:
     page = html(story)
     for title in ("Before and after", "What changed for whom", "What rests on assumptions"):
         assert title in page
-    assert story_of(tmp_path / "mended.json") == story
+    assert story_of(tmp_path / "corrected.json") == story
     assert from_mended({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
 
 
@@ -100,8 +101,8 @@ def test_several_folders_make_one_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("mended.json", "{"),
-        ("mended.json", '{"classes": 1}'),
+        ("corrected.json", "{"),
+        ("corrected.json", '{"classes": 1}'),
         ("best.json", '{"chosen": 3}'),
         ("audit.json", "[1]"),
         ("records.jsonl", "{}\n{"),

@@ -21,9 +21,33 @@ if TYPE_CHECKING:
     from fairmp.cli.prediction_table import PredictionTable
     from fairmp.postprocessing.result import DebiasResult
 
-_TABLE, _ASKED, _UNKNOWN = "The table", "What is asked", "Unknown groups"
+_TABLE, _CRITERIA, _UNKNOWN = "The table", "Criteria", "Unknown groups"
 _GRAPH = "A graph"
-TABLE, RECORD = "mended", "mended.json"
+TABLE, RECORD = "corrected", "corrected.json"
+OPTIONS = {
+    "sens": "--sensitive",
+    "sensitive": "--sensitive",
+    "sensitive_bins": "--sensitive-bins",
+    "labels": "--label",
+    "label": "--label",
+    "positive": "--positive",
+    "features": "--features",
+    "estimate_sens": "--estimate-sens",
+    "predictions": "PREDICTIONS",
+    "K": "--k",
+    "lambda_s": "--lambda-s",
+    "target": "--target",
+    "criterion": "--criterion",
+    "temperature": "--temperature",
+    "edges": "--edges",
+    "id": "--id",
+}
+HINTS = {
+    "give labels=, -1 where unknown": "name the column with --label",
+    "or mark it unknown (-1)": "or leave its cells empty",
+    "with sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]": "with "
+    "--sensitive-bins, as in --sensitive-bins 3 or --sensitive-bins 25,40",
+}
 
 
 def command(
@@ -31,14 +55,14 @@ def command(
     sensitive: Annotated[
         list[str] | None,
         typer.Option(
-            help="Sensitive column, empty where unknown; give several to ask of each.",
+            help="Sensitive column, empty where unknown; with several, every gap is closed.",
             rich_help_panel=_TABLE,
         ),
     ] = None,
     probabilities: Annotated[
         str | None,
         typer.Option(
-            help="Column with the probability of class 1, or a column a class: no,maybe,yes. By "
+            help="Column with the probability of class 1, or one per class: no,maybe,yes. By "
             "default columns that look like it.",
             rich_help_panel=_TABLE,
         ),
@@ -53,7 +77,7 @@ def command(
     decision: Annotated[
         str | None,
         typer.Option(
-            help="Column with decisions, where that is all there is; mended ones are drawn.",
+            help="Column with decisions, where there are no scores; corrected ones are drawn.",
             rich_help_panel=_TABLE,
         ),
     ] = None,
@@ -88,32 +112,32 @@ def command(
     criterion: Annotated[
         list[str] | None,
         typer.Option(
-            help="demographic-parity (the default), equal-opportunity, equalised-odds; give "
-            "several to ask for all.",
-            rich_help_panel=_ASKED,
+            help="demographic-parity (the default), equal-opportunity or equalized-odds; may be "
+            "given several times.",
+            rich_help_panel=_CRITERIA,
         ),
     ] = None,
     matrix: Annotated[
         str | None,
         typer.Option(
-            help="Columns of a criterion of your own: the sums of predictions they weigh must "
-            "stay within the target.",
-            rich_help_panel=_ASKED,
+            help="Columns of weights, a criterion of your own: the weighted sums of the "
+            "predictions must stay within the target.",
+            rich_help_panel=_CRITERIA,
         ),
     ] = None,
     target: Annotated[
         list[float] | None,
         typer.Option(
             help="Largest gap accepted, 0.02 for two points (with more than two groups, that of "
-            "each from the whole); one, or one for each criterion.",
-            rich_help_panel=_ASKED,
+            "each from the overall rate); one, or one for each criterion.",
+            rich_help_panel=_CRITERIA,
         ),
     ] = None,
     temperature: Annotated[
         str,
         typer.Option(
-            help="1 for the gap of probabilities, 0.1 nearly that of decisions, or 'decisions'.",
-            rich_help_panel=_ASKED,
+            help="1 for the gap of probabilities, 0.1 for nearly that of decisions; 'decisions'.",
+            rich_help_panel=_CRITERIA,
         ),
     ] = "1",
     edges: Annotated[
@@ -136,11 +160,11 @@ def command(
     features: Annotated[
         str | None,
         typer.Option(
-            help="Columns the estimate reads, or 'all' others; by default the predictions.",
+            help="Input columns of the estimate, or 'all' others; by default the predictions.",
             rich_help_panel=_UNKNOWN,
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of intervals and draws.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of random draws.")] = 0,
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the results, or the name of a .csv or .parquet file."),
@@ -148,129 +172,123 @@ def command(
     overwrite: options.Overwrite = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Mend the predictions of any model, without training it again.
+    """Correct the predictions of any model without retraining it.
 
-    A table of predictions goes in, with a sensitive column; the same table comes out, with the
-    mended predictions and the decisions before and after as further columns, and what changed
-    on the screen and in mended.json.
+    Reads a table of predictions with a sensitive column, and writes the same table with the
+    corrected predictions and the decisions before and after as further columns. What changed is
+    printed, and written to corrected.json and report.html.
     """
     if not sensitive and (criterion or not matrix):
         raise InputError("--sensitive", "missing", "name the column with the groups")
     from fairmp.cli import prediction_columns, prediction_table
+    from fairmp.postprocessing.api import debias
+    from fairmp.report.document import html
+    from fairmp.report.from_results import from_mended
 
     goal, record = _goals(out, predictions, overwrite=overwrite)
     table = prediction_table.read(predictions, id)
+    taken = dict.fromkeys(sensitive or [], "--sensitive")
+    taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
+    taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
+    taken |= {part.strip(): "--features" for part in (features or "").split(",")}
     try:
-        found = _predictions(
-            table, probabilities, logits, decision, positive, sensitive, label, id, population,
-            matrix, features,
-        )  # fmt: skip
+        found = _predictions(table, probabilities, logits, decision, positive, taken)
         codes, names = None, found.names
         if label is not None:
             codes, names = prediction_columns.labels(table, label, found, positive)
         groups = prediction_columns.groups(table, sensitive, options._bins(sensitive_bins), cross)
-        asked = prediction_columns.criteria(table, criterion, matrix)
-        edge_index = prediction_columns.edges_of(table, edges, id)
-
-        from fairmp.postprocessing.api import mend
-        from fairmp.report.document import html
-        from fairmp.report.from_results import from_mended
-
-        mended = mend(
+        criteria = prediction_columns.criteria(table, criterion, matrix)
+        result = debias(
             found.values,
             groups,
-            target=_targets(target, len(asked)),
-            edge_index=edge_index,
+            target=_targets(target, len(criteria)),
+            edge_index=prediction_columns.edges_of(table, edges, id),
             population=None if population is None else prediction_columns.mask(table, population),
             temperature=_temperature(temperature),
             K=k,
             lambda_s=lambda_s,
-            criterion=asked,
+            criterion=criteria,
             labels=codes,
             estimate_sens=estimate_sens,
             features=prediction_columns.features_of(
                 table, features, estimate_sens, sensitive, label, id
             ),
+            kind="logits" if logits is not None else "probabilities",
             class_names=names,
-            seed=seed,
+            full_output=True,
         )
     except InputError as error:
-        raise InputError.parse(_as_typed(str(error), id)) from None
-    extra = columns(found, mended, seed)
+        raise _as_option(error, id) from None
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
-    content = {"file": str(goal), "rows": len(table.frame), "read": read, **mended.to_dict()}
-    prediction_table.write(table, extra, goal)
-    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-    _replace(record, text)
-    told = from_mended({**content, "command": shlex.join(["fairmp", *sys.argv[1:]])})
+    content = {"file": str(goal), "rows": len(table.frame), "read": read, **result.to_dict()}
+    prediction_table.write(table, columns(found, result, seed), goal)
+    _replace(record, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
     page = _page(record)
-    _replace(page, html(told))
+    _replace(page, html(from_mended({**content, "command": shlex.join(["fairmp", *sys.argv[1:]])})))
     if as_json:
         typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))
         return
-    for line in read:
+    for line in [*read, str(result), *advice(result, found)]:
         typer.echo(line)
-    typer.echo(str(mended))
-    for line in advice(mended, found):
-        typer.echo(line)
-    typer.echo(f"DebiasResult predictions in {goal}, all figures in {record}; open {page}.")
+    typer.echo(f"Corrected predictions in {goal}, all figures in {record}; open {page}.")
 
 
-def columns(found: Found, mended: DebiasResult, seed: int) -> dict[str, Any]:
-    """The columns that are added to the table."""
+def columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
+    """Columns that are added to the table."""
     import numpy as np
 
-    values = np.asarray(mended.predictions)
-    names = np.array(mended.classes, dtype=object)
-    given = np.stack([1 - found.values, found.values], 1) if values.ndim == 1 else found.values
-    after = np.stack([1 - values, values], 1) if values.ndim == 1 else values
+    values = np.asarray(result.predictions)
+    names = np.array(result.classes, dtype=object)
+    single = values.ndim == 1
+    given = np.stack([1 - found.values, found.values], 1) if single else found.values
+    after = np.stack([1 - values, values], 1) if single else values
     choice = after.argmax(1)
     extra: dict[str, Any] = {}
     if found.drawn:
         if after.shape[1] == 2:
-            extra["p_mended"] = after[:, 1]
+            extra["p_corrected"] = after[:, 1]
         else:
-            extra |= {f"p_mended({name})": after[:, c] for c, name in enumerate(mended.classes)}
+            extra |= {f"p_corrected({name})": after[:, c] for c, name in enumerate(result.classes)}
         draw = np.random.default_rng(seed).random((len(after), 1))
         choice = np.minimum((after.cumsum(1) < draw).sum(1), after.shape[1] - 1)
     elif found.log_odds:
-        extra[f"{found.columns[0]}_mended"] = after[:, 1] - after[:, 0]
-    elif values.ndim == 1:
-        extra[f"{found.columns[0]}_mended"] = values
+        extra[f"{found.columns[0]}_corrected"] = after[:, 1] - after[:, 0]
+    elif single:
+        extra[f"{found.columns[0]}_corrected"] = values
     else:
-        extra |= {f"{column}_mended": after[:, c] for c, column in enumerate(found.columns)}
+        extra |= {f"{column}_corrected": after[:, c] for c, column in enumerate(found.columns)}
     extra["decision_before"] = names[given.argmax(1)].tolist()
-    extra["decision_mended"] = names[choice].tolist()
+    extra["decision_corrected"] = names[choice].tolist()
     return extra
 
 
-def advice(mended: DebiasResult, found: Found) -> list[str]:
-    """Lines on what a reader may take for granted and should not."""
+def advice(result: DebiasResult, found: Found) -> list[str]:
+    """Notes on how to read the result."""
     lines = []
-    sizes = Counter(group.attribute for group in mended.groups if group.group != "unknown")
-    if any(sizes[held.attribute] > 2 for held in mended.criteria):
+    sizes = Counter(group.attribute for group in result.groups if group.group != "unknown")
+    if any(sizes[one.attribute] > 2 for one in result.criteria):
         lines.append(
-            "With more than two groups a gap is how far a group is from the whole: two groups may "
-            "be up to twice as far apart."
+            "With more than two groups a gap is the distance of a group from the overall rate: two "
+            "groups may be up to twice as far apart."
         )
     if found.drawn:
         lines.append(
-            "Decisions alone can only be evened out by chance: decision_mended is drawn with the "
-            "mended probabilities, and --seed draws others."
+            "Decisions alone can only be equalised by chance: decision_corrected is drawn from the "
+            "corrected probabilities, with --seed."
         )
-    elif any(held.decisions_after > held.target + 0.01 for held in mended.criteria):
-        labelled = any(held.predicted is not None for held in mended.criteria)
+    elif any(one.decisions_after > one.target + 0.01 for one in result.criteria):
+        labelled = any(one.unlabelled is not None for one in result.criteria)
         lines.append(
-            "The gap held is that of the probabilities; --temperature "
+            "The target is met by the probabilities; --temperature "
             + ("0.1 is nearer to" if labelled else "decisions closes")
-            + " that of the decisions."
+            + " the gap of the decisions."
         )
     return lines
 
 
 def _goals(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Path]:
-    """Where the table and the record go, checked before any work is done for them."""
+    """Paths of the table and the record, checked before any work is done."""
     from fairmp.cli.prediction_table import PARQUET, TEXT
 
     name = source.name.lower()
@@ -294,7 +312,7 @@ def _goals(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
 
 
 def _page(record: Path) -> Path:
-    """The report: report.html in a folder of results, beside a file of another name its own."""
+    """report.html in a folder of results; beside a file of another name, its own."""
     return record.with_name("report.html" if record.name == RECORD else f"{record.stem}.html")
 
 
@@ -313,12 +331,7 @@ def _predictions(
     logits: str | None,
     decision: str | None,
     positive: str | None,
-    sensitive: list[str] | None,
-    label: str | None,
-    id: str | None,
-    population: str | None,
-    matrix: str | None,
-    features: str | None,
+    taken: dict[str, str],
 ) -> Found:
     from fairmp.cli import prediction_columns
 
@@ -332,10 +345,6 @@ def _predictions(
         return prediction_columns.logits(table, logits)
     if decision is not None:
         return prediction_columns.decisions(table, decision, positive)
-    taken = dict.fromkeys(sensitive or [], "--sensitive")
-    taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
-    taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
-    taken |= {part.strip(): "--features" for part in (features or "").split(",")}
     return prediction_columns.detected(table, taken)
 
 
@@ -355,26 +364,15 @@ def _temperature(text: str) -> Any:
     try:
         return float(text)
     except ValueError:
-        raise InputError(
-            "--temperature", f"{text!r} is neither a number above 0 nor 'decisions'"
-        ) from None
+        hint = "give a number above 0, or 'decisions'"
+        raise InputError("--temperature", repr(text), hint) from None
 
 
-def _as_typed(message: str, id: str | None) -> str:
-    """Say of options what the library says of arguments."""
-    argument, _, rest = message.partition(": ")
-    named = {"sens": "--sensitive", "labels": "--label", "features": "--features"}
-    named |= {"estimate_sens": "--estimate-sens", "predictions": "PREDICTIONS", "K": "--k"}
-    named |= {name: f"--{name}" for name in ("target", "criterion", "temperature", "edges", "id")}
-    named |= {"sensitive": "--sensitive", "lambda_s": "--lambda-s", "positive": "--positive"}
-    named |= {"sensitive_bins": "--sensitive-bins", "label": "--label"}
-    if argument in named:
-        message = f"{named[argument]}: {rest}"
-    if id is None and "joins two ids" in message:
-        message += "; --id names the column with the ids, row numbers are taken without it"
-    message = message.replace("give labels=, -1 where unknown", "name the column with --label")
-    message = message.replace("or mark it unknown (-1)", "or leave its cells empty")
-    return message.replace(
-        "with sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]",
-        "with --sensitive-bins, as in --sensitive-bins 3 or --sensitive-bins 25,40",
-    )
+def _as_option(error: InputError, id: str | None) -> InputError:
+    """The same error in terms of options instead of arguments."""
+    value, hint = str(error.value), error.hint
+    for argument, option in HINTS.items():
+        value, hint = value.replace(argument, option), hint.replace(argument, option)
+    if id is None and "joins two ids" in f"{value} {hint}":
+        hint += "; --id names the column with the ids, row numbers are taken without it"
+    return InputError(OPTIONS.get(error.argument, error.argument), value, hint)

@@ -143,7 +143,7 @@ def _record(cell: RunSpec, model: FairClassifier, fitted: Run, data: Data, devic
 def _with_thresholds(cell: RunSpec, model: FairClassifier, data: Data) -> dict[str, Evaluation]:
     val, test = (_logits(model, data, mask) for mask in (data.val_mask, data.test_mask))
     assert cell.strength is not None
-    fitted = GroupThresholds(cell.strength).fit(
+    fitted = GroupThresholds(cell.strength, kind="logits").fit(
         val, data.y[data.val_mask], data.sens[data.val_mask]
     )
     found = {}

@@ -14,7 +14,7 @@ from fairmp.report.page import Section, page
 from fairmp.report.sections import sections
 from fairmp.report.tables import COLUMNS, cells, summarise
 
-RESULTS = (STORY, "mended.json", "best.json", "audit.json", "records.jsonl")
+RESULTS = (STORY, "corrected.json", "best.json", "audit.json", "records.jsonl")
 """The files a report can be made from, the best first."""
 
 
@@ -204,7 +204,7 @@ def from_mended(found: Mapping[str, Any]) -> Story:
         if moves is not None:
             part["moves"] = moves
         story["groups"].append(part)
-    told = [_resting(part) for part in found.get("resting", [])]
+    told = [_resting(part) for part in found.get("group_uncertainty", [])]
     story["assumptions"] = [
         *found.get("assumptions", []),
         *(line for line in told if line),

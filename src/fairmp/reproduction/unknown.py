@@ -17,7 +17,7 @@ from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate, mean_interval
 from fairmp.nn.fmp import PPR
-from fairmp.postprocessing.api import mend
+from fairmp.postprocessing.api import debias
 from fairmp.report.figures import COLOURS, MARKERS, to_svg
 from fairmp.report.formats import Table, latex, markdown
 from fairmp.report.page import Section, page
@@ -106,7 +106,7 @@ def _split(job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting
 def _mended(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) -> Record:
     population = data.test_mask & (data.sens >= 0)
     try:
-        found = mend(
+        found = debias(
             p,
             sens,
             population=population,
@@ -117,13 +117,13 @@ def _mended(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) -> 
             edge_index=data.edge_index if estimate else None,
             K=1,
             lambda_s=0.0,
-            bootstrap=0,
+            full_output=True,
         )
     except InputError as error:
         # Too few are known to even out anything: the predictions stay as they are.
         return {**_measured(p, data), "not_mended": str(error), "rests": 0.0}
-    rests = sum(rest.share for rest in found.resting)
-    quality = next((rest.accuracy for rest in found.resting if rest.nodes), None)
+    rests = sum(rest.share for rest in found.group_uncertainty)
+    quality = next((rest.accuracy for rest in found.group_uncertainty if rest.nodes), None)
     return {
         **_measured(found.predictions, data),
         "changed": found.changed / max(found.nodes, 1),
