@@ -218,7 +218,7 @@ def test_wrong_inputs_are_named() -> None:
         GroupThresholds().fit(torch.ones(50, 3), y, sens)
     with pytest.raises(InputError, match="nan"):
         GroupThresholds().fit(scores * torch.nan, y, sens)
-    with pytest.raises(InputError, match=r"y: torch\.int64 of shape \(49,\)"):
+    with pytest.raises(InputError, match=r"y: shape \(49,\)"):
         GroupThresholds().fit(scores, y[:-1], sens)
     with pytest.raises(InputError, match="y: class 2"):
         GroupThresholds().fit(scores, y + 1, sens)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import shlex
 import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,27 +23,12 @@ if TYPE_CHECKING:
     from fairmp.cli.prediction_table import PredictionTable
     from fairmp.postprocessing.result import DebiasResult
 
-_TABLE, _CRITERIA, _UNKNOWN = "The table", "Criteria", "Unknown groups"
-_GRAPH = "A graph"
+_table = partial(typer.Option, rich_help_panel="The table")
+_criteria = partial(typer.Option, rich_help_panel="Criteria")
+_graph = partial(typer.Option, rich_help_panel="A graph")
+_unknown = partial(typer.Option, rich_help_panel="Unknown groups")
 TABLE, RECORD = "corrected", "corrected.json"
-OPTIONS = {
-    "sens": "--sensitive",
-    "sensitive": "--sensitive",
-    "sensitive_bins": "--sensitive-bins",
-    "labels": "--label",
-    "label": "--label",
-    "positive": "--positive",
-    "features": "--features",
-    "estimate_sens": "--estimate-sens",
-    "predictions": "PREDICTIONS",
-    "K": "--k",
-    "lambda_s": "--lambda-s",
-    "target": "--target",
-    "criterion": "--criterion",
-    "temperature": "--temperature",
-    "edges": "--edges",
-    "id": "--id",
-}
+RENAMED = {"sens": "--sensitive", "labels": "--label", "predictions": "PREDICTIONS", "K": "--k"}
 HINTS = {
     "give labels=, -1 where unknown": "name the column with --label",
     "or mark it unknown (-1)": "or leave its cells empty",
@@ -54,115 +41,77 @@ def command(
     predictions: Annotated[Path, typer.Argument(help="Table of predictions: CSV, TSV, Parquet.")],
     sensitive: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Sensitive column, empty where unknown; with several, every gap is closed.",
-            rich_help_panel=_TABLE,
-        ),
+        _table(help="Sensitive column, empty where unknown; with several, every gap is closed."),
     ] = None,
     probabilities: Annotated[
         str | None,
-        typer.Option(
+        _table(
             help="Column with the probability of class 1, or one per class: no,maybe,yes. By "
-            "default columns that look like it.",
-            rich_help_panel=_TABLE,
+            "default columns that look like it."
         ),
     ] = None,
     logits: Annotated[
-        str | None,
-        typer.Option(
-            help="The same as logits; a single column is the log-odds of class 1.",
-            rich_help_panel=_TABLE,
-        ),
+        str | None, _table(help="The same as logits; a single column is the log-odds of class 1.")
     ] = None,
     decision: Annotated[
         str | None,
-        typer.Option(
-            help="Column with decisions, where there are no scores; corrected ones are drawn.",
-            rich_help_panel=_TABLE,
-        ),
+        _table(help="Column with decisions, where there are no scores; corrected ones are drawn."),
     ] = None,
     label: Annotated[
-        str | None,
-        typer.Option(help="Column with true classes, empty where unknown.", rich_help_panel=_TABLE),
+        str | None, _table(help="Column with true classes, empty where unknown.")
     ] = None,
     positive: Annotated[
-        str | None,
-        typer.Option(help="Value of --label (--decision) that is class 1.", rich_help_panel=_TABLE),
+        str | None, _table(help="Value of --label (--decision) that is class 1.")
     ] = None,
     population: Annotated[
         str | None,
-        typer.Option(
-            help="Column that is true (1, yes) for rows whose gap is closed; by default all.",
-            rich_help_panel=_TABLE,
-        ),
+        _table(help="Column that is true (1, yes) for rows whose gap is closed; by default all."),
     ] = None,
     sensitive_bins: Annotated[
         str | None,
-        typer.Option(
-            help="Cut a sensitive column of numbers: a number of bins, or edges like '30,60'.",
-            rich_help_panel=_TABLE,
-        ),
+        _table(help="Cut a sensitive column of numbers: a number of bins, or edges like '30,60'."),
     ] = None,
-    cross: Annotated[
-        bool,
-        typer.Option(
-            "--cross", help="Cross the sensitive columns into one.", rich_help_panel=_TABLE
-        ),
-    ] = False,
+    cross: Annotated[bool, _table("--cross", help="Cross the sensitive columns into one.")] = False,
     criterion: Annotated[
         list[str] | None,
-        typer.Option(
+        _criteria(
             help="demographic-parity (the default), equal-opportunity or equalized-odds; may be "
-            "given several times.",
-            rich_help_panel=_CRITERIA,
+            "given several times."
         ),
     ] = None,
     matrix: Annotated[
         str | None,
-        typer.Option(
+        _criteria(
             help="Columns of weights, a criterion of your own: the weighted sums of the "
-            "predictions must stay within the target.",
-            rich_help_panel=_CRITERIA,
+            "predictions must stay within the target."
         ),
     ] = None,
     target: Annotated[
         list[float] | None,
-        typer.Option(
+        _criteria(
             help="Largest gap accepted, 0.02 for two points (with more than two groups, that of "
-            "each from the overall rate); one, or one for each criterion.",
-            rich_help_panel=_CRITERIA,
+            "each from the overall rate); one, or one for each criterion."
         ),
     ] = None,
     temperature: Annotated[
         str,
-        typer.Option(
-            help="1 for the gap of probabilities, 0.1 for nearly that of decisions; 'decisions'.",
-            rich_help_panel=_CRITERIA,
+        _criteria(
+            help="1 for the gap of probabilities, 0.1 for nearly that of decisions, or 'decisions'."
         ),
     ] = "1",
     edges: Annotated[
-        Path | None,
-        typer.Option(help="Edge table; with it predictions are smoothed.", rich_help_panel=_GRAPH),
+        Path | None, _graph(help="Edge table; with it predictions are smoothed.")
     ] = None,
-    id: Annotated[
-        str | None, typer.Option("--id", help="Column with the ids.", rich_help_panel=_GRAPH)
-    ] = None,
-    k: Annotated[int, typer.Option("--k", help="Steps.", rich_help_panel=_GRAPH)] = 5,
-    lambda_s: Annotated[float, typer.Option(help="Smoothing.", rich_help_panel=_GRAPH)] = 1.0,
+    id: Annotated[str | None, _graph("--id", help="Column with the ids.")] = None,
+    k: Annotated[int, _graph("--k", help="Propagation steps.")] = 5,
+    lambda_s: Annotated[float, _graph(help="Strength of the smoothing.")] = 1.0,
     estimate_sens: Annotated[
         bool,
-        typer.Option(
-            "--estimate-sens",
-            help="Estimate unknown groups, so that these rows take part.",
-            rich_help_panel=_UNKNOWN,
-        ),
+        _unknown("--estimate-sens", help="Estimate unknown groups, so that these rows take part."),
     ] = False,
     features: Annotated[
         str | None,
-        typer.Option(
-            help="Input columns of the estimate, or 'all' others; by default the predictions.",
-            rich_help_panel=_UNKNOWN,
-        ),
+        _unknown(help="Input columns of the estimate, or 'all' others; by default predictions."),
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random draws.")] = 0,
     out: Annotated[
@@ -375,4 +324,7 @@ def _as_option(error: InputError, id: str | None) -> InputError:
         value, hint = value.replace(argument, option), hint.replace(argument, option)
     if id is None and "joins two ids" in f"{value} {hint}":
         hint += "; --id names the column with the ids, row numbers are taken without it"
-    return InputError(OPTIONS.get(error.argument, error.argument), value, hint)
+    name = error.argument
+    known = name in inspect.signature(command).parameters
+    option = f"--{name.replace('_', '-')}" if known else name
+    return InputError(RENAMED.get(name, option), value, hint)

@@ -171,9 +171,9 @@ def evaluate(
             f"{confidence} with bootstrap={bootstrap}",
             "give a coverage inside (0, 1) and 0 or more resamples",
         )
-    label = _integers(y, "y", n, classes, "one column of scores per class")[keep]
+    label = integers(y, "y", n, classes, "one column of scores per class")[keep]
     names = list(group_names) if group_names is not None else None
-    group = _integers(sens, "sens", n, None if names is None else len(names), "one name per group")
+    group = integers(sens, "sens", n, None if names is None else len(names), "one name per group")
     names = names or [str(g) for g in range(int(group.max(initial=-1)) + 1)]
     group = group[keep]
     table = counts.count(values.argmax(1), label, group, classes, len(names))
@@ -221,8 +221,8 @@ def accuracy(pred: Array, y: Array) -> float:
         >>> accuracy([1, 0, 1], [1, 1, -1])
         0.5
     """
-    decision = _integers(pred, "pred", None)
-    label = _integers(y, "y", len(decision))
+    decision = integers(pred, "pred", None)
+    label = integers(y, "y", len(decision))
     known = label >= 0
     return float(counts.ratio((decision == label)[known].sum(), known.sum()))
 
@@ -293,9 +293,10 @@ def _array(values: Array, name: str) -> np.ndarray:
     return array
 
 
-def _integers(
+def integers(
     values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
 ) -> np.ndarray:
+    """Codes of classes or groups, checked."""
     array = _array(values, name)
     if array.ndim != 1 or (n is not None and len(array) != n):
         wanted = "one value per node" if n is None else f"one value for each of {n} nodes"
@@ -329,10 +330,10 @@ def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
 
 
 def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | None) -> float:
-    decision = _integers(pred, "pred", None)
+    decision = integers(pred, "pred", None)
     n = len(decision)
-    label = np.full(n, -1) if y is None else _integers(y, "y", n)
-    group = _integers(sens, "sens", n)
+    label = np.full(n, -1) if y is None else integers(y, "y", n)
+    group = integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
         raise InputError(
@@ -364,37 +365,33 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     absent = table[:, :-1].sum((0, 2)) == 0
+    binary = len(titles) == 2
     for row in rows:
         who = f"group '{row.name}' has no"
         if not row.count:
             notes.append(f"{who} nodes here")
         elif not row.labelled:
             notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
-        elif len(titles) == 2:
-            if math.isnan(row.tpr):
-                notes.append(f"{who} positives: its TPR cannot be estimated")
-            if math.isnan(row.fpr):
-                notes.append(f"{who} negatives: its FPR cannot be estimated")
         else:
-            for c, title in enumerate(titles):
-                if math.isnan(row.tprs[c]) and not absent[c]:
-                    notes.append(f"{who} nodes of class '{title}': its TPR cannot be estimated")
+            for c, title in [(1, "")] if binary else enumerate(titles):
+                of, outside = f"nodes of class '{title}'", f"nodes outside class '{title}'"
+                of, outside = ("positives", "negatives") if binary else (of, outside)
+                if math.isnan(row.tprs[c]) and (binary or not absent[c]):
+                    notes.append(f"{who} {of}: its TPR cannot be estimated")
                 if math.isnan(row.fprs[c]):
-                    notes.append(
-                        f"{who} nodes outside class '{title}': its FPR cannot be estimated"
-                    )
-    if len(titles) > 2 and absent.any() and not absent.all():
+                    notes.append(f"{who} {outside}: its FPR cannot be estimated")
+    if absent.all():
+        return (*notes, "no labelled nodes: only ΔDP can be estimated")
+    if absent.any() and not binary:
         missing = ", ".join(f"'{titles[c]}'" for c in np.flatnonzero(absent).tolist())
         notes.append(f"no labelled node of class {missing}: left out of AUC, ΔEO and Δodds")
-    if absent.all():
-        notes.append("no labelled nodes: only ΔDP can be estimated")
-    elif np.isnan(aucs).all():
+    if np.isnan(aucs).all():
         notes.append("labelled nodes of one class only: AUC cannot be estimated")
-    for key in ("eo", "odds"):
-        if math.isnan(figures[key]) and not absent.all():
-            notes.append(
-                f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
-            )
+    notes += [
+        f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
+        for key in ("eo", "odds")
+        if math.isnan(figures[key])
+    ]
     return tuple(notes)
 
 

@@ -25,20 +25,14 @@ class ExpectedGap(NamedTuple):
 class UnlabelledEstimate:
     """A criterion on nodes without a label, estimated from calibrated probabilities.
 
-    Attributes:
-        nodes: number of nodes.
-        before: the estimated gap before; nan where it cannot be estimated.
-        after: the estimated gap after.
-        interval: 95 % interval of ``after``.
-        on_labelled: the same estimate on the labelled nodes, before and after, to compare with what
-            is measured there.
-        reliable: whether the two agree; if not, the gap cannot be estimated.
+    ``on_labelled`` is the same estimate on the labelled nodes, before and after. Where it disagrees
+    with what is measured there, the estimate is not ``reliable`` and the gaps are nan.
     """
 
     nodes: int
     before: float
     after: float
-    interval: tuple[float, float] | None
+    interval: tuple[float, float] | None  # 95 %, of after
     on_labelled: tuple[float, float]
     reliable: bool = True
 
@@ -83,36 +77,24 @@ class CriterionResult:
 
 @dataclass(frozen=True)
 class GroupChange:
-    """Predictions of one group before and after; rates are over its nodes in the population.
+    """Predictions of one group in the population before and after; one rate per class.
 
-    Attributes:
-        attribute: the sensitive attribute.
-        group: name of the group; ``"unknown"`` for nodes of unknown group.
-        nodes: number of nodes (the most probable group counts where groups are estimated).
-        changed: number of changed decisions.
-        decided_before: rate of decisions for each class, as given.
-        decided_after: the same, corrected.
-        mean_before: mean probability of each class, as given.
-        mean_after: the same, corrected.
-        labelled: number of labelled nodes of each class; empty without labels.
-        tpr_before: P(ŷ=c | y=c) of decisions as given, for each class; nan where undefined.
-        tpr_after: the same, corrected.
-        fpr_before: P(ŷ=c | y≠c) of decisions as given.
-        fpr_after: the same, corrected.
+    ``group`` is ``"unknown"`` for nodes of unknown group. Where groups are estimated, ``nodes`` and
+    ``changed`` count the most probable group, and rates are weighted.
     """
 
     attribute: str
     group: str
     nodes: int
-    changed: int
-    decided_before: tuple[float, ...]
+    changed: int  # decisions
+    decided_before: tuple[float, ...]  # P(ŷ=c)
     decided_after: tuple[float, ...]
-    mean_before: tuple[float, ...]
+    mean_before: tuple[float, ...]  # mean probability
     mean_after: tuple[float, ...]
-    labelled: tuple[int, ...] = ()
-    tpr_before: tuple[float, ...] = ()
+    labelled: tuple[int, ...] = ()  # labelled nodes of each class; empty without labels
+    tpr_before: tuple[float, ...] = ()  # P(ŷ=c | y=c); nan where undefined
     tpr_after: tuple[float, ...] = ()
-    fpr_before: tuple[float, ...] = ()
+    fpr_before: tuple[float, ...] = ()  # P(ŷ=c | y≠c)
     fpr_after: tuple[float, ...] = ()
 
 
@@ -120,22 +102,15 @@ class GroupChange:
 class GroupUncertainty:
     """How much of an attribute is estimated rather than observed.
 
-    Attributes:
-        attribute: the sensitive attribute.
-        nodes: nodes of the population whose group is given by probabilities.
-        share: their share of the population's weight.
-        by_group: their share of each group's weight.
-        left_out: nodes of unknown group, which are left alone.
-        accuracy: accuracy of the estimate on held-out known nodes; nan where the probabilities were
-            given.
-        baseline: accuracy of the largest group alone.
+    ``accuracy`` is that of the estimate on held-out known nodes (nan where the probabilities were
+    given), ``baseline`` that of the largest group alone.
     """
 
     attribute: str
-    nodes: int
-    share: float
-    by_group: dict[str, float]
-    left_out: int
+    nodes: int  # nodes of the population whose group is given by probabilities
+    share: float  # of the population's weight
+    by_group: dict[str, float]  # of each group's weight
+    left_out: int  # nodes of unknown group, which are left alone
     accuracy: float = math.nan
     baseline: float = math.nan
 

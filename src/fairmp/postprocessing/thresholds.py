@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.metrics import Array
+from fairmp.metrics.evaluation import Array, integers
 from fairmp.metrics.kinds import are_probabilities
 
 VALIDATION, BATCH = "thresholds (validation)", "thresholds (batch)"
@@ -92,8 +92,8 @@ class GroupThresholds:
             sens: groups, −1 where unknown; such nodes are left out.
         """
         odds = self._odds(scores).numpy()
-        group = _integers(sens, "sens", len(odds)).numpy()
-        label = _integers(y, "y", len(odds)).numpy()
+        group = integers(sens, "sens", len(odds))
+        label = integers(y, "y", len(odds))
         if label.max(initial=-1) > 1:
             raise InputError(
                 "y", f"class {label.max()} for two columns of scores", "give 0, 1 and -1"
@@ -139,7 +139,7 @@ class GroupThresholds:
             New thresholds, named "thresholds (batch)"; these stay as they are.
         """
         odds = self._odds(scores).numpy()
-        group = _integers(sens, "sens", len(odds)).numpy()
+        group = integers(sens, "sens", len(odds))
         if rate is None:
             rate = getattr(self, "rate_", None)
         if rate is None:
@@ -169,7 +169,7 @@ class GroupThresholds:
         if not hasattr(self, "thresholds_"):
             raise InputError("GroupThresholds", "no thresholds yet", "call fit() or solve() first")
         odds = self._odds(scores)
-        group = _integers(sens, "sens", len(odds))
+        group = torch.from_numpy(integers(sens, "sens", len(odds)))
         if int(group.max()) >= len(self.thresholds_):
             raise InputError(
                 "sens",
@@ -280,14 +280,3 @@ def _range_max(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.nd
         here = (length >= 2**j) & (length < 2 ** (j + 1))
         result[here] = np.maximum(level[first[here]], level[last[here] - 2**j])
     return result
-
-
-def _integers(values: Array, name: str, n: int) -> Tensor:
-    result = torch.as_tensor(values).detach().cpu()
-    if result.shape != (n,) or result.is_floating_point() or (n and int(result.min()) < -1):
-        raise InputError(
-            name,
-            f"{result.dtype} of shape {tuple(result.shape)}",
-            f"give an integer for each of {n} nodes, -1 where unknown",
-        )
-    return result.long()
