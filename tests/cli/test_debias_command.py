@@ -213,6 +213,33 @@ def test_a_matrix_of_columns(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -
     assert "the smallest target that can be reached is 0.5" in err
 
 
+@pytest.mark.parametrize("criterion", ["demographic-parity", "equal-opportunity"])
+def test_a_correction_is_saved_and_applied(
+    fairmp: Run, loans: pd.DataFrame, tmp_path: Path, criterion: str
+) -> None:
+    options = f"--sensitive sex --label repaid --criterion {criterion}"
+    status, out, err = fairmp(f"debias loans.csv {options} --target 0.02 --save c.json --out m")
+    assert (status, err) == (0, "")
+    assert "on 1,000 new rows" in out
+    first = read(tmp_path / "m" / "corrected.csv")
+    # The same rows, in another order and fewer, get the same numbers.
+    loans[::-1][:300].to_csv(tmp_path / "new.csv", index=False)
+    status, out, err = fairmp(
+        "debias new.csv --sensitive sex --label repaid --apply c.json --out n"
+    )
+    assert (status, err) == (0, "")
+    assert "demographic parity" in out
+    second = read(tmp_path / "n" / "corrected.csv")
+    expected = first.p_corrected.to_numpy()[::-1][:300]
+    np.testing.assert_allclose(second.p_corrected, expected, atol=1e-6)
+    record = json.loads((tmp_path / "n" / "corrected.json").read_text())
+    assert {one["criterion"] for one in [*record["criteria"], *record["others"]]} == {
+        "demographic_parity",
+        "equal_opportunity",
+        "equalized_odds",
+    }
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
@@ -239,6 +266,9 @@ def test_a_matrix_of_columns(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -
         ("loans.csv --sensitive sex --out loans.csv --overwrite", ["is the table"]),
         ("loans.csv --sensitive sex --out loans.csv", ["exists", "--overwrite"]),
         ("loans.csv --sensitive sex --k 0", ["--k: 0"]),
+        ("loans.csv --sensitive sex --apply loans.csv", ["loans.csv: not a correction"]),
+        ("loans.csv --sensitive sex --apply c.json --target 1", ["--target", "--apply"]),
+        ("loans.csv --sensitive sex --save c.json --edges e.csv", ["--edges", "--save"]),
         ("loans.csv --sensitive sex --edges nowhere.csv", ["--edges", "nowhere.csv"]),
     ],
 )

@@ -27,6 +27,7 @@ _table = partial(typer.Option, rich_help_panel="The table")
 _criteria = partial(typer.Option, rich_help_panel="Criteria")
 _graph = partial(typer.Option, rich_help_panel="A graph")
 _unknown = partial(typer.Option, rich_help_panel="Unknown groups")
+_reuse = partial(typer.Option, rich_help_panel="Other tables")
 TABLE, RECORD = "corrected", "corrected.json"
 RENAMED = {"sens": "--sensitive", "labels": "--label", "predictions": "PREDICTIONS", "K": "--k"}
 HINTS = {
@@ -113,6 +114,13 @@ def command(
         str | None,
         _unknown(help="Input columns of the estimate, or 'all' others; by default predictions."),
     ] = None,
+    save: Annotated[
+        Path | None, _reuse(help="Write the correction to a JSON file, to apply it to other rows.")
+    ] = None,
+    apply: Annotated[
+        Path | None,
+        _reuse(help="Apply a saved correction row by row, instead of finding one for this table."),
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of random draws.")] = 0,
     out: Annotated[
         Path | None,
@@ -131,9 +139,18 @@ def command(
         raise InputError("--sensitive", "missing", "name the column with the groups")
     from fairmp.cli import prediction_columns, prediction_table
     from fairmp.postprocessing.api import debias
+    from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.report.document import html
     from fairmp.report.from_results import from_mended
 
+    if apply is not None or save is not None:
+        given: dict[str, Any] = {"--matrix": matrix, "--edges": edges}
+        given |= {"--population": population, "--estimate-sens": estimate_sens}
+        if apply is not None:
+            given |= {"--save": save, "--criterion": criterion, "--target": target}
+        stray = next((option for option, value in given.items() if value), None)
+        if stray is not None:
+            raise InputError(stray, f"goes without {'--apply' if apply else '--save'}", "omit one")
     goal, record = _goals(out, predictions, overwrite=overwrite)
     table = prediction_table.read(predictions, id)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
@@ -147,25 +164,39 @@ def command(
             codes, names = prediction_columns.labels(table, label, found, positive)
         groups = prediction_columns.groups(table, sensitive, options._bins(sensitive_bins), cross)
         criteria = prediction_columns.criteria(table, criterion, matrix)
-        result = debias(
-            found.values,
-            groups,
-            target=_targets(target, len(criteria)),
-            edge_index=prediction_columns.edges_of(table, edges, id),
-            population=None if population is None else prediction_columns.mask(table, population),
-            temperature=_temperature(temperature),
-            K=k,
-            lambda_s=lambda_s,
-            criterion=criteria,
-            labels=codes,
-            estimate_sens=estimate_sens,
-            features=prediction_columns.features_of(
-                table, features, estimate_sens, sensitive, label, id
-            ),
-            kind="logits" if logits is not None else "probabilities",
-            class_names=names,
-            full_output=True,
-        )
+        kind = "logits" if logits is not None else "probabilities"
+        targets, tau = _targets(target, len(criteria)), _temperature(temperature)
+        if apply is not None:
+            corrector = Debiaser.load(apply)
+            corrector.kind_ = kind
+            result = corrector.evaluate(found.values, sensitive_features=groups, labels=codes)
+        elif save is not None:
+            corrector = Debiaser(
+                criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
+                temperature=1.0 if tau == "decisions" else tau, class_names=names,
+            ).fit(found.values, sensitive_features=groups, labels=codes)  # fmt: skip
+            assert corrector.result_ is not None
+            result = corrector.result_
+        else:
+            result = debias(
+                found.values,
+                groups,
+                target=targets,
+                edge_index=prediction_columns.edges_of(table, edges, id),
+                population=prediction_columns.mask(table, population) if population else None,
+                temperature=tau,
+                K=k,
+                lambda_s=lambda_s,
+                criterion=criteria,
+                labels=codes,
+                estimate_sens=estimate_sens,
+                features=prediction_columns.features_of(
+                    table, features, estimate_sens, sensitive, label, id
+                ),
+                kind=kind,
+                class_names=names,
+                full_output=True,
+            )
     except InputError as error:
         raise _as_option(error, id) from None
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
@@ -173,6 +204,8 @@ def command(
     content = {"file": str(goal), "rows": len(table.frame), "read": read, **result.to_dict()}
     prediction_table.write(table, columns(found, result, seed), goal)
     _replace(record, json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n")
+    if save is not None:
+        corrector.save(save)
     page = _page(record)
     _replace(page, html(from_mended({**content, "command": shlex.join(["fairmp", *sys.argv[1:]])})))
     if as_json:
@@ -180,6 +213,12 @@ def command(
         return
     for line in [*read, str(result), *advice(result, found)]:
         typer.echo(line)
+    if save is not None:
+        batch = result.expected_gap(1000)
+        typer.echo(
+            f"Correction in {save}. From sampling alone, expect a gap of {100 * batch.mean:.1f} "
+            f"points on 1,000 new rows, up to {100 * batch.high:.1f} in 95 % of such tables."
+        )
     typer.echo(f"Corrected predictions in {goal}, all figures in {record}; open {page}.")
 
 

@@ -28,12 +28,13 @@ class Calibration:
         return logits / self.temperature + self.bias
 
 
-def calibrate(logits: Array, labels: NDArray[np.int64]) -> Calibration:
+def calibrate(logits: Array, labels: NDArray[np.int64], *, bias_only: bool = False) -> Calibration:
     """Fit a temperature and a bias per class by maximum likelihood, a convex problem in 1/τ and b.
 
     Args:
         logits: n×C.
         labels: true classes (n); unlabelled nodes must be left out.
+        bias_only: keep the temperature at 1.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -64,7 +65,8 @@ def calibrate(logits: Array, labels: NDArray[np.int64]) -> Calibration:
         slope = np.append((error * z).sum(), error.sum(0))
         return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
 
-    bounds = [(1e-3 * scale, None), *[(None, None)] * classes]
+    least, most = (scale, scale) if bias_only else (1e-3 * scale, None)
+    bounds = [(least, most), *[(None, None)] * classes]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     bias = found.x[1:] - found.x[1:].mean()
     return Calibration(float(scale / found.x[0]), bias)

@@ -267,7 +267,7 @@ def _unlabelled(
 
 
 def _calibrated(solution: Solution, attribute: Attribute, labelled: Tensor) -> Tensor:
-    """Probabilities of the labels, calibrated on labelled nodes, by group where these suffice."""
+    """Probabilities of the labels: one temperature, and biases by group where labels suffice."""
     assert solution.labels is not None
     z = solution.given.logits.double().cpu().numpy()
     y, use = solution.labels.cpu().numpy(), labelled.cpu().numpy()
@@ -277,7 +277,8 @@ def _calibrated(solution: Solution, attribute: Attribute, labelled: Tensor) -> T
         own = use & (codes == g)
         counts = np.bincount(y[own], minlength=z.shape[1])
         if own.sum() >= MIN_CALIBRATION_NODES and counts.min() >= MIN_CLASS_NODES:
-            result[codes == g] = calibrate(z[own], y[own])(z[codes == g])
+            bias = calibrate(result[own], y[own], bias_only=True)
+            result[codes == g] = bias(result[codes == g])
     return torch.from_numpy(result).softmax(1).to(solution.given.logits.device)
 
 
