@@ -194,3 +194,34 @@ def test_wrong_criteria_are_named(criterion: object, target: object, words: list
     with pytest.raises(InputError) as error:
         criteria.read(criterion, target, 4)
     assert all(word in str(error.value) for word in words), str(error.value)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    groups=st.integers(3, 6),
+    classes=st.integers(2, 4),
+    target=st.sampled_from([0.0, 0.02, 0.1]),
+)
+def test_the_target_bounds_the_distance_of_any_two_groups(
+    seed: int, groups: int, classes: int, target: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    sens = np.r_[np.arange(2 * groups) % groups, rng.integers(0, groups, 100)]
+    z = rng.normal(size=(len(sens), classes)) + rng.normal(size=(groups, classes))[sens]
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    found = debias(p, sens, target=target, full_output=True)
+    means = np.array([found.predictions[sens == g].mean(0) for g in range(groups)])
+    widest = np.ptp(means, axis=0).max()
+    assert found.criteria[0].after == pytest.approx(widest, abs=1e-9)
+    assert widest <= target + 1e-4
+    before = np.array([p[sens == g].mean(0) for g in range(groups)])
+    assert widest == pytest.approx(min(target, np.ptp(before, axis=0).max()), abs=1e-4)
+
+
+def test_many_groups_are_bounded_too() -> None:
+    rng = np.random.default_rng(0)
+    sens = np.arange(1000) % 25
+    p = 1 / (1 + np.exp(-rng.normal(size=1000) - rng.normal(size=25)[sens]))
+    fair = debias(p, sens, target=0.1)
+    means = np.array([fair[sens == g].mean() for g in range(25)])
+    assert 0.05 < np.ptp(means) <= 0.1001

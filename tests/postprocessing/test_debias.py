@@ -220,10 +220,10 @@ def test_parity_and_opportunity_together_for_three_classes_and_four_groups(
     )  # fmt: skip
     q = found.predictions
     means = np.array([q[sens == g].mean(0) for g in range(4)])
-    assert np.abs(means - q.mean(0)).max() <= 0.01 + 1e-4
+    assert np.ptp(means, axis=0).max() <= 0.01 + 1e-4
     for label in range(3):
         of_class = rates(q, y, sens, label)[:, label]
-        assert np.abs(of_class - q[y == label][:, label].mean()).max() <= 0.01 + 1e-4
+        assert np.ptp(of_class) <= 0.01 + 1e-4
     parity, opportunity = found.criteria
     assert (parity.nodes, opportunity.nodes) == (3000, 3000)
     assert min(parity.before, opportunity.before) > 0.1
@@ -276,7 +276,7 @@ def test_several_attributes_at_once(several: Outside) -> None:
     found = debias_fully(p, {"region": sens, "age": other}, target=0.005)
     q = found.predictions
     regions = np.array([q[sens == g].mean(0) for g in range(4)])
-    assert np.abs(regions - q.mean(0)).max() <= 0.0051
+    assert np.ptp(regions, axis=0).max() <= 0.0051
     ages = [q[other == name].mean(0) for name in ("old", "young")]
     assert np.abs(ages[0] - ages[1]).max() <= 0.0051
     assert [held.attribute for held in found.criteria] == ["region", "age"]

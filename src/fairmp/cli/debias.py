@@ -7,7 +7,6 @@ import json
 import os
 import shlex
 import sys
-from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -90,8 +89,8 @@ def command(
     target: Annotated[
         list[float] | None,
         _criteria(
-            help="Largest gap accepted, 0.02 for two points (with more than two groups, that of "
-            "each from the overall rate); one, or one for each criterion."
+            help="Largest gap accepted between any two groups, 0.02 for two points; one, or one "
+            "for each criterion."
         ),
     ] = None,
     temperature: Annotated[
@@ -254,12 +253,6 @@ def columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
 def advice(result: DebiasResult, found: Found) -> list[str]:
     """Notes on how to read the result."""
     lines = []
-    sizes = Counter(group.attribute for group in result.groups if group.group != "unknown")
-    if any(sizes[one.attribute] > 2 for one in result.criteria):
-        lines.append(
-            "With more than two groups a gap is the distance of a group from the overall rate: two "
-            "groups may be up to twice as far apart."
-        )
     if found.drawn:
         lines.append(
             "Decisions alone can only be equalised by chance: decision_corrected is drawn from the "

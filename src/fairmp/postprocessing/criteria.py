@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -25,6 +26,7 @@ ALIASES = {
     "equalised_odds": "equalized_odds",
 }
 MAX_MATRIX_ROWS = 500
+MAX_PAIRED_GROUPS = 20  # beyond, pairs are too many, and each group is bounded from the mean
 FEASIBLE = 1e-9
 
 
@@ -50,7 +52,10 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Measure:
-    r"""One linear measurement: :math:`|\Delta Q|` in some classes, at most the target.
+    r"""One linear measurement of predictions in some classes, at most the target.
+
+    Δ compares two groups, or more groups with the mean of all: the gap is the distance between the
+    two groups farthest apart. For a matrix it is the largest entry of :math:`|\Delta Q|`.
 
     Attributes:
         criterion: name of the criterion it belongs to.
@@ -73,8 +78,24 @@ class Measure:
     unit: float = 1.0
 
     def gap(self, p: Tensor) -> float:
-        """The largest of its gaps in predictions (n×C)."""
-        return float(self.delta.gap(p)[:, list(self.classes)].abs().max())
+        """The largest gap in predictions (n×C)."""
+        values = self.delta.gap(p)[:, list(self.classes)]
+        if self.own or len(values) == 1:
+            return float(values.abs().max())
+        return float((values.amax(0) - values.amin(0)).max())
+
+    def constraint(self) -> Measure:
+        """The same bound as |ΔQ| ≤ target, with one row per pair of groups."""
+        rows = self.delta.rows
+        if self.own or len(rows) < 3 or self.target == 0:
+            return self
+        if len(rows) > MAX_PAIRED_GROUPS:
+            return replace(self, target=self.target / 2)
+        first, second = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
+        delta = copy(self.delta)
+        delta.rows = rows[first] - rows[second]
+        vars(delta).pop("norm", None)
+        return replace(self, delta=delta)
 
 
 def canonical(name: str) -> str:

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, stack
 from fairmp.kernels import softmax
 from fairmp.nn import functional as solvers
-from fairmp.nn.fmp import FMP
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
 from fairmp.postprocessing.criteria import Criterion, Measure
@@ -119,7 +118,8 @@ def solve(predictions: Any, request: Request) -> Solution:
     x = given.logits
     x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()
     measures, warnings = criteria.measures(wanted, own, inside, labels, classes, x.dtype)
-    criteria.check_feasible(measures, classes)
+    bounds = [measure.constraint() for measure in measures]
+    criteria.check_feasible(bounds, classes)
     on_labels = any(measure.label is not None for measure in measures)
     unbalanced = any(map(_unbalanced, measures))
     weights: tuple[np.ndarray, ...] = ()
@@ -129,10 +129,10 @@ def solve(predictions: Any, request: Request) -> Solution:
         )
     if on_labels or unbalanced:
         tau = float(request.temperature)
-        logits, weights, notes = _label_free(x, graph, request, own, inside, measures, on_labels)
+        logits, weights, notes = _label_free(x, graph, request, own, inside, bounds, on_labels)
         warnings += notes
     else:
-        logits, tau = _projected(x, graph, request, inside, measures)
+        logits, tau = _projected(x, graph, request, inside, bounds)
     if request.temperature != "decisions":
         _verify(measures, logits, tau)
     if float((given.proba.amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
@@ -246,13 +246,14 @@ def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:
 
 
 def _check_numbers(request: Request, wanted: Sequence[Criterion]) -> None:
+    check_integer("K", request.K, "give the number of propagation steps, 1 or more")
+    check_number("lambda_s", request.lambda_s, "give a number of 0 or more", low=0)
     if request.temperature != "decisions":
-        FMP(request.K, request.lambda_s, temperature=request.temperature)
+        hint = "give a number above 0, or 'decisions'"
+        check_number("temperature", request.temperature, hint, low=0, above=True)
     elif any(one.on_labels for one in wanted):
         hint = "give a number, such as 0.1"
         raise InputError("temperature", "'decisions' is for demographic parity or a matrix", hint)
-    else:
-        FMP(request.K, request.lambda_s)
 
 
 def _mask(population: Any, n: int, device: torch.device) -> Tensor:
