@@ -63,7 +63,7 @@ def test_scikit_learn_s_conventions() -> None:
     fitted = corrector.fit(p, y, sensitive_features=sex)
     check_is_fitted(fitted)
     assert fitted is corrector
-    assert repr(Debiaser(target=0.1)) == "Debiaser(target=0.1)"
+    assert "target=0.1" in repr(Debiaser(target=0.1))
     result = corrector.result_
     assert result is not None
     assert [one.criterion for one in result.criteria] == ["equal_opportunity"]

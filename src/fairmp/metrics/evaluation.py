@@ -161,7 +161,7 @@ def evaluate(
     if values.ndim != 2 or values.shape[1] < 2:
         raise InputError("scores", f"shape {values.shape} is not n×C", "give one column per class")
     n, classes = values.shape
-    keep = _mask(mask, n)
+    keep = boolean_mask(mask, n)
     values = values[keep]
     if not np.isfinite(values).all():
         raise InputError("scores", "some are nan or infinite", "check that training converged")
@@ -313,12 +313,13 @@ def integers(
     return result
 
 
-def _mask(mask: Array | None, n: int) -> np.ndarray:
-    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, "mask")
+def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
+    """A mask of n nodes, all by default, checked."""
+    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, name).copy()
     if keep.dtype != bool or keep.shape != (n,):
-        raise InputError("mask", f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
+        raise InputError(name, f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
     if not keep.any():
-        raise InputError("mask", f"none of {n} nodes is in it", "choose nodes to measure")
+        raise InputError(name, f"none of {n} nodes is in it", "choose at least one")
     return keep
 
 

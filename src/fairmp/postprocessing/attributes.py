@@ -20,21 +20,13 @@ UNKNOWN = ("", "nan", "NaN", "None", "<NA>", "NaT")
 
 @dataclass(frozen=True)
 class Attribute:
-    """One sensitive attribute of all nodes.
-
-    Attributes:
-        name: name for reports.
-        groups: names of the groups.
-        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G).
-        estimated: nodes whose group is given by probabilities (n, bool).
-        estimate: the estimate, where groups were estimated.
-    """
+    """One sensitive attribute of all nodes."""
 
     name: str
     groups: tuple[str, ...]
-    sens: Tensor
-    estimated: Tensor
-    estimate: Estimate | None = None
+    sens: Tensor  # group of each node (n; −1 unknown), or probabilities of groups (n×G)
+    estimated: Tensor  # nodes whose group is given by probabilities (n, bool)
+    estimate: Estimate | None = None  # where groups were estimated
 
     @property
     def known(self) -> Tensor:

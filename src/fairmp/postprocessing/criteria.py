@@ -32,17 +32,11 @@ FEASIBLE = 1e-9
 
 @dataclass(frozen=True)
 class Criterion:
-    """A criterion and its target.
+    """A criterion and its target."""
 
-    Attributes:
-        name: one of ``NAMES``, or the name of a matrix.
-        target: the largest gap accepted.
-        matrix: a user's own Δ (rows×n, float64).
-    """
-
-    name: str
+    name: str  # one of NAMES, or the name of a matrix
     target: float
-    matrix: Tensor | None = None
+    matrix: Tensor | None = None  # a user's own Δ (rows×n, float64)
 
     @property
     def on_labels(self) -> bool:
@@ -56,26 +50,16 @@ class Measure:
 
     Δ compares two groups, or more groups with the mean of all: the gap is the distance between the
     two groups farthest apart. For a matrix it is the largest entry of :math:`|\Delta Q|`.
-
-    Attributes:
-        criterion: name of the criterion it belongs to.
-        attribute: name of the sensitive attribute; that of the criterion for a matrix.
-        label: true class of the nodes it is measured on; ``None`` for all.
-        delta: :math:`\Delta`.
-        classes: the classes (columns of Q) it concerns.
-        target: the largest gap accepted.
-        own: whether it is a user's matrix.
-        unit: scale of a gap; 1 for a difference of means, more for a matrix of larger numbers.
     """
 
     criterion: str
-    attribute: str
-    label: int | None
+    attribute: str  # name of the criterion for a matrix
+    label: int | None  # true class of the nodes it is measured on; None for all
     delta: GroupOperator
-    classes: tuple[int, ...]
+    classes: tuple[int, ...]  # columns of Q it concerns
     target: float
-    own: bool = False
-    unit: float = 1.0
+    own: bool = False  # whether it is a user's matrix
+    unit: float = 1.0  # scale of a gap: 1 for a difference of means, more for a larger matrix
 
     def gap(self, p: Tensor) -> float:
         """The largest gap in predictions (n×C)."""

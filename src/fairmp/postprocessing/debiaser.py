@@ -124,12 +124,7 @@ class Debiaser:
         return Tags("transformer", TargetTags(required=False), TransformerTags())
 
     def __repr__(self) -> str:
-        changed = {
-            name: value
-            for name, value in self.get_params().items()
-            if value != inspect.signature(type(self)).parameters[name].default
-        }
-        return f"Debiaser({', '.join(f'{name}={value!r}' for name, value in changed.items())})"
+        return f"Debiaser({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
 
     def fit(
         self, predictions: Any, y: Any = None, *, sensitive_features: Any, labels: Any = None

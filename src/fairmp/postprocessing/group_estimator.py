@@ -21,20 +21,12 @@ HOPS = 4
 
 @dataclass(frozen=True)
 class Estimate:
-    """Probabilities of groups, and how accurate they are.
+    """Probabilities of groups, and how accurate they are on held-out known nodes."""
 
-    Attributes:
-        probabilities: of each group for each node (n×G, float64); as given where the group is
-            known.
-        known: number of nodes of known group.
-        accuracy: how often the most probable group is right, on held-out known nodes.
-        baseline: how often the largest group alone is right.
-    """
-
-    probabilities: Tensor
-    known: int
-    accuracy: float
-    baseline: float
+    probabilities: Tensor  # n×G, float64; as given where the group is known
+    known: int  # nodes of known group
+    accuracy: float  # how often the most probable group is right
+    baseline: float  # how often the largest group alone is right
 
     def __str__(self) -> str:
         return (

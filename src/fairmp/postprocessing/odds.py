@@ -42,19 +42,12 @@ MAX_VARIABLES = 400  # numbers or constraints beyond which a quadratic program t
 
 
 class Corrected(NamedTuple):
-    """Corrected predictions.
+    """Corrected predictions."""
 
-    Attributes:
-        logits: of every node (n×C); as given where no group is known.
-        reached: nodes that could be corrected (n).
-        excess: by how much the worst target is missed.
-        weights: W (G×C×C) and the slopes a (G) of the correction, or the transitions T (G×C×C).
-    """
-
-    logits: Array
-    reached: Mask
-    excess: float
-    weights: tuple[Array, ...]
+    logits: Array  # of every node (n×C); as given where no group is known
+    reached: Mask  # nodes that could be corrected (n)
+    excess: float  # by how much the worst target is missed
+    weights: tuple[Array, ...]  # W (G×C×C) and slopes a (G), or transitions T (G×C×C)
 
     @property
     def randomised(self) -> bool:

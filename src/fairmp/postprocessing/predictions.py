@@ -18,21 +18,13 @@ from fairmp.postprocessing.attributes import UNKNOWN
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions converted to logits, and the way back to what was given.
-
-    Attributes:
-        given: the argument as given.
-        values: its numbers (n×C; two columns for a single one).
-        logits: the same as logits (n×C).
-        probabilities: whether they were probabilities.
-        single: whether they were a single column for class 1.
-    """
+    """Predictions converted to logits, and the way back to what was given."""
 
     given: Any
-    values: Tensor
-    logits: Tensor
-    probabilities: bool
-    single: bool
+    values: Tensor  # its numbers (n×C; two columns for a single one)
+    logits: Tensor  # the same as logits (n×C)
+    probabilities: bool  # whether they were probabilities
+    single: bool  # whether they were a single column for class 1
 
     @property
     def proba(self) -> Tensor:

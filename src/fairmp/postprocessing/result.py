@@ -41,31 +41,20 @@ class UnlabelledEstimate:
 class CriterionResult:
     """A criterion before and after, in fractions: the largest gap over groups and classes.
 
-    Attributes:
-        criterion: its name.
-        attribute: the sensitive attribute; the name of the criterion for a matrix.
-        target: the target; nan where the criterion was not requested.
-        before: gap of the probabilities as given, at the requested temperature.
-        after: gap of the corrected probabilities.
-        decisions_before: gap of the decisions as given.
-        decisions_after: gap of the corrected decisions.
-        where: the nodes it is measured on, as text.
-        nodes: number of these nodes.
-        interval: 95 % interval of ``after`` for labelled nodes as a sample. ``None`` where the gap
-            is measured on the whole population.
-        unlabelled: estimate for nodes without a label.
+    ``interval`` takes the labelled nodes as a sample; it is ``None`` where the gap is measured on
+    the whole population.
     """
 
     criterion: str
-    attribute: str
-    target: float
-    before: float
+    attribute: str  # name of the criterion for a matrix
+    target: float  # nan where the criterion was not requested
+    before: float  # gap of the probabilities, at the requested temperature
     after: float
     decisions_before: float
     decisions_after: float
-    where: str
-    nodes: int
-    interval: tuple[float, float] | None = None
+    where: str  # the nodes it is measured on
+    nodes: int  # number of these
+    interval: tuple[float, float] | None = None  # 95 %, of after
     unlabelled: UnlabelledEstimate | None = None
 
     @property

@@ -14,6 +14,7 @@ from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, stack
 from fairmp.kernels import softmax
+from fairmp.metrics.evaluation import boolean_mask
 from fairmp.nn import functional as solvers
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
@@ -47,33 +48,19 @@ class Request:
 
 @dataclass(frozen=True)
 class Solution:
-    """Corrected logits, and the problem they solve.
-
-    Attributes:
-        given: the predictions.
-        logits: corrected (n×C).
-        temperature: τ.
-        attributes: the sensitive attributes, estimated where requested.
-        criteria: the criteria.
-        measures: the same as measurements.
-        population: the nodes (n, bool).
-        labels: true classes (n, −1 unknown), where given.
-        classes: names of the classes.
-        warnings: notes for the user.
-        weights: the label-free correction, for criteria on labels; see ``odds``.
-    """
+    """Corrected logits, and the problem they solve."""
 
     given: Predictions
-    logits: Tensor
+    logits: Tensor  # corrected (n×C)
     temperature: float
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[Attribute, ...]  # estimated where requested
     criteria: tuple[Criterion, ...]
-    measures: tuple[Measure, ...]
-    population: Tensor
-    labels: Tensor | None
+    measures: tuple[Measure, ...]  # the criteria as measurements
+    population: Tensor  # n, bool
+    labels: Tensor | None  # n, −1 unknown
     classes: tuple[str, ...]
     warnings: tuple[str, ...]
-    weights: tuple[np.ndarray, ...] = ()
+    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
 
 
 class NoGraph:
@@ -257,16 +244,7 @@ def _check_numbers(request: Request, wanted: Sequence[Criterion]) -> None:
 
 
 def _mask(population: Any, n: int, device: torch.device) -> Tensor:
-    if population is None:
-        return torch.ones(n, dtype=torch.bool, device=device)
-    if not isinstance(population, Tensor):
-        population = torch.from_numpy(np.array(population))
-    if population.dtype != torch.bool or population.shape != (n,):
-        shape = tuple(population.shape)
-        raise InputError("population", f"{population.dtype} of shape {shape}", f"give {n} booleans")
-    if not bool(population.any()):
-        raise InputError("population", f"none of {n} nodes is in it", "choose at least one")
-    return population.to(device)
+    return torch.from_numpy(boolean_mask(population, n, "population")).to(device)
 
 
 def _graph(edge_index: Any, n: int, dtype: torch.dtype, device: torch.device) -> Adjacency | None:
