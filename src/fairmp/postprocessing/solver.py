@@ -141,7 +141,7 @@ def _projected(
     measures: Sequence[Measure],
 ) -> tuple[Tensor, float]:
     delta, target = _stacked(measures, inside, x.dtype)
-    operator: solvers.Operator = NoGraph() if graph is None else graph
+    operator: Any = NoGraph() if graph is None else graph
     K, lambda_s = (1, 0.0) if graph is None else (request.K, request.lambda_s)
     with torch.no_grad():
         if request.temperature == "decisions":

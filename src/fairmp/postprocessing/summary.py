@@ -120,7 +120,7 @@ def _criterion(
         interval = _interval(own, after)
         if estimates:
             unlabelled = _unlabelled(solution, own, before, after)
-    nodes = torch.stack([_measured(measure.delta) for measure in own]).any(0)
+    nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
     return CriterionResult(
         first.criterion,
         first.attribute,
@@ -214,21 +214,15 @@ def _largest(own: Sequence[Measure], p: Tensor) -> float:
     return max(measure.gap(p) for measure in own)
 
 
-def _measured(delta: GroupOperator) -> Tensor:
-    if delta.measured_codes is not None:
-        return delta.measured_codes >= 0
-    return (delta.measured != 0).any(1)
-
-
 def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
     """95 % interval of the largest gap over the measurements of a criterion."""
     rates, sizes = [], []
     for measure in own:
-        nodes = _measured(measure.delta)
+        nodes = (measure.delta.matrix != 0).any(0)
         # The two classes of two mirror each other.
         columns = [1] if p.size(1) == 2 and len(measure.classes) == 2 else list(measure.classes)
         found = weighted_rates(
-            measure.delta.measured[nodes].double().cpu().numpy(),
+            measure.delta.membership[nodes].double().cpu().numpy(),
             p[nodes][:, columns].double().cpu().numpy(),
         )
         rates.append(found[0])
