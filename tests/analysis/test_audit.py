@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import ndtr
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from tests.graphs import problems
 from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
@@ -25,6 +24,7 @@ from fairmp.analysis.theory import aggregate
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import social_network
 from fairmp.graph import normalise
+from tests.graphs import problems
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""``fairmp data``: what is here, where it comes from, whether it is right, what it holds."""
+"""``fairmp data``: list, download, verify and describe the benchmark graphs."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "--help"], ["data"]])
-def test_it_is_light(tmp_path, arguments):
+def test_it_imports_no_heavy_package(tmp_path, arguments):
     code = (
         "import sys\n"
         f"sys.argv = ['fairmp', *{arguments!r}]\n"
         "from fairmp.cli import main\n"
         "try: main()\n"
         "except SystemExit as leave: print('status', leave.code)\n"
-        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy', 'numpy'}\n"
+        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy', 'numpy', 'pooch'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = subprocess.run(
@@ -65,11 +65,11 @@ def test_list_names_every_data_set(fairmp, folder):
     status, out, err = fairmp(f"data list --data-dir {folder}")
     assert (status, err) == (0, "")
     for source in SOURCES:
-        assert f"{source.key:15} {source.title} (not here)" in out
+        assert f"{source.key:15} {source.title} (missing)" in out
     assert f"{folder}/nba/nba.csv; SHA-256 known" in out
-    assert "nba_relationship.txt: not here, can be fetched" in out
-    assert "region_job.csv: not here, can be fetched; first digits of the SHA-256 known" in out
-    assert "sens.npy: not here, no public home is known" in out
+    assert "nba_relationship.txt: missing, can be downloaded" in out
+    assert "region_job.csv: missing, can be downloaded; first digits of the SHA-256 known" in out
+    assert "sens.npy: missing, no public home is known" in out
 
     found = json.loads(fairmp(f"data list --data-dir {folder} --json")[1])
     assert [entry["key"] for entry in found] == [source.key for source in SOURCES]
@@ -78,39 +78,39 @@ def test_list_names_every_data_set(fairmp, folder):
     assert found[0]["found"] is False
 
 
-def test_verify_tells_a_changed_file(fairmp, folder):
+def test_verify_reports_a_changed_file(fairmp, folder):
     status, out, _ = fairmp(f"data verify nba --data-dir {folder}")
     assert status == 1
     assert "nba.csv: DIFFERS from the published file" in out
-    assert "nba_relationship.txt: not there" in out
+    assert "nba_relationship.txt: missing" in out
     status, out, _ = fairmp(f"data verify --data-dir {folder} --json")
     assert status == 1
     found = json.loads(out)
     assert [file["state"] for file in found["nba"]] == ["differs", "missing"]
-    # What is missing is no fault unless one asked for it.
+    # A missing file is an error only for a data set that was named.
     (folder / "nba" / "nba.csv").unlink()
     assert fairmp(f"data verify --data-dir {folder}")[0] == 0
     assert fairmp(f"data verify credit --data-dir {folder}")[0] == 1
 
 
 def test_a_corrupted_download_is_one_line_and_not_kept(fairmp, folder, tmp_path):
-    here = tmp_path / "here"
-    status, out, err = fairmp(f"data fetch nba --data-dir {here} --mirror {folder.as_uri()}")
+    target = tmp_path / "target"
+    status, out, err = fairmp(f"data fetch nba --data-dir {target} --mirror {folder.as_uri()}")
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert "nba.csv" in line
-    assert "SHA-256" in line
-    assert not [path for path in here.rglob("*") if path.is_file()]
+    assert "SHA256" in line
+    assert not [path for path in target.rglob("*") if path.is_file()]
 
 
 def test_stats_without_files(fairmp, folder):
     status, out, err = fairmp(f"data stats --data-dir {folder}")
     assert (status, err) == (0, "")
-    assert "No data set's files are here" in out
-    assert "Left out, their files are not here: NBA, Pokec-z" in out
+    assert "No data set has all its files" in out
+    assert "Left out, their files are missing: NBA, Pokec-z" in out
     found = json.loads(fairmp(f"data stats --data-dir {folder} --json")[1])
     assert found["statistics"] == []
-    assert len(found["not here"]) == len(SOURCES)
+    assert len(found["missing"]) == len(SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_stats_without_files(fairmp, folder):
     [
         ("data list --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
         ("data verify --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
-        ("data stats nba", ["nba: nba.csv is not here", "fairmp data fetch nba"]),
+        ("data stats nba", ["nba: nba.csv is missing", "fairmp data fetch nba"]),
         ("data stats nab", ["'nab'", "did you mean 'nba'"]),
         ("data fetch", ["NAME", "--all"]),
         ("data fetch nba --all", ["NAME", "--all"]),
@@ -134,10 +134,9 @@ def test_a_wrong_input_is_one_line(fairmp, arguments, words):
         assert word in line
 
 
-def test_fairmp_data_is_a_folder_among_others(fairmp, folder, monkeypatch):
+def test_downloads_go_to_the_cache_and_not_to_fairmp_data(fairmp, folder, monkeypatch):
     monkeypatch.setenv("FAIRMP_DATA", str(folder))
     assert f"{folder}/nba/nba.csv" in fairmp("data list")[1]
-    # Downloads go to the cache and not to the folder that was named.
     mirror = folder.parent / "mirror" / "nba"
     mirror.mkdir(parents=True)
     (mirror / "nba_relationship.txt").write_text("1\t2\n")
@@ -161,8 +160,11 @@ def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):
     ]
     assert ["66,569", "265", "1,034,094", "73.23", "–", "95.30"] in rows["paper"]
     assert ["403", "95", "21,242", "39.22", "–", "72.37"] in rows["paper"]
+    assert rows["Facebook100 Cornell5"] == [
+        ["18,660", "574", "1,581,554", "47.92", "54.64", "80.59"]
+    ]
     assert rows["Bail"] == [["18,876", "17", "623,740", "77.52", "77.52", "52.21"]]
-    assert "Left out, their files are not here: Pokec-z, Pokec-n." in out
+    assert "Left out, their files are missing: Pokec-z, Pokec-n." in out
 
     found = json.loads(fairmp(f"data stats nba --data-dir {data_folder} --json")[1])
     (nba,) = found["statistics"]
@@ -171,22 +173,22 @@ def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):
 
 
 def test_the_real_files_are_the_published_ones(fairmp, data_folder):
-    status, out, _ = fairmp(f"data verify nba german bail --data-dir {data_folder}")
+    status, out, _ = fairmp(f"data verify nba german bail facebook100 --data-dir {data_folder}")
     assert status == 0
-    assert out.count("ok: the published file") == 6
+    assert out.count("ok, the published file") == 7
 
 
 def test_fetch_real_files_from_a_mirror(fairmp, data_folder, tmp_path):
     mirror = Path(data_folder).resolve().as_uri()
-    here = tmp_path / "here"
-    found = json.loads(fairmp(f"data fetch nba --data-dir {here} --mirror {mirror} --json")[1])
+    target = tmp_path / "target"
+    found = json.loads(fairmp(f"data fetch nba --data-dir {target} --mirror {mirror} --json")[1])
     assert found == [
         {
             "key": "nba",
             "files": {
-                "nodes": str(here / "nba" / "nba.csv"),
-                "edges": str(here / "nba" / "nba_relationship.txt"),
+                "nodes": str(target / "nba" / "nba.csv"),
+                "edges": str(target / "nba" / "nba_relationship.txt"),
             },
         }
     ]
-    assert fairmp(f"data verify nba --data-dir {here}")[0] == 0
+    assert fairmp(f"data verify nba --data-dir {target}")[0] == 0

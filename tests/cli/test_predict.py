@@ -101,10 +101,10 @@ def test_nodes_without_ties(fairmp, trained: Path) -> None:
     (trained / "header.csv").write_text("a,b\n")
     (trained / "strange.csv").write_text("a,b\nx,y\ny,z\n")
     tables = {
-        "single.csv": "no edge table: no node has a tie",
-        "single.csv --edges header.csv": "the edge table has no rows: no node has a tie",
+        "single.csv": "no edge table: no node has an edge",
+        "single.csv --edges header.csv": "the edge table has no rows: no node has an edge",
         "single.csv --edges strange.csv": "of the edge table none of the 2 rows joins two ids",
-        "new.csv": "no edge table: no node has a tie",
+        "new.csv": "no edge table: no node has an edge",
     }
     found = {}
     for k, (given, note) in enumerate(tables.items()):
@@ -160,7 +160,7 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
     assert "every node's group is unknown" in out
     status, _, err = fairmp("predict out --nodes nosex.csv --edges ties.csv --out m.csv")
     assert status == 2
-    assert "no column 'sex', which the groups are in" in err
+    assert "no column 'sex', which holds the groups" in err
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
         ("out --nodes words.csv --edges ties.csv", ["'income' held numbers", "'much'"]),
         (
             "out --nodes moon.csv --edges ties.csv",
-            ["group 'moon' was not there", "--allow-unknown-groups"],
+            ["group 'moon' was not seen", "--allow-unknown-groups"],
         ),
         (
             "out --nodes moon.csv --edges ties.csv --allow-unknown-groups",
             ["group 'f' has no node among the 160", "--mode frozen"],
         ),
-        ("out --nodes class.csv --edges ties.csv", ["'perhaps' in column 'hired' was no class"]),
+        ("out --nodes class.csv --edges ties.csv", ["'perhaps' in column 'hired' is not a class"]),
         ("half --nodes new.csv --edges ties.csv", ["MODEL: ", "model.safetensors is damaged"]),
     ],
 )

@@ -53,7 +53,7 @@ def test_synthetic_writes_records_figures_and_a_page(
     shown = capsys.readouterr()
     assert "two cores" in shown.err
     assert "counterexample" in shown.out
-    assert "files are not there: NBA" in shown.out
+    assert "files were not found: NBA" in shown.out
     names = {path.name for path in (tmp_path / "s").iterdir()}
     assert {"records.jsonl", "summary.json", "phase.png", "report.html"} <= names
     for line in (tmp_path / "s" / "records.jsonl").read_text().splitlines():

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.distributed.torchrun import environment
 
 from fairmp.cli import main
+from tests.distributed.torchrun import environment
 
 
 def test_the_command_it_prints_works(

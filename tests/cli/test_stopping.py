@@ -52,4 +52,4 @@ def test_what_is_kept_is_said_once(tmp_path: Path) -> None:
     status, _, err = stopped(*words, by=signal.SIGTERM, cwd=tmp_path, when="c")
     assert status in ENDED, err
     assert err.count("stopped") == 1
-    assert "the same command goes on" in err
+    assert "the same command continues" in err

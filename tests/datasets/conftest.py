@@ -1,4 +1,4 @@
-"""Everything here writes its cache to a folder of its own."""
+"""A separate cache per test, the real data, and a web server on the loopback interface."""
 
 from __future__ import annotations
 
@@ -28,23 +28,25 @@ def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
 def real_data() -> Path:
     named = os.environ.get("FAIRMP_DATA")
     if not named:
-        pytest.skip("FAIRMP_DATA is unset: the real files are not here")
+        pytest.skip("FAIRMP_DATA is unset: it names the folder with the raw files")
     return Path(named)
 
 
 class Server:
-    """A web server on this machine whose pages are functions of how often they were asked for."""
+    """A local web server whose pages are functions of how often they were requested."""
 
     def __init__(self) -> None:
         self.pages: dict[str, Callable[[int], tuple[int, bytes, int | None]]] = {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         server = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
-                server.asked.append(self.path)
+                server.requests.append(self.path)
                 page = server.pages.get(self.path)
-                code, body, length = page(server.asked.count(self.path)) if page else (404, b"", 0)
+                code, body, length = (
+                    page(server.requests.count(self.path)) if page else (404, b"", 0)
+                )
                 self.send_response(code)
                 self.send_header("Content-Length", str(len(body) if length is None else length))
                 self.end_headers()
@@ -69,7 +71,7 @@ class Server:
 
 @pytest.fixture
 def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
-    # A proxy in the environment must not be asked for this machine's own pages.
+    # Requests to the loopback interface must not go through a proxy.
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     running = Server()
     yield running

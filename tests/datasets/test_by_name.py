@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from fairmp.cli.options import load_data
 from fairmp.datasets import by_name as graphs
@@ -11,14 +12,21 @@ NO_TABLES = (None,) * 8
 
 
 def test_names_people_type() -> None:
-    names = ["embedded", "Embedded Network", "EMBEDDED:0300", "pokec_n", "PokecNGraph"]
-    expected = ["embedded", "embedded", "embedded:300", "pokec-n", "pokec-n-graph"]
+    names = [
+        "Facebook100",
+        "embedded",
+        "Embedded Network",
+        "EMBEDDED:0300",
+        "pokec_n",
+        "PokecNGraph",
+    ]
+    expected = ["facebook100", "embedded", "embedded", "embedded:300", "pokec-n", "pokec-n-graph"]
     assert [graphs.canonical(name) for name in names] == expected
     for source in SOURCES:
         assert graphs.canonical(source.title) == source.key
 
 
-@pytest.mark.parametrize("size", [graphs.LEAST, 500])
+@pytest.mark.parametrize("size", [graphs.MIN_NODES, 500])
 def test_every_command_takes_a_size(size: int) -> None:
     for load in (graphs.from_files, lambda name: load_data(name, *NO_TABLES)):
         assert load(f"embedded:{size}").num_nodes == size
@@ -41,3 +49,24 @@ def test_a_wrong_name_is_one_line_everywhere(name: str, words: str) -> None:
             load(name)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
+
+
+def test_graphs_are_written_and_read(tmp_path) -> None:
+    data = graphs.from_files("embedded:300")
+    path = graphs.save(data, tmp_path / "new" / "small.npz")
+    again = graphs.from_npz("small", path.parent)
+    for key in ("x", "edge_index", "y", "sens"):
+        assert torch.equal(again[key], data[key])
+    assert (again.name, again.group_names) == ("embedded network", data.group_names)
+    assert "train_mask" not in again
+    path.write_bytes(b"not a graph")
+    for wrong in (path, tmp_path / "gone.npz"):
+        with pytest.raises(InputError) as caught:
+            graphs.load(wrong)
+        assert caught.value.argument == "path"
+
+
+def test_graphs_without_files_are_left_out(tmp_path) -> None:
+    found, absent = graphs.available(["embedded:300", "nba"], tmp_path)
+    assert list(found) == ["embedded:300"]
+    assert list(absent) == ["NBA"]

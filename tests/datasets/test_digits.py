@@ -39,7 +39,7 @@ def test_the_digit_tail_agrees_with_pandas(tmp_path_factory, rows, width, end, l
 
 
 @pytest.mark.parametrize("line", ["7,0,1,x", "7", "", "7,1.0", "7,0,-1"])
-def test_a_file_with_an_odd_row_has_no_digit_tail(tmp_path, line):
+def test_a_file_with_an_irregular_row_has_no_digit_tail(tmp_path, line):
     row = ",".join(["7", *"01" * 20])
     (tmp_path / "a.csv").write_text(f"{row}\n{row}\n{line},\n{row}\n")
     assert digit_tail(tmp_path / "a.csv", 40) is None

@@ -84,7 +84,7 @@ def test_categories_are_read_through():
 
 
 def test_ids_that_are_missing_or_appear_twice():
-    with pytest.raises(InputError, match="id: 1 id given more than once, 'a' for one"):
+    with pytest.raises(InputError, match=r"id: 1 id given more than once.*'a'"):
         check_ids(pa.array(["a", "b", "a"]), "id")
     with pytest.raises(InputError, match="id: 2 rows without an id"):
         check_ids(pa.array([None, "b", None]), "id")

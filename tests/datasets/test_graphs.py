@@ -10,18 +10,20 @@ import pandas as pd
 import pytest
 import scipy.sparse as sparse
 import torch
+from scipy.io import savemat
 from torch_geometric.utils import homophily
 
 from fairmp.datasets import (
     NBA,
     Bail,
     Credit,
+    Facebook100,
     German,
     PokecN,
     PokecNGraph,
     PokecProvince,
     PokecZ,
-    base,
+    formats,
     load,
 )
 from fairmp.datasets.statistics import PAPER, of_dataset, statistics
@@ -56,7 +58,7 @@ def social(label: str, sens: str, features: int = 5) -> pd.DataFrame:
 
 @pytest.fixture
 def folder(tmp_path: Path, no_data) -> Path:
-    """A data folder with tiny files in every format, made up."""
+    """A data folder with tiny files in every format."""
     nba = social("SALARY", "country")
     (tmp_path / "nba").mkdir()
     nba.to_csv(tmp_path / "nba" / "nba.csv", index=False)
@@ -105,6 +107,20 @@ def folder(tmp_path: Path, no_data) -> Path:
     sparse.save_npz(graph / "edges.npz", matrix)
     np.save(graph / "labels.npy", np.array([[k, k % 4] for k in range(0, COUNT, 2)], np.int32))
     np.save(graph / "sens.npy", (np.arange(COUNT) // 2 % 2)[:, None])
+    facebook = tmp_path / "facebook100"
+    facebook.mkdir()
+    codes = np.arange(COUNT)
+    info = [
+        codes % 3,
+        codes % 3,
+        7 + 0 * codes,
+        codes,
+        codes % 2,
+        2005 + codes % 4,
+        5 * (codes % 2),
+    ]
+    loopless = sparse.csc_matrix(matrix - sparse.diags(matrix.diagonal()))
+    savemat(facebook / "Cornell5.mat", {"A": loopless, "local_info": np.stack(info, 1) * 1.0})
     region = {"region": np.arange(COUNT) // 2 % 2}
     attributes = tmp_path / "pokec_n_attributes"
     attributes.mkdir()
@@ -126,11 +142,12 @@ FEATURES = {
     German: ["Age", "LoanAmount"],
     Credit: ["MaxBill"],
     Bail: ["AGE", "TIME"],
+    Facebook100: ["major=7", "dorm=1", "high_school=5"],
 }
 
 
 @pytest.mark.parametrize("cls", FEATURES)
-def test_every_data_set_has_the_one_shape(folder, cls):
+def test_every_data_set_has_the_same_attributes(folder, cls):
     dataset = cls(folder, verify=False)
     data = dataset[0]
     data.validate(raise_on_error=True)
@@ -146,7 +163,7 @@ def test_every_data_set_has_the_one_shape(folder, cls):
     assert len(data.class_names) == len(data.group_names) == 2
     assert data.name == cls.source.title
     masks = torch.stack([data.train_mask, data.val_mask, data.test_mask])
-    assert masks.sum(0).tolist() == (data.y >= 0).long().tolist()
+    assert masks.sum(0).tolist() == ((data.y >= 0) & (data.sens >= 0)).long().tolist()
     assert data.report.nodes == data.report.edges == COUNT
 
 
@@ -172,7 +189,7 @@ def test_the_sensitive_column_as_a_feature(folder):
     assert data.x[:, 2].tolist() == data.sens.tolist()
 
 
-def test_scale_is_as_asked(folder):
+def test_scales(folder):
     raw = pd.read_csv(folder / "nba" / "nba.csv")
     ages = raw["AGE"].to_numpy()
     none, minmax, standard = (
@@ -204,6 +221,56 @@ def test_pokec_n_with_three_features_is_named_so(folder):
         PokecNGraph(folder, verify=False)
 
 
+def test_facebook_columns_as_label_and_groups(folder):
+    data = Facebook100(folder, verify=False)[0]
+    assert data.y.tolist() == [-1, 0, 1] * 8
+    assert data.sens.tolist() == [0, 0, 1, 1] * 6
+    assert data.class_names == ["gender = 1", "gender = 2"]
+    assert data.group_names == ["year < 2007", "year ≥ 2007"]
+    assert data.x.tolist() == [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0]] * 12
+    data = Facebook100(folder, verify=False, label="year >= 2006", sensitive="minor")[0]
+    assert data.y.tolist() == [0, 1, 1, 1] * 6
+    assert data.group_names == [f"minor = {k}" for k in range(1, 6)]
+    assert data.sens.tolist() == [-1, *range(5), *[-1] * 18]
+    assert data.report.unknown_groups == 19
+    assert any("minor: the 5 most frequent of 23 values" in note for note in data.report.notes)
+
+
+@pytest.mark.parametrize(
+    ("options", "argument"),
+    [
+        ({"label": "sex"}, "label"),
+        ({"sensitive": "year>2007"}, "sensitive"),
+        ({"sensitive": "gender"}, "sensitive"),
+        ({"sensitive": "year>=3000"}, "sensitive"),
+        ({"label": "major"}, "label"),
+    ],
+)
+def test_wrong_facebook_columns(folder, options, argument):
+    with pytest.raises(InputError) as caught:
+        Facebook100(folder, verify=False, **options)
+    assert caught.value.argument == argument
+
+
+def test_a_broken_matlab_file(folder):
+    for content in (b"not Matlab" * 99, b""):
+        (folder / "facebook100" / "Cornell5.mat").write_bytes(content)
+        with pytest.raises(InputError, match=r"cannot read Cornell5\.mat"):
+            Facebook100(folder, verify=False)
+
+
+def test_the_real_facebook_graph(real_data):
+    data = Facebook100(real_data)[0]
+    assert (data.num_nodes, data.num_edges, data.num_features) == (18_660, 2 * 790_777, 574)
+    assert not any(name.startswith(("gender", "year")) for name in data.feature_names)
+    row = statistics(data)
+    shares = (row.sens_homophily, row.label_homophily_labelled)
+    assert [f"{100 * share:.1f}" for share in shares] == ["80.6", "54.6"]
+    years = Facebook100(real_data, sensitive="year")[0]
+    assert years.group_names == [f"year = {year}" for year in range(2005, 2010)]
+    assert load("facebook100", real_data).name == "Facebook100 Cornell5"
+
+
 def test_load_by_name(folder):
     assert load("Pokec-Z", folder, verify=False).name == "Pokec-z"
     assert of_dataset("nba", folder, verify=False).classes == {"0": 6, "1": 6, "2": 6}
@@ -214,11 +281,11 @@ def test_files_that_are_not_the_published_ones_are_refused(folder):
         NBA(folder)
 
 
-def test_what_is_not_known_of_a_sum_is_said(folder, monkeypatch):
+def test_unknown_checksums_are_noted(folder, monkeypatch):
     monkeypatch.setattr("fairmp.datasets.raw.sha256_of", lambda _: "62f299e6" + 56 * "0")
     notes = PokecZ(folder)[0].report.notes
     assert "region_job.csv: only the first 8 digits of its SHA-256 are known; they agree" in notes
-    assert "region_job_relationship.txt: its SHA-256 is not known and was not checked" in notes
+    assert "region_job_relationship.txt: its SHA-256 is unknown and was not checked" in notes
 
 
 @pytest.mark.parametrize("name", ["region_job.csv", "region_job_relationship.txt"])
@@ -246,14 +313,14 @@ def test_another_file_under_the_name(folder):
         Bail(folder, verify=False)
     german = (folder / "german.csv").read_text()
     (folder / "german.csv").write_text(german.replace("Female", "Woman"))
-    with pytest.raises(InputError, match="German: 'Woman' is no value of Male, Female"):
+    with pytest.raises(InputError, match="German: 'Woman' is not one of Male, Female"):
         German(folder, verify=False)
     (folder / "graph_credit.edgelist").write_text("0,a\n")
-    with pytest.raises(InputError, match="holds something else than whole numbers"):
+    with pytest.raises(InputError, match=r"Credit: .*not integers"):
         Credit(folder, verify=False)
     (folder / "credit.csv").write_text("NoDefaultNextMonth,Single,Age,Bill\n1,1,1,much\n")
     (folder / "graph_credit.edgelist").write_text("0,0\n")
-    with pytest.raises(InputError, match="Credit: column 'Bill' holds text"):
+    with pytest.raises(InputError, match="Credit: column 'Bill' has text"):
         Credit(folder, verify=False)
 
 
@@ -266,7 +333,7 @@ def test_the_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
         raise AssertionError("the raw file was read again")
 
     with monkeypatch.context() as patch:
-        patch.setattr(base, "read_raw", never)
+        patch.setattr(formats, "read_raw", never)
         second = PokecZ(folder, verify=False)[0]
         other = PokecZ(folder, verify=False, multiclass=True, scale="none")[0]
     for key in ("x", "edge_index", "y", "sens", "train_mask"):
@@ -313,9 +380,9 @@ def test_a_verified_load_never_takes_an_unverified_cache(folder):
         NBA(folder)
 
 
-def test_reading_with_and_without_the_tail_is_the_same(folder, monkeypatch):
+def test_reading_with_and_without_the_digit_reader_is_the_same(folder, monkeypatch):
     fast = PokecZ(folder, verify=False, cache=False)[0]
-    monkeypatch.setattr(base, "digit_tail", lambda *_: None)
+    monkeypatch.setattr(formats, "digit_tail", lambda *_: None)
     slow = PokecZ(folder, verify=False, cache=False)[0]
     assert torch.equal(fast.x, slow.x)
     assert fast.feature_names == slow.feature_names

@@ -4,24 +4,24 @@ import gzip
 
 import pytest
 
-from fairmp.datasets.raw import data_folders, find, listing, verify
+from fairmp.datasets.raw import data_folders, find, listing
 from fairmp.datasets.sources import BAIL, CREDIT, NBA, POKEC_N, POKEC_Z, SOURCES, source_named
 from fairmp.errors import InputError
 
 
-def test_a_named_folder_is_the_only_one_searched(tmp_path, monkeypatch):
+def test_root_is_the_only_folder_searched(tmp_path, monkeypatch):
     monkeypatch.setenv("FAIRMP_DATA", str(tmp_path))
     assert data_folders(tmp_path / "x") == [tmp_path / "x"]
     assert data_folders()[0] == tmp_path
 
 
-def test_without_a_name_it_is_the_cache(no_data, own_cache):
+def test_the_cache_is_the_default_folder(no_data, own_cache):
     assert data_folders() == [own_cache / "raw"]
 
 
-def test_a_folder_in_the_environment_that_is_not_there(monkeypatch, tmp_path):
+def test_a_missing_folder_in_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv("FAIRMP_DATA", str(tmp_path / "gone"))
-    with pytest.raises(InputError, match=r"FAIRMP_DATA: .*gone' is no folder"):
+    with pytest.raises(InputError, match=r"FAIRMP_DATA: .*gone' is not a folder"):
         data_folders()
 
 
@@ -43,8 +43,8 @@ def test_the_preferred_edge_list_of_credit_comes_first(tmp_path):
     assert find(CREDIT, tmp_path)[1].path == tmp_path / "graph_credit.edgelist"
 
 
-def test_how_well_sums_are_known():
-    known = {s.key: [f.sum_known for c in s.files.values() for f in c] for s in SOURCES}
+def test_which_checksums_are_known():
+    known = {s.key: [f.checksum for c in s.files.values() for f in c] for s in SOURCES}
     assert known["nba"] == ["known", "known"]
     assert known["pokec-z"] == known["pokec-n"] == ["partial", "unknown"]
     assert known["credit"] == ["known", "known", "unknown"]
@@ -55,30 +55,38 @@ def test_how_well_sums_are_known():
 def test_a_file_that_is_not_the_published_one_differs(tmp_path):
     (tmp_path / "bail.csv").write_text("not bail")
     (tmp_path / "bail_edges.txt.gz").write_bytes(gzip.compress(b"0 1\n"))
-    assert [checked.state for checked in verify(BAIL, tmp_path)] == ["differs", "differs"]
+    assert [file.check() for file in find(BAIL, tmp_path)] == ["differs", "differs"]
     (tmp_path / "bail_edges.txt.gz").write_bytes(b"broken")
-    assert verify(BAIL, tmp_path)[1].state == "differs"
+    assert find(BAIL, tmp_path)[1].check() == "differs"
 
 
-def test_verify_says_what_it_cannot_know(tmp_path):
+def test_missing_files_and_unknown_checksums(tmp_path):
     (tmp_path / "region_job_relationship.txt").write_text("1\t2\n")
-    assert [checked.state for checked in verify(POKEC_Z, tmp_path)] == ["missing", "sum unknown"]
+    assert [file.check() for file in find(POKEC_Z, tmp_path)] == ["missing", "sum unknown"]
 
 
-def test_names_people_type():
+def test_sources_by_key_title_or_class():
     assert source_named("pokec_n").key == "pokec-n"
     assert source_named("Pokec-n, 3 features").class_name == "PokecNGraph"
     with pytest.raises(InputError, match="did you mean 'german'"):
         source_named("germany")
     with pytest.raises(InputError, match=r"did you mean 'mine'.*there are mine, nba"):
-        source_named("mime", beside=["mine"])
+        source_named("mime", others=["mine"])
 
 
 def test_the_real_files_are_the_published_ones(real_data):
     states = {
-        entry.source.key: {checked.state for checked in verify(entry.source, real_data)}
+        entry.source.key: {file.check() for file in entry.files}
         for entry in listing(real_data)
         if entry.found
     }
-    assert set(states) >= {"nba", "pokec-province", "pokec-n-graph", "german", "credit", "bail"}
+    assert set(states) >= {
+        "nba",
+        "pokec-province",
+        "pokec-n-graph",
+        "german",
+        "credit",
+        "bail",
+        "facebook100",
+    }
     assert all(state == {"ok"} for state in states.values())

@@ -1,13 +1,15 @@
 from __future__ import annotations
 
+import hashlib
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from fairmp.datasets.splits import Split, largest_remainder, split, splits, with_split
+from fairmp.datasets.splits import Split, largest_remainder, split, with_split
 from fairmp.errors import InputError
 
 
@@ -30,8 +32,7 @@ def nodes(n: int, classes: int, groups: int, seed: int = 0) -> tuple[torch.Tenso
 def test_parts_are_disjoint_stratified_and_of_the_right_size(n, classes, groups, seed, fractions):
     y, sens = nodes(n, classes, groups, seed)
     known = (y >= 0) & (sens >= 0)
-    if int(known.sum()) < 5:
-        return
+    assume(int(known.sum()) >= 5)
     result = split((y, sens), seed=seed, fractions=fractions)
     total = torch.stack(list(result)).sum(0)
     assert total.max() <= 1
@@ -46,12 +47,12 @@ def test_parts_are_disjoint_stratified_and_of_the_right_size(n, classes, groups,
         assert set(sens[known].tolist()) == set(sens[result.train].tolist())
     for c in range(classes):
         for g in range(groups):
-            cell = known & (y == c) & (sens == g)
+            stratum = known & (y == c) & (sens == g)
             for mask, fraction in zip(result, fractions, strict=True):
-                assert abs(int((mask & cell).sum()) - fraction * int(cell.sum())) <= 3
+                assert abs(int((mask & stratum).sum()) - fraction * int(stratum.sum())) <= 3
 
 
-def test_one_node_cells_do_not_all_land_in_training():
+def test_strata_of_one_node_do_not_all_land_in_training():
     y = torch.arange(40) % 2
     sens = torch.arange(40) // 2
     sizes = [int(mask.sum()) for mask in split((y, sens), seed=0)]
@@ -90,13 +91,12 @@ def test_arrays_tensors_and_graphs_agree():
     assert torch.equal(a, split(Data(y=y, sens=sens), seed=4).train)
 
 
-def test_splits_differ_and_begin_alike():
-    pair = nodes(200, 2, 2)
-    five = [s.train for s in splits(pair, seed=7, count=5)]
-    assert len({tuple(t.tolist()) for t in five}) == 5
-    three = [s.train for s in splits(pair, seed=7, count=3)]
-    assert all(torch.equal(a, b) for a, b in zip(three, five, strict=False))
-    assert not torch.equal(five[1], next(splits(pair, seed=8, count=1)).train)
+def test_the_splits_behind_our_recorded_results_do_not_change():
+    y, sens = nodes(200, 3, 2)
+    digest = hashlib.sha256()
+    for seed in range(5):
+        digest.update(torch.stack(list(split((y, sens), seed=seed))).numpy().tobytes())
+    assert digest.hexdigest()[:16] == "e6c4e9695c852d1b"
 
 
 def test_with_split_leaves_its_input_alone():
@@ -128,22 +128,19 @@ def test_unknown_labels_few_nodes_and_missing_attributes():
         split((unknown, torch.zeros(5, dtype=torch.long)))
     with pytest.raises(InputError, match="cannot fill three parts"):
         split((torch.tensor([0, 1]), torch.tensor([0, 1])))
-    with pytest.raises(InputError, match=r"^sens: the graph has none"):
+    with pytest.raises(InputError, match=r"^data\.sens: missing"):
         split(Data(y=torch.zeros(5, dtype=torch.long)))
     with pytest.raises(InputError, match=r"^sens: shape"):
         split((torch.zeros(5), torch.zeros(4)))
     with pytest.raises(InputError, match=r"^seed: -1"):
         split(nodes(50, 2, 2), seed=-1)
-    with pytest.raises(InputError, match=r"^count: 0"):
-        next(splits(nodes(50, 2, 2), count=0))
 
 
 @settings(deadline=None)
 @given(st.lists(st.floats(0, 50), min_size=1, max_size=30), st.integers(0, 1000))
 def test_largest_remainder_keeps_the_sum_and_stays_within_one(weights, total):
     quotas = np.array(weights)
-    if quotas.sum() == 0:
-        return
+    assume(quotas.sum() > 0)
     quotas = quotas / quotas.sum() * total
     counts = largest_remainder(quotas, total)
     assert counts.sum() == total

@@ -126,7 +126,34 @@ def test_decimal_commas(tmp_path):
     edges = pd.DataFrame({"a": range(11), "b": range(1, 12)})
     data = from_tables(tmp_path / "n.csv", edges, id="id", label="y", sensitive="s", scale="none")
     assert data.x[:, 0].tolist() == [k + 0.5 for k in range(12)]
-    assert "n.csv: read as separated by semicolons, with decimal commas" in data.report.notes
+    assert "n.csv: read as separated by semicolons" in data.report.notes
+    assert "n.csv: decimal commas in column euro" in data.report.notes
+
+
+@pytest.mark.parametrize("kind", ["frame", "csv", "parquet"])
+def test_text_that_marks_missing_values_is_missing_everywhere(tmp_path, kind):
+    people = PEOPLE.assign(hired=PEOPLE["hired"].fillna("NA"), town=PEOPLE["town"].fillna("?"))
+    people = people.assign(group=people["group"].fillna("n/a"))
+    nodes = people if kind == "frame" else tmp_path / f"n.{kind}"
+    if kind != "frame":
+        getattr(people, f"to_{kind}")(nodes, index=False)
+    check(from_tables(nodes, FRIENDS, **NAMES))
+
+
+def test_thousands_and_decimal_commas_are_not_mixed_up(tmp_path):
+    rows = [f"{k}\t{k % 2}\t{'ab'[k % 3 > 0]}\t{1 + k},{100 + k}\t{k}" for k in range(12)]
+    path = tmp_path / "n.tsv"
+    path.write_text("\n".join(["id\ty\ts\tincome\tage", *rows]))
+    edges = pd.DataFrame({"a": range(11), "b": range(1, 12)})
+    columns = {"id": "id", "label": "y", "sensitive": "s", "scale": "none"}
+    with pytest.raises(InputError, match=r"'income' of n\.tsv, line 2 has '1,100'") as caught:
+        from_tables(path, edges, **columns)
+    assert caught.value.argument == "nodes"
+    assert from_tables(path, edges, **columns, drop=["income"]).feature_names == ["age"]
+    path.write_text(path.read_text().replace("12,111", "1,012,111"))
+    data = from_tables(path, edges, **columns)
+    assert data.x[:, 0].tolist() == [*(1000 * (1 + k) + 100 + k for k in range(11)), 1012111]
+    assert "n.tsv: thousands separators in column income" in data.report.notes
 
 
 def test_ids_may_be_row_numbers_and_columns_may_be_chosen():
@@ -202,7 +229,7 @@ def test_the_seed_moves_the_split_and_nothing_else():
         ),
         ({"id": "Who"}, "id: the node table has no column 'Who', did you mean 'who'?"),
         ({"sensitive": ["group", "sex"]}, "sensitive: the node table has no column 'sex'"),
-        ({"sensitive": []}, "sensitive: no column is named"),
+        ({"sensitive": []}, "sensitive: missing"),
         ({"sensitive": "hired"}, "sensitive: column 'hired' is the label column already; name an"),
         ({"sensitive": ["vip", "hired"]}, "sensitive: column 'hired' is the label column already"),
         ({"sensitive": ["vip", "vip"]}, "sensitive: column 'vip' is the sensitive column already"),
@@ -213,7 +240,7 @@ def test_the_seed_moves_the_split_and_nothing_else():
         ({"source": "a"}, "source: the edge table has no column 'a'; there are from, to, since"),
         ({"target": "from"}, "source: 'from' is the target too; name two columns"),
         ({"sensitive": "age", "sensitive_bins": [99]}, "gives one group"),
-        ({"scale": "big"}, "scale: 'big' is not there"),
+        ({"scale": "big"}, "scale: 'big' is unknown"),
         ({"positive": "perhaps"}, "positive: 'perhaps' is no value of 'hired'; there are no, yes"),
     ],
 )
@@ -243,7 +270,7 @@ def write(path: Path, content: bytes) -> Path:
         (b"who,hired,group\na,1,x\nb,2\n", "people.csv line 3 has 2 cells where 3 were expected"),
         (b"who,hired,group\na,1,x\nb,2,y,z\n", "people.csv line 3 has 4 cells where 3"),
         (b"who,hired,hired\na,1,x\n", "two columns are named 'hired'"),
-        (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once, 'a' for one"),
+        (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once (such as 'a')"),
         (b"who,hired,group\na,1,x\n,2,y\n", "1 row without an id"),
         (b"who hired group\na", "no column 'who'; there are who hired group"),
     ],
@@ -262,11 +289,11 @@ def test_broken_node_files_are_one_clear_line(tmp_path, content, message):
     [
         (b"", "edges: friends.csv is empty"),
         (b"from,to\n", "edges: the table has a header and no rows"),
-        (b"from\n007\n7\n", "edges: the table has one column, 'from'; give two"),
+        (b"from\n007\n7\n", "edges: the table has one column, 'from'; give"),
         (
             b"from,to\nq,r\ns,t\n",
-            "none of the 2 rows joins two ids of the node table; an edge has 'q' and 'r', a node"
-            " has '007'",
+            "none of the 2 rows joins two ids of the node table; an edge has 'q' and 'r', a"
+            " node has '007'",
         ),
         (b"from,to\n7,007\nx9\n", "edges: friends.csv line 3 has 1 cell where 2 were expected"),
         (b"\0\0\0", "edges: friends.csv is a binary file"),

@@ -77,7 +77,7 @@ def test_a_graph_without_edges_and_several_pieces() -> None:
     assert sorted(partition.locality(row, col, np.ones(5), 2).place.tolist()) == [0, 1, 2, 3, 4]
 
 
-def test_what_can_not_be_cut_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_parts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     for parts in (0, 6):
         with pytest.raises(InputError, match=f"parts: {parts} for 5 nodes"):
             partition.ranges(np.ones(5), parts)

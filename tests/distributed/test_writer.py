@@ -16,9 +16,8 @@ from fairmp.datasets import from_tables, social_network
 from fairmp.datasets.edges import LoadReport, undirected
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.statistics import statistics
-from fairmp.distributed import Manifest, shard, shard_tables
-from fairmp.distributed import external_sort as pairs
-from fairmp.distributed.external_sort import Pairs, compressed
+from fairmp.distributed import Manifest, external_sort, shard, shard_tables
+from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
 
@@ -111,8 +110,8 @@ COLUMNS: dict[str, Any] = {
 def test_tables_become_what_from_tables_makes_of_them(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairs, "ROOM", 40)  # several blocks a part
-    monkeypatch.setattr(pairs, "PIECE", 7)
+    monkeypatch.setattr(external_sort, "BUCKET_ENTRIES", 40)  # several blocks per part
+    monkeypatch.setattr(external_sort, "EDGES_PER_PIECE", 7)
     nodes, edges = people()
     tables = save(nodes, tmp_path / f"n{kind}"), save(edges, tmp_path / f"e{kind}")
     data = from_tables(*tables, **COLUMNS, drop=("member",))
@@ -123,6 +122,22 @@ def test_tables_become_what_from_tables_makes_of_them(
     assert Encoding.from_dict(manifest.encoding) == data.encoding
     assert sorted(manifest.report) == sorted(data.report.lines())
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*(t.name for t in tables), "s"])
+
+
+@pytest.mark.parametrize("cells", ["{},5", "{},101", "{},101,000"])
+def test_commas_in_numbers_mean_what_they_mean_in_memory(tmp_path: Path, cells: str) -> None:
+    nodes, edges = people()
+    nodes["income"] = [cells.format(k + 1) for k in range(len(nodes))]
+    tables = save(nodes, tmp_path / "n.tsv"), save(edges, tmp_path / "e.csv")
+    if cells == "{},101":
+        for write in (from_tables, lambda *a, **k: shard_tables(*a, tmp_path / "s", parts=2, **k)):
+            with pytest.raises(InputError, match=r"'income' of n\.tsv, line 2 has '1,101'"):
+                write(*tables, **COLUMNS)
+        tables[0].write_text(tables[0].read_text().replace("\t7,101", "\t7,1"))
+    shard_tables(*tables, tmp_path / "s", **COLUMNS, parts=2)
+    data = from_tables(*tables, **COLUMNS)
+    assert "income" in data.feature_names
+    check_equal(tmp_path / "s", data)
 
 
 def test_ids_of_any_kind(tmp_path: Path) -> None:
@@ -176,7 +191,7 @@ def test_spaces_between_cells(tmp_path: Path) -> None:
     st.integers(1, 6),
     st.data(),
 )
-def test_pairs_are_those_of_one_sort(
+def test_distinct_edges_are_those_of_one_sort(
     graph: tuple[int, list[tuple[int, int]]], room: int, data: st.DataObject
 ) -> None:
     import tempfile
@@ -187,16 +202,16 @@ def test_pairs_are_those_of_one_sort(
     index = undirected(source, target, n, expected)
     place = np.array(data.draw(st.permutations(range(n))))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairs, "ROOM", room)
-        patch.setattr(pairs, "BUCKETS", 4)
+        patch.setattr(external_sort, "BUCKET_ENTRIES", room)
+        patch.setattr(external_sort, "BUCKETS", 4)
         folder, report = Path(name), LoadReport()
-        found = Pairs(folder, n, report)
+        found = EdgeSet(folder, n, report)
         for k in range(0, len(rows), 9):
             found.add(source[k : k + 9], target[k : k + 9])
         found.finish(np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32))
         assert report == expected
         assert np.array_equal(found.degree, np.bincount(index[0], minlength=n))
-        blocks = list(compressed(found, place, [0, n // 2, n], folder / "b", loops=False))
+        blocks = list(csr_blocks(found, place, [0, n // 2, n], folder / "b", loops=False))
         edges = [
             np.stack([np.repeat(np.arange(b.start, b.start + len(b.counts)), b.counts), b.col])
             for b in blocks
@@ -217,7 +232,7 @@ def test_several_splits_are_those_of_their_seeds(tmp_path: Path) -> None:
         assert np.array_equal(found["split"][:, k] == 0, split(data, seed=seed).train.numpy())
 
 
-def test_what_shards_can_not_hold_is_refused(tmp_path: Path) -> None:
+def test_graphs_that_shards_cannot_hold_are_refused(tmp_path: Path) -> None:
     data = social_network(100, average_degree=4)
     weighted = data.clone()
     weighted.edge_weight = torch.ones(data.edge_index.size(1))
@@ -235,7 +250,7 @@ def test_what_shards_can_not_hold_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_wrong_tables_are_told_and_leave_nothing(tmp_path: Path) -> None:
+def test_wrong_tables_are_refused_and_leave_nothing(tmp_path: Path) -> None:
     nodes, edges = people()
     good = save(nodes, tmp_path / "n.csv"), save(edges, tmp_path / "e.csv")
     short = tmp_path / "short.csv"

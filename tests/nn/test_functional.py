@@ -10,7 +10,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from tests.graphs import problems
 from torch_geometric.nn import APPNP
 
 from fairmp import FMP, PPR
@@ -20,6 +19,7 @@ from fairmp.kernels import softmax
 from fairmp.nn.dual import Cells
 from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.functional import coupling_gradient, decisions, papc, paper, projection
+from tests.graphs import problems
 
 PROBLEM = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 

@@ -9,7 +9,7 @@ import pytest
 from fairmp.cli import main
 from fairmp.datasets import social_network
 from fairmp.reproduction import unknown
-from fairmp.reproduction.unknown import ALONE, ESTIMATED, PLAIN, Setting, intervals, run, write
+from fairmp.reproduction.unknown import ESTIMATED, PLAIN, UNCHANGED, Setting, intervals, run, write
 
 SMALL = Setting(epochs=30, lr=0.02, splits=2, shares=(0.02, 0.2, 1.0))
 
@@ -19,28 +19,28 @@ def records() -> list[dict[str, object]]:
     return run({"small": social_network(n=1500, average_degree=10)}, SMALL)
 
 
-def test_estimates_close_the_gap_that_is_left_alone(records: list[dict[str, object]]) -> None:
+def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, object]]) -> None:
     assert len(records) == 2 * (1 + 2 * 3)
     found = intervals(records)
     gap = {place: figures["dp"].mean for place, figures in found.items()}
     plain = gap[PLAIN, None]
     assert plain > 0.1
     # With all groups known there is nothing to estimate.
-    assert gap[ALONE, 1.0] == gap[ESTIMATED, 1.0] < 0.02
-    assert gap[ALONE, 0.2] > 0.5 * plain
+    assert gap[UNCHANGED, 1.0] == gap[ESTIMATED, 1.0] < 0.02
+    assert gap[UNCHANGED, 0.2] > 0.5 * plain
     assert gap[ESTIMATED, 0.2] < 0.3 * plain
-    assert gap[ALONE, 0.02] > gap[ALONE, 0.2] > gap[ALONE, 1.0]
+    assert gap[UNCHANGED, 0.02] > gap[UNCHANGED, 0.2] > gap[UNCHANGED, 1.0]
     assert found[ESTIMATED, 0.2]["right"].mean > 0.8
-    assert found[ESTIMATED, 0.2]["rests"].mean == pytest.approx(0.8, abs=0.05)
-    assert found[ESTIMATED, 1.0]["rests"].mean == 0.0
+    assert found[ESTIMATED, 0.2]["uncertain"].mean == pytest.approx(0.8, abs=0.05)
+    assert found[ESTIMATED, 1.0]["uncertain"].mean == 0.0
 
 
 def test_too_few_known_groups_change_nothing() -> None:
     tiny = Setting(epochs=2, splits=1, shares=(0.005,))
     records = run({"tiny": social_network(n=400, average_degree=8)}, tiny)
     plain, alone, _ = records
-    assert alone["how"] == ALONE
-    assert "not_mended" in alone
+    assert alone["how"] == UNCHANGED
+    assert "not_corrected" in alone
     assert alone["dp"] == plain["dp"]
 
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
+from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
+from fairmp.cli import grid_options, options
+from fairmp.cli.grid_options import network, say
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
 from fairmp.progress import bar
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from fairmp.comparison.page import Comparison
     from fairmp.report.formats import Table
 
-_GRID, _NET = "The grid", "What all cells share"
+_grid = partial(typer.Option, rich_help_panel="Grid")
 RECORDS = "records.jsonl"
-_FEW = 5
+FORECAST_RUNS = 5
+MAX_COLUMNS = 3
 
 
 def command(
@@ -32,97 +35,60 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for the results; one with records is continued.")
     ] = Path("fairmp-compare"),
-    data: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="A data set ('fairmp data list' names them), 'embedded', or 'embedded:3000' for "
-            "3,000 nodes; give several. By default 'embedded'.",
-            rich_help_panel=_GRID,
-        ),
-    ] = None,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     backbones: Annotated[
         str,
-        typer.Option(
-            help="all, or of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is fmp without its correction.",
-            rich_help_panel=_GRID,
-        ),
+        _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is fmp without correction."),
     ] = "all",
     strategies: Annotated[
         str,
-        typer.Option(
-            help="all, or of vanilla,regulariser,adversary,thresholds-val,thresholds-batch.",
-            rich_help_panel=_GRID,
+        _grid(
+            help="all, or some of vanilla,regulariser,adversary,thresholds-val,thresholds-batch."
         ),
     ] = "all",
     strengths: Annotated[
-        str,
-        typer.Option(
-            help="h of regulariser and adversary: default (5), all, or 1,2,5.",
-            rich_help_panel=_GRID,
-        ),
+        str, _grid(help="h of regulariser and adversary: default (5), all, or 1,2,5.")
     ] = "default",
     targets: Annotated[
         str | None,
-        typer.Option(
-            help="Gap accepted by fmp and thresholds: default (0), all, or 0,0.02; λ_f of fmp "
-            "with papc or paper. By default as --strengths, if that is a word.",
-            rich_help_panel=_GRID,
+        _grid(
+            help="Target gap of fmp and thresholds: default (0), all, or 0,0.02; λ_f of fmp "
+            "with papc or paper. By default as --strengths, if that is a word."
         ),
     ] = None,
-    splits: Annotated[int, typer.Option(min=1, help="Splits.", rich_help_panel=_GRID)] = 10,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Initialisations a split.", rich_help_panel=_GRID)
-    ] = 1,
-    epochs: Annotated[int, typer.Option(help="Epochs.", rich_help_panel=_NET)] = 200,
-    lr: Annotated[float, typer.Option(help="Learning rate.", rich_help_panel=_NET)] = 1e-2,
-    weight_decay: Annotated[float, typer.Option(help="Weight decay.", rich_help_panel=_NET)] = 1e-5,
-    hidden: Annotated[int, typer.Option(help="Hidden width.", rich_help_panel=_NET)] = 64,
-    layers: Annotated[int, typer.Option(help="Layers.", rich_help_panel=_NET)] = 2,
-    dropout: Annotated[float, typer.Option(help="Dropout.", rich_help_panel=_NET)] = 0.0,
-    eval_every: Annotated[
-        int, typer.Option(help="Look at validation every so many epochs.", rich_help_panel=_NET)
-    ] = 5,
-    k: Annotated[int, typer.Option("--k", help="Steps of ppr and fmp.", rich_help_panel=_NET)] = 5,
-    lambda_s: Annotated[
-        float, typer.Option(help="Smoothing of ppr and fmp.", rich_help_panel=_NET)
-    ] = 3.0,
-    lambda_f: Annotated[
-        float, typer.Option(help="Pull of fmp with papc or paper.", rich_help_panel=_NET)
-    ] = 1.0,
+    splits: Annotated[int, _grid(min=1, help="Number of splits.")] = 10,
+    seeds: Annotated[int, _grid(min=1, help="Initialisations per split.")] = 1,
+    epochs: grid_options.Epochs = 200,
+    lr: grid_options.Lr = 1e-2,
+    weight_decay: grid_options.WeightDecay = 1e-5,
+    hidden: grid_options.Hidden = 64,
+    layers: grid_options.Layers = 2,
+    dropout: grid_options.Dropout = 0.0,
+    eval_every: grid_options.EvalEvery = 5,
+    k: Annotated[int, network("--k", help="Propagation steps of ppr and fmp.")] = 5,
+    lambda_s: Annotated[float, network(help="Smoothing of ppr and fmp.")] = 3.0,
+    lambda_f: Annotated[float, network(help="Fairness strength of papc and paper.")] = 1.0,
     solver: Annotated[
-        str, typer.Option(help="Of fmp: projection, papc, paper.", rich_help_panel=_NET)
+        str, network(help="Solver of fmp: projection, papc or paper.")
     ] = "projection",
     target: Annotated[
-        float,
-        typer.Option(
-            help="Gap fmp accepts beside a strategy; with more than two groups, that of each from "
-            "the whole.",
-            rich_help_panel=_NET,
-        ),
+        float, network(help="Largest gap fmp accepts when combined with a strategy.")
     ] = 0.0,
-    pretrain: Annotated[
-        int, typer.Option(help="Epochs before an adversary joins.", rich_help_panel=_NET)
-    ] = 70,
-    workers: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default one a core, 8 at most.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
-    retry: Annotated[bool, typer.Option("--retry", help="Train failed cells again.")] = False,
+    pretrain: grid_options.Pretrain = 70,
+    workers: grid_options.Workers = None,
+    device: grid_options.Device = "cpu",
+    retry: Annotated[bool, typer.Option("--retry", help="Train failed runs again.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train every method on every data set over many splits, and compare them.
+    """Compare every method on every data set (by default 'embedded') over several splits.
 
-    Unlike other commands' results, --out is written to as cells are done: records.jsonl gets a
-    line a cell. Killed or stopped, the same command goes on where it was; with more data sets,
-    methods or splits it adds theirs. Another shared setting needs another folder. Tables and
-    figures show the cells that are asked for.
+    Each finished run is appended to records.jsonl in --out. If it is stopped or killed, the same
+    command continues; with more data sets, methods or splits it adds theirs. Other shared settings
+    need another folder. Tables and figures show the runs of the given options.
     """
     check_used(context, solver)
-    from functools import partial
-
-    from fairmp.comparison import grid
-    from fairmp.comparison import page as compare_page
+    from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.edges import counted
 
@@ -141,159 +107,130 @@ def command(
         target=target,
         pretrain=pretrain,
     )
-    names = data or ["embedded"]
-    cells = grid.cells(
-        [canonical(name) for name in names],
-        grid.listed(backbones, "--backbones", grid.BACKBONES),
-        grid.listed(strategies, "--strategies", grid.STRATEGIES),
+    names = list(dict.fromkeys(map(canonical, data or ["embedded"])))
+    specs = grid.run_specs(
+        names,
+        grid.parse_names(backbones, "--backbones", grid.BACKBONES),
+        grid.parse_names(strategies, "--strategies", grid.STRATEGIES),
         splits=splits,
         seeds=seeds,
-        strengths=grid.numbers(strengths, "--strengths"),
-        targets=None if targets is None else grid.numbers(targets, "--targets"),
+        strengths=grid.parse_strengths(strengths, "--strengths"),
+        targets=None if targets is None else grid.parse_strengths(targets, "--targets"),
         setting=setting,
     )
-    check_folder(out, setting)
+    _check_setting(out, setting)
+    load = partial(from_files, data_dir=data_dir)
     records = run_with_progress(
-        cells,
-        partial(from_files, data_dir=data_dir),
-        out,
-        workers=workers,
-        device=device,
-        retry=retry,
-        check=True,
+        specs, load, out, workers=workers, device=device, retry=retry, check_data=True
     )
-    again = "fairmp " + " ".join(sys.argv[1:]) if len(sys.argv) > 1 else "fairmp compare"
-    methods = len({cell.name for cell in cells})
-    found = compare_page.write(
+    methods = len({spec.name for spec in specs})
+    found = page.write(
         records,
         out,
-        title="Methods compared",
-        summary=f"{counted(methods, 'method')} on {counted(len(set(names)), 'data set')}, "
+        title="Comparison of methods",
+        summary=f"{counted(methods, 'method')} on {counted(len(names), 'data set')}, "
         f"{counted(splits, 'split')}.",
-        command=again,
+        command=grid_options.rerun_command(),
     )
-    if as_json:
-        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
-    else:
-        show(found, out)
+    show(found, out, as_json=as_json)
     if not found.records:
-        raise InputError(f"all {len(found.failed)} cells failed", f"{found.failed[0]['failed']}")
+        raise InputError(f"all {len(found.failed)} runs failed", f"{found.failed[0]['failed']}")
 
 
-def check_place(out: Path) -> None:
-    """Refuse a place that can not be a folder of records."""
+def check_folder(out: Path) -> None:
+    """Refuse a folder that does not hold records of a comparison."""
     outputs.check_writable(out)
     if out.is_dir() and any(out.iterdir()) and not (out / RECORDS).is_file():
         raise InputError("--out", f"{out} is not empty and has no {RECORDS}", "give another folder")
 
 
-def check_folder(out: Path, setting: Setting) -> None:
-    """Refuse a folder whose records are not of the same setting, before anything is trained."""
+def _check_setting(out: Path, setting: Setting) -> None:
+    """Refuse a folder with records of another setting, before anything is trained."""
     from dataclasses import asdict
 
     from fairmp.comparison import compare
 
-    check_place(out)
+    check_folder(out)
     for record in compare.read(out / RECORDS):
-        was = record.get("spec", {}).get("setting", {})
+        before = record.get("spec", {}).get("setting", {})
         for name, value in asdict(setting).items():
-            if was.get(name) != value:
+            if before.get(name) != value:
                 raise InputError(
                     "--out",
-                    f"{out} has records with {name}={was.get(name)}, this run has {name}={value}",
+                    f"{out} has records with {name}={before.get(name)}, this run has "
+                    f"{name}={value}",
                     "give another folder, or the same setting",
                 )
 
 
 def run_with_progress(
-    cells: list[RunSpec],
+    specs: list[RunSpec],
     load: Any,
     out: Path,
     *,
     workers: int | None,
     device: str,
     retry: bool = False,
-    check: bool = False,
+    check_data: bool = False,
 ) -> list[dict[str, Any]]:
-    """Run cells into a folder's records; say how many there are, and how long it may take."""
+    """Train runs into the records of a folder, with a progress bar and an estimate of the time."""
     from fairmp.comparison import compare
     from fairmp.comparison.grid import classifier
+    from fairmp.parallel import default_workers
 
     path = out / RECORDS
-    known = {record["key"]: record for record in compare.read(path)}
-    left = sum(cell.key not in known or (retry and "failed" in known[cell.key]) for cell in cells)
+    left = len(compare.missing(specs, compare.read(path), retry=retry))
     if left:
-        classifier(cells[0], device)
-        if check:
-            for name in dict.fromkeys(cell.data for cell in cells):
-                load(name)
+        classifier(specs[0], device)
+        for name in dict.fromkeys(spec.data for spec in specs) if check_data else ():
+            load(name)
     workers = workers or default_workers()
-    _say(f"{len(cells)} cells, {len(cells) - left} done already, {left} to go in {out}.")
+    say(f"{len(specs)} runs, {len(specs) - left} done already, {left} to go in {out}.")
     first, done = 0.0, 0
     try:
-        with bar(left, "cells") as advance:
+        with bar(left, "runs") as advance:
 
-            def tell(record: dict[str, Any]) -> None:
+            def report(record: dict[str, Any]) -> None:
                 nonlocal done, first
                 done += 1
-                if done == 1:  # what came before is starting processes and reading files
+                if done == 1:  # before it, processes start and files are read
                     first = time.perf_counter()
-                if done > 1 and done == min(max(_FEW, 2 * workers), left - 1):
+                if done > 1 and done == min(max(FORECAST_RUNS, 2 * workers), left - 1):
                     rest = (time.perf_counter() - first) / (done - 1) * (left - done)
-                    _say(f"About {length(rest)} to go, by the first {done} cells.")
+                    time_left = grid_options.duration(rest)
+                    say(f"About {time_left} to go, estimated from the first {done} runs.")
                 advance(f"{record['data']}, {record['name']}")
 
-            records = compare.run(
-                cells, load, path, workers=workers, device=device, retry=retry, on_record=tell
+            return compare.run(
+                specs, load, path, workers=workers, device=device, retry=retry, on_record=report
             )
     except KeyboardInterrupt:
-        _say(f"fairmp: stopped; {done} cells of this run are in {path}, the same command goes on")
+        say(f"fairmp: stopped; {done} new runs are in {path}, the same command continues")
         sys.exit(130)
-    return records
 
 
-def default_workers() -> int:
-    """One process a core, 8 at most."""
-    return max(1, min(os.cpu_count() or 1, 8))
+def show(found: Comparison, out: Path, *, as_json: bool) -> None:
+    """Print the tables and the reasons of failures, or all of it as JSON."""
+    if as_json:
+        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
+        return
+    for reason, count in Counter(record["failed"] for record in found.failed).items():
+        typer.echo(f"{count} run{'s' * (count != 1)} failed: {reason}")
+    tables = [part for table in found.tables() for part in _narrow(table)]
+    grid_options.print_tables(tables, out, leave_out=("AUC", "splits"))
 
 
-def show(found: Comparison, out: Path) -> None:
-    """Print the tables."""
-    from rich.console import Console
-
-    from fairmp.report.formats import rich_table
-
-    console = Console(highlight=False)
-    for table in found.tables():
-        for part in _narrow(table) if "splits" not in table.header else [table]:
-            console.print(rich_table(part, leave_out=("AUC", "splits")))
-    reasons = dict.fromkeys(record["failed"] for record in found.failed)
-    for reason in reasons:
-        count = sum(record["failed"] == reason for record in found.failed)
-        console.print(f"{count} cell{'s' * (count != 1)} failed: {reason}", soft_wrap=True)
-    console.print(f"Open {out / 'report.html'}.")
-
-
-def _narrow(table: Table, columns: int = 3) -> list[Table]:
-    """A wide table as several, so that no column is cut on a terminal."""
+def _narrow(table: Table) -> list[Table]:
+    """Split a table with one column per data set, so that no column is cut on a terminal."""
     from fairmp.report.formats import Table
 
+    if "splits" in table.header:
+        return [table]
     parts = []
-    for first in range(1, len(table.header), columns):
-        kept = [0, *range(first, min(first + columns, len(table.header)))]
+    for first in range(1, len(table.header), MAX_COLUMNS):
+        kept = [0, *range(first, min(first + MAX_COLUMNS, len(table.header)))]
         bold = {(row, kept.index(column)) for row, column in table.bold if column in kept}
         rows = [[row[column] for column in kept] for row in table.rows]
         header = [table.header[column] for column in kept]
         parts.append(Table(table.title, header, rows, frozenset(bold)))
     return parts
-
-
-def length(seconds: float) -> str:
-    """Say a time in words."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
-
-
-def _say(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)

@@ -1,10 +1,11 @@
-"""Find the predictions in a table, and what its classes and labels are called."""
+"""Find the predictions, labels and groups in a table."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,14 +17,13 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     from fairmp.postprocessing.attributes import Attribute
 
-LIKELY = re.compile(
+PREDICTION_NAME = re.compile(
     r"(p|prob|proba|probs|probability|probabilities|score|scores|pred|prediction|predictions)"
     r"([ _.\-]?(1|yes|true|pos|positive|class|class_?1|y))?|y[ _.\-]?(p|prob|proba|score|hat)|risk",
     re.IGNORECASE,
 )
 
-
-ROUNDED = 0.005  # probabilities of two digits are off by as much, each
+ROUNDING_ERROR = 0.005  # of a probability written with two digits
 
 
 @dataclass
@@ -31,11 +31,12 @@ class Found:
     """The predictions of a table.
 
     Attributes:
-        values: n×C, or n probabilities of class 1.
-        columns: the columns they came from.
-        names: the classes' names, where the table says them.
-        drawn: whether they were decisions, and mended ones must be drawn.
-        log_odds: whether a single column held the log-odds of class 1.
+        values: Predictions (n×C), or probabilities of class 1 (n).
+        columns: The columns they came from.
+        names: Names of the classes, if the table has them.
+        drawn: Whether they are decisions, so that corrected ones are drawn at random.
+        log_odds: Whether a single column holds the log-odds of class 1.
+        notes: How the columns were found.
     """
 
     values: np.ndarray
@@ -61,20 +62,16 @@ def probabilities(table: PredictionTable, text: str) -> Found:
             )
     if len(columns) == 1:
         return Found(values[0], columns, None)
-    return _shares(table, columns, np.stack(values, 1))
-
-
-def _shares(table: PredictionTable, columns: list[str], values: np.ndarray) -> Found:
-    """Probabilities of all classes, which sum to 1 but for the digits that were cut off."""
-    total = values.sum(1)
-    off = np.flatnonzero(np.abs(total - 1) > ROUNDED * len(columns))
+    matrix = np.stack(values, 1)
+    total = matrix.sum(1)
+    off = np.flatnonzero(np.abs(total - 1) > ROUNDING_ERROR * len(columns))
     if len(off):
         raise InputError(
             "--probabilities",
             f"{', '.join(columns)} sum to {total[off[0]]:.4g} in {table.line(int(off[0]))}, not 1",
             "name one column for each class, and normalise them",
         )
-    return Found(values / total[:, None], columns, class_names(columns))
+    return Found(matrix / total[:, None], columns, class_names(columns))
 
 
 def logits(table: PredictionTable, text: str) -> Found:
@@ -89,29 +86,36 @@ def logits(table: PredictionTable, text: str) -> Found:
 
 def decisions(table: PredictionTable, column: str, positive: str | None) -> Found:
     """Read a column of decisions as probabilities of 0 and 1."""
-    from fairmp.datasets.targets import encode_label
-
-    table.require("--decision", column)
-    try:
-        codes, names = encode_label(table.frame[column], positive=positive)
-    except InputError as error:
-        raise InputError.parse(str(error).replace("label:", "--decision:", 1)) from None
-    gone = np.flatnonzero(codes < 0)
-    if len(gone):
+    codes, names = _classes(table, "--decision", column, positive)
+    missing = np.flatnonzero(codes < 0)
+    if len(missing):
         raise InputError(
             "--decision",
-            f"column {column!r} is empty in {table.line(int(gone[0]))}",
+            f"column {column!r} is empty in {table.line(int(missing[0]))}",
             "drop such rows",
         )
     return Found(np.eye(len(names))[codes], [column], names, drawn=True)
 
 
+def _classes(
+    table: PredictionTable, option: str, column: str, positive: str | None
+) -> tuple[np.ndarray, list[str]]:
+    from fairmp.datasets.targets import Label
+
+    table.require(option, column)
+    try:
+        label = Label.fit(table.frame[column], positive=positive)
+        return label.transform(table.frame[column]), list(label.classes)
+    except InputError as error:
+        raise error.rename({"label": option, "positive": "--positive"}) from None
+
+
 def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
-    """Find the columns of probabilities where none is named.
+    """Find the columns of probabilities if none is named.
 
     Args:
-        table: the table.
-        taken: columns that are something else, and the option that says so.
+        table: The table.
+        taken: Columns with another role, and the option that gives it.
     """
     from fairmp.datasets.columns import as_numbers
 
@@ -137,7 +141,7 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     together = [
         group for group in _alike(list(candidates)) if len(group) > 1 and _sum(candidates, group)
     ]
-    likely = [column for column in candidates if LIKELY.fullmatch(column.strip())]
+    likely = [column for column in candidates if PREDICTION_NAME.fullmatch(column.strip())]
     chosen = together[0] if len(together) == 1 else likely
     if not together and len(likely) != 1:
         chosen = []
@@ -145,7 +149,7 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
         which = ", ".join(candidates) or "none"
         raise InputError(
             "--probabilities",
-            f"which columns of {table.path.name} hold the predictions is not clear (in [0, 1]: "
+            f"it is not clear which columns of {table.path.name} hold the predictions (in [0, 1]: "
             f"{which})",
             "name them with --probabilities or --logits",
         )
@@ -159,18 +163,13 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
 def _sum(candidates: dict[str, np.ndarray], group: Sequence[str]) -> bool:
     """Whether columns sum to 1 in most rows."""
     total = np.sum([candidates[column] for column in group], axis=0)
-    return bool((np.abs(total - 1) <= ROUNDED * len(group)).mean() > 0.9)
+    return bool((np.abs(total - 1) <= ROUNDING_ERROR * len(group)).mean() > 0.9)
 
 
 def class_names(columns: Sequence[str]) -> list[str]:
-    """What columns are called beside what they share.
-
-    Example:
-        >>> class_names(["p(no)", "p(yes)"]), class_names(["prob_a", "prob_b"])
-        (['no', 'yes'], ['a', 'b'])
-    """
-    start = _shared(columns)
-    end = _shared([column[::-1] for column in columns])[::-1]
+    """Names of columns without what they share: ``p(no)`` and ``p(yes)`` are "no" and "yes"."""
+    start = _common_start(columns)
+    end = _common_start([column[::-1] for column in columns])[::-1]
     # A shared beginning ends where a word does: "north" and "nowhere" share nothing.
     start = start[: len(start) - len(re.search(r"[^\W_]*$", start).group())]  # type: ignore[union-attr]
     end = end[len(re.match(r"[^\W_]*", end).group()) :]  # type: ignore[union-attr]
@@ -178,35 +177,21 @@ def class_names(columns: Sequence[str]) -> list[str]:
     return names if all(names) and len(set(names)) == len(names) else list(columns)
 
 
-def _shared(words: Sequence[str]) -> str:
-    """What words have in common at their beginning."""
-    length = 0
-    for letters in zip(*words, strict=False):
-        if len(set(letters)) > 1:
-            break
-        length += 1
-    return words[0][:length]
+def _common_start(words: Sequence[str]) -> str:
+    letters = takewhile(lambda pair: len(set(pair)) == 1, zip(*words, strict=False))
+    return "".join(pair[0] for pair in letters)
 
 
 def labels(
     table: PredictionTable, column: str, found: Found, positive: str | None
 ) -> tuple[np.ndarray, list[str]]:
-    """True classes (−1 unknown) in the order of the predictions, and the classes' names."""
-    from fairmp.datasets.columns import shown
-    from fairmp.datasets.targets import encode_label
-
-    table.require("--label", column)
+    """True classes (−1 unknown) in the order of the predictions, and their names."""
+    codes, names = _classes(table, "--label", column, positive)
     count = 2 if found.values.ndim == 1 else found.values.shape[1]
-    try:
-        codes, names = encode_label(table.frame[column], positive=positive)
-    except InputError as error:
-        raise InputError.parse(
-            str(error).replace("label:", "--label:", 1).replace("positive:", "--positive:", 1)
-        ) from None
     if found.names is not None and set(names) <= set(found.names):
         rank = np.array([*(found.names.index(name) for name in names), -1])
         return rank[codes], found.names
-    numbers = [shown(k) for k in range(count)]
+    numbers = [str(k) for k in range(count)]
     if set(names) <= set(numbers):
         rank = np.array([*(numbers.index(name) for name in names), -1])
         return rank[codes], found.names or numbers
@@ -228,7 +213,7 @@ def groups(
     import torch
 
     from fairmp.datasets.columns import as_numbers
-    from fairmp.datasets.targets import encode_groups
+    from fairmp.datasets.targets import GroupEncoder
     from fairmp.postprocessing.attributes import Attribute
 
     if not sensitive:
@@ -240,16 +225,17 @@ def groups(
         wanted = cuts
         if len(sensitive) > 1 and not cross and as_numbers(table.frame[part[0]]) is None:
             wanted = None
-        codes, names = encode_groups(table.frame[part], bins=wanted, report=table.report)
-        short = [name.removeprefix(f"{part[0]} = ") if len(part) == 1 else name for name in names]
-        sens = torch.from_numpy(codes)
-        nobody = torch.zeros(len(sens), dtype=torch.bool)
-        found.append(Attribute(" × ".join(part), tuple(short), sens, nobody))
+        encoder = GroupEncoder.fit(table.frame[part], bins=wanted, report=table.report)
+        sens = torch.from_numpy(encoder.transform(table.frame[part], table.report))
+        stem = f"{part[0]} = " if len(part) == 1 else ""
+        names = tuple(name.removeprefix(stem) for name in encoder.groups)
+        observed = torch.zeros(len(sens), dtype=torch.bool)
+        found.append(Attribute(" × ".join(part), names, sens, observed))
     return found
 
 
 def criteria(table: PredictionTable, names: list[str] | None, matrix: str | None) -> list[Any]:
-    """What is asked for: names, and a matrix of columns."""
+    """The criteria asked for: names, and a matrix of columns."""
     asked: list[Any] = list(names or ([] if matrix else ["demographic_parity"]))
     if matrix is not None:
         rows = listed("--matrix", matrix)
@@ -258,20 +244,17 @@ def criteria(table: PredictionTable, names: list[str] | None, matrix: str | None
 
 
 def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
-    """The graph of an edge table (2×E), where there is one."""
+    """The ``edge_index`` of an edge table, if there is one."""
+    if id is not None:
+        table.require("--id", id)
     if edges is None:
-        if id is not None:
-            table.require("--id", id)
         return None
     import torch
 
-    from fairmp.datasets.edges import undirected
-    from fairmp.datasets.table_files import edge_ends, ids_of
+    from fairmp.datasets.edge_tables import edge_positions
+    from fairmp.datasets.edges import node_ids, undirected
 
-    if id is not None:
-        table.require("--id", id)
-    ids = ids_of(table.frame, id)
-    ends = edge_ends(edges, ids, None, None, table.report)
+    ends = edge_positions(edges, node_ids(table.frame, id), None, None, table.report)
     table.report.nodes = len(table.frame)
     found = torch.from_numpy(undirected(*ends, len(table.frame), table.report))
     table.report.notes[:0] = table.report.lines()[: -len(table.report.notes) or None]
@@ -279,7 +262,7 @@ def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
 
 
 def mask(table: PredictionTable, column: str) -> np.ndarray:
-    """Which rows are true in a column."""
+    """Rows that are true in a column."""
     table.require("--population", column)
     words = table.frame[column].astype(str).str.strip().str.lower()
     true = words.isin(["true", "1", "1.0", "yes", "y", "t"])
@@ -302,12 +285,12 @@ def features_of(
     label: str | None,
     id: str | None,
 ) -> Any:
-    """Columns as numbers, for the estimate of groups."""
+    """Columns encoded as features, for the estimate of groups."""
     if features is None:
         return None
     if not estimate_sens:
-        raise InputError("--features", "they are read to estimate groups", "add --estimate-sens")
-    from fairmp.datasets.features import encode_features
+        raise InputError("--features", "they are used to estimate groups", "add --estimate-sens")
+    from fairmp.datasets.features import fit_column
 
     if features.strip() == "all":
         taken = {*(sensitive or []), label, id}
@@ -316,24 +299,26 @@ def features_of(
         names = listed("--features", features)
         for name in names:
             table.require("--features", name)
-    x, _ = encode_features(table.frame[names], report=table.report)
-    if not x.shape[1]:
-        raise InputError("--features", f"{', '.join(names)} say nothing", "name other columns")
-    return x
+    encoders = [fit_column(table.frame[name], report=table.report) for name in names]
+    blocks = [one.transform(table.frame[one.name], table.report) for one in encoders if one]
+    if not blocks:
+        hint = "name other columns"
+        raise InputError("--features", f"{', '.join(names)} carry no information", hint)
+    return np.concatenate(blocks, axis=1, dtype=np.float32)
 
 
 def listed(option: str, text: str) -> list[str]:
-    """Column names with commas between."""
+    """Column names separated by commas."""
     columns = [part.strip() for part in text.split(",") if part.strip()]
     if not columns:
-        raise InputError(option, f"{text!r} names no column", "give names with commas between")
+        raise InputError(option, f"{text!r} names no column", "give names separated by commas")
     if len(set(columns)) < len(columns):
         raise InputError(option, f"{text!r} names a column twice")
     return columns
 
 
 def _alike(columns: list[str]) -> list[list[str]]:
-    """Columns that may belong together: all of them, or those that begin alike."""
+    """Columns that may belong together: all of them, or those with the same first word."""
     groups: dict[str, list[str]] = {}
     for column in columns:
         start = re.match(r"[^\W_\d]*", column).group().lower()  # type: ignore[union-attr]

@@ -1,13 +1,10 @@
-"""A table of predictions: find the columns, read them, and write the table with more."""
+"""A table of predictions: read once, written again with more columns."""
 
 from __future__ import annotations
 
-import csv
-import gzip
-import io
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fairmp.datasets.edges import LoadReport
-    from fairmp.datasets.readers import Layout
+    from fairmp.datasets.readers import TableReader
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".txt", ".gz")
@@ -28,81 +25,73 @@ TEXT = (".csv", ".tsv", ".txt", ".gz")
 
 @dataclass
 class PredictionTable:
-    """A table as read: values that mean something, and the cells as they were written.
+    """A table of predictions.
 
     Attributes:
-        path: the file.
-        frame: its columns, read as numbers and text.
-        raw: a pyarrow table to write again; text tables keep every cell as it was.
-        layout: how a text table is laid out; ``None`` for Parquet.
-        report: notes on reading it.
+        path: The file.
+        reader: Its reader.
+        raw: A pyarrow table to write again; that of a text file has every cell as written.
+        frame: The columns as numbers and text.
+        report: Notes on reading it.
     """
 
     path: Path
-    frame: pd.DataFrame
+    reader: TableReader
     raw: Any
-    layout: Layout | None
+    frame: pd.DataFrame
     report: LoadReport
 
     @property
     def columns(self) -> list[str]:
-        """The columns' names."""
+        """Column names."""
         return [str(column) for column in self.frame.columns]
 
     def require(self, option: str, column: str) -> None:
-        """Refuse a column that is not there."""
-        from fairmp.datasets.table_files import require
+        """Refuse the name of a column that the table lacks."""
+        from fairmp.datasets.columns import require_column
 
-        require(option, column, self.columns, self.path.name)
+        require_column(option, column, self.columns, self.path.name)
 
     def line(self, row: int) -> str:
-        """Where a row is, in words."""
-        if self.layout is None:
-            return f"row {row + 1:,}"
-        return f"line {row + 2 + self.layout.comments:,}"
+        """Name the place of a row (from 0) in the file."""
+        return self.reader.locate(row)
 
     def numbers(self, option: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
         from fairmp.datasets.columns import as_numbers
+        from fairmp.datasets.edges import counted
 
         self.require(option, column)
         values = as_numbers(self.frame[column])
         if values is None:
             raise InputError(option, f"column {column!r} of {self.path.name} holds no numbers")
-        gone = np.flatnonzero(~np.isfinite(values))
-        if len(gone):
+        missing = np.flatnonzero(~np.isfinite(values))
+        if len(missing):
             raise InputError(
                 option,
-                f"column {column!r} has no number in {len(gone):,} row{'s' * (len(gone) != 1)}, "
-                f"the first is {self.line(int(gone[0]))}",
+                f"column {column!r} has no number in {counted(len(missing), 'row')}, the first is "
+                f"{self.line(int(missing[0]))}",
                 "fill or drop them",
             )
-        return np.asarray(values)
+        return values
 
 
 def read(path: Path, id: str | None) -> PredictionTable:
     """Read a CSV, TSV or Parquet table of predictions."""
     from fairmp.datasets.edges import LoadReport
-    from fairmp.datasets.readers import kind_of, layout_of, read_parquet, read_text
-    from fairmp.datasets.table_files import node_table
+    from fairmp.datasets.readers import TableReader
 
     report = LoadReport()
-    try:
-        frame = node_table(path, id, report)
-        layout = None
-        if kind_of(path, "nodes") == "parquet":
-            raw = read_parquet(path, "nodes")
-        else:
-            layout = layout_of(path, "nodes")
-            raw = read_text(path, "nodes", layout, text_columns=layout.first)
-    except InputError as error:
-        message = str(error).removeprefix("nodes: ").replace("one row a node", "one row a person")
-        raise InputError("PREDICTIONS", f"{message}") from None
-    return PredictionTable(path, frame, raw, layout, report)
+    reader = TableReader(path, "PREDICTIONS", notes=report.notes)
+    raw = reader.table(text=reader.unique_names())
+    if not raw.num_rows:
+        raise InputError("PREDICTIONS", "the table has a header and no rows", "give predictions")
+    frame = reader.frame(raw, text=() if id is None else (id,))
+    return PredictionTable(path, reader, raw, frame, report)
 
 
 def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
-    """Write the table with more columns, as what the file's ending says; all of it or nothing."""
+    """Write the table with more columns, in the format of the file's ending, atomically."""
     import pyarrow as pa
 
     for name in extra:
@@ -118,13 +107,13 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
             import pyarrow.parquet as parquet
 
             raw = table.raw
-            if table.layout is not None:  # a text table's cells become numbers where they are
+            if table.reader.dialect is not None:  # cells of text become numbers where they are
                 raw = pa.Table.from_pandas(table.frame, preserve_index=False)
             for name, values in extra.items():
                 raw = raw.append_column(name, pa.array(values))
             parquet.write_table(raw, staging)
         else:
-            _write_text(table, extra, Path(staging), packed=goal.suffix.lower() == ".gz")
+            _write_text(table, extra, staging, gzipped=goal.suffix.lower() == ".gz")
         mask = os.umask(0)
         os.umask(mask)
         os.chmod(staging, 0o666 & ~mask)
@@ -134,24 +123,24 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
 
 
 def _write_text(
-    table: PredictionTable, extra: Mapping[str, Any], path: Path, *, packed: bool
+    table: PredictionTable, extra: Mapping[str, Any], path: str, *, gzipped: bool
 ) -> None:
-    separator, decimal = ",", "."
-    if table.layout is not None:
-        separator, decimal = table.layout.separator, table.layout.decimal
-    columns = [_cells(column.to_pylist(), ".") for column in table.raw.columns]
-    columns += [_cells(list(values), decimal) for values in extra.values()]
-    with gzip.open(path, "wb") if packed else path.open("wb") as binary:
-        file = io.TextIOWrapper(binary, encoding="utf-8", newline="")
-        writer = csv.writer(file, delimiter=separator, lineterminator="\n")
-        writer.writerow([*table.raw.column_names, *extra])
-        writer.writerows(zip(*columns, strict=True))
-        file.flush()
-        file.detach()
+    """Write separated text in the dialect of the file that was read; missing values are empty."""
+    import pandas as pd
 
-
-def _cells(values: Sequence[Any], decimal: str) -> list[str]:
-    if values and isinstance(values[0], float | np.floating):
-        texts = [f"{value:.9g}" for value in values]
-        return texts if decimal == "." else [text.replace(".", decimal) for text in texts]
-    return ["" if value is None else str(value) for value in values]
+    dialect = table.reader.dialect
+    decimal = "," if "decimal" in table.reader.commas.values() else "."
+    # Arrow types, so that a column of integers with missing values stays one.
+    frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
+    for name, values in extra.items():
+        column = pd.Series(values, index=frame.index)
+        if column.dtype.kind == "f":
+            column = column.map("{:.9g}".format).str.replace(".", decimal, regex=False)
+        frame[name] = column
+    frame.to_csv(
+        path,
+        sep=dialect.separator if dialect else ",",
+        index=False,
+        lineterminator="\n",
+        compression="gzip" if gzipped else None,
+    )

@@ -17,17 +17,20 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     from fairmp.distributed.shard_format import Manifest
 
+_TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
+OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*_TABLES, "parts", "order")}
+
 
 def command(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
     parts: Annotated[
-        int, typer.Option(min=1, help="Parts: as many as processes will train, or a multiple.")
+        int, typer.Option(min=1, help="Parts: the number of training processes, or a multiple.")
     ] = 4,
     order: Annotated[
         str,
         typer.Option(
-            help="Who lies with whom: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
+            help="Order of the nodes: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
             "exchanged; all edges in memory), or 'given' (as in the table).",
         ),
     ] = "locality",
@@ -44,7 +47,7 @@ def command(
     seed: options.Seed = 0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Write a graph as shards, for training on several processes or machines.
+    """Write a graph as shards, to train on several processes or machines.
 
     Your own tables are read once, and may be larger than memory. Train on the shards with
     'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
@@ -63,17 +66,7 @@ def command(
         "overwrite": overwrite,
     }
     try:
-        if nodes is None and edges is None:
-            graph = options.load_data(
-                data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
-            )
-            manifest = shard(graph, folder, **common)
-        else:
-            _check_tables(data, nodes, edges, label, sensitive)
-            assert nodes is not None
-            assert edges is not None
-            assert label is not None
-            assert sensitive is not None
+        if data.lower() == "embedded" and nodes and edges and label and sensitive:
             manifest = shard_tables(
                 nodes,
                 edges,
@@ -85,33 +78,17 @@ def command(
                 drop=tuple(drop or ()),
                 **common,
             )
+        else:  # a data set, or options that load_data refuses
+            graph = options.load_data(
+                data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
+            )
+            manifest = shard(graph, folder, **common)
     except InputError as error:
-        message = options._as_typed(str(error), id)
-        own = message.partition(": ")[0] in ("parts", "order")
-        raise InputError.parse(f"--{message}" if own else message) from None
+        raise error.rename(OPTIONS) from None
     if as_json:
         typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
         return
     _show(manifest, folder, time.perf_counter() - start)
-
-
-def _check_tables(
-    data: str,
-    nodes: Path | None,
-    edges: Path | None,
-    label: str | None,
-    sensitive: list[str] | None,
-) -> None:
-    if data.lower() != "embedded":
-        raise InputError(
-            "--data", f"{data!r} goes without --nodes and --edges", "give one or the other"
-        )
-    given = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
-    for option, value in given.items():
-        if not value:
-            raise InputError(
-                option, "missing", "your own tables need --nodes, --edges, --label and --sensitive"
-            )
 
 
 def _as_dict(manifest: Manifest, folder: Path) -> dict[str, Any]:
@@ -143,7 +120,7 @@ def _show(manifest: Manifest, folder: Path, seconds: float) -> None:
     for line in manifest.report:
         console.print(line)
     table = Table(title=f"{manifest.name}: {len(manifest.parts)} parts, order {manifest.order}")
-    for title in ("part", "nodes", "entries", "nodes of others", "MB"):
+    for title in ("part", "nodes", "entries", "halo nodes", "MB"):
         table.add_column(title, justify="right")
     described = _as_dict(manifest, folder)["parts"]
     for index, part in enumerate(described[:16]):
@@ -153,15 +130,15 @@ def _show(manifest: Manifest, folder: Path, seconds: float) -> None:
         table.add_row(f"… {len(described) - 16} more", "", "", "", "")
     console.print(table)
     rate = manifest.edges / max(seconds, 1e-9)
-    console.print(f"{seconds:.0f} s, {rate:,.0f} edges a second. Shards in {folder}; train with")
+    console.print(f"{seconds:.0f} s, {rate:,.0f} edges per second. Shards in {folder}; train with")
     console.print(f"  {train_command(manifest, folder)}", soft_wrap=True)
 
 
 def train_command(manifest: Manifest, folder: Path) -> str:
-    """The command that trains on all the splits that were written."""
+    """The shell command that trains on all splits that were written."""
     words = ["torchrun", "--nproc-per-node", str(len(manifest.parts)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
-    if seeds[0] is not None:  # else the graph has a split of its own
+    if seeds[0] is not None:  # None: the split came with the graph
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
     return shlex.join(words)

@@ -1,4 +1,4 @@
-"""The comparison's cells: data set × backbone × strategy × strength × split × seed."""
+"""The runs of a comparison: data set × backbone × strategy × strength × split × seed."""
 
 from __future__ import annotations
 
@@ -12,12 +12,9 @@ from typing import Any, Literal, cast
 import torch
 
 from fairmp.comparison.runner import temperature
-from fairmp.errors import InputError
-from fairmp.nn.fmp import FMP, PPR, Solver
+from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
-from fairmp.training.classifier import FairClassifier
-from fairmp.training.loop import Select
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.classifier import FairClassifier, build_classifier
 
 BACKBONES = {
     "mlp": "MLP",
@@ -28,7 +25,7 @@ BACKBONES = {
     "ppr": "PPR",
     "fmp": "FMP",
 }
-"""Networks by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
+"""Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
 
 STRATEGIES = ("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch")
 THRESHOLDS = {"thresholds-val": VALIDATION, "thresholds-batch": BATCH}
@@ -38,34 +35,20 @@ PENALTIES: dict[str, tuple[float, ...]] = {
     "adversary": (0, 1, 2, 5, 8, 10, 20, 30),
 }
 TARGETS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
-PULLS = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 100.0, 1000.0)
-PENALTY = 5.0
+LAMBDAS_F = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 100.0, 1000.0)
+DEFAULT_H = 5.0
 
 Strengths = Literal["default", "all"] | Sequence[float]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What all cells of a comparison share.
+    """Hyperparameters that all runs of a comparison share.
 
-    Attributes:
-        epochs: epochs of training.
-        lr: Adam's learning rate.
-        weight_decay: Adam's weight decay.
-        hidden: width of the hidden layers.
-        num_layers: layers of the transform.
-        dropout: share of hidden units dropped in training.
-        select: what the epoch kept is best at on the validation nodes.
-        select_adversary: the same for an adversary, whose most accurate epochs are those in which
-            it loses; so by default its last.
-        eval_every: look at the validation nodes every so many epochs.
-        K: propagation steps of ``ppr`` and ``fmp``.
-        lambda_s: smoothing of ``ppr`` and ``fmp``.
-        lambda_f: pull of ``fmp`` with ``papc`` or ``paper``.
-        solver: of ``fmp``.
-        target: largest gap ``fmp`` accepts.
-        predict_temperature: τ of ``fmp`` at prediction, a number or ``"decisions"``.
-        pretrain: epochs of the classifier before an adversary joins.
+    ``K`` and ``lambda_s`` are of ``ppr`` and ``fmp``; ``lambda_f``, ``solver``, ``target`` and
+    ``predict_temperature`` of ``fmp``; ``pretrain`` is the number of epochs before an adversary
+    joins. An adversary's most accurate epochs are those in which it loses, so by default its last
+    epoch is kept (``select_adversary``).
     """
 
     epochs: int = 200
@@ -88,15 +71,15 @@ class Setting:
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One training on one split, and what is done to its predictions.
+    """One training on one split, and the post-processing of its predictions.
 
-    ``strength`` is the number its trade-off curve runs over: ``h`` of the regulariser and the
-    adversary, the target of thresholds; of ``fmp`` without any of these its own target, or λ_f
-    where its solver has one; else ``None``.
+    ``strength`` is the number a trade-off curve runs over: ``h`` of the regulariser and the
+    adversary, the target of thresholds; for ``fmp`` without any of these its own target, or λ_f
+    with a solver that has one; otherwise ``None``.
 
     Example:
-        >>> cell = RunSpec("nba", "gcn", "regulariser", 5.0)
-        >>> cell.name, cell.family, len(cell.key)
+        >>> spec = RunSpec("nba", "gcn", "regulariser", 5.0)
+        >>> spec.name, spec.family, len(spec.key)
         ('GCN + regulariser h=5', 'GCN + regulariser', 20)
     """
 
@@ -108,15 +91,21 @@ class RunSpec:
     seed: int = 0
     setting: Setting = Setting()
 
+    @classmethod
+    def from_record(cls, record: dict[str, Any]) -> RunSpec:
+        """Return the spec that a record was written for."""
+        fields = record["spec"]
+        return cls(**{**fields, "setting": Setting(**fields["setting"])})
+
     @property
     def key(self) -> str:
-        """A name for exactly this cell, the same on every machine."""
+        """Hash that identifies this run, the same on every machine."""
         text = json.dumps(asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:20]
 
     @property
     def family(self) -> str:
-        """The method, whatever its strength."""
+        """Name of the method without its strength."""
         title = BACKBONES[self.backbone]
         if self.backbone == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
@@ -126,7 +115,7 @@ class RunSpec:
 
     @property
     def name(self) -> str:
-        """The method with its strength."""
+        """Name of the method with its strength."""
         if self.strength is None:
             return self.family
         if self.strategy in PENALTIES:
@@ -138,29 +127,13 @@ class RunSpec:
         return f"{self.family} {symbol}={self.strength:g}"
 
     def training(self) -> RunSpec:
-        """The cell whose network this one's predictions come from: thresholds train nothing."""
+        """Return the run whose network this one's predictions come from: thresholds train none."""
         if self.strategy not in THRESHOLDS:
             return self
         return replace(self, strategy="vanilla", strength=_own(self.backbone, self.setting))
 
-    def to_dict(self) -> dict[str, Any]:
-        """All of it as what JSON can say."""
-        return asdict(self)
 
-
-def cell_of(record: dict[str, Any]) -> RunSpec:
-    """Make the cell a record was written for.
-
-    Example:
-        >>> cell = RunSpec("nba", "fmp", strength=0.02)
-        >>> cell_of({"spec": cell.to_dict()}) == cell
-        True
-    """
-    fields = dict(record["spec"])
-    return RunSpec(**{**fields, "setting": Setting(**fields["setting"])})
-
-
-def cells(
+def run_specs(
     data: Sequence[str],
     backbones: Sequence[str] = tuple(BACKBONES),
     strategies: Sequence[str] = STRATEGIES,
@@ -171,144 +144,125 @@ def cells(
     targets: Strengths | None = None,
     setting: Setting | None = None,
 ) -> list[RunSpec]:
-    """List the cells of a grid.
+    """List the runs of a grid.
 
     Args:
-        data: names of data sets, whatever the loader understands.
-        backbones: of :data:`BACKBONES`.
-        strategies: of :data:`STRATEGIES`.
-        splits: how many splits, numbered from 0; the number is the split's seed.
-        seeds: how many initialisations, numbered from 0.
-        strengths: of regulariser and adversary: ``"default"`` (h = 5), ``"all"`` (each one's
-            :data:`PENALTIES`), or numbers.
+        data: names of data sets.
+        backbones: keys of :data:`BACKBONES`.
+        strategies: members of :data:`STRATEGIES`.
+        splits: number of splits; a split's number is its seed.
+        seeds: number of initialisations per split.
+        strengths: of regulariser and adversary: ``"default"`` (h = 5), ``"all"``
+            (:data:`PENALTIES`), or numbers.
         targets: of ``fmp`` and thresholds: ``"default"`` (the setting's), ``"all"``
-            (:data:`TARGETS`; of ``papc`` and ``paper`` :data:`PULLS`), or numbers. By default as
-            ``strengths``, if that is a word.
-        setting: what all cells share.
+            (:data:`TARGETS`; for ``papc`` and ``paper`` :data:`LAMBDAS_F`), or numbers. Follows
+            ``strengths`` where that is a word.
+        setting: hyperparameters that all runs share.
 
     Example:
-        >>> [cell.name for cell in cells(["nba"], ["mlp", "fmp"], ["vanilla"], splits=1)]
+        >>> [spec.name for spec in run_specs(["nba"], ["mlp", "fmp"], ["vanilla"], splits=1)]
         ['MLP', 'FMP target=0']
-        >>> len(cells(["nba"], ["gcn"], ["regulariser"], splits=3, strengths="all"))
+        >>> len(run_specs(["nba"], ["gcn"], ["regulariser"], splits=3, strengths="all"))
         30
     """
     setting = setting or Setting()
-    _check(data, backbones, strategies, splits, seeds)
+    for argument, names, known in (
+        ("data", data, data),
+        ("backbones", backbones, tuple(BACKBONES)),
+        ("strategies", strategies, STRATEGIES),
+    ):
+        if not names:
+            raise InputError(argument, "none given", "name at least one")
+        for name in names:
+            check_choice(argument, name, known)
+    check_integer("splits", splits, "give a number of splits, 1 or more")
+    check_integer("seeds", seeds, "give a number of initialisations, 1 or more")
     if targets is None:
         targets = strengths if isinstance(strengths, str) else "default"
-    found = [
+    specs = [
         RunSpec(name, backbone, strategy, strength, split, seed, setting)
-        for name in _once(data)
-        for backbone in _once(backbones)
-        for strategy in _once(strategies)
+        for name in dict.fromkeys(data)
+        for backbone in dict.fromkeys(backbones)
+        for strategy in dict.fromkeys(strategies)
         for strength in _strengths(backbone, strategy, strengths, targets, setting)
         for split in range(splits)
         for seed in range(seeds)
     ]
-    for cell in {replace(c, split=0, seed=0): c for c in found}.values():
-        # A wrong setting is told before anything is trained.
-        strategy = classifier(cell).strategy
-        if strategy is not None and strategy.warmup >= setting.epochs:
+    # A wrong setting is reported before anything is trained.
+    for spec in {replace(spec, split=0, seed=0): spec for spec in specs}.values():
+        penalty = classifier(spec).strategy
+        if penalty is not None and penalty.warmup >= setting.epochs:
             raise InputError(
                 "epochs",
-                f"{setting.epochs} end before the adversary joins, after {strategy.warmup}",
+                f"{setting.epochs} end before the adversary joins, after {penalty.warmup}",
                 "give more epochs, or a smaller pretrain",
             )
-        if cell.strategy in THRESHOLDS:
-            _check_target(cell.strength)
-    return found
+        if spec.strategy in THRESHOLDS:
+            hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
+            check_number("targets", spec.strength, hint, low=0, high=1)
+    return specs
 
 
-def classifier(cell: RunSpec, device: str | torch.device = "cpu") -> FairClassifier:
-    """Make the classifier a cell trains.
+def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassifier:
+    """Build the classifier that a run trains.
 
     Example:
         >>> classifier(RunSpec("nba", "fmp", strength=0.02)).propagation.target
         0.02
     """
-    cell = cell.training()
-    setting = cell.setting
-    propagation: PPR | None = None
-    backbone = cell.backbone
-    if cell.backbone == "ppr":
-        propagation, backbone = PPR(setting.K, setting.lambda_s), "mlp"
-    elif cell.backbone == "fmp":
-        target, pull = setting.target, setting.lambda_f
-        if cell.strategy == "vanilla" and cell.strength is not None:
-            if setting.solver == "projection":
-                target = cell.strength
-            else:
-                pull = cell.strength
-        solver = cast(Solver, setting.solver)
-        propagation = FMP(setting.K, setting.lambda_s, pull, solver, target)
-        backbone = "mlp"
-    strategy: Strategy | None = None
-    if cell.strategy in PENALTIES:
-        h = PENALTY if cell.strength is None else cell.strength
-        strategy = (
-            Regulariser(h)
-            if cell.strategy == "regulariser"
-            else Adversary(h, pretrain_classifier=setting.pretrain, lr=setting.lr)
-        )
-    adversarial = cell.strategy == "adversary"
-    return FairClassifier(
-        propagation,
-        backbone=cast(Any, backbone),
-        hidden=setting.hidden,
-        num_layers=setting.num_layers,
-        dropout=setting.dropout,
-        epochs=setting.epochs,
-        lr=setting.lr,
-        weight_decay=setting.weight_decay,
-        select=cast(Select, setting.select_adversary if adversarial else setting.select),
-        eval_every=setting.eval_every,
-        strategy=strategy,
-        predict_temperature=temperature(setting.predict_temperature),
+    spec = spec.training()
+    setting = asdict(spec.setting)
+    if spec.strategy == "vanilla" and spec.strength is not None:
+        setting["target" if spec.setting.solver == "projection" else "lambda_f"] = spec.strength
+    solver, last = setting.pop("solver"), setting.pop("select_adversary")
+    if spec.strategy == "adversary":
+        setting["select"] = last
+    setting["predict_temperature"] = temperature(spec.setting.predict_temperature)
+    solver = {"fmp": solver, "ppr": "plain"}.get(spec.backbone, "none")
+    return build_classifier(
+        solver,
+        backbone=spec.backbone if solver == "none" else "mlp",
+        strategy=spec.strategy,
+        h=DEFAULT_H if spec.strength is None else spec.strength,
+        adversary_lr=spec.setting.lr,
         device=device,
+        **setting,
     )
 
 
-def trainings(wanted: Iterable[RunSpec]) -> list[list[RunSpec]]:
-    """Gather the cells that share one trained network, split by split.
+def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
+    """Group the runs that share one trained network.
 
-    All methods of a split come before the next split, in an order that mixes data sets and methods:
-    a run stopped early has a table of fewer splits, and the first few tell how long all will take.
+    All methods of a split come before the next split, data sets and methods mixed: a comparison
+    stopped early has a table of fewer splits, and the first runs tell how long all will take.
 
     Example:
-        >>> sorted(len(job) for job in trainings(cells(["nba"], ["mlp"], splits=1)))
+        >>> sorted(len(job) for job in trainings(run_specs(["nba"], ["mlp"], splits=1)))
         [1, 1, 3]
     """
     jobs: dict[RunSpec, list[RunSpec]] = {}
-    for cell in wanted:
-        jobs.setdefault(cell.training(), []).append(cell)
-    order = sorted(jobs, key=lambda cell: (cell.seed, cell.split, cell.key))
-    return [jobs[cell] for cell in order]
+    for spec in specs:
+        jobs.setdefault(spec.training(), []).append(spec)
+    order = sorted(jobs, key=lambda spec: (spec.seed, spec.split, spec.key))
+    return [jobs[spec] for spec in order]
 
 
-def listed(text: str, option: str, known: Iterable[str]) -> list[str]:
-    """Read names with commas between; ``all`` are all.
-
-    Example:
-        >>> listed("mlp, fmp", "backbones", BACKBONES)
-        ['mlp', 'fmp']
-    """
-    known = list(known)
+def parse_names(text: str, option: str, known: Iterable[str]) -> list[str]:
+    """Parse names separated by commas; ``all`` means all of them."""
+    choices = list(known)
     names = [part.strip() for part in text.split(",") if part.strip()]
     if names == ["all"]:
-        return known
+        return choices
     for name in names:
-        if name not in known:
-            raise InputError(
-                option, f"{name!r} is unknown", f"choose of {', '.join(known)}, or all"
-            )
+        check_choice(option, name, [*choices, "all"])
     return names
 
 
-def numbers(text: str, option: str) -> Strengths:
-    """Read ``default``, ``all``, or numbers with commas between.
+def parse_strengths(text: str, option: str) -> Strengths:
+    """Parse ``default``, ``all``, or numbers separated by commas.
 
     Example:
-        >>> numbers("1,2.5", "strengths")
+        >>> parse_strengths("1,2.5", "strengths")
         [1.0, 2.5]
     """
     if text in ("default", "all"):
@@ -316,16 +270,16 @@ def numbers(text: str, option: str) -> Strengths:
     try:
         values = [float(part) for part in text.split(",")]
     except ValueError:
-        raise InputError(
-            option, f"{text!r} is neither 'default', 'all' nor numbers such as '1,2,5'"
-        ) from None
+        values = [math.nan]
     if not all(math.isfinite(value) and value >= 0 for value in values):
-        raise InputError(option, f"{text!r} has a number that is no strength", "give 0 or more")
+        raise InputError(
+            option, f"{text!r} is not a list of strengths", "give default, all, or 1,2,5"
+        )
     return values
 
 
 def _own(backbone: str, setting: Setting) -> float | None:
-    """The strength a backbone has without any strategy."""
+    """Strength of a backbone without any strategy."""
     if backbone != "fmp":
         return None
     return setting.target if setting.solver == "projection" else setting.lambda_f
@@ -334,52 +288,14 @@ def _own(backbone: str, setting: Setting) -> float | None:
 def _strengths(
     backbone: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
+    given, default = targets, _own(backbone, setting)
+    every: Sequence[float] = TARGETS if setting.solver == "projection" else LAMBDAS_F
     if strategy in PENALTIES:
-        return _listed(strengths, PENALTIES[strategy], PENALTY)
-    if strategy in THRESHOLDS:
-        return _listed(targets, TARGETS, setting.target)
-    own = _own(backbone, setting)
-    if own is None:
+        given, every, default = strengths, PENALTIES[strategy], DEFAULT_H
+    elif strategy in THRESHOLDS:
+        every, default = TARGETS, setting.target
+    if default is None:
         return [None]
-    return _listed(targets, TARGETS if setting.solver == "projection" else PULLS, own)
-
-
-def _listed(asked: Strengths, every: Sequence[float], default: float) -> list[float | None]:
-    if isinstance(asked, str):
-        return [float(value) for value in (every if asked == "all" else (default,))]
-    return [float(value) for value in _once(asked)]
-
-
-def _once(values: Sequence[Any]) -> list[Any]:
-    return list(dict.fromkeys(values))
-
-
-def _check_target(target: float | None) -> None:
-    if target is None or not 0 <= target <= 1:
-        raise InputError(
-            "targets",
-            f"{target} is outside [0, 1]",
-            "give the largest gap you accept, 0.02 for two points",
-        )
-
-
-def _check(
-    data: Sequence[str],
-    backbones: Sequence[str],
-    strategies: Sequence[str],
-    splits: int,
-    seeds: int,
-) -> None:
-    for name, given, known in (
-        ("backbones", backbones, tuple(BACKBONES)),
-        ("strategies", strategies, STRATEGIES),
-    ):
-        for value in given:
-            if value not in known:
-                raise InputError(name, f"{value!r} is unknown", f"choose of {', '.join(known)}")
-    for name, given in (("data", data), ("backbones", backbones), ("strategies", strategies)):
-        if not given:
-            raise InputError(name, "none given", "name at least one")
-    for name, count in (("splits", splits), ("seeds", seeds)):
-        if count < 1:
-            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
+    if isinstance(given, str):
+        return [float(value) for value in (every if given == "all" else (default,))]
+    return [float(value) for value in dict.fromkeys(given)]

@@ -1,4 +1,4 @@
-"""A comparison's files: tables, trade-off figures, page."""
+"""Results of a comparison: tables, trade-off figures and the HTML page."""
 
 from __future__ import annotations
 
@@ -10,41 +10,36 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fairmp.comparison.grid import BACKBONES, STRATEGIES, cell_of
+from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.comparison.runner import Record
 from fairmp.metrics import Interval
-from fairmp.report import Line, Section, pareto, summarise
-from fairmp.report.document import Story
+from fairmp.report import Line, Section, page, pareto, summarise
 from fairmp.report.document import write as write_story
 from fairmp.report.figures import curves, to_svg
 from fairmp.report.formats import Table, latex, markdown, of_hypervolumes, of_lines, to_csv
 from fairmp.report.sections import part_of
 
 ASSUMPTIONS = [
-    "Every method got the same splits, and chose its epoch on validation nodes; strengths stand "
-    "side by side, and none was chosen by the test nodes.",
-    "Intervals are over splits of one graph: they tell of other splits of it, not of other graphs.",
-    "Methods that correct at prediction use each node's group there; regulariser and adversary use "
-    "groups in training only.",
+    "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
+    "strengths are shown, and none was chosen on the test nodes.",
+    "Intervals are over splits of one graph: they describe other splits of it, not other graphs.",
+    "Methods that correct predictions use each node's group at prediction; regulariser and "
+    "adversary use groups in training only.",
 ]
 HYPERVOLUME = (
-    "The area of accuracy × ΔDP that a method's points dominate, one point a strength, measured "
-    "from the accuracy of a constant answer (the test nodes' largest class) and a ΔDP of 100, in "
-    "hundredths of all there is. More is better; ± is half of a 95 % jackknife interval over "
-    "splits. A method with one strength has one point."
+    "The area of accuracy × ΔDP that a method's points dominate, one point per strength, measured "
+    "from the accuracy of a constant prediction (the largest class of the test nodes) and a ΔDP of "
+    "100, in hundredths of the whole area. More is better; ± is half of a 95 % jackknife interval "
+    "over splits. A method with one strength has one point."
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison's records say.
+    """Summary of a comparison's records.
 
-    Attributes:
-        lines: the lines of each data set, by its name.
-        families: the same by family, in the order of strengths.
-        hypervolumes: of each family, by data set.
-        failed: records of cells that failed.
-        records: all that did not fail.
+    ``lines`` are the rows of each data set's table, ``families`` the same by method, ordered by
+    strength; ``records`` are those of runs that did not fail.
     """
 
     lines: dict[str, list[Line]]
@@ -54,14 +49,14 @@ class Comparison:
     records: list[Record]
 
     def tables(self) -> list[Table]:
-        """One table a data set, and the hypervolumes."""
+        """One table per data set, and the hypervolumes."""
         tables = [of_lines(name, lines) for name, lines in self.lines.items()]
         if self.hypervolumes:
             tables.append(of_hypervolumes("Hypervolume (hundredths)", self.hypervolumes))
         return tables
 
     def to_dict(self) -> dict[str, Any]:
-        """The tables' numbers as what JSON can say."""
+        """Return the numbers of the tables as JSON types."""
         return {
             "tables": {
                 name: [
@@ -87,43 +82,38 @@ class Comparison:
 
 
 def compared(records: Sequence[Record]) -> Comparison:
-    """Summarise records: means over splits, several seeds of one split counting as one."""
+    """Summarise records: means over splits, after means over the seeds of each split."""
     failed = [record for record in records if "failed" in record]
     good = [record for record in records if "failed" not in record]
     names = {record["data"]: record["dataset"] for record in good}
-    lines: dict[str, list[Line]] = {}
-    families: dict[str, dict[str, list[Line]]] = {}
-    volumes: dict[str, dict[str, Interval]] = {}
+    found = Comparison({}, {}, {}, failed, good)
     for key, name in names.items():
         own = [record for record in good if record["data"] == key]
-        # Two graphs of one title, such as two sizes of the embedded network, stay apart.
+        # Two graphs of the same title, such as two sizes of the embedded network.
         title = name if list(names.values()).count(name) == 1 else f"{name} ({key})"
-        lines[title] = summarise(_over_seeds(own))
-        named = {line.name: line for line in lines[title]}
+        lines = found.lines[title] = summarise(_over_seeds(own))
+        named = {line.name: line for line in lines}
         members: dict[str, dict[str, float]] = {}
         for record in own:
-            strength = record["strength"]
-            members.setdefault(record["family"], {})[record["name"]] = strength or 0.0
-        families[title] = {
+            members.setdefault(record["family"], {})[record["name"]] = record["strength"] or 0.0
+        found.families[title] = {
             family: [named[member] for member in sorted(strengths, key=strengths.__getitem__)]
             for family, strengths in members.items()
         }
-        volumes[title] = {
+        found.hypervolumes[title] = {
             family: pareto.over_splits([r for r in own if r["family"] == family])
             for family in members
         }
-    return Comparison(lines, families, volumes, failed, good)
+    return found
 
 
 def write(
     records: Sequence[Record], folder: Path, *, title: str, summary: str, command: str
 ) -> Comparison:
-    """Write tables, figures and page beside the records, and return what they show."""
+    """Write tables, figures and page next to the records, and return their summary."""
     found = compared(records)
     tables = found.tables()
-    (folder / "table.md").write_text(markdown(tables), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(tables), encoding="utf-8")
-    (folder / "table.csv").write_text(to_csv(found.lines), encoding="utf-8")
+    write_tables(tables, folder, found.lines)
     sections = []
     styles = family_styles(found.records)
     for name, table in zip(found.lines, tables, strict=False):
@@ -135,93 +125,123 @@ def write(
                 header=table.header,
                 rows=table.rows,
                 svg=to_svg(figure),
-                alt=f"Accuracy against ΔDP on {name}, a curve a method; the table has the figures.",
+                alt=f"Accuracy against ΔDP on {name}, one curve per method; figures in the table.",
                 caption="Test nodes, in points; ± is half of a 95 % interval of the mean over "
-                "splits. A curve joins a method's strengths; the dashed line is the front.",
+                "splits. A curve joins a method's strengths; the dashed line is the Pareto front.",
             )
         )
-    sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("Nothing to show"))
+    sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("No results"))
     sections += closing(found)
-    told: Story = {
-        "title": title,
-        "summary": summary,
-        "extra": [part_of(part) for part in sections],
-        "assumptions": ASSUMPTIONS,
-        "command": command,
-    }
-    write_story(told, folder)
+    write_story(
+        {
+            "title": title,
+            "summary": summary,
+            "extra": [part_of(part) for part in sections],
+            "assumptions": ASSUMPTIONS,
+            "command": command,
+        },
+        folder,
+    )
     return found
 
 
-def section(table: Table, caption: str = "") -> Section:
-    """Show a table on the page."""
-    return Section(table.title, header=table.header, rows=table.rows, caption=caption)
+def write_tables(
+    tables: Sequence[Table], folder: Path, lines: Mapping[str, Sequence[Line]] | None = None
+) -> None:
+    """Write tables as Markdown and LaTeX, and the numbers behind them as CSV."""
+    (folder / "table.md").write_text(markdown(tables), encoding="utf-8")
+    (folder / "table.tex").write_text(latex(tables), encoding="utf-8")
+    if lines is not None:
+        (folder / "table.csv").write_text(to_csv(lines), encoding="utf-8")
 
 
-def closing(found: Comparison, command: str = "") -> list[Section]:
-    """What failed, the setting and the versions, and how to run it again if that is given."""
+def write_records(records: Sequence[Record], folder: Path) -> None:
+    """Write ``records.jsonl``."""
+    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records]
+    (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def write_page(
+    folder: Path,
+    title: str,
+    summary: str,
+    sections: Sequence[Section],
+    *,
+    command: str,
+    absent: Mapping[str, str] | None = None,
+) -> None:
+    """Write ``report.html``, with the data sets left out and the command at its end."""
+    parts = list(sections)
+    if absent:
+        parts.append(Section("Left out", header=["data set", "why"], rows=list(absent.items())))
+    parts.append(Section("Rerun", code=command))
+    (folder / "report.html").write_text(page(title, summary, parts), encoding="utf-8")
+
+
+def section(table: Table, caption: str = "", **more: Any) -> Section:
+    """Return a table as a section of the page."""
+    return Section(table.title, header=table.header, rows=table.rows, caption=caption, **more)
+
+
+def closing(found: Comparison) -> list[Section]:
+    """Sections on failed runs, the setting and the versions."""
     sections = []
     if found.failed:
         rows = [
             [f"{record['data']}: {record['name']}, split {record['split']}", record["failed"]]
             for record in found.failed
         ]
-        sections.append(Section("What failed", header=["run", "reason"], rows=rows))
+        sections.append(Section("Failed runs", header=["run", "reason"], rows=rows))
     settings = {json.dumps(record["spec"]["setting"]) for record in found.records}
     made = {
         json.dumps({"device": record["device"], **record["run"]["versions"]})
         for record in found.records
     }
-    sections.append(
-        Section(
-            "The setting",
-            text=[
-                "Each line of records.jsonl is a cell with its configuration. Split number i is "
-                "drawn with seed i; validation nodes choose the epoch, the test nodes nothing."
-            ],
-            code="\n".join(sorted(settings) if len(settings) < 5 else []),
-            caption="Computed with " + "; ".join(sorted(made)) if made else "",
-        )
+    setting = Section(
+        "Setting",
+        text=[
+            "Each line of records.jsonl is one run with its configuration. The number of a split "
+            "is its seed. The epoch is chosen on the validation nodes, nothing on the test nodes."
+        ],
+        code="\n".join(sorted(settings) if len(settings) < 5 else []),
+        caption="Computed with " + "; ".join(sorted(made)) if made else "",
     )
-    return [*sections, Section("How to rerun it", code=command)] if command else sections
+    return [*sections, setting]
 
 
 def family_styles(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
-    """A colour a backbone and a marker a strategy."""
-    styles = {}
-    for record in records:
-        cell = cell_of(record)
-        colour = list(BACKBONES).index(cell.backbone)
-        styles[record["family"]] = (colour, STRATEGIES.index(cell.strategy))
-    return styles
+    """Number of the colour (by backbone) and marker (by strategy) of each family."""
+    colours = list(BACKBONES)
+    return {
+        record["family"]: (
+            colours.index(record["spec"]["backbone"]),
+            STRATEGIES.index(record["spec"]["strategy"]),
+        )
+        for record in records
+    }
 
 
 def file_name(name: str) -> str:
-    """A title as part of a file's name.
-
-    Example:
-        >>> file_name("Pokec-n (graph)")
-        'pokec-n-graph'
-    """
+    """Return a title as part of a file name, ``pokec-n-graph`` for ``Pokec-n (graph)``."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
 def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
     groups: dict[tuple[str, int], list[Record]] = {}
     for record in records:
-        groups.setdefault((record["name"], record["split"]), []).append(record)
+        groups.setdefault((record["name"], record["split"]), []).append(record["run"])
     return [
         {
             "name": name,
             "run": {
-                "seconds": _mean([record["run"]["seconds"] for record in group]),
+                "seconds": _mean([run["seconds"] for run in runs]),
                 "test": {
-                    key: _mean([record["run"]["test"][key] for record in group])
+                    key: _mean([run["test"][key] for run in runs])
                     for key in ("accuracy", "dp", "eo", "auc")
                 },
             },
         }
-        for (name, _), group in groups.items()
+        for (name, _), runs in groups.items()
     ]
 
 

@@ -1,4 +1,4 @@
-"""Graphs to learn from: benchmarks, your own tables, the embedded network, and splits of any."""
+"""Benchmark graphs, your own tables, generated networks, and splits of their nodes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
         NBA,
         Bail,
         Credit,
+        Facebook100,
         German,
         PokecN,
         PokecNGraph,
@@ -28,6 +29,7 @@ __all__ = [
     "Bail",
     "Credit",
     "Encoding",
+    "Facebook100",
     "German",
     "LoadReport",
     "PokecN",
@@ -40,9 +42,7 @@ __all__ = [
     "split",
 ]
 
-_HOME = {
-    **dict.fromkeys(("NBA", "Bail", "Credit", "German", "load"), "graphs"),
-    **dict.fromkeys(("PokecN", "PokecNGraph", "PokecProvince", "PokecZ"), "graphs"),
+_MODULES = {
     "Encoding": "encoding",
     "LoadReport": "edges",
     "from_tables": "tables",
@@ -52,9 +52,10 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
+    # Imported on first use: the benchmark graphs subclass a PyG class, which is slow to import.
+    if name not in __all__:
         raise AttributeError(f"module 'fairmp.datasets' has no attribute {name!r}")
-    return getattr(import_module(f"fairmp.datasets.{_HOME[name]}"), name)
+    return getattr(import_module(f"fairmp.datasets.{_MODULES.get(name, 'graphs')}"), name)
 
 
 def __dir__() -> list[str]:

@@ -1,64 +1,52 @@
-"""Where experiments get their graphs: by name, from raw files or from a folder of ``.npz`` files.
+"""Graphs by name, for commands: from raw files, generated, or from a folder of ``.npz`` files.
 
-The latter need numpy alone, so that a comparison can run where only torch and PyG are installed.
+The ``.npz`` files need numpy alone, so that a comparison runs where only torch and PyG are
+installed.
 """
 
 from __future__ import annotations
 
-import json
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from torch_geometric.data import Data
-
+from fairmp.datasets.cache import read_npz, write_npz
 from fairmp.errors import InputError
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
 EMBEDDED = "embedded"
-LEAST, MOST = 40, 100_000_000
-"""Nodes of the embedded network: fewer have no room for its edges, more for no memory."""
+MIN_NODES, MAX_NODES = 40, 100_000_000
+"""Nodes of the embedded network: fewer cannot hold its edges, more exceed any memory."""
 
 _TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
 _NAMES = ("feature_names", "class_names", "group_names")
 
 
 def save(data: Data, path: str | Path) -> Path:
-    """Write a graph without its masks to an ``.npz`` file.
-
-    Example:
-        >>> import tempfile
-        >>> from fairmp.datasets import social_network
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = save(social_network(n=200, average_degree=5), Path(folder) / "small.npz")
-        ...     load(path).name
-        'embedded network'
-    """
+    """Write a graph without its masks to an ``.npz`` file."""
     path = Path(path)
-    words = {name: list(data[name]) for name in _NAMES if name in data}
-    text = json.dumps({"name": str(getattr(data, "name", path.stem)), **words}, ensure_ascii=False)
+    names = {name: list(data[name]) for name in _NAMES if name in data}
     arrays = {name: data[name].cpu().numpy() for name in _TENSORS if name in data}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("wb") as file:
-        np.savez_compressed(file, words=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)
+    title = str(getattr(data, "name", path.stem))
+    write_npz(path, arrays, {"name": title, **names}, compress=True)
     return path
 
 
 def load(path: str | Path) -> Data:
-    """Read what :func:`save` wrote; nothing in it is ever executed."""
+    """Read a graph written by :func:`save`; nothing in it is ever executed."""
+    import torch
+    from torch_geometric.data import Data
+
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: torch.from_numpy(file[name]) for name in file.files if name != "words"}
-            words = json.loads(file["words"].tobytes().decode())
+        arrays, names = read_npz(Path(path))
     except FileNotFoundError:
-        raise InputError("path", f"{path} is not there", "write it with graphs.save") from None
-    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        raise InputError("path", f"{path} is no graph that graphs.save wrote ({error})") from None
-    data = Data(**arrays)
-    for name, value in words.items():
-        data[name] = value
-    return data
+        raise InputError("path", f"there is no {path}", "write it with by_name.save") from None
+    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+        raise InputError("path", f"{path} was not written by by_name.save ({error})") from None
+    return Data(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **names)
 
 
 def from_npz(name: str, folder: str | Path) -> Data:
@@ -67,35 +55,27 @@ def from_npz(name: str, folder: str | Path) -> Data:
 
 
 def canonical(name: str) -> str:
-    """One name a graph, however it was typed: a data set's key, ``embedded`` or ``embedded:3000``.
-
-    Example:
-        >>> canonical("PokecZ"), canonical("Embedded:03000")
-        ('pokec-z', 'embedded:3000')
-        >>> canonical("embeded")
-        Traceback (most recent call last):
-        fairmp.errors.InputError: data set: there is no 'embeded', did you mean 'embedded'?; ...
-    """
+    """Return the canonical name of a graph: a data set's key, ``embedded`` or ``embedded:3000``."""
     word, colon, size = name.casefold().partition(":")
     if word not in (EMBEDDED, "embedded network"):
         from fairmp.datasets.sources import source_named
 
-        return source_named(name, beside=(EMBEDDED,)).key
+        return source_named(name, others=(EMBEDDED,)).key
     if not colon:
         return EMBEDDED
     if not (size.isascii() and size.isdigit()):
         raise InputError("data", f"{name!r} has no number of nodes", "write 'embedded:3000'")
-    if not LEAST <= int(size) <= MOST:
+    if not MIN_NODES <= int(size) <= MAX_NODES:
         raise InputError(
             "data",
             f"{name!r} asks for {int(size):,} nodes",
-            f"give {LEAST} to {MOST:,}, as in 'embedded:3000'",
+            f"give {MIN_NODES} to {MAX_NODES:,}, as in 'embedded:3000'",
         )
     return f"{EMBEDDED}:{int(size)}"
 
 
 def from_files(name: str, data_dir: str | Path | None = None) -> Data:
-    """Load a data set by the name people type, or the embedded network.
+    """Load a benchmark graph, or generate the embedded network, by name.
 
     ``"embedded"`` is the network of the demonstration, ``"embedded:3000"`` one of 3,000 nodes.
 
@@ -103,57 +83,36 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
         >>> from_files("embedded:500").num_nodes
         500
     """
+    from fairmp import datasets
+
     word, _, size = canonical(name).partition(":")
-    if word == EMBEDDED:
-        from fairmp.datasets import social_network
-
-        return social_network(n=int(size)) if size else social_network()
-    from fairmp.datasets import load as load_named
-
-    return load_named(word, data_dir)
+    if word != EMBEDDED:
+        return datasets.load(word, data_dir)
+    return datasets.social_network(n=int(size)) if size else datasets.social_network()
 
 
 def present(
     names: Sequence[str] | None = None, data_dir: str | Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
-    """Tell which data sets' files are there, all by default, and why others are left out.
-
-    Example:
-        >>> present(["embedded:300", "nba"], "an/empty/folder")
-        (['embedded:300'], {'NBA': 'its files are not there'})
-    """
+    """Return the names whose files were found, of all by default, and why the others were not."""
     from fairmp.datasets.raw import listing
 
     entries = {entry.source.key: entry for entry in listing(data_dir)}
-    found: list[str] = []
-    absent: dict[str, str] = {}
-    for name in map(canonical, entries if names is None else names):
-        if name not in entries:
-            found.append(name)
-            continue
-        entry = entries[name]
-        if entry.found:
-            found.append(entry.source.key)
-        else:
-            absent[entry.source.title] = "its files are not there"
-    return found, absent
+    wanted = [canonical(name) for name in (entries if names is None else names)]
+    missing = [name for name in wanted if name in entries and not entries[name].found]
+    found = [name for name in wanted if name not in missing]
+    return found, {entries[name].source.title: "its files were not found" for name in missing}
 
 
 def available(
     names: Sequence[str] | None = None, data_dir: str | Path | None = None
 ) -> tuple[dict[str, Data], dict[str, str]]:
-    """Load the graphs whose files are there; say of the others why not.
-
-    Example:
-        >>> found, absent = available(["embedded:300", "nba"], "an/empty/folder")
-        >>> list(found), list(absent)
-        (['embedded:300'], ['NBA'])
-    """
-    there, absent = present(names, data_dir)
-    found: dict[str, Data] = {}
-    for name in there:
+    """Load the graphs whose files were found; return why the others were left out."""
+    names, absent = present(names, data_dir)
+    graphs: dict[str, Data] = {}
+    for name in names:
         try:
-            found[name] = from_files(name, data_dir)
+            graphs[name] = from_files(name, data_dir)
         except InputError as error:
             absent[name] = " ".join(str(error).split())
-    return found, absent
+    return graphs, absent

@@ -1,4 +1,4 @@
-"""What was parsed once, kept on disk: no pickle, a checksum, and a key that notices a change."""
+"""Arrays and JSON metadata in one ``.npz`` file: parsed graphs kept for the next time."""
 
 from __future__ import annotations
 
@@ -7,23 +7,49 @@ import hashlib
 import json
 import os
 import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-VERSION = 1
-_BLOCK = 1 << 16
+VERSION = 2
+_BLOCK_BYTES = 1 << 16
 _BLOCKS = 16
+_METADATA = "words"  # part of the file format
+
+Arrays = dict[str, np.ndarray]
+
+
+def write_npz(
+    path: Path, arrays: Mapping[str, np.ndarray], metadata: Any, *, compress: bool = False
+) -> None:
+    """Write arrays and JSON metadata; the file appears complete or not at all."""
+    text = json.dumps(metadata, ensure_ascii=False).encode()
+    content: dict[str, Any] = {_METADATA: np.frombuffer(text, np.uint8), **arrays}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            (np.savez_compressed if compress else np.savez)(file, **content)
+        Path(part).chmod(0o644)
+        Path(part).replace(path)
+    finally:
+        Path(part).unlink(missing_ok=True)
+
+
+def read_npz(path: Path) -> tuple[Arrays, Any]:
+    """Read what :func:`write_npz` wrote; nothing in it is ever executed."""
+    with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
+        arrays = {name: file[name] for name in file.files}
+    return arrays, json.loads(arrays.pop(_METADATA).tobytes().decode())
 
 
 def fingerprint(paths: Sequence[Path], options: Mapping[str, Any]) -> str:
     """Return a key for raw files and the options they are read with.
 
-    It is made of each file's size, time of change and up to 16 blocks of its contents, evenly
-    spaced, so that it costs a few milliseconds whatever the size.
+    It covers each file's size, modification time and up to 16 evenly spaced blocks of its content,
+    so that it takes a few milliseconds whatever the size.
     """
     digest = hashlib.blake2b(json.dumps([VERSION, options], sort_keys=True).encode())
     for path in paths:
@@ -31,80 +57,41 @@ def fingerprint(paths: Sequence[Path], options: Mapping[str, Any]) -> str:
         digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}".encode())
         with path.open("rb") as file:
             for k in range(_BLOCKS):
-                file.seek(k * max(stat.st_size - _BLOCK, 0) // (_BLOCKS - 1))
-                digest.update(file.read(_BLOCK))
+                file.seek(k * max(stat.st_size - _BLOCK_BYTES, 0) // (_BLOCKS - 1))
+                digest.update(file.read(_BLOCK_BYTES))
     return digest.hexdigest()
 
 
-def load(path: Path, key: str) -> tuple[dict[str, np.ndarray], dict[str, Any]] | None:
-    """Return the arrays and the metadata kept at ``path``.
-
-    None says that there is nothing to use: no file, another key, or a file that is damaged.
-    """
-    from safetensors import SafetensorError, safe_open
-
+def load(path: Path, key: str) -> tuple[Arrays, Any] | None:
+    """Return the arrays and metadata cached under ``key``; None if absent, outdated or damaged."""
     try:
-        with safe_open(path, framework="np") as file:
-            header = file.metadata() or {}
-            if header.get("key") != key:
-                return None
-            stored = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if header.pop("checksum", "") != _checksum(stored, header):
-            return None
-    except (OSError, SafetensorError, ValueError):
+        arrays, (found, shapes, metadata) = read_npz(path)
+    except Exception:  # a damaged zip file raises almost anything
         return None
-    kinds = json.loads(header["kinds"])
-    arrays = {name: array.astype(kinds[name], copy=False) for name, array in stored.items()}
-    return arrays, json.loads(header["metadata"])
+    return (arrays, metadata) if found == key and shapes == _shapes(arrays) else None
 
 
 def save(path: Path, key: str, arrays: Mapping[str, np.ndarray], metadata: Any) -> None:
-    """Keep arrays and JSON metadata at ``path``; a folder that cannot be written is no error."""
-    from safetensors.numpy import save_file
-
-    stored = {name: narrow(np.ascontiguousarray(array)) for name, array in arrays.items()}
-    header = {
-        "key": key,
-        "kinds": json.dumps({name: array.dtype.str for name, array in arrays.items()}),
-        "metadata": json.dumps(metadata),
-    }
-    header["checksum"] = _checksum(stored, header)
+    """Cache arrays, in their smallest type, and metadata; an unwritable folder is no error."""
     with contextlib.suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-        os.close(handle)
-        try:
-            save_file(stored, part, metadata=header)
-            Path(part).replace(path)
-        finally:
-            Path(part).unlink(missing_ok=True)
+        small = {name: narrow(array) for name, array in arrays.items()}
+        write_npz(path, small, [key, _shapes(small), metadata])
+
+
+def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, list[Any]]:
+    # The zip format has checksums of its members, unless a damaged header hides part of them.
+    return {name: [array.dtype.str, *array.shape] for name, array in arrays.items()}
 
 
 def narrow(array: np.ndarray) -> np.ndarray:
-    """Return the array in the smallest type that holds it exactly; most features are 0 and 1.
-
-    Example:
-        >>> narrow(np.array([0.0, 7.0])).dtype, narrow(np.array([0.5])).dtype
-        (dtype('uint8'), dtype('float64'))
-    """
+    """Return the array in the smallest integer type that holds it exactly, if there is one."""
     if not array.size or array.dtype.itemsize == 1:
         return array
     low, high = array.min(), array.max()
     for kind in (np.uint8, np.int32):
         limits = np.iinfo(kind)
-        if (
-            np.dtype(kind).itemsize < array.dtype.itemsize
-            and limits.min <= low <= high <= limits.max
-        ):
+        if limits.min <= low <= high <= limits.max and limits.bits < 8 * array.dtype.itemsize:
             small = array.astype(kind)
             if np.array_equal(small, array):
                 return small
     return array
-
-
-def _checksum(arrays: Mapping[str, np.ndarray], header: Mapping[str, str]) -> str:
-    shapes = {name: (array.dtype.str, array.shape) for name, array in arrays.items()}
-    total = zlib.crc32(json.dumps([header, shapes], sort_keys=True).encode())
-    for name in sorted(arrays):
-        total = zlib.crc32(arrays[name].reshape(-1).view(np.uint8).data, total)
-    return f"{total:08x}"

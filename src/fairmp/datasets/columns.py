@@ -1,44 +1,44 @@
-"""What a column of a table holds: numbers, dates, categories; and how numbers are scaled."""
+"""What a table column holds: numbers, dates, categories, missing values; and how numbers scale."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
 from fairmp.datasets.edges import LoadReport, counted
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     import pandas as pd
+
+MISSING = (
+    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT"),
+    *("null", "NULL", "None", "?"),
+)
+"""Text that marks a missing value, in files, DataFrames and arguments alike."""
 
 Scale = Literal["standard", "minmax", "none"]
 Bins = int | Sequence[float]
 BinsGiven = Bins | Mapping[str, Bins] | None
 
-MANY = 20
-"""More different numbers than this are a quantity, not a set of classes or groups."""
+MAX_CATEGORIES = 20
+"""Default number of categories with a feature each; more distinct numbers are a quantity."""
 
 
 def check_scale(scale: str) -> None:
-    """Refuse a scale that is not there.
-
-    Example:
-        >>> check_scale("standard")
-    """
-    if scale not in get_args(Scale):
-        raise InputError(
-            "scale", f"{scale!r} is not there", f"give one of {', '.join(get_args(Scale))}"
-        )
+    """Refuse an unknown scale."""
+    check_choice("scale", scale, get_args(Scale))
 
 
 def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
     """Scale the columns of ``x`` that hold anything but 0 and 1, to float32.
 
     ``"standard"`` subtracts the mean and divides by the standard deviation, ``"minmax"`` maps the
-    range to [0, 1], ``"none"`` does nothing. A column with one value becomes 0. Columns of 0 and 1
-    are left as they are, since dividing a rare one by its deviation makes its few ones huge.
+    range to [0, 1], ``"none"`` does nothing. A constant column becomes 0. Columns of 0 and 1 are
+    left as they are, since dividing a rare indicator by its deviation makes its few ones huge.
 
     Example:
         >>> rescale(np.array([[1.0, 0.0], [3.0, 1.0]], dtype=np.float32), "standard").tolist()
@@ -54,41 +54,31 @@ def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
         other |= ((block != 0) & (block != 1)).any(axis=0)
     for j in np.flatnonzero(other):
         values = x[:, j].astype(np.float64)
-        shift, divisor = location(values, scale)
+        shift, divisor = shift_and_divisor(values, scale)
         result[:, j] = (values - shift) / divisor
     return result
 
 
-def is_indicator(values: np.ndarray) -> bool:
-    """Whether there is nothing but 0 and 1."""
-    return bool(((values == 0) | (values == 1)).all())
-
-
-def location(values: np.ndarray, scale: Scale) -> tuple[float, float]:
-    """What a scale takes off known numbers, and what it divides the rest by.
-
-    Example:
-        >>> location(np.array([1.0, 5.0]), "minmax")
-        (1.0, 4.0)
-    """
+def shift_and_divisor(values: np.ndarray, scale: Scale) -> tuple[float, float]:
+    """What a scale subtracts from known numbers, and what it divides the rest by."""
     if scale == "none":
         return 0.0, 1.0
     low, high = float(values.min()), float(values.max())
     shift, divisor = low, high - low
     if scale == "standard" and low < high:
         shift, divisor = float(values.mean()), float(values.std())
-    # Numbers that differ by less than can be squared.
+    # The deviation underflows to 0 where the differences are too small to be squared.
     return (shift, divisor) if divisor > 0 else (shift, 1.0)
 
 
 def as_numbers(
-    series: pd.Series, max_categories: int = 20, report: LoadReport | None = None
+    series: pd.Series, max_categories: int = MAX_CATEGORIES, report: LoadReport | None = None
 ) -> np.ndarray | None:
-    """Return a column as float64 with NaN for missing, or None where it is no quantity.
+    """Return a column as float64 with NaN for missing, or None if it is not numeric.
 
-    Text counts as numbers if all of it can be read so, or nearly all where there are more
-    different values than ``max_categories``; what cannot be read is then missing, with a note, and
-    so are infinite numbers.
+    Dates count as days. Text counts as numbers if all of it can be read as such, or 90 % of it
+    where there are more distinct values than ``max_categories``; the rest is then missing, with a
+    note, and so are infinite numbers.
     """
     import pandas as pd
     from pandas.api import types
@@ -101,24 +91,23 @@ def as_numbers(
         return np.where(series.isna(), np.nan, seconds / 86_400)
     if types.is_bool_dtype(dtype) or types.is_numeric_dtype(dtype):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        endless = int(np.isinf(values).sum())
-        if endless and report is not None:
+        infinite = int(np.isinf(values).sum())
+        if infinite and report is not None:
             report.notes.append(
-                f"column {series.name!r}: {counted(endless, 'value')} infinite, taken as missing"
+                f"column {series.name!r}: {counted(infinite, 'infinite value')} taken as missing"
             )
         return np.where(np.isfinite(values), values, np.nan)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.isfinite(numbers), numbers, np.nan)
     given = series.notna().to_numpy()
-    unread = given & np.isnan(numbers)
-    if not unread.any():
+    not_numeric = given & np.isnan(numbers)
+    if not not_numeric.any():
         return numbers
-    if unread.sum() <= 0.1 * given.sum() and series.nunique() > max_categories:
+    if not_numeric.sum() <= 0.1 * given.sum() and series.nunique() > max_categories:
         if report is not None:
-            example = series[unread].iloc[0]
             report.notes.append(
-                f"column {series.name!r}: {counted(int(unread.sum()), 'value')} no number,"
-                f" {example!r} for one, taken as missing"
+                f"column {series.name!r}: {counted(int(not_numeric.sum()), 'non-numeric value')}"
+                f" (such as {series[not_numeric].iloc[0]!r}) taken as missing"
             )
         return numbers
     return None
@@ -131,22 +120,31 @@ def holds_dates(series: pd.Series) -> bool:
     return bool(is_datetime64_any_dtype(series.dtype))
 
 
-def coded(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Encode the different values of a column from 0 in sorted order; missing values are −1.
+def without_missing_text(series: pd.Series) -> pd.Series:
+    """Return a column whose text cells in :data:`MISSING` are missing values."""
+    import pandas as pd
+    from pandas.api.types import is_object_dtype, is_string_dtype
 
-    Numbers sort as numbers, everything else as text.
+    if not (
+        is_object_dtype(series.dtype)
+        or is_string_dtype(series.dtype)
+        or isinstance(series.dtype, pd.CategoricalDtype)
+    ):
+        return series
+    missing = series.isin(MISSING)
+    return series.mask(missing) if missing.any() else series
 
-    Example:
-        >>> import pandas as pd
-        >>> codes, values = coded(pd.Series(["b", None, "a", "b"]))
-        >>> codes.tolist(), values
-        ([1, -1, 0, 1], ['a', 'b'])
+
+def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Code the distinct values of a column from 0 in sorted order; missing values are −1.
+
+    Unlike :func:`pandas.factorize` with ``sort``, this sorts columns of mixed types: numbers by
+    value, then everything else as text.
     """
     import pandas as pd
 
     codes, uniques = pd.factorize(series, use_na_sentinel=True)
-    # 1, 1.0 and True are one value to Python, and so are they here.
-    values = [_native(value) for value in uniques]
+    values = [value.item() if isinstance(value, np.generic) else value for value in uniques]
     order = sorted(range(len(values)), key=lambda k: _sort_key(values[k]))
     rank = np.empty(len(values) + 1, dtype=np.int64)
     rank[order] = np.arange(len(values))
@@ -154,23 +152,35 @@ def coded(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
     return rank[codes], [values[k] for k in order]
 
 
-def _native(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _sort_key(value: Any) -> tuple[int, float, str]:
-    if isinstance(value, int | float):
-        return (0, float(value), "")
-    return (1, 0.0, str(value))
+    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
-def shown(value: Any) -> str:
-    """Write a value as people do.
-
-    Example:
-        >>> shown(1.0), shown(True), shown("f")
-        ('1', 'True', 'f')
-    """
+def as_text(value: Any) -> str:
+    """Write a value as people do: ``1.0`` is "1"."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def shortlist(names: Sequence[Any], limit: int = 12) -> str:
+    """Join names with commas; those beyond the limit are counted."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(str, names[:limit])) + more
+
+
+def closest(name: str, names: Sequence[str]) -> str | None:
+    """The name most similar to a misspelled one, if any is."""
+    folded = [other for other in names if other.casefold().strip() == name.casefold().strip()]
+    return next(iter(folded or difflib.get_close_matches(name, names, n=1, cutoff=0.5)), None)
+
+
+def require_column(argument: str, column: str, columns: Sequence[str], table: str) -> None:
+    """Refuse the name of a column that a table lacks."""
+    if column in columns:
+        return
+    best = closest(str(column), columns)
+    hint = f", did you mean {best!r}?" if best else ""
+    raise InputError(
+        argument, f"{table} has no column {column!r}{hint}", f"there are {shortlist(columns, 30)}"
+    )

@@ -1,156 +1,140 @@
-"""One file from the network to the disk: whole and checked, or not there at all."""
+"""Download a file with pooch, check it, and take it out of a zip archive."""
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
-import http.client
-import os
+import shutil
 import sys
 import tempfile
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import BinaryIO
+import zipfile
+import zlib
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from fairmp.errors import InputError
 
-CHUNK = 1 << 18
-_PASSING = {408, 425, 429, 500, 502, 503, 504}
-
-Advance = Callable[[int], None]
+MAX_EXTRACTED_BYTES = 4 << 30
+_CHUNK_BYTES = 1 << 18
 
 
 class DownloadError(InputError):
-    """A file could not be fetched; nothing of it was kept."""
+    """A file could not be downloaded; no part of it was kept."""
 
 
-class NotThereError(DownloadError):
-    """The server is there and the file is not."""
+class NotFoundError(DownloadError):
+    """The server has no such file."""
 
 
-class _PassingFault(Exception):
-    """A fault that may be gone at the next try."""
+def open_raw(path: Path, gzipped: bool | None = None) -> BinaryIO:
+    """Open a raw file; it is decompressed if ``gzipped``, by default if its name ends in .gz."""
+    gzipped = path.suffix == ".gz" if gzipped is None else gzipped
+    return cast("BinaryIO", gzip.open(path)) if gzipped else path.open("rb")
 
 
-def sha256_of(path: Path) -> str:
-    """Return the SHA-256 of a file's contents; those of a ``.gz`` file are what it unpacks to.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     _ = (Path(folder) / "a.txt").write_text("abc")
-        ...     sha256_of(Path(folder) / "a.txt")[:8]
-        'ba7816bf'
-    """
-    with contextlib.ExitStack() as stack:
-        file: BinaryIO = stack.enter_context(path.open("rb"))
-        if path.suffix == ".gz":
-            file = stack.enter_context(gzip.GzipFile(fileobj=file))  # type: ignore[assignment]
-        return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]
+def sha256_of(path: Path, gzipped: bool | None = None) -> str:
+    """Return the SHA-256 of a raw file's uncompressed content."""
+    with open_raw(path, gzipped) as file:
+        return hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
 
 
 def download(
-    url: str,
-    path: Path,
-    *,
-    sha256: str = "",
-    attempts: int = 4,
-    wait: float = 0.5,
-    timeout: float = 30.0,
-    progress: bool | None = None,
-) -> None:
-    """Fetch ``url`` to ``path``, streaming beside it and renaming once all is checked.
+    url: str, path: Path, *, sha256: str = "", retries: int = 3, progress: bool | None = None
+) -> Path:
+    """Download ``url`` (http, https or file) to ``path``; a file that fails its check is not kept.
 
-    Proxies and certificates are those that :mod:`urllib` finds in the environment.
-
-    Args:
-        url: Where the file is.
-        path: Where it goes; its folder is made.
-        sha256: The sum, or its first digits; empty checks nothing but the length.
-        attempts: How often to try when the connection breaks or the server stumbles.
-        wait: Seconds before the second try; doubled before each further one.
-        timeout: Seconds of silence after which a connection counts as broken.
-        progress: Whether to draw a progress bar; None draws one on a terminal.
-
-    Raises:
-        DownloadError: With one line that says what failed; no part of the file is left.
-        NotThereError: If the server answers that it has no such file.
+    ``sha256`` may be the first digits only. Pooch repeats a failed attempt after 1, 2, … seconds.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for attempt in range(attempts):
-        if attempt:
-            time.sleep(wait * 2 ** (attempt - 1))
-        try:
-            _once(url, path, sha256, timeout, progress)
-            return
-        except _PassingFault as fault:
-            last = fault
-    tries = f"{attempts} tries" if attempts > 1 else "one try"
-    raise DownloadError.parse(f"{path.name}: could not fetch {url} in {tries} ({last})") from None
+    import pooch
 
+    if urlsplit(url).scheme not in ("http", "https", "file"):
+        raise DownloadError(path.name, f"{url!r} is not an address", "give http(s):// or file://")
 
-def _once(url: str, path: Path, sha256: str, timeout: float, progress: bool | None) -> None:
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
-    part = Path(name)
+    def fetch(url: str, part: str, _: object) -> None:
+        _fetch(url, part, path.name, sys.stderr.isatty() if progress is None else progress)
+        # Pooch compares whole sums of the stored bytes; prefixes and .gz copies are checked here.
+        if known is None and not sha256_of(Path(part), gzipped).startswith(sha256):
+            raise ValueError(f"its SHA-256 does not start with the expected {sha256}")
+
+    gzipped = path.suffix == ".gz"
+    known = sha256 if len(sha256) == 64 and not gzipped else None
+    pooch.get_logger().setLevel("ERROR")
+    files = pooch.create(
+        path=path.parent,
+        base_url="",
+        registry={path.name: known},
+        urls={path.name: url},
+        retry_if_failed=retries,
+    )
     try:
-        with os.fdopen(handle, "wb") as file:
-            digest = _stream(url, file, path.name, timeout, progress)
-        if not digest.startswith(sha256):
-            raise DownloadError.parse(
-                f"{path.name}: {url} has SHA-256 {digest[: max(8, len(sha256))]} where"
-                f" {sha256} was expected; the download is corrupted or the file was changed there"
-            )
-        part.chmod(0o644)
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+        files.fetch(path.name, downloader=fetch)
+    except FileNotFoundError as error:
+        raise NotFoundError(path.name, f"{url} does not exist ({error})") from None
+    except (OSError, ValueError) as error:
+        raise DownloadError(path.name, f"cannot download {url} ({_reason(error)})") from None
+    path.chmod(0o644)
+    return path
 
 
-def _stream(url: str, file: BinaryIO, name: str, timeout: float, progress: bool | None) -> str:
-    digest, received = hashlib.sha256(), 0
-    try:
-        request = urllib.request.Request(url, headers={"User-Agent": "fairmp"})
-        with urllib.request.urlopen(request, timeout=timeout) as answer:
-            length = answer.headers.get("Content-Length")
-            expected = int(length) if length else None
-            with _bar(name, expected, progress) as advance:
-                while chunk := answer.read(CHUNK):
-                    file.write(chunk)
-                    digest.update(chunk)
-                    received += len(chunk)
-                    advance(len(chunk))
-    except urllib.error.HTTPError as error:
-        error.close()
-        if error.code in _PASSING:
-            raise _PassingFault(f"HTTP {error.code} {error.reason}") from None
-        kind = NotThereError if error.code in (404, 410) else DownloadError
-        raise kind.parse(f"{name}: {url} answers HTTP {error.code} {error.reason}") from None
-    except (OSError, http.client.HTTPException) as error:
-        reason = getattr(error, "reason", None) or error
-        raise _PassingFault(str(reason) or type(error).__name__) from None
-    except ValueError as error:
-        raise DownloadError.parse(
-            f"{name}: {url!r} is no address to fetch from ({error})"
-        ) from None
-    if expected is not None and received != expected:
-        raise _PassingFault(f"cut short: {received:,} of {expected:,} bytes came")
-    return digest.hexdigest()
-
-
-@contextlib.contextmanager
-def _bar(name: str, total: int | None, progress: bool | None) -> Iterator[Advance]:
-    if not (sys.stderr.isatty() if progress is None else progress):
-        yield lambda _: None
+def _fetch(url: str, part: str, name: str, progress: bool) -> None:
+    """Copy ``url`` to the temporary file ``part``."""
+    if url.startswith("file:"):
+        shutil.copyfile(url2pathname(urlsplit(url).path), part)
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    import pooch
+    import requests
+    from tqdm import tqdm  # type: ignore[import-untyped]
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
-    console = Console(stderr=True)
-    with Progress(*columns, TransferSpeedColumn(), console=console) as bar:
-        task = bar.add_task(name, total=total)
-        yield lambda count: bar.advance(task, count)
+    # Pooch sets the total, and ignores a bar without one.
+    with tqdm(desc=name, total=1, unit="B", unit_scale=True, disable=not progress) as bar:
+        get = pooch.HTTPDownloader(bar if progress else False, chunk_size=_CHUNK_BYTES)
+        try:
+            get(url, part, None)
+        except requests.HTTPError as error:
+            if error.response is not None:
+                error.response.close()
+                if error.response.status_code in (404, 410):  # pooch retries any HTTP error
+                    raise FileNotFoundError(f"HTTP {error.response.status_code}") from None
+            raise
+
+
+def _reason(error: BaseException) -> str:
+    """Return the message of the first cause: requests wraps it in several layers."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def extract(
+    archive: Path, name: str, folder: Path, *, sha256: str = "", limit: int = MAX_EXTRACTED_BYTES
+) -> Path:
+    """Extract the file called ``name``, of at most ``limit`` bytes, from a zip archive.
+
+    No path in the archive is used: the member is copied to a file whose name we choose.
+    """
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".extract-") as scratch:
+        part = Path(scratch) / name
+        try:
+            with zipfile.ZipFile(archive) as bundle:
+                names = [m for m in bundle.namelist() if not m.endswith("/")]
+                member = next((m for m in names if PurePosixPath(m).name == name), None)
+                if member is None:
+                    held = ", ".join(names) or "nothing"
+                    raise InputError(archive.name, f"has no {name}", f"it has {held}")
+                with bundle.open(member) as stream, part.open("wb") as file:
+                    while chunk := stream.read(_CHUNK_BYTES):
+                        limit -= len(chunk)
+                        if limit < 0:
+                            raise InputError(archive.name, f"{name} in it is too large")
+                        file.write(chunk)
+        except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:
+            raise InputError(
+                archive.name, f"cannot be unpacked ({error})", "download it again"
+            ) from None
+        if not sha256_of(part).startswith(sha256):
+            raise InputError(
+                archive.name, f"{name} in it does not have the SHA-256 {sha256}", "it was changed"
+            )
+        return part.replace(folder / name)

@@ -1,7 +1,8 @@
-"""From edge rows to one undirected edge list, and the report of what was met on the way."""
+"""Node ids, undirected edge lists, and the report on what was loaded."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,16 +10,12 @@ import numpy as np
 
 from fairmp.errors import InputError
 
-_DENSE = 64
+MAX_IDS_PER_NODE = 64
+"""Range of integer ids, per node, up to which rows are looked up in an array."""
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things.
-
-    Example:
-        >>> counted(1, "row"), counted(1200, "row")
-        ('1 row', '1,200 rows')
-    """
+    """Write a count with its noun: "1 row", "1,200 rows"."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -29,15 +26,15 @@ class LoadReport:
     Attributes:
         nodes: Nodes of the graph.
         edge_rows: Rows of the edge table.
-        dangling: Rows that name an id which is not in the node table; dropped.
+        dangling: Rows with an id that is not in the node table; dropped.
         self_loops: Rows that join a node to itself; dropped.
-        repeated: Rows that say again what an earlier row says, in the same direction; dropped.
-        reciprocal: Edges that are given in both directions.
-        edges: Undirected edges that are kept.
+        repeated: Rows that repeat an earlier one, in the same direction; dropped.
+        reciprocal: Edges given in both directions.
+        edges: Undirected edges kept.
         unknown_labels: Nodes without a label (−1).
         unknown_groups: Nodes without a sensitive group (−1).
-        missing: For each feature column with missing values, how many.
-        notes: Everything else a reader should know, a sentence each.
+        missing: Number of missing values of each feature column that has some.
+        notes: Everything else a reader should know, one sentence each.
 
     Example:
         >>> print(LoadReport(nodes=3, edge_rows=4, self_loops=1, edges=3, notes=["a note"]))
@@ -59,7 +56,7 @@ class LoadReport:
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """Return the report a line at a time, without the counts that are 0."""
+        """Return the report as lines, without the counts that are 0."""
         counts = [
             (self.dangling, "dangling edge row", " dropped: an end is not in the node table"),
             (self.self_loops, "self-loop", " dropped"),
@@ -90,9 +87,9 @@ def undirected(
     """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops.
 
     Args:
-        source: The row's first node, from 0; −1 where its id is not known.
-        target: The row's second node.
-        num_nodes: The number of nodes.
+        source: Source node of each row, from 0; −1 where its id is unknown.
+        target: Target node of each row.
+        num_nodes: Number of nodes.
         report: Where dangling rows, self-loops, repeated and reciprocal edges are counted.
 
     Returns:
@@ -114,9 +111,9 @@ def undirected(
     if not keep.all():
         source, target = source[keep], target[keep]
 
-    # One sortable number a row: the pair in ascending order, and the direction as its last bit.
-    # Shifts, since a division for each of a million edges takes longer than sorting them, and in
-    # place, since so does fresh memory.
+    # One sortable integer per row: the pair in ascending order, and the direction as its last bit.
+    # Shifts, because a division per edge takes longer than sorting, and in place, because
+    # allocation does too.
     bits = max(num_nodes - 1, 1).bit_length()
     last = (1 << bits) - 1
     rows = np.minimum(source, target).astype(np.int64)
@@ -125,10 +122,10 @@ def undirected(
     rows <<= 1
     rows |= source > target
     rows.sort()
-    directed = _distinct(rows)
+    directed = distinct(rows)
     report.repeated = len(rows) - len(directed)
     directed >>= 1
-    pairs = _distinct(directed)
+    pairs = distinct(directed)
     report.reciprocal = len(directed) - len(pairs)
     report.edges = len(pairs)
 
@@ -143,96 +140,93 @@ def undirected(
     return result
 
 
-def _distinct(rising: np.ndarray) -> np.ndarray:
-    first = np.ones(len(rising), dtype=bool)
-    np.not_equal(rising[1:], rising[:-1], out=first[1:])
-    return rising[first]
+def distinct(ascending: np.ndarray) -> np.ndarray:
+    """The distinct values of a sorted array; np.unique would sort it again."""
+    first = np.ones(len(ascending), dtype=bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]
 
 
 def positions(ids: Any, *columns: Any) -> list[np.ndarray]:
-    """Find each value of each column among the ids: its row, or −1 where there is none.
-
-    Whole numbers that lie close together are looked up in a table, everything else by hashing.
+    """Find each value of each column among the ids: its row, or −1 if it is absent.
 
     Args:
         ids: The node ids, a pyarrow array without repeats.
         columns: Pyarrow arrays of the same type as ``ids``.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> [rows.tolist() for rows in positions(pa.array([7, 9]), pa.array([9, 8, None]))]
-        [[1, -1, -1]]
     """
+    find = finder(ids)
+    return [find(column) for column in columns]
+
+
+def finder(ids: Any) -> Callable[[Any], np.ndarray]:
+    """Return a function that finds the row of each value of a column among the ids, or −1.
+
+    Integers in a small range are looked up in an array, everything else by hashing.
+    """
+    import pandas as pd
     import pyarrow as pa
     import pyarrow.compute as pc
 
     ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    if pa.types.is_int64(ids.type):
-        low, high = (value.as_py() for value in pc.min_max(ids).values())
-        if high - low < _DENSE * len(ids):
-            table = np.full(high - low + 1, -1, dtype=np.int32)
-            table[ids.to_numpy() - low] = np.arange(len(ids), dtype=np.int32)
-            return [_looked_up(table, column, low, high) for column in columns]
-    return [pc.fill_null(pc.index_in(column, value_set=ids), -1).to_numpy() for column in columns]
+    if not pa.types.is_integer(ids.type):
+        return lambda column: pc.fill_null(
+            pc.index_in(pc.cast(column, ids.type), value_set=ids), -1
+        ).to_numpy()
+    numbers = ids.to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    kind = np.int32 if len(numbers) < 2**31 else np.int64
+    dense = high - low < MAX_IDS_PER_NODE * len(numbers)
+    table = np.full(high - low + 1 if dense else 0, -1, dtype=kind)
+    index = pd.Index([] if dense else numbers)
+    if dense:
+        table[numbers - low] = np.arange(len(numbers), dtype=kind)
 
+    def find(column: Any) -> np.ndarray:
+        values = (pc.fill_null(column, low) if column.null_count else column).to_numpy()
+        if not dense:
+            rows = index.get_indexer(values)
+        else:
+            inside = (values >= low) & (values <= high)
+            if inside.all():
+                rows = table[values - low]
+            else:
+                rows = np.where(inside, table[np.where(inside, values - low, 0)], -1)
+        if column.null_count:
+            rows = np.where(pc.is_null(column).to_numpy(zero_copy_only=False), -1, rows)
+        return rows
 
-def _looked_up(table: np.ndarray, column: Any, low: int, high: int) -> np.ndarray:
-    import pyarrow.compute as pc
-
-    values = pc.fill_null(column, low).to_numpy()
-    inside = (values >= low) & (values <= high)
-    if column.null_count:
-        inside &= pc.is_valid(column).to_numpy(zero_copy_only=False)
-    if inside.all():
-        return table[values - low]
-    return np.where(inside, table[np.where(inside, values - low, 0)], -1)
+    return find
 
 
 def comparable(nodes: Any, source: Any, target: Any) -> tuple[Any, Any, Any]:
-    """Bring ids of any type to one: whole numbers if all three columns are, else text.
+    """Bring ids of any type to one: integers if all three columns are, otherwise text.
 
-    Text counts as whole numbers only where it is written as one writes them, so ``007`` stays
-    text, and then matches ``007`` alone.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> [a.to_pylist() for a in comparable(pa.array(["7"]), pa.array([7]), pa.array([7.0]))]
-        [[7], [7], [7]]
-        >>> [a.to_pylist() for a in comparable(pa.array(["007"]), pa.array(["7"]), pa.array([7]))]
-        [['007'], ['7'], ['7']]
+    Text counts as integers only in canonical form, so that ``007`` stays text and matches only
+    ``007``.
     """
-    columns = [_plain(column) for column in (nodes, source, target)]
-    whole = [_as_integers(column) for column in columns]
-    if all(column is not None for column in whole):
-        return whole[0], whole[1], whole[2]
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    columns = [
+        pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in (nodes, source, target)
+    ]
+    integers = [_as_integers(column) for column in columns]
+    if all(column is not None for column in integers):
+        return integers[0], integers[1], integers[2]
     text = [
-        pc.cast(column if number is None else number, pa.large_string())
-        if not _is_text(column)
-        else pc.cast(column, pa.large_string())
-        for column, number in zip(columns, whole, strict=True)
+        pc.cast(column if number is None or is_text(column.type) else number, pa.large_string())
+        for column, number in zip(columns, integers, strict=True)
     ]
     return text[0], text[1], text[2]
 
 
-def _plain(column: Any) -> Any:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    if pa.types.is_dictionary(column.type):
-        column = pc.cast(column, column.type.value_type)
-    return column
-
-
-def _is_text(column: Any) -> bool:
+def is_text(kind: Any) -> bool:
+    """Whether a pyarrow type is text."""
     import pyarrow as pa
 
-    return any(
-        check(column.type)
-        for check in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
-    )
+    checks = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
+    return any(check(kind) for check in checks)
 
 
 def _as_integers(column: Any) -> Any | None:
@@ -240,12 +234,10 @@ def _as_integers(column: Any) -> Any | None:
     import pyarrow.compute as pc
 
     try:
-        if pa.types.is_integer(column.type):
+        # A safe cast: it fails on 1.5, infinities and floats too large to be exact.
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
             return pc.cast(column, pa.int64())
-        if pa.types.is_floating(column.type):
-            # Safe: 1.5, infinities and what is too large for a float to hold exactly are refused.
-            return pc.cast(column, pa.int64())
-        if not _is_text(column):
+        if not is_text(column.type):
             return None
         if pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9][0-9]*)$")).as_py() is not False:
             return pc.cast(column, pa.int64())
@@ -253,12 +245,45 @@ def _as_integers(column: Any) -> Any | None:
         if pc.all(pc.match_substring_regex(column, decimal)).as_py():
             return pc.cast(pc.cast(column, pa.float64()), pa.int64())
     except pa.ArrowInvalid:
-        return None
+        pass
     return None
 
 
+def id_array(series: Any) -> Any:
+    """Make a pyarrow array of a column of ids, text if it mixes types; blank text is missing."""
+    import pyarrow as pa
+
+    try:
+        array = pa.array(series, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
+    return blank_to_null(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+
+
+def node_ids(table: Any, id: str | None) -> Any:
+    """The ids of a node table as a pyarrow array; row numbers without a column."""
+    import pyarrow as pa
+
+    if id is None:
+        return pa.array(np.arange(len(table)))
+    ids = id_array(table[id])
+    check_ids(ids, f"id: column {id!r}")
+    return ids
+
+
+def blank_to_null(ids: Any) -> Any:
+    """Strip ids that are text, and treat blank ones as missing."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(ids.type) or pa.types.is_large_string(ids.type)):
+        return ids
+    ids = pc.utf8_trim_whitespace(ids)
+    return pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
+
+
 def check_ids(ids: Any, argument: str) -> None:
-    """Refuse node ids that are missing or appear twice.
+    """Refuse node ids that are missing or repeated.
 
     Raises:
         InputError: With an example of what is wrong.
@@ -277,6 +302,6 @@ def check_ids(ids: Any, argument: str) -> None:
         example = twice[0]["values"].as_py()
         raise InputError(
             argument,
-            f"{counted(len(twice), 'id')} given more than once, {example!r} for one",
+            f"{counted(len(twice), 'id')} given more than once (such as {example!r})",
             "give every node one row",
         )

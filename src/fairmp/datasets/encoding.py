@@ -1,104 +1,92 @@
-"""How a table became a graph, so that new tables become graphs in the same way."""
+"""How a table becomes a graph: fitted on the training table, applied to new tables."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fairmp.datasets.columns import Bins, BinsGiven, as_numbers, coded, shown
+from fairmp.datasets.columns import (
+    MAX_CATEGORIES,
+    BinsGiven,
+    Scale,
+    check_scale,
+    closest,
+    require_column,
+    shortlist,
+)
 from fairmp.datasets.edges import LoadReport, counted
-from fairmp.datasets.features import Category, Column, Number
-from fairmp.datasets.targets import encode_groups, unknown_numbers, unknown_values, without
-from fairmp.errors import InputError
+from fairmp.datasets.features import Category, Column, Number, fit_column
+from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
+from fairmp.errors import InputError, check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
 
-UnknownGroups = Literal["refuse", "allow"]
 DEGREE = "log(1 + degree)"
 Part = TypeVar("Part")
 
-_TWINS = {"True": "1", "False": "0", "1": "True", "0": "False"}
-
 
 @dataclass(frozen=True)
-class Label:
-    """How the label column became classes.
+class Roles:
+    """What each column of a node table is, and how it is encoded; see ``from_tables``."""
 
-    Attributes:
-        column: Its name.
-        classes: The classes' names, which are the values as people write them.
-        unknown: Values that mean "not known".
-        positive: Whether one value was class 1 and all others class 0.
-    """
+    id: str | None = None
+    label: str | None = None
+    sensitive: str | Sequence[str] | None = None
+    features: Sequence[str] | None = None
+    drop: Sequence[str] = ()
+    categorical: Sequence[str] = ()
+    source: str | None = None
+    target: str | None = None
+    sensitive_bins: BinsGiven = None
+    sens_in_features: bool = False
+    max_categories: int = MAX_CATEGORIES
+    scale: Scale = "standard"
+    positive: Any = None
+    unknown: Sequence[Any] | None = None
 
-    column: str
-    classes: tuple[str, ...]
-    unknown: tuple[str, ...]
-    positive: bool
+    def check_unset(self) -> None:
+        """Refuse roles beside an encoding, except the id and the endpoints of edges."""
+        for field in fields(self):
+            if field.name in ("id", "source", "target"):
+                continue
+            if getattr(self, field.name) != field.default:
+                raise InputError(field.name, "goes without encoding, which determines it")
 
-    def read(self, series: pd.Series) -> np.ndarray:
-        """Encode the labels of another table; −1 where unknown."""
-        codes, values = coded(series)
-        classes = {name: k for k, name in enumerate(self.classes)}
-        found = []
-        for text in map(shown, values):
-            text = _as_known(text, classes)
-            if text not in classes and text not in self.unknown and not self.positive:
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The sensitive columns."""
+        return (self.sensitive,) if isinstance(self.sensitive, str) else tuple(self.sensitive or ())
+
+    def feature_columns(self, columns: Sequence[str]) -> list[str]:
+        """Check the roles against the columns of a table, and return the feature columns."""
+        check_scale(self.scale)
+        check_integer("max_categories", self.max_categories, "give 1 or more")
+        for argument in ("label", "sensitive"):
+            if not getattr(self, argument):
+                raise InputError(argument, "missing", "name a column of the node table")
+        roles: dict[str, str] = {}
+        used = [("id", self.id), ("label", self.label), *(("sensitive", g) for g in self.groups)]
+        for argument, column in used:
+            if column is None:
+                continue
+            require_column(argument, column, columns, "the node table")
+            if column in roles:
+                role = roles[column]
                 raise InputError(
-                    "label",
-                    f"{text!r} in column {self.column!r} was no class in training (there were "
-                    f"{_few(self.classes)})",
-                    "empty the cell, or train again",
+                    argument, f"column {column!r} is the {role} column already", "name another"
                 )
-            found.append(-1 if text in self.unknown else classes.get(text, 0))
-        return np.array([*found, -1], dtype=np.int64)[codes]
-
-
-@dataclass(frozen=True)
-class Sensitive:
-    """How one sensitive column became parts of groups' names.
-
-    Attributes:
-        column: Its name.
-        named: Whether a group's name begins with the column's, as in "white = 1".
-        cuts: Where a column of numbers was cut; None where it was not.
-        bins: The names of what lies between the cuts.
-        unknown: Values that mean "not known".
-    """
-
-    column: str
-    named: bool
-    cuts: tuple[float, ...] | None
-    bins: tuple[str, ...]
-    unknown: tuple[str, ...]
-
-    def read(self, series: pd.Series, known: Collection[str] = ()) -> tuple[np.ndarray, list[str]]:
-        """Code the column of another table: a number a node, −1 for unknown, and their names.
-
-        Args:
-            series: The column.
-            known: Names that were there in training.
-        """
-        if self.cuts is None:
-            codes, values = coded(series)
-            stem = f"{self.column} = " if self.named else ""
-            names = [stem + _as_known(shown(v), known, stem) for v in values]
-            gone = np.array([*(shown(v) in self.unknown for v in values), True])
-            return np.where(gone[codes], -1, codes), names
-        numbers = as_numbers(without(series, self.unknown), 0)
-        if numbers is None:
-            raise InputError(
-                "sensitive",
-                f"column {self.column!r} held numbers in training and holds text now",
-                "give numbers",
-            )
-        codes = np.searchsorted(np.array(self.cuts), numbers, side="right")
-        return np.where(np.isnan(numbers), -1, codes), list(self.bins)
+            roles[column] = argument
+        for argument in ("drop", "features", "categorical"):
+            for column in getattr(self, argument) or ():
+                require_column(argument, column, columns, "the node table")
+        groups = self.groups if self.sens_in_features else ()
+        excluded = {*roles, *self.drop} - set(groups)
+        chosen = columns if self.features is None else (*self.features, *groups)
+        return list(dict.fromkeys(column for column in chosen if column not in excluded))
 
 
 @dataclass(frozen=True)
@@ -106,19 +94,19 @@ class Encoding:
     """How the columns of a table became features, classes and groups; ``data.encoding``.
 
     :func:`~fairmp.datasets.from_tables` makes one, a classifier keeps and saves it, and
-    ``from_tables(nodes, edges, encoding=…)`` reads new tables by it: columns are found by name, in
-    any order, and scaled, filled and taken apart as those of the first table were.
+    ``from_tables(nodes, edges, encoding=…)`` encodes new tables with it: columns are found by
+    name, in any order, and scaled, filled and one-hot encoded as those of the first table.
 
     Attributes:
-        id: The id column; None where row numbers were ids.
-        source: The edge table's column with one end; None for the first.
-        target: The column with the other end; None for the second.
-        label: How the label became classes.
-        sensitive: How each sensitive column became parts of groups.
-        groups: The groups' names.
-        columns: How each feature column became features.
-        ignored: Columns that were there and are no features.
-        degree: Whether log(1 + degree) was the only feature, for want of columns.
+        id: The id column; None if row numbers are the ids.
+        source: The source column of the edge table; None for the first.
+        target: The target column of the edge table; None for the second.
+        label: Encoder of the label column.
+        sensitive: Encoders of the sensitive columns.
+        groups: Names of the groups.
+        columns: Encoders of the feature columns.
+        ignored: Columns of the training table that are not features.
+        degree: Whether log(1 + degree) is the only feature, because no column is left.
 
     Example:
         >>> import pandas as pd
@@ -146,193 +134,156 @@ class Encoding:
 
     @property
     def feature_names(self) -> list[str]:
-        """The features' names, in order."""
+        """Names of the features, in order."""
         if self.degree:
             return [DEGREE]
         return [name for column in self.columns for name in column.feature_names]
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as what JSON can say."""
-        return {
-            **asdict(self),
-            "columns": [
-                {"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns
-            ],
-        }
+        """Describe the encoding in values that JSON can hold."""
+        kinds = [
+            {"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns
+        ]
+        return {**asdict(self), "columns": kinds}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Encoding:
         """Make the encoding that :meth:`to_dict` described.
 
         Raises:
-            InputError: If it is no such description.
+            InputError: If the description is damaged.
         """
         kinds: dict[str, type[Column]] = {"number": Number, "category": Category}
         try:
             parts = dict(given)
-            parts["label"] = _made(Label, given["label"])
-            parts["sensitive"] = tuple(_made(Sensitive, part) for part in given["sensitive"])
-            parts["columns"] = tuple(_made(kinds[c["kind"]], c) for c in given["columns"])
-            return _made(cls, parts)
+            parts["label"] = _restore(Label, given["label"])
+            parts["sensitive"] = tuple(_restore(Sensitive, part) for part in given["sensitive"])
+            parts["columns"] = tuple(_restore(kinds[c["kind"]], c) for c in given["columns"])
+            return _restore(cls, parts)
         except (KeyError, TypeError) as error:
             raise InputError(
                 "encoding", f"it is damaged or of another version ({error})", "save the model again"
             ) from None
 
-    def features(self, table: pd.DataFrame, report: LoadReport) -> np.ndarray:
-        """Read the features of another table, its columns found by name."""
-        names = [str(name) for name in table.columns]
-        known = {column.name for column in self.columns}
-        own = {*known, *self.ignored, self.id, self.label.column}
-        own |= {part.column for part in self.sensitive}
-        extra = [name for name in names if name not in own]
-        for column in self.columns:
-            if column.name not in names:
-                raise InputError.parse(_absent(column.name, names, extra))
-        if extra:
-            report.notes.append(
-                f"{counted(len(extra), 'column')} not used, new since training: {_few(extra)}"
-            )
-        if not self.columns:
-            return np.zeros((len(table), 0), dtype=np.float32)
-        blocks = [column.read(table[column.name], report) for column in self.columns]
-        return np.concatenate(blocks, axis=1, dtype=np.float32)
-
-    def labels(self, table: pd.DataFrame, report: LoadReport) -> np.ndarray:
-        """Read the labels of another table; all unknown where it has no such column."""
-        if self.label.column in table.columns:
-            y = self.label.read(table[self.label.column])
-            report.unknown_labels = int((y < 0).sum())
-            return y
-        report.notes.append(f"no column {self.label.column!r}: there are no labels to compare with")
-        return np.full(len(table), -1, dtype=np.int64)
-
-    def codes(
-        self, table: pd.DataFrame, report: LoadReport, unknown_groups: UnknownGroups
-    ) -> np.ndarray:
-        """Read the groups of another table; −1 where unknown.
+    def transform(
+        self, table: pd.DataFrame, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Encode a table: features (n×d, float32), classes (n) and groups (n), −1 unknown.
 
         Args:
-            table: The node table.
+            table: The node table. Without the label column all classes are unknown.
             report: Where notes go.
-            unknown_groups: ``"refuse"`` a table without a sensitive column or with a group that was
-                not there in training, or ``"allow"`` it: such groups are unknown.
+            unknown_groups: ``"refuse"`` a table without a sensitive column or with a group not
+                seen in training, or ``"allow"`` it: such groups are unknown.
         """
         names = [str(name) for name in table.columns]
-        for part in self.sensitive:
-            if part.column in names:
-                continue
-            if unknown_groups == "refuse":
-                raise InputError.parse(_absent(part.column, names, names, "the groups are in"))
-            report.notes.append(f"no column {part.column!r}: every node's group is unknown")
-            report.unknown_groups = len(table)
-            return np.full(len(table), -1, dtype=np.int64)
-        labels = np.full(len(table), "", dtype=object)
-        known = np.ones(len(table), dtype=bool)
-        trained = {name for group in self.groups for name in (group, *group.split(" × "))}
-        for k, part in enumerate(self.sensitive):
-            codes, texts = part.read(table[part.column], trained)
-            known &= codes >= 0
-            written = np.array([*texts, ""], dtype=object)[codes]
-            labels = written if k == 0 else labels + " × " + written
-        places = {name: g for g, name in enumerate(self.groups)}
-        groups = np.array([places.get(text, -1) for text in labels], dtype=np.int64)
-        groups[~known] = -1
-        strange = known & (groups < 0)
-        if strange.any():
-            text = str(labels[strange][0])
-            if unknown_groups == "refuse":
-                raise InputError(
-                    "sensitive",
-                    f"group {text!r} was not there in training (there were {_few(self.groups)})",
-                    "empty the cell, let such groups be unknown (unknown_groups='allow'), or "
-                    "train again",
-                )
+        seen = {column.name for column in self.columns} | {self.id, self.label.column}
+        seen |= {*self.ignored, *(part.column for part in self.sensitive)}
+        new = [name for name in names if name not in seen]
+        for column in self.columns:
+            if column.name not in names:
+                raise _absent(column.name, names, new, "the model learned from")
+        if new:
             report.notes.append(
-                f"{counted(int(strange.sum()), 'node')} of a group that was not there in training,"
-                f" {text!r} for one: unknown"
+                f"{counted(len(new), 'column')} not used, new since training: {shortlist(new)}"
             )
-        report.unknown_groups = int((groups < 0).sum())
-        return groups
+        blocks = [column.transform(table[column.name], report) for column in self.columns]
+        y = sens = np.full(len(table), -1, dtype=np.int64)
+        absent = [part.column for part in self.sensitive if part.column not in names]
+        if not absent:
+            encoder = GroupEncoder(self.sensitive, self.groups)
+            sens = encoder.transform(table, report, unknown_groups)
+        elif unknown_groups == "refuse":
+            raise _absent(absent[0], names, names, "holds the groups")
+        else:
+            report.notes.append(f"no column {absent[0]!r}: every node's group is unknown")
+            report.unknown_groups = len(table)
+        if self.label.column in names:
+            y = self.label.transform(table[self.label.column], report)
+        else:
+            name = self.label.column
+            report.notes.append(f"no column {name!r}: there are no labels to compare with")
+        return stack(blocks, len(table)), y, sens
 
 
-def learn_label(
-    series: pd.Series, names: Sequence[str], positive: Any, unknown: Sequence[Any] | None
-) -> Label:
-    """Say how :func:`~fairmp.datasets.targets.encode_label` encoded a column."""
-    _, values = coded(series)
-    return Label(
-        str(series.name), tuple(names), unknown_values(values, unknown), positive is not None
+def fit_encoding(
+    names: Sequence[str],
+    load: Callable[[str], pd.Series],
+    roles: Roles,
+    report: LoadReport,
+    save: Callable[[Column, np.ndarray], None],
+) -> tuple[Encoding, np.ndarray, np.ndarray]:
+    """Learn the encoding of a node table, one feature column at a time.
+
+    Args:
+        names: Columns of the table.
+        load: Returns a column.
+        roles: What each column is.
+        report: Where notes go.
+        save: Takes the encoder of each feature column and the column's codes, for
+            :meth:`~fairmp.datasets.features.Number.expand`.
+
+    Returns:
+        The encoding, classes (n) and groups (n), −1 unknown.
+    """
+    chosen = roles.feature_columns(names)
+    assert roles.label is not None
+    series = load(roles.label)
+    label = Label.fit(series, positive=roles.positive, unknown=roles.unknown, report=report)
+    y = label.transform(series, report)
+    table = {name: load(name) for name in roles.groups}
+    groups = GroupEncoder.fit(
+        table, bins=roles.sensitive_bins, unknown=roles.unknown, report=report
     )
+    sens = groups.transform(table, report)
+    columns: list[Column] = []
+    for name in chosen:
+        series = load(name)
+        column = fit_column(
+            series,
+            categorical=name in roles.categorical,
+            max_categories=roles.max_categories,
+            scale=roles.scale,
+            report=report,
+        )
+        if column is not None:
+            columns.append(column)
+            save(column, column.codes(series, report))
+    if not columns:
+        report.notes.append(f"no feature column is left: the only feature is {DEGREE}")
+    used = {column.name for column in columns}
+    encoding = Encoding(
+        roles.id,
+        roles.source,
+        roles.target,
+        label,
+        groups.columns,
+        groups.groups,
+        tuple(columns),
+        tuple(name for name in names if name not in used),
+        degree=not columns,
+    )
+    return encoding, y, sens
 
 
-def learn_sensitive(
-    frame: pd.DataFrame, bins: BinsGiven, unknown: Sequence[Any] | None
-) -> tuple[Sensitive, ...]:
-    """Say how :func:`~fairmp.datasets.targets.encode_groups` encoded sensitive columns."""
-    cut: Mapping[str, Bins] = bins if isinstance(bins, Mapping) else {}
-    if bins is not None and not cut:
-        # Bins without a name are for the one column of numbers; encode_groups made sure of one.
-        cut = {str(c): bins for c in frame if as_numbers(frame[c]) is not None}  # type: ignore[misc]
-    return tuple(_learn_one(frame[name], cut.get(str(name)), unknown) for name in frame)
+def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
+    """Put blocks of features side by side, as float32."""
+    if not blocks:
+        return np.zeros((rows, 0), dtype=np.float32)
+    return np.concatenate(blocks, axis=1, dtype=np.float32)
 
 
-def _learn_one(series: pd.Series, bins: Bins | None, unknown: Sequence[Any] | None) -> Sensitive:
-    name = str(series.name)
-    if bins is not None:
-        gone = unknown_numbers(series, unknown)
-        cuts = _cut_points(without(series, gone), bins)
-        return Sensitive(name, False, tuple(cuts), tuple(_bin_names(name, cuts)), gone)
-    _, values = coded(series)
-    gone = unknown_values(values, unknown)
-    numeric = all(isinstance(v, int | float) for v in values if shown(v) not in gone)
-    return Sensitive(name, numeric, None, (), gone)
-
-
-def _cut_points(series: pd.Series, bins: Bins) -> list[float]:
-    """Where a column was cut; bins of about equal size begin at the least value in them."""
-    if not isinstance(bins, int | np.integer):
-        return [float(point) for point in bins]
-    numbers = as_numbers(series)
-    assert numbers is not None  # the column was cut already
-    try:
-        codes, names = encode_groups(series.to_frame(), bins={str(series.name): bins}, unknown=())
-    except InputError:  # one bin alone, of a column that is crossed with others
-        return []
-    return [float(numbers[codes == k].min()) for k in range(1, len(names))]
-
-
-def _bin_names(name: str, cuts: Sequence[float]) -> list[str]:
-    """Ask for the names by a column with one value a bin."""
-    import pandas as pd
-
-    if not cuts:
-        return [name]
-    frame = pd.DataFrame({name: [np.nextafter(cuts[0], -np.inf), *cuts]})
-    return encode_groups(frame, bins={name: list(cuts)}, unknown=())[1]
-
-
-def _as_known(text: str, known: Collection[str], stem: str = "") -> str:
-    """Write a truth value as training did: what is 0 and 1 in one table is a bool in another."""
-    twin = _TWINS.get(text, text)
-    return twin if stem + text not in known and stem + twin in known else text
-
-
-def _made(kind: type[Part], given: Mapping[str, Any]) -> Part:
-    """Make a dataclass of what JSON made of it, lists for tuples."""
-    wanted = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    values = {name: given[name] for name in wanted}
+def _restore(kind: type[Part], given: Mapping[str, Any]) -> Part:
+    """Make a dataclass of its JSON form, with tuples for lists."""
+    values = {field.name: given[field.name] for field in fields(kind)}  # type: ignore[arg-type]
     return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
-def _absent(
-    column: str, names: Sequence[str], extra: Sequence[str], what: str = "the model learned from"
-) -> str:
-    folded = [name for name in extra if name.casefold().strip() == column.casefold().strip()]
-    close = folded or difflib.get_close_matches(column, extra, n=1, cutoff=0.5)
-    hint = f" (is it {close[0]!r} now?)" if close else ""
-    return f"nodes: there is no column {column!r}{hint}, which {what}; there are {_few(names)}"
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
+def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) -> InputError:
+    best = closest(column, new)
+    hint = f" (is it {best!r} now?)" if best else ""
+    return InputError(
+        "nodes",
+        f"there is no column {column!r}{hint}, which {role}",
+        f"there are {shortlist(names)}",
+    )

@@ -1,327 +1,270 @@
-"""The benchmark graphs of the field as PyTorch Geometric data sets, all in one shape."""
+"""The benchmark graphs as PyTorch Geometric data sets."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import hashlib
+from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 import numpy as np
-from torch_geometric.data import Data
+from torch_geometric.data import Data, InMemoryDataset
 
+from fairmp.datasets import cache as disk
 from fairmp.datasets import sources
-from fairmp.datasets.base import Arrays, FairGraph, matrix, read_raw
-from fairmp.datasets.edges import LoadReport, undirected
-from fairmp.datasets.raw import PathLike
-from fairmp.datasets.sources import source_named
+from fairmp.datasets.columns import Scale, check_scale, rescale
+from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.formats import Names, parse
+from fairmp.datasets.raw import FoundFile, PathLike, cache_home, fetch
+from fairmp.datasets.sources import Source, source_named
+from fairmp.datasets.splits import with_split
+from fairmp.datasets.tables import assemble
 from fairmp.errors import InputError
 
 
+class FairGraph(InMemoryDataset):
+    """One graph with labels, sensitive groups and a split; base class of the benchmark graphs.
+
+    All benchmark graphs take these arguments; ``fairmp data stats`` prints their statistics.
+
+    ``dataset[0]`` has ``x`` (float32), ``edge_index`` (both directions of every edge, sorted, no
+    self-loops), ``y`` and ``sens`` (−1: unknown), ``train_mask``, ``val_mask``, ``test_mask``,
+    ``feature_names``, ``class_names``, ``group_names``, ``name``, and a ``report`` on what was
+    read. Id, label and sensitive column are not features.
+
+    Args:
+        root: Folder with the raw files; those that are missing are downloaded to it. By default
+            the folder in the environment variable ``FAIRMP_DATA``, then the user's cache.
+        multiclass: Keep label values above 1 as separate classes; they count as 1 otherwise.
+        sens_in_features: Add the sensitive column as the last feature.
+        scale: ``"standard"`` (mean 0, variance 1), ``"minmax"`` or ``"none"``; columns of 0 and 1
+            are left unchanged.
+        seed: Seed of the split.
+        transform: Applied to the graph at every access.
+        partial: Read files that are cut off: drop broken last rows and edges with missing nodes,
+            with a note, instead of raising an error. Implies ``verify=False``.
+        verify: Refuse a file whose SHA-256 differs from the published one, as far as it is known.
+        cache: Keep the parsed graph in the user's cache folder.
+        mirror: Address of a copy of a data folder to download from instead of the public homes.
+
+    Raises:
+        InputError: If a file is missing, broken or not the published one.
+    """
+
+    source: ClassVar[Source]
+
+    def __init__(
+        self,
+        root: PathLike | None = None,
+        *,
+        multiclass: bool = False,
+        sens_in_features: bool = False,
+        scale: Scale = "standard",
+        seed: int = 0,
+        transform: Callable[[Data], Data] | None = None,
+        partial: bool = False,
+        verify: bool = True,
+        cache: bool = True,
+        mirror: str | None = None,
+    ) -> None:
+        check_scale(scale)
+        super().__init__(None, transform)
+        found = fetch(self.source, root, mirror=mirror)
+        arrays, names, report = _load(self.source, found, partial, verify and not partial, cache)
+        x, y, sens = arrays["x"], arrays["y"], arrays["sens"]
+        if sens_in_features:
+            known = np.where(sens < 0, sens[sens >= 0].mean(), sens)
+            x = np.concatenate([x, known[:, None].astype(np.float32)], axis=1)
+            names["feature_names"].append(self.source.sensitive)
+        if not multiclass and len(names["class_names"]) > 2:
+            y, names["class_names"] = np.minimum(y, 1), ["0", "1 or more"]
+        report.unknown_labels = int((y < 0).sum())
+        report.unknown_groups = int((sens < 0).sum())
+        data = assemble(rescale(x, scale), arrays["edge_index"], y, sens, report)
+        data.update({**names, "name": self.source.title})
+        self._data = with_split(data, seed=seed)
+
+
+def _load(
+    source: Source, found: tuple[FoundFile, ...], partial: bool, verify: bool, cache: bool
+) -> tuple[disk.Arrays, Names, LoadReport]:
+    """Read the parsed graph from the cache, or parse the raw files and cache the result."""
+    paths = {file.role: file.path for file in found if file.path}
+    options = [source.key, source.label, source.sensitive, partial]
+    place = hashlib.blake2b(
+        "\n".join(map(str, [*(path.resolve() for path in paths.values()), *options])).encode(),
+        digest_size=8,
+    ).hexdigest()
+    kept = cache_home() / "processed" / f"{source.key}-{place}.npz"
+    key = disk.fingerprint(list(paths.values()), {"options": options, "verify": verify})
+    hit = disk.load(kept, key) if cache else None
+    if hit:
+        arrays, (names, report) = hit
+        return arrays, names, LoadReport(**report)
+    report = LoadReport()
+    if verify:
+        _verify(source, found, report)
+    arrays, names = parse(source, paths, partial, report)
+    if report.dangling and not partial:
+        raise InputError(
+            source.title,
+            f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id that the node "
+            "table lacks",
+            "the files do not belong together or one is cut off (partial=True drops those rows)",
+        )
+    if cache:
+        disk.save(kept, key, arrays, [names, asdict(report)])
+    return arrays, names, report
+
+
+def _verify(source: Source, found: tuple[FoundFile, ...], report: LoadReport) -> None:
+    """Refuse files that differ from the published ones, and note what cannot be checked."""
+    for file in found:
+        state, name = file.check(), file.path.name if file.path else file.file.name
+        if state == "differs":
+            raise InputError(
+                source.title,
+                f"{file.path} is not the published file, its SHA-256 does not start with "
+                f"{file.file.sha256[:8]}",
+                "fetch it again, or pass verify=False",
+            )
+        if state == "first digits ok":
+            digits = len(file.file.sha256)
+            report.notes.append(
+                f"{name}: only the first {digits} digits of its SHA-256 are known; they agree"
+            )
+        if state == "sum unknown":
+            report.notes.append(f"{name}: its SHA-256 is unknown and was not checked")
+
+
 class NBA(FairGraph):
-    """NBA players of the season 2016–17 and their ties on Twitter.
+    """NBA players of the 2016–17 season and who follows whom on Twitter.
 
-    The label says whether a player earns more than the median (``SALARY``; 90 of 403 are unknown),
-    the sensitive group whether he is from the United States or not (``country``). The file has 98
-    columns; without ``user_id``, ``SALARY`` and ``country`` 95 features are left, as in the paper.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
+    The label is a salary above the median (``SALARY``; unknown for 90 of 403 players), the
+    sensitive group whether a player is from the United States (``country``).
 
     Example:
         >>> NBA()[0]  # doctest: +SKIP
         Data(x=[403, 95], edge_index=[2, 21242], y=[403], sens=[403], ...)
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 403
-          - 95
-          - 21,242
-          - 39.22 %
-          - 53.63 %
-          - 72.37 %
     """
 
     source = sources.NBA
-    label_column = "SALARY"
-    sens_column = "country"
 
 
 class PokecProvince(FairGraph):
-    """One whole Slovak province of the social network Pokec, in the files' own format.
+    """One Slovak province of the social network Pokec.
 
-    The label is the field of work (``I_am_working_in_field``; −1 is unknown, for 3,320 of 7,949
-    users), the sensitive group the region in the province (``region``). The file has 243 columns;
-    without ``user_id``, label and region 240 features are left. No public home of these files is
-    known, so that they are never downloaded.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 7,949
-          - 240
-          - 32,008
-          - 46.24 %
-          - 69.84 %
-          - 96.93 %
-
-    Label homophily is that of the labels in the file (``multiclass=True``).
+    The label is the field of work (``I_am_working_in_field``; unknown for 3,320 of 7,949 users),
+    the sensitive group the region. No public home of these files is known.
     """
 
     source = sources.POKEC_PROVINCE
-    label_column = "I_am_working_in_field"
-    sens_column = "region"
 
 
-class PokecZ(PokecProvince):
-    """Pokec-z: two major regions of the social network Pokec (``region_job.csv``).
+class PokecZ(FairGraph):
+    """Pokec-z: two regions of the social network Pokec (``region_job.csv``).
 
-    The label is the field of work (``I_am_working_in_field``; −1 is unknown), the sensitive group
-    the region. The file has 279 columns; without ``user_id``, label and region 276 features are
-    left, as in the paper. Of the SHA-256 only the first digits are known for the node table and
-    nothing for the edge table; ``data.report`` says so.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 67,796
-          - 276
-          - 1,235,916
-          - 71.16 %
-          -
-          - 95.06 %
-
-    These are the paper's numbers; its label homophily counts unlabelled as a class.
+    The label is the field of work (``I_am_working_in_field``), the sensitive group the region.
+    Only the first digits of the node table's SHA-256 are known and none of the edge table's;
+    ``data.report`` says so.
     """
 
     source = sources.POKEC_Z
 
 
-class PokecN(PokecProvince):
-    """Pokec-n: two other regions of the social network Pokec (``region_job_2.csv``).
-
-    As :class:`PokecZ`. The file has 268 columns; without ``user_id``, label and region 265 features
-    are left, as in the paper.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 66,569
-          - 265
-          - 1,034,094
-          - 73.23 %
-          - 49.71 %
-          - 95.30 %
-
-    Label homophily is that of the labels in the file (``multiclass=True``), as in the paper; with
-    values above 1 counted as 1 it is 73.51 %, and 59.07 % among labelled.
-    """
+class PokecN(FairGraph):
+    """Pokec-n: two other regions of Pokec (``region_job_2.csv``), otherwise as :class:`PokecZ`."""
 
     source = sources.POKEC_N
 
 
 class PokecNGraph(FairGraph):
-    """Pokec-n, 3 features: the real topology, labels and regions, and 3 of the 265 features.
+    """Topology, labels and regions of Pokec-n with 3 of its 265 features.
 
-    Nodes, edges, labels and groups are those of :class:`PokecN`; the features are ``gender``,
-    ``AGE`` and ``public``. Results on it are not results on Pokec-n, hence its name. No public home
-    of these files is known, so that they are never downloaded.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 66,569
-          - 3
-          - 1,034,094
-          - 73.23 %
-          - 49.71 %
-          - 95.30 %
-
-    Label homophily is that of the labels in the file (``multiclass=True``), as in the paper; with
-    values above 1 counted as 1 it is 73.51 %, and 59.07 % among labelled.
+    The features are ``gender``, ``AGE`` and ``public``. Results on it are not results on Pokec-n.
+    No public home of these files is known.
     """
 
     source = sources.POKEC_N_GRAPH
-    label_column = "I_am_working_in_field"
-    sens_column = "region"
-
-    def _parse(
-        self, paths: dict[str, Path], partial: bool, report: LoadReport
-    ) -> tuple[Arrays, list[str]]:
-        title = self.source.title
-        table = read_raw(paths["attributes"], title, None, partial, report)
-        public = read_raw(paths["public"], title, None, partial, report)
-        try:
-            with np.load(paths["edges"], allow_pickle=False) as file:
-                starts, columns = file["indptr"], file["indices"]
-            labels = np.load(paths["labels"], allow_pickle=False)
-            sens = np.load(paths["sens"], allow_pickle=False).reshape(-1).astype(np.int64)
-        except (OSError, ValueError, KeyError) as error:
-            raise InputError(title, f"cannot read the NumPy files ({error})") from None
-        count = len(starts) - 1
-        last = int(labels[:, 0].max(initial=0))
-        if not count == len(sens) == table.num_rows == public.num_rows > last:
-            raise InputError(
-                title,
-                f"the files tell of {count:,}, {len(sens):,}, {table.num_rows:,} and "
-                f"{public.num_rows:,} nodes",
-                "they do not belong together",
-            )
-        y = np.full(count, -1, dtype=np.int64)
-        y[labels[:, 0]] = labels[:, 1]
-        rows = np.repeat(np.arange(count), np.diff(starts))
-        edge_index = undirected(rows, columns, count, report)
-        report.nodes = count
-        x = np.concatenate(
-            [matrix(table.select(["gender", "AGE"]), title), matrix(public, title)], axis=1
-        )
-        return {"x": x, "edge_index": edge_index, "y": y, "sens": sens}, ["gender", "AGE", "public"]
 
 
 class German(FairGraph):
-    """German credit: clients of a bank, joined where their accounts are alike.
+    """German credit: clients of a bank, connected if their accounts are similar.
 
-    The label says whether a client is a good customer (``GoodCustomer``: 1, and −1, which is the
-    other class here and not unknown), the group is ``Gender`` (Male 0, Female 1). As is usual,
-    ``OtherLoansAtStore`` and ``PurposeOfLoan`` are dropped: of 30 columns 26 features are left.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 1,000
-          - 26
-          - 43,484
-          - 58.70 %
-          - 58.70 %
-          - 80.48 %
+    The label is whether a client is a good customer (``GoodCustomer``: 1, and −1 for the other
+    class), the sensitive group ``Gender`` (Male 0, Female 1). As is usual, ``OtherLoansAtStore``
+    and ``PurposeOfLoan`` are dropped.
     """
 
     source = sources.GERMAN
-    id_column = None
-    label_column = "GoodCustomer"
-    label_values: ClassVar[dict[int, int]] = {-1: 0, 1: 1}
-    sens_column = "Gender"
-    sens_values: ClassVar[dict[str, int]] = {"Male": 0, "Female": 1}
-    group_names: ClassVar[list[str]] = ["Male", "Female"]
-    drop_columns = ("OtherLoansAtStore", "PurposeOfLoan")
 
 
 class Credit(FairGraph):
-    """Credit default: clients joined where their spending and payments are alike.
+    """Credit default: clients connected if their spending and payments are similar.
 
-    The label says whether a client pays the next month (``NoDefaultNextMonth``), the group is
-    ``Age`` as the file codes it (1 for 2,685 of 30,000). As is usual, ``Single`` is dropped: of 15
-    columns 12 features are left. Two edge lists go by this name: ``graph_credit.edgelist`` with
-    137,377 edges, described below and used where it is found, and the far denser one of the public
-    home, ``credit_edges.txt``, whose SHA-256 is not known.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 30,000
-          - 12
-          - 274,754
-          - 64.17 %
-          - 64.17 %
-          - 87.90 %
+    The label is whether a client pays next month (``NoDefaultNextMonth``), the sensitive group
+    ``Age`` as coded in the file (1 for 2,685 of 30,000). As is usual, ``Single`` is dropped. There
+    are two edge lists: ``graph_credit.edgelist`` with 137,377 edges is preferred to the far denser
+    ``credit_edges.txt`` of the public home, whose SHA-256 is unknown.
     """
 
     source = sources.CREDIT
-    id_column = None
-    label_column = "NoDefaultNextMonth"
-    sens_column = "Age"
-    drop_columns = ("Single",)
 
 
 class Bail(FairGraph):
-    """Bail: defendants released on bail, joined where their records are alike.
+    """Bail: defendants released on bail, connected if their records are similar.
 
-    The label is recidivism (``RECID``), the group ``WHITE``. Of 19 columns 17 features are left.
-
-    Arguments and the shape of the graph are those of :class:`~fairmp.datasets.base.FairGraph`.
-
-    .. list-table::
-        :header-rows: 1
-
-        * - nodes
-          - features
-          - directed edges
-          - label homophily
-          - among labelled
-          - sensitive homophily
-        * - 18,876
-          - 17
-          - 623,740
-          - 77.52 %
-          - 77.52 %
-          - 52.21 %
+    The label is recidivism (``RECID``), the sensitive group ``WHITE``. ``TIME > 0`` equals the
+    label for 99.4 % of the nodes: the usual features leak it.
     """
 
     source = sources.BAIL
-    id_column = None
-    label_column = "RECID"
-    sens_column = "WHITE"
+
+
+class Facebook100(FairGraph):
+    """Facebook friendships at one American university in September 2005.
+
+    The columns are ``status``, ``gender``, ``major``, ``minor`` (or second major), ``dorm``,
+    ``year`` (of graduation) and ``high_school``, with integer codes. Those that are neither label
+    nor sensitive are one-hot features: one per category of at least 10 nodes, all zero if unknown.
+
+    Args:
+        root: Folder with the raw files; see :class:`FairGraph`.
+        name: School, as in the name of its file. The SHA-256 is known for ``"Cornell5"`` only;
+            Amherst41, Johns Hopkins55 and Reed98 have the same public home.
+        label: Label column. Its five most frequent values are the classes and all others unknown;
+            ``"year>=2007"`` has two classes.
+        sensitive: Sensitive column, in the same way: ``"year"`` has the five largest class years
+            as groups.
+        options: Other arguments of :class:`FairGraph`; ``multiclass`` is True by default.
+
+    Example:
+        >>> Facebook100(sensitive="year")[0].group_names  # doctest: +SKIP
+        ['year = 2005', 'year = 2006', 'year = 2007', 'year = 2008', 'year = 2009']
+    """
+
+    source = sources.FACEBOOK100
+
+    def __init__(
+        self,
+        root: PathLike | None = None,
+        *,
+        name: str = "Cornell5",
+        label: str = "gender",
+        sensitive: str = "year>=2007",
+        **options: Any,
+    ) -> None:
+        self.source = sources.facebook100(name, label, sensitive)  # type: ignore[misc]
+        super().__init__(root, **{"multiclass": True, **options})
 
 
 def load(name: str, root: PathLike | None = None, **options: Any) -> Data:
-    """Load a benchmark graph by the name people type.
+    """Load a benchmark graph by name.
 
     Args:
-        name: Its key (``"pokec-z"``), title or class name, whatever the case.
-        root: The folder with the raw files; see :class:`~fairmp.datasets.base.FairGraph`.
-        options: The other arguments of its class.
+        name: Key (``"pokec-z"``), title or class name, in any case.
+        root: Folder with the raw files; see :class:`FairGraph`.
+        options: Other arguments of its class.
 
     Example:
         >>> load("nba").num_nodes  # doctest: +SKIP

@@ -1,15 +1,16 @@
-"""Where raw files are: a folder you name, FAIRMP_DATA, or a cache they are downloaded to."""
+"""Find the raw files of the benchmark graphs, check them, and download those that are missing."""
 
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote, unquote
 
-from fairmp.datasets.archives import is_archive, take_out
-from fairmp.datasets.download import DownloadError, NotThereError, download, sha256_of
-from fairmp.datasets.sources import SOURCES, RawFile, Source, SumKnown
+from fairmp.datasets.download import DownloadError, NotFoundError, download, extract, sha256_of
+from fairmp.datasets.sources import SOURCES, RawFile, Source
 from fairmp.errors import InputError
 
 PathLike = str | os.PathLike[str]
@@ -18,200 +19,140 @@ State = Literal["ok", "first digits ok", "sum unknown", "differs", "missing"]
 
 @dataclass(frozen=True)
 class FoundFile:
-    """A raw file of a data set: what it is, and where it was found (None: nowhere)."""
+    """A raw file and its path; None if it was not found."""
 
     role: str
     file: RawFile
     path: Path | None
 
-    @property
-    def sum_known(self) -> SumKnown:
-        """Whether the file's SHA-256 is known in full, by its first digits, or not at all."""
-        return self.file.sum_known
+    def check(self) -> State:
+        """Compare the file's SHA-256 with the published one, as far as that is known."""
+        if self.path is None:
+            return "missing"
+        if self.file.checksum == "unknown":
+            return "sum unknown"
+        try:
+            same = sha256_of(self.path).startswith(self.file.sha256)
+        except (OSError, EOFError):
+            same = False
+        if not same:
+            return "differs"
+        return "ok" if self.file.checksum == "known" else "first digits ok"
 
 
 @dataclass(frozen=True)
 class Availability:
-    """A data set and its raw files, as a listing shows them."""
+    """A benchmark graph and its raw files."""
 
     source: Source
     files: tuple[FoundFile, ...]
 
     @property
     def found(self) -> bool:
-        """Whether every raw file is on this machine."""
+        """Whether every raw file was found."""
         return all(file.path for file in self.files)
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A raw file and what its SHA-256 says."""
-
-    found: FoundFile
-    state: State
-
-
 def cache_home() -> Path:
-    """Return the folder for downloads and parsed files: ``fairmp`` in the user's cache folder.
-
-    Example:
-        >>> cache_home().name
-        'fairmp'
-    """
+    """Return the folder for downloads and parsed graphs: ``fairmp`` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairmp"
 
 
 def data_folders(root: PathLike | None = None) -> list[Path]:
-    """Return the folders searched for raw files, in order.
+    """Return the folders searched for raw files, in order; downloads go to the last one.
 
-    A folder given as ``root`` is the only one. Otherwise it is the one the environment variable
-    ``FAIRMP_DATA`` names, then the cache. Files that are in none are downloaded to the last.
+    Only ``root`` if it is given; otherwise the folder in ``FAIRMP_DATA``, then the cache.
     """
     if root is not None:
         return [Path(root).expanduser()]
-    named = os.environ.get("FAIRMP_DATA")
-    if not named:
-        return [cache_home() / "raw"]
-    if not Path(named).expanduser().is_dir():
-        raise InputError(
-            "FAIRMP_DATA", f"{named!r} is no folder", "name the one with the raw files"
-        )
-    return [Path(named).expanduser(), cache_home() / "raw"]
+    folders = [cache_home() / "raw"]
+    if named := os.environ.get("FAIRMP_DATA"):
+        folders.insert(0, Path(named).expanduser())
+        if not folders[0].is_dir():
+            raise InputError(
+                "FAIRMP_DATA", f"{named!r} is not a folder", "name the one with the raw files"
+            )
+    return folders
 
 
 def find(source: Source, root: PathLike | None = None) -> tuple[FoundFile, ...]:
-    """Look for each raw file of a data set, plain or gzipped, without fetching anything."""
+    """Look for each raw file of a graph, plain or gzipped, without downloading anything."""
     found = []
-    for role, choices in source.files.items():
-        hits = (
-            FoundFile(role, file, place / f"{file.name}{suffix}")
-            for folder in data_folders(root)
-            for file in choices
-            for place in (*(folder / name for name in source.folders), folder)
-            for suffix in ("", ".gz")
-            if (place / f"{file.name}{suffix}").is_file()
-        )
-        found.append(next(hits, FoundFile(role, choices[0], None)))
+    for role, candidates in source.files.items():
+        paths = ((file, _locate(source, root, file.name, f"{file.name}.gz")) for file in candidates)
+        file, path = next((hit for hit in paths if hit[1]), (candidates[0], None))
+        found.append(FoundFile(role, file, path))
     return tuple(found)
 
 
 def listing(root: PathLike | None = None) -> list[Availability]:
-    """List every benchmark data set, its raw files, how well their sums are known, and where.
-
-    Example:
-        >>> [entry.source.key for entry in listing("an/empty/folder")][:3]
-        ['nba', 'pokec-z', 'pokec-n']
-    """
+    """List every benchmark graph with its raw files."""
     return [Availability(source, find(source, root)) for source in SOURCES]
 
 
-def check(found: FoundFile) -> Checked:
-    """Compare a raw file's SHA-256 with the published one, as far as that is known."""
-    if found.path is None:
-        return Checked(found, "missing")
-    if found.sum_known == "unknown":
-        return Checked(found, "sum unknown")
-    try:
-        digest = sha256_of(found.path)
-    except (OSError, EOFError):
-        return Checked(found, "differs")
-    if not digest.startswith(found.file.sha256):
-        return Checked(found, "differs")
-    return Checked(found, "ok" if found.sum_known == "known" else "first digits ok")
-
-
-def verify(source: Source, root: PathLike | None = None) -> list[Checked]:
-    """Check every raw file of a data set."""
-    return [check(found) for found in find(source, root)]
-
-
 def fetch(
-    source: Source,
-    root: PathLike | None = None,
-    *,
-    mirror: str | None = None,
-    progress: bool | None = None,
-    attempts: int = 4,
-    wait: float = 0.5,
+    source: Source, root: PathLike | None = None, *, mirror: str | None = None
 ) -> tuple[FoundFile, ...]:
-    """Find the raw files of a data set, downloading those that are nowhere.
+    """Find the raw files of a graph, downloading those that are missing.
 
-    Args:
-        source: The data set.
-        root: The only folder to search and to download to; see :func:`data_folders`.
-        mirror: The address of a copy of a data folder, used instead of the public homes; without
-            it, the one in the environment variable ``FAIRMP_MIRROR`` if there is one.
-        progress: Whether to draw a progress bar; None draws one on a terminal.
-        attempts: How often to try each file.
-        wait: Seconds before the second try of a file, doubled before each further one.
-
-    Raises:
-        DownloadError: If a file is nowhere to be found; no part of it is kept.
+    ``mirror`` is the address of a copy of a data folder, used instead of the public homes; by
+    default that in the environment variable ``FAIRMP_MIRROR``.
     """
     mirror = mirror or os.environ.get("FAIRMP_MIRROR") or None
-    target = data_folders(root)[-1] / source.folders[0]
+    return tuple(
+        found if found.path else _get(source, found.role, root, mirror)
+        for found in find(source, root)
+    )
 
-    def get(role: str) -> FoundFile:
-        missing = None
-        for file in source.files[role]:
-            archive = _local_archive(source, file, root)
-            if archive:
-                return FoundFile(role, file, _unpacked(archive, file, target))
-            for url in _addresses(source, file, mirror):
-                path = target / url.rsplit("/", 1)[-1]
-                packed = is_archive(path.name)
-                expected = "" if packed else file.sha256
-                try:
-                    download(
-                        url, path, sha256=expected, attempts=attempts, wait=wait, progress=progress
-                    )
-                    return FoundFile(role, file, _unpacked(path, file, target) if packed else path)
-                except NotThereError as error:
-                    missing = missing or error
-                except DownloadError as error:
-                    raise DownloadError.parse(f"{error}; {_way_out(source)}") from None
-                finally:
-                    if packed:
-                        path.unlink(missing_ok=True)
-        name = source.files[role][0].name
-        reason = missing or f"{name}: no public home is known for this file of {source.title}"
-        raise DownloadError.parse(f"{reason}; {_way_out(source)}")
 
-    return tuple(found if found.path else get(found.role) for found in find(source, root))
+def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -> FoundFile:
+    """Extract the file of a role from a local archive, or download it."""
+    folder = data_folders(root)[-1] / source.folders[0]
+    folder.mkdir(parents=True, exist_ok=True)
+    failures: list[DownloadError] = []
+    for file in source.files[role]:
+        archive = _locate(source, root, _archive(file))
+        if archive:
+            return FoundFile(role, file, extract(archive, file.name, folder, sha256=file.sha256))
+        for url in _addresses(source, file, mirror):
+            try:
+                return FoundFile(role, file, _download(url, file, folder))
+            except DownloadError as error:
+                failures.append(error)
+                if not isinstance(error, NotFoundError):
+                    break
+    name = source.files[role][0].name
+    unknown = DownloadError(name, f"no public home is known for this file of {source.title}")
+    # What is merely absent at one address says less than a failure at another.
+    failure = min(failures, key=lambda e: isinstance(e, NotFoundError), default=unknown)
+    names = ", ".join(files[0].name for files in source.files.values())
+    hint = f"put {names} in a folder and name it with root=, --data-dir or FAIRMP_DATA"
+    raise DownloadError(failure.argument, failure.value, hint)
+
+
+def _locate(source: Source, root: PathLike | None, *names: str) -> Path | None:
+    """Find a file in the graph's own subfolders of the data folders, or directly in them."""
+    places = (top / sub for top in data_folders(root) for sub in (*source.folders, "."))
+    paths = (place / name for place in places for name in names if name)
+    return next((path for path in paths if path.is_file()), None)
+
+
+def _archive(file: RawFile) -> str:
+    """Return the name of the zip archive that holds a file, or an empty string."""
+    return file.url.rsplit("/", 1)[-1] if file.url.endswith(".zip") else ""
 
 
 def _addresses(source: Source, file: RawFile, mirror: str | None) -> list[str]:
     if mirror is None:
         return [file.url] if file.url else []
-    names = [file.name]
-    if file.url and is_archive(file.url):
-        names.append(file.url.rsplit("/", 1)[-1])
-    names.append(f"{file.name}.gz")
-    return [f"{mirror.rstrip('/')}/{source.folders[0]}/{name}" for name in names]
+    names = (file.name, _archive(file), f"{file.name}.gz")
+    return [f"{mirror.rstrip('/')}/{source.folders[0]}/{quote(name)}" for name in names if name]
 
 
-def _local_archive(source: Source, file: RawFile, root: PathLike | None) -> Path | None:
-    if not is_archive(file.url):
-        return None
-    name = file.url.rsplit("/", 1)[-1]
-    for folder in data_folders(root):
-        for place in (*(folder / name for name in source.folders), folder):
-            if (place / name).is_file():
-                return place / name
-    return None
-
-
-def _unpacked(archive: Path, file: RawFile, target: Path) -> Path:
-    path = take_out(archive, file.name, target)
-    if not sha256_of(path).startswith(file.sha256):
-        path.unlink()
-        raise DownloadError.parse(
-            f"{archive.name}: the {file.name} in it has not the SHA-256 {file.sha256};"
-            " the archive is corrupted or was changed"
-        )
-    return path
-
-
-def _way_out(source: Source) -> str:
-    names = ", ".join(choices[0].name for choices in source.files.values())
-    return f"put {names} in a folder and name it with root=, --data-dir or FAIRMP_DATA"
+def _download(url: str, file: RawFile, folder: Path) -> Path:
+    name = unquote(url.rsplit("/", 1)[-1])
+    if not name.endswith(".zip"):
+        return download(url, folder / name, sha256=file.sha256)
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
+        archive = download(url, Path(scratch) / name)
+        return extract(archive, file.name, folder, sha256=file.sha256)

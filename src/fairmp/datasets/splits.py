@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from fairmp.errors import InputError
 
-FRACTIONS = (0.5, 0.25, 0.25)
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
-Labels: TypeAlias = Tensor | np.ndarray
-Source: TypeAlias = Data | tuple[Labels, Labels]
+    Values: TypeAlias = Tensor | np.ndarray
+    Source: TypeAlias = Data | tuple[Values, Values]
+
+FRACTIONS = (0.5, 0.25, 0.25)
 
 
 class Split(NamedTuple):
@@ -30,10 +32,11 @@ class Split(NamedTuple):
 def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Split:
     """Split the nodes whose label and group are both known, stratified by (label, group).
 
-    A cell of ``m`` nodes gives at least ``floor(m · fraction)`` of them to each part. What is left
-    of all cells is dealt out in a random rotation, so that the parts' sizes over the whole graph
-    match ``fractions`` to one node and small cells do not all land in the same part. Every class
-    and every group is in the training part whenever that part is large enough for it.
+    A stratum of ``m`` nodes gives at least ``floor(m · fraction)`` of them to each part. The
+    remaining nodes of all strata are assigned in a random rotation, so that the sizes of the parts
+    match ``fractions`` to one node and small strata do not all land in the same part. Every class
+    and every group is in the training part if that part is large enough. scikit-learn's stratified
+    splits do none of this, and our recorded results depend on these exact splits.
 
     Args:
         source: A graph with ``y`` and ``sens``, or the pair ``(y, sens)``; −1 is unknown.
@@ -65,34 +68,21 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
             f"{tuple(fractions)}",
             "label more nodes or change fractions",
         )
-    rng = np.random.default_rng(_seed(seed))
+    if seed < 0:
+        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
+    rng = np.random.default_rng(seed)
     part = np.full(len(y), -1)
-    part[known] = _deal(y[known], sens[known], shares, totals, rng)
+    part[known] = _assign(y[known], sens[known], shares, totals, rng)
     _complete_training(part, known, y, sens, rng)
     train, val, test = (torch.from_numpy(part == k).to(device) for k in range(3))
     return Split(train, val, test)
 
 
-def splits(
-    source: Source, *, seed: int = 0, count: int = 5, fractions: Sequence[float] = FRACTIONS
-) -> Iterator[Split]:
-    """Yield ``count`` different splits for one seed; a larger count begins with the same ones.
-
-    Example:
-        >>> y, sens = torch.tensor([0, 1] * 8), torch.tensor([0, 0, 1, 1] * 4)
-        >>> len({tuple(s.train.tolist()) for s in splits((y, sens), count=3)})
-        3
-    """
-    if count < 1:
-        raise InputError("count", f"{count} is no number of splits", "give 1 or more")
-    for child in np.random.SeedSequence(_seed(seed)).generate_state(count):
-        yield split(source, seed=int(child), fractions=fractions)
-
-
 def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Data:
-    """Copy ``data``, shallowly, with a split as ``train_mask``, ``val_mask`` and ``test_mask``.
+    """Return a shallow copy of ``data`` with ``train_mask``, ``val_mask`` and ``test_mask``.
 
     Example:
+        >>> from torch_geometric.data import Data
         >>> data = Data(y=torch.tensor([0, 1] * 8), sens=torch.tensor([0, 0, 1, 1] * 4))
         >>> int(with_split(data, seed=1).test_mask.sum()), "test_mask" in data
         (4, False)
@@ -105,13 +95,8 @@ def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTI
 
 
 def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
-    """Round quotas to integers with the given sum, each within one of its quota.
-
-    Example:
-        >>> largest_remainder(np.array([1.5, 0.75, 0.75]), 3).tolist()
-        [1, 1, 1]
-    """
-    # A quota that is an integer but for rounding errors counts as that integer.
+    """Round quotas to integers with the given sum, each within one of its quota."""
+    # A quota that is an integer up to rounding errors counts as that integer.
     floors = np.floor(quotas + 1e-6).astype(np.int64)
     order = np.argsort(floors - quotas, kind="stable")
     floors[order[: total - int(floors.sum())]] += 1
@@ -119,28 +104,19 @@ def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
 
 
 def _labels_and_groups(source: Source) -> tuple[np.ndarray, np.ndarray, torch.device]:
-    values: dict[str, Any] = (
-        dict(zip(("y", "sens"), source, strict=True))
-        if isinstance(source, tuple)
-        else {"y": getattr(source, "y", None), "sens": getattr(source, "sens", None)}
-    )
-    for name, value in values.items():
-        if value is None:
-            raise InputError(name, "the graph has none", f"set data.{name} with −1 for unknown")
-    y, sens = torch.as_tensor(values["y"]), torch.as_tensor(values["sens"])
+    if not isinstance(source, tuple):
+        for name in ("y", "sens"):
+            if getattr(source, name, None) is None:
+                raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
+        source = source.y, source.sens
+    y, sens = map(torch.as_tensor, source)
     if y.dim() != 1 or y.shape != sens.shape:
         raise InputError(
             "sens",
-            f"shape {tuple(sens.shape)} against y's {tuple(y.shape)}",
-            "give one label and one group a node",
+            f"shape {tuple(sens.shape)}, but y has {tuple(y.shape)}",
+            "give one label and one group per node",
         )
     return y.cpu().numpy(), sens.cpu().numpy(), y.device
-
-
-def _seed(seed: int) -> int:
-    if seed < 0:
-        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
-    return seed
 
 
 def _shares(fractions: Sequence[float]) -> np.ndarray:
@@ -154,28 +130,28 @@ def _shares(fractions: Sequence[float]) -> np.ndarray:
     return np.append(values, max(0.0, 1 - values.sum()))
 
 
-def _deal(
+def _assign(
     y: np.ndarray,
     sens: np.ndarray,
     shares: np.ndarray,
     totals: np.ndarray,
     rng: np.random.Generator,
 ) -> np.ndarray:
-    """Give each known node its part: whole quotas a cell first, then all cells' leftovers."""
-    _, cell, sizes = np.unique(_cells(y, sens), return_inverse=True, return_counts=True)
+    """Assign each node a part: the whole quotas of each stratum first, then the leftovers."""
+    _, stratum, sizes = np.unique(_strata(y, sens), return_inverse=True, return_counts=True)
     order = rng.permutation(len(y))
-    order = order[np.argsort(cell[order], kind="stable")]
+    order = order[np.argsort(stratum[order], kind="stable")]
     whole = np.floor(sizes[:, None] * shares + 1e-9).astype(np.int64)
 
-    # Along each cell: its whole quotas, and -1 where a leftover waits.
+    # Along each stratum: its whole quotas, and −1 for each leftover node.
     left = sizes - whole.sum(1)
     runs = np.concatenate([whole, left[:, None]], axis=1)
     parts = np.repeat(np.tile([0, 1, 2, 3, -1], len(sizes)), runs.reshape(-1))
     waiting = np.flatnonzero(parts < 0)
     missing = totals - whole.sum(0)
     places = np.concatenate([(np.arange(m) + rng.random()) / max(m, 1) for m in missing])
-    hand = np.repeat(np.arange(4), missing)[np.argsort(places, kind="stable")]
-    parts[waiting] = np.roll(hand, int(rng.integers(len(hand) + 1)))
+    rotation = np.repeat(np.arange(4), missing)[np.argsort(places, kind="stable")]
+    parts[waiting] = np.roll(rotation, int(rng.integers(len(rotation) + 1)))
 
     result = np.empty(len(y), dtype=np.int64)
     result[order] = parts
@@ -189,8 +165,8 @@ def _complete_training(
     for wanted in (y, sens):
         for value in np.setdiff1d(wanted[known], wanted[part == 0]):
             incoming = rng.permutation(known[(wanted[known] == value) & (part[known] != 0)])
-            # One candidate a cell is enough: nodes of a cell are interchangeable here.
-            _, first = np.unique(_cells(y[incoming], sens[incoming]), return_index=True)
+            # One candidate per stratum is enough: its nodes are interchangeable.
+            _, first = np.unique(_strata(y[incoming], sens[incoming]), return_index=True)
             for node in incoming[np.sort(first)]:
                 training = np.append(np.flatnonzero(part == 0), node)
                 spare = training[:-1][
@@ -202,7 +178,7 @@ def _complete_training(
                     break
 
 
-def _cells(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
+def _strata(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) * (int(sens.max()) + 1) + sens
 
 

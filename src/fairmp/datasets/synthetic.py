@@ -1,4 +1,4 @@
-"""The embedded network: a social graph whose homophily, groups and base rates are chosen.
+"""The embedded network: a generated social graph with given homophily, groups and base rates.
 
 Real graphs fix all of these at once. Here each one is an argument and is met exactly (up to one
 edge or one node), so that an effect can be traced to its cause.
@@ -7,13 +7,16 @@ edge or one node), so that an effect can be traced to its cause.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch_geometric.data import Data
 
 from fairmp.datasets.splits import largest_remainder, with_split
 from fairmp.errors import InputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 
 def social_network(
@@ -35,36 +38,35 @@ def social_network(
 ) -> Data:
     """Generate a simple undirected graph with the given homophily, groups and base rates.
 
-    Nodes fall into blocks ``(group, class)`` of exact sizes. The edge mass of a pair of blocks is
+    Nodes form blocks ``(group, class)`` of exact sizes. The edge mass of a pair of blocks is
 
         ``m_ab = n_a n_b · w[same group, same class]``  (``n_a (n_a − 1) / 2`` inside a block),
 
-    with the four weights ``w`` raked (iterative proportional fitting) until the share of edges
-    inside groups is ``sens_homophily`` and the share inside classes is ``label_homophily``. Each
-    pair of blocks then gets its number of distinct edges, uniformly without replacement. Features
-    are ``noise + label_signal · d_class + sens_signal · d_group`` with unit directions ``d``; the
-    group itself is never a column.
+    where iterative proportional fitting finds the four weights ``w`` for which the share of edges
+    within groups is ``sens_homophily`` and the share within classes is ``label_homophily``. The
+    edges of a pair of blocks are drawn uniformly without replacement. Features are
+    ``noise + label_signal · d_class + sens_signal · d_group`` with unit directions ``d``; the group
+    itself is not a feature.
 
-    The defaults were chosen for the demonstration, by trying a handful: plain propagation should
-    show a gap well above 20 points, and closing it should cost 2 to 3 points of accuracy. They
-    illustrate the method and are no evidence for it.
+    The defaults were chosen for the demonstration: plain propagation shows a gap well above 20
+    points, and closing it costs 2 to 3 points of accuracy. They illustrate the method and are no
+    evidence for it.
 
     Args:
         n: Number of nodes.
-        average_degree: Mean number of neighbours, 15 if neither it nor ``density`` is given.
-        density: Share of all pairs that are edges, in place of ``average_degree``.
-        sens_homophily: Share of edges that join nodes of one group.
-        label_homophily: Share of edges that join nodes of one class.
-        group_ratio: Share of group 1, the other groups dividing the rest evenly; or every group's
-            share.
+        average_degree: Mean number of neighbours; 15 if ``density`` is not given either.
+        density: Share of all pairs that are edges, instead of ``average_degree``.
+        sens_homophily: Share of edges between nodes of the same group.
+        label_homophily: Share of edges between nodes of the same class.
+        group_ratio: Share of group 1, the others being of equal size; or the share of each group.
         base_rate: Rate of class 1 midway between the first and the last group.
-        base_rate_gap: Rate of class 1 in the last group minus that in the first; groups between
-            lie on the line, and the other classes divide the rest evenly.
+        base_rate_gap: Rate of class 1 in the last group minus that in the first, linear in
+            between; the other classes are of equal size.
         classes: Number of classes.
         groups: Number of groups.
         features: Number of feature columns.
-        label_signal: Length of the class's mean in the features, whose noise has deviation 1.
-        sens_signal: Length of the group's mean in the features.
+        label_signal: Norm of the class mean in the features; the noise has standard deviation 1.
+        sens_signal: Norm of the group mean in the features.
         seed: The same arguments and seed give the same graph.
 
     Returns:
@@ -79,12 +81,20 @@ def social_network(
         >>> float((data.sens[source] == data.sens[target]).float().mean())
         0.80...
     """
-    _check_ranges(n, classes, groups, features, sens_homophily, label_homophily, seed)
+    from torch_geometric.data import Data
+
+    least = {"n": (n, 2), "classes": (classes, 2), "groups": (groups, 2)}
+    for name, (number, low) in {**least, "features": (features, 1), "seed": (seed, 0)}.items():
+        if number < low:
+            raise InputError(name, f"{number} is too small", f"give {low} or more")
+    for name, share in {"sens": sens_homophily, "label": label_homophily}.items():
+        if not 0 <= share <= 1:
+            raise InputError(f"{name}_homophily", f"{share} is outside [0, 1]", "give a share")
     edges = _edge_count(n, average_degree, density)
     sizes = _block_sizes(n, _group_shares(group_ratio, groups), base_rate, base_rate_gap, classes)
     counts = _edge_counts(sizes, edges, sens_homophily, label_homophily)
 
-    # One stream a purpose: the same seed keeps its nodes and features when the edges change.
+    # One stream per purpose: nodes and features do not change with the edges.
     node_rng, edge_rng, feature_rng = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
     )
@@ -122,14 +132,10 @@ def social_network(
 def distinct_pairs(
     rng: np.random.Generator, rows: np.ndarray, cols: np.ndarray | None, count: int
 ) -> np.ndarray:
-    """Draw distinct unordered pairs of nodes, uniformly without replacement, as a 2×count array.
+    """Draw distinct unordered pairs of nodes uniformly, as a 2×count array, in O(count).
 
-    Time and memory are O(count). Pairs join a node of ``rows`` to one of ``cols``, which must be
-    disjoint; with ``cols=None`` they join two different nodes of ``rows``.
-
-    Example:
-        >>> distinct_pairs(np.random.default_rng(0), np.array([7, 8, 9]), None, 3).shape
-        (2, 3)
+    Pairs connect a node of ``rows`` to one of ``cols``, which must be disjoint, or two different
+    nodes of ``rows`` if ``cols`` is None.
     """
     n = len(rows)
     if cols is None:
@@ -147,75 +153,41 @@ def _distinct_integers(rng: np.random.Generator, total: int, count: int) -> np.n
         raise InputError("count", f"{count} distinct pairs of {total}", f"ask for at most {total}")
     if total <= 4 * count:
         return rng.permutation(total)[:count]
-    # Repeats are few when at most a quarter is wanted. Which numbers repeat says nothing about
-    # their value, so a random subset of the distinct ones is uniform.
+    # At most a quarter is wanted, so that repeats are few. They do not depend on the values: a
+    # random subset of the distinct ones is uniform.
     found = np.empty(0, dtype=np.int64)
     while len(found) < count:
         more = rng.integers(total, size=(count - len(found)) * 5 // 4 + 16)
-        # Sorted by hand: numpy's unique hashes, which is many times slower at this size.
+        # np.unique hashes, which is many times slower than sorting at this size.
         found = np.sort(np.concatenate([found, more]))
         found = found[np.r_[True, found[1:] != found[:-1]]]
     return rng.permutation(found)[:count]
 
 
-def _check_ranges(
-    n: int,
-    classes: int,
-    groups: int,
-    features: int,
-    sens_homophily: float,
-    label_homophily: float,
-    seed: int,
-) -> None:
-    for name, number, least in (
-        ("n", n, 2),
-        ("classes", classes, 2),
-        ("groups", groups, 2),
-        ("features", features, 1),
-        ("seed", seed, 0),
-    ):
-        if number < least:
-            raise InputError(name, f"{number} is too small", f"give {least} or more")
-    for name, share in (("sens_homophily", sens_homophily), ("label_homophily", label_homophily)):
-        if not 0 <= share <= 1:
-            raise InputError(name, f"{share} is outside [0, 1]", "give a share of the edges")
-
-
 def _edge_count(n: int, average_degree: float | None, density: float | None) -> int:
     if average_degree is not None and density is not None:
         raise InputError(
-            "density",
-            f"{density} and average_degree={average_degree} say the same thing",
-            "give one of them",
+            "density", f"{density} along with average_degree={average_degree}", "give one of them"
         )
-    if density is not None:
-        if not 0 < density <= 1:
-            raise InputError("density", f"{density} is outside (0, 1]", "give a share of all pairs")
-        average_degree = density * (n - 1)
-    elif average_degree is None:
-        average_degree = 15.0
-    if not 0 < average_degree <= n - 1:
+    if density is not None and not 0 < density <= 1:
+        raise InputError("density", f"{density} is outside (0, 1]", "give a share of all pairs")
+    degree = 15.0 if average_degree is None else average_degree
+    degree = degree if density is None else density * (n - 1)
+    edges = round(n * degree / 2) if 0 < degree <= n - 1 else 0
+    if not edges:
         raise InputError(
             "average_degree",
-            f"{average_degree} is outside (0, {n - 1}]",
+            f"{degree} is outside (0, {n - 1}] or gives no edge",
             f"{n} nodes have at most {n - 1} neighbours each",
         )
-    edges = round(n * average_degree / 2)
-    if edges < 1:
-        raise InputError("average_degree", f"{average_degree} gives {n} nodes no edge", "give more")
     return edges
 
 
 def _group_shares(group_ratio: float | Sequence[float], groups: int) -> np.ndarray:
     shares = np.asarray(group_ratio, dtype=float)
     if shares.ndim == 0:
-        ratio = float(shares)
-        if not 0 < ratio < 1:
-            raise InputError(
-                "group_ratio", f"{ratio} is outside (0, 1)", "give the share of group 1"
-            )
-        shares = np.full(groups, (1 - ratio) / (groups - 1))
-        shares[1] = ratio
+        shares = np.full(groups, (1 - shares) / (groups - 1))
+        shares[1] = group_ratio
     if shares.shape != (groups,):
         raise InputError(
             "group_ratio", f"{shares.size} shares for {groups} groups", f"give groups={shares.size}"
@@ -223,8 +195,8 @@ def _group_shares(group_ratio: float | Sequence[float], groups: int) -> np.ndarr
     if not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
         raise InputError(
             "group_ratio",
-            f"{shares.tolist()} must be positive with a sum of 1",
-            "give every group's share",
+            f"the shares {shares.tolist()} must be positive with a sum of 1",
+            "give the share of group 1 or of every group",
         )
     return shares
 
@@ -232,9 +204,9 @@ def _group_shares(group_ratio: float | Sequence[float], groups: int) -> np.ndarr
 def _block_sizes(
     n: int, shares: np.ndarray, base_rate: float, base_rate_gap: float, classes: int
 ) -> np.ndarray:
-    """Count the nodes by group and class."""
+    """Return the number of nodes by group and class."""
     positive = base_rate + base_rate_gap * np.linspace(-0.5, 0.5, len(shares))
-    # A rate that is 0 or 1 but for rounding errors is meant to be just that.
+    # A rate that is 0 or 1 up to rounding errors is meant to be exactly that.
     positive = np.where(np.abs(positive - positive.round()) < 1e-12, positive.round(), positive)
     if not ((positive >= 0) & (positive <= 1)).all():
         raise InputError(
@@ -263,7 +235,7 @@ def _block_sizes(
 def _edge_counts(
     sizes: np.ndarray, edges: int, sens_homophily: float, label_homophily: float
 ) -> np.ndarray:
-    """Count the edges by pair of blocks, upper triangular."""
+    """Return the number of edges by pair of blocks, as an upper triangular matrix."""
     size = sizes.reshape(-1)
     group, label = np.divmod(np.arange(len(size)), sizes.shape[1])
     a, b = np.triu_indices(len(size))
@@ -271,15 +243,14 @@ def _edge_counts(
     kind = 2 * (group[a] == group[b]) + (label[a] == label[b])
 
     chance = np.bincount(kind, weights=room, minlength=4).reshape(2, 2)
-    by_kind = largest_remainder(
-        edges * _raked(chance, sens_homophily, label_homophily).reshape(-1), edges
-    )
+    shares = _fit_margins(chance, sens_homophily, label_homophily).reshape(-1)
+    by_kind = largest_remainder(edges * shares, edges)
     count = np.zeros(len(room), dtype=np.int64)
     for k in range(4):
         if by_kind[k]:
-            here = np.flatnonzero(kind == k)
-            share = room[here] / room[here].sum()
-            count[here] = largest_remainder(by_kind[k] * share, int(by_kind[k]))
+            pairs = np.flatnonzero(kind == k)
+            share = room[pairs] / room[pairs].sum()
+            count[pairs] = largest_remainder(by_kind[k] * share, int(by_kind[k]))
     if (count > room).any():
         k = int(np.argmax(count - room))
         raise InputError(
@@ -294,8 +265,8 @@ def _edge_counts(
     return result
 
 
-def _raked(chance: np.ndarray, sens_homophily: float, label_homophily: float) -> np.ndarray:
-    """Shares of edges, [same group, same class], with the margins asked and chance's odds ratio."""
+def _fit_margins(chance: np.ndarray, sens_homophily: float, label_homophily: float) -> np.ndarray:
+    """Return edge shares [same group, same class] with given margins and chance's odds ratio."""
     by_group = np.array([1 - sens_homophily, sens_homophily])
     by_label = np.array([1 - label_homophily, label_homophily])
     mass = chance / chance.sum()
@@ -314,7 +285,7 @@ def _raked(chance: np.ndarray, sens_homophily: float, label_homophily: float) ->
 
 
 def _directions(rng: np.random.Generator, count: int, features: int) -> np.ndarray:
-    """Random unit vectors, orthogonal where there is room, so that a seed's luck plays no part."""
+    """Return random unit vectors, orthogonal if there are enough features."""
     vectors = rng.standard_normal((count, features))
     if count <= features:
         return np.linalg.qr(vectors.T)[0].T
@@ -322,7 +293,7 @@ def _directions(rng: np.random.Generator, count: int, features: int) -> np.ndarr
 
 
 def both_directions(pairs: np.ndarray, n: int) -> np.ndarray:
-    """Turn distinct undirected pairs (2×count) into a sorted edge_index with both directions."""
+    """Return a sorted edge_index with both directions of distinct undirected pairs (2×count)."""
     key = np.concatenate([pairs[0] * n + pairs[1], pairs[1] * n + pairs[0]])
     key.sort()
     return np.stack(np.divmod(key, n))

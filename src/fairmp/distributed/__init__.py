@@ -36,7 +36,7 @@ __all__ = [
 
 _HOME = {
     "FileCheckpoints": "checkpoints",
-    "Manifest": "layout",
+    "Manifest": "shard_format",
     **dict.fromkeys(("LostTouch", "Ranks", "SharedError"), "ranks"),
     **dict.fromkeys(("Shard", "load_shard"), "loading"),
     **dict.fromkeys(("evaluate_shard", "fit_shard", "predict_shard"), "training"),

@@ -1,29 +1,25 @@
-"""Which node goes to which part: contiguous ranges after a reordering, or METIS."""
+"""Assignment of nodes to parts: contiguous ranges after a reordering, or METIS."""
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from fairmp.errors import InputError
 
 Order = Literal["given", "locality", "metis"]
-ORDERS: tuple[Order, ...] = get_args(Order)
 
-HIDDEN = 128
-"""What training keeps of a node beside its features, in numbers: two hidden layers of 64."""
-
-
-_ROWS = 1 << 17
+HIDDEN_NUMBERS = 128  # kept per node in training, beside the features: two hidden layers of 64
+_ROWS = 1 << 17  # rows whose entries are counted at a time
 
 
 class Partition(NamedTuple):
-    """A numbering of the nodes, and where its parts begin.
+    """A numbering of the nodes, and the ranges of its parts.
 
     Attributes:
-        place: the new number of each node (n).
-        bounds: part p has the new numbers from ``bounds[p]`` to ``bounds[p + 1]`` (parts + 1).
+        place: New number of each node (n).
+        bounds: Part p has the numbers from ``bounds[p]`` up to ``bounds[p + 1]`` (parts + 1).
     """
 
     place: np.ndarray
@@ -31,40 +27,28 @@ class Partition(NamedTuple):
 
 
 def check_parts(parts: int, nodes: int) -> None:
-    """Refuse a number of parts that can not each have a node.
-
-    Example:
-        >>> check_parts(4, nodes=100)
-    """
+    """Refuse a number of parts that would leave one empty."""
     if not 1 <= parts <= nodes:
         raise InputError(
-            "parts", f"{parts} for {nodes:,} nodes", "give a whole number from 1 to them"
+            "parts", f"{parts} for {nodes:,} nodes", "give a number from 1 to that of the nodes"
         )
 
 
 def cost(degree: np.ndarray, features: int) -> np.ndarray:
-    """What a node weighs in memory: its features and hidden units, and its edges.
-
-    Example:
-        >>> cost(np.array([0, 10]), features=2).tolist()
-        [131, 141]
-    """
-    return degree + (1 + features + HIDDEN)
+    """Memory cost of each node: its features, hidden units and edges."""
+    return degree + (1 + features + HIDDEN_NUMBERS)
 
 
 def ranges(weight: np.ndarray, parts: int) -> np.ndarray:
-    """Cut a sequence of nodes into ranges of about equal weight, none of them empty.
-
-    Example:
-        >>> ranges(np.array([1, 1, 1, 1, 9]), 2).tolist()
-        [0, 4, 5]
-    """
+    """Cut a sequence of nodes into ranges of about equal weight, none of them empty."""
     check_parts(parts, len(weight))
-    heaped = np.concatenate([[0.0], np.cumsum(weight, dtype=np.float64)])
-    aims = heaped[-1] * np.arange(1, parts) / parts
-    cuts = np.searchsorted(heaped, aims, side="left")
-    cuts -= aims - heaped[cuts - 1] <= heaped[cuts] - aims  # the nearer side of the node it is in
-    # A heavy node may swallow several cuts: move them apart, and leave each later part a node.
+    total = np.concatenate([[0.0], np.cumsum(weight, dtype=np.float64)])
+    goals = total[-1] * np.arange(1, parts) / parts
+    cuts = np.searchsorted(total, goals, side="left")
+    cuts -= (
+        goals - total[cuts - 1] <= total[cuts] - goals
+    )  # the nearer side of the node that is cut
+    # A heavy node may hold several cuts: move them apart, and leave each later part a node.
     room = np.arange(1, parts)
     cuts = np.maximum.accumulate(np.maximum(cuts, room) - room) + room
     cuts = np.minimum(cuts, len(weight) - parts + room)
@@ -77,28 +61,22 @@ def given(weight: np.ndarray, parts: int) -> Partition:
 
 
 def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
-    """Order nodes by reverse Cuthill-McKee, so that neighbours have numbers close together.
+    """Order nodes by reverse Cuthill-McKee, so that neighbours get close numbers.
 
-    Where the order they are in cuts fewer edges already, as that of a crawl may, it is kept.
+    The given order is kept if it cuts fewer edges, as that of a crawl may.
 
     Args:
-        row: pointers of the adjacency in compressed rows (n + 1).
-        col: neighbours.
-        weight: what each node weighs (n).
-        parts: number of parts.
-
-    Example:
-        >>> row, col = np.array([0, 1, 2, 4, 6]), np.array([2, 3, 0, 3, 2, 1])  # 0-2-3-1
-        >>> place = locality(row, col, np.ones(4), 2).place
-        >>> np.abs(np.diff(place[[0, 2, 3, 1]])).tolist()
-        [1, 1, 1]
+        row: Row pointers of the adjacency in CSR form (n + 1).
+        col: Neighbours.
+        weight: Weight of each node (n).
+        parts: Number of parts.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
     kind = np.int32 if len(col) < 2**31 else np.int64
     graph = csr_array((len(weight), len(weight)), dtype=np.int8)
-    # Set as they are: the constructor would ask for a value an entry, which nobody reads.
+    # Set directly: the constructor wants a value per entry, which nobody reads.
     graph.indptr = np.asarray(row, dtype=kind)
     graph.indices = np.asarray(col, dtype=kind)
     order = reverse_cuthill_mckee(graph, symmetric_mode=True)
@@ -109,13 +87,7 @@ def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -
 
 
 def cut(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
-    """Count the entries whose two ends are in different parts.
-
-    Example:
-        >>> row, col = np.array([0, 1, 2, 4, 6]), np.array([2, 3, 0, 3, 2, 1])  # 0-2-3-1
-        >>> cut(row, col, given(np.ones(4), 2))
-        4
-    """
+    """Count the entries whose endpoints are in different parts."""
     part = np.searchsorted(found.bounds, found.place, side="right").astype(np.int32)
     count = 0
     for start in range(0, len(part), _ROWS):
@@ -126,10 +98,7 @@ def cut(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
 
 
 def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
-    """Let METIS look for parts of equal weight with few edges between them.
-
-    Arguments are those of :func:`locality`. Within a part nodes keep their order.
-    """
+    """Let METIS find parts of equal weight with few edges between them; see :func:`locality`."""
     check_parts(parts, len(weight))
     try:
         import pymetis

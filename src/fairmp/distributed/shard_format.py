@@ -1,4 +1,4 @@
-"""Shards on disk: one folder, memory-mapped arrays, and a manifest with their sums."""
+"""Shards on disk: a folder of memory-mapped arrays, and a manifest with their checksums."""
 
 from __future__ import annotations
 
@@ -9,25 +9,24 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.errors import InputError
 
 FORMAT = 1
 MANIFEST = "manifest.json"
 ARRAYS = ("x", "y", "sens", "split", "number", "row", "col")
-_PIECE = 1 << 24
 
 
 @dataclass(frozen=True)
 class File:
-    """An array's file: how many bytes it has, and their SHA-256."""
+    """Size and SHA-256 of an array's file."""
 
     bytes: int
     sha256: str
@@ -38,13 +37,13 @@ class Part:
     """A range of nodes and their rows of Â = A + I.
 
     Attributes:
-        start: the first node's number, in the shards' own order.
-        stop: one more than the last node's.
-        entries: entries of Â in these rows: every neighbour, and the node itself.
-        halo: nodes of other parts among the neighbours.
-        files: ``x`` (features), ``y`` and ``sens`` (int32, −1 unknown), ``split`` (int8, a column
-            a split: 0 training, 1 validation, 2 test, −1 none), ``number`` (the node's row in the
-            table it came from), ``row`` (pointers, from 0) and ``col`` (neighbours).
+        start: Number of the first node, in the order of the shards.
+        stop: One more than the number of the last node.
+        entries: Entries of Â in these rows: every neighbour, and the node itself.
+        halo: Number of neighbours in other parts.
+        files: ``x`` (features), ``y`` and ``sens`` (int32, −1 unknown), ``split`` (int8, one
+            column per split: 0 training, 1 validation, 2 test, −1 none), ``number`` (row of the
+            node in its table), ``row`` (pointers, from 0) and ``col`` (neighbours).
     """
 
     start: int
@@ -56,44 +55,41 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a folder of shards holds.
+    """Content of a folder of shards.
 
     Attributes:
-        name: of the graph.
-        nodes: n.
-        edges: undirected edges, without self-loops.
-        order: how nodes were ordered, ``"given"``, ``"locality"`` or ``"metis"``.
-        feature_names: one a column of ``x``.
-        class_names: one a class.
-        group_names: one a sensitive group.
-        split_seeds: the seed each column of ``split`` was drawn with; ``None`` for masks that came
-            with the data.
-        statistics: the row that :func:`fairmp.datasets.statistics.statistics` would find.
-        report: what was read, kept and dropped, a line each.
-        encoding: how a table's columns became numbers, where there was one.
-        parts: in order, from node 0 to node n − 1.
+        name: Name of the graph.
+        order: How nodes were ordered, ``"given"``, ``"locality"`` or ``"metis"``.
+        feature_names: Names of the columns of ``x``.
+        class_names: Names of the classes.
+        group_names: Names of the sensitive groups.
+        split_seeds: Seed of each column of ``split``; ``None`` for masks that came with the data.
+        encoding: How the columns of a table became numbers, if there was one.
+        nodes: Number of nodes.
+        edges: Number of undirected edges, without self-loops.
+        statistics: The row of :func:`fairmp.datasets.statistics.statistics`.
+        report: Lines of the load report.
+        parts: The parts in order, from node 0 to node n − 1.
     """
 
     name: str
-    nodes: int
-    edges: int
     order: str
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]
     split_seeds: tuple[int | None, ...]
-    statistics: dict[str, Any]
-    report: tuple[str, ...]
-    encoding: dict[str, Any] | None
-    parts: tuple[Part, ...]
+    encoding: dict[str, Any] | None = None
+    nodes: int = 0
+    edges: int = 0
+    statistics: dict[str, Any] = field(default_factory=dict)
+    report: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
     @property
     def fingerprint(self) -> str:
-        """A sum over all that is said here, and so over every array's sum."""
-        return hashlib.sha256(self._text().encode()).hexdigest()
-
-    def _text(self) -> str:
-        return json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        """SHA-256 of the manifest, and so of the checksums of all arrays."""
+        text = json.dumps(asdict(self), ensure_ascii=False, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
@@ -111,98 +107,79 @@ class Manifest:
         """Read a folder's manifest.
 
         Raises:
-            InputError: If there is none, or it is not what was written.
+            InputError: If it is missing, damaged or altered.
         """
         path = Path(folder) / MANIFEST
         if not path.is_file():
             raise InputError(
                 "shards", f"{folder} has no {MANIFEST}", "give the folder 'fairmp shard' wrote"
             )
+        damaged = InputError(
+            "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
+        )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            known = content.pop("format")
-            if known != FORMAT:
-                raise InputError(
-                    "shards",
-                    f"{folder} has format {known}, this fairmp ({__version__}) reads {FORMAT}",
-                    "shard the graph again",
-                )
+            version = content.pop("format")
             fingerprint, _ = content.pop("fingerprint"), content.pop("fairmp")
-            manifest = _from_json(content)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            if isinstance(error, InputError):
-                raise
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise damaged from None
+        if version != FORMAT:
             raise InputError(
-                "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
-            ) from None
+                "shards",
+                f"{folder} has format {version}, this fairmp ({__version__}) reads {FORMAT}",
+                "shard the graph again",
+            )
+        try:
+            lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
+            parts = tuple(
+                Part(**{**part, "files": {k: File(**file) for k, file in part["files"].items()}})
+                for part in content["parts"]
+            )
+            manifest = cls(**{**content, **lists, "parts": parts})
+        except (KeyError, TypeError, AttributeError):
+            raise damaged from None
         if manifest.fingerprint != fingerprint:
             raise InputError("shards", f"{path} was altered", "shard the graph again")
         return manifest
 
 
-def _from_json(content: dict[str, Any]) -> Manifest:
-    parts = tuple(
-        Part(
-            part["start"],
-            part["stop"],
-            part["entries"],
-            part["halo"],
-            {name: File(**file) for name, file in part["files"].items()},
-        )
-        for part in content.pop("parts")
-    )
-    lists = ("feature_names", "class_names", "group_names", "split_seeds", "report")
-    return Manifest(**{**content, **{name: tuple(content[name]) for name in lists}}, parts=parts)
-
-
 def part_folder(folder: Path, index: int) -> Path:
-    """Return where a part's arrays lie.
-
-    Example:
-        >>> part_folder(Path("shards"), 3).as_posix()
-        'shards/part-00003'
-    """
+    """Folder of the arrays of a part."""
     return folder / f"part-{index:05d}"
 
 
 def verify(folder: Path, index: int, part: Part) -> None:
-    """Read a part's files from end to end, and compare them with their sums.
+    """Compare the files of a part with their checksums.
 
     Raises:
-        InputError: If one is missing, cut short or altered; it names the file.
+        InputError: If a file is missing, cut short or altered; it names the file.
     """
+    hint = "shard the graph again, or copy the file again"
     for name in ARRAYS:
         path = part_folder(folder, index) / f"{name}.npy"
         if name not in part.files:
-            raise InputError("shards", f"the manifest of {folder} has no sum for {path.name}")
-        expected = part.files[name]
-        again = "shard the graph again, or copy the file again"
+            raise InputError("shards", f"the manifest of {folder} has no checksum of {path.name}")
         if not path.is_file():
-            raise InputError("shards", f"{path} is missing", f"{again}")
-        size = path.stat().st_size
+            raise InputError("shards", f"{path} is missing", hint)
+        size, expected = path.stat().st_size, part.files[name]
         if size != expected.bytes:
             raise InputError(
-                "shards",
-                f"{path} has {size:,} bytes where {expected.bytes:,} were written",
-                f"{again}",
+                "shards", f"{path} has {size:,} bytes where {expected.bytes:,} were written", hint
             )
-        if _sum(path) != expected.sha256:
-            raise InputError("shards", f"{path} was altered: its SHA-256 is another", f"{again}")
-
-
-def _sum(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+        with path.open("rb") as file:
+            checksum = hashlib.file_digest(file, "sha256").hexdigest()
+        if checksum != expected.sha256:
+            raise InputError("shards", f"{path} was altered: its SHA-256 differs", hint)
 
 
 def mapped(folder: Path, index: int, name: str) -> np.ndarray:
-    """Map an array of a part into memory: pages are read when they are looked at."""
+    """Memory-map an array of a part."""
     array: np.ndarray = np.load(part_folder(folder, index) / f"{name}.npy", mmap_mode="r")
     return array
 
 
 def read_rows(folder: Path, index: int, name: str, out: np.ndarray) -> None:
-    """Copy an array of a part to where there is room for it, and nowhere else on the way."""
+    """Read an array of a part into ``out``, without a copy."""
     with (part_folder(folder, index) / f"{name}.npy").open("rb") as file:
         np.lib.format.read_magic(file)
         np.lib.format.read_array_header_1_0(file)
@@ -210,16 +187,7 @@ def read_rows(folder: Path, index: int, name: str, out: np.ndarray) -> None:
 
 
 class ArrayWriter:
-    """Write a ``.npy`` file front to back, and its sum with it.
-
-    Example:
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with ArrayWriter(Path(folder) / "a.npy", (3,), np.int32) as writer:
-        ...         writer.append(np.array([1, 2]))
-        ...         writer.append(np.array([3]))
-        ...     np.load(Path(folder) / "a.npy").tolist(), writer.file.bytes
-        ([1, 2, 3], 140)
-    """
+    """Write a ``.npy`` file front to back, and compute its checksum."""
 
     def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
         self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
@@ -242,71 +210,52 @@ class ArrayWriter:
         self._sum.update(content.data)
         self._rows, self._bytes = self._rows + len(content), self._bytes + content.nbytes
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._stream.close()
         if kind is None and self._rows != self.shape[0]:
             raise AssertionError(f"{self.path.name}: {self._rows} rows of {self.shape[0]}")
 
     @property
     def file(self) -> File:
-        """The file's size and sum, once all is written."""
+        """Size and checksum of the file, once all is written."""
         return File(self._bytes, self._sum.hexdigest())
 
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
-    """Raise if shards can not go to a folder, before any work is done for them."""
-    if folder.exists() and not folder.is_dir():
-        raise InputError("--out", f"{folder} is a file", "give the name of a folder")
+    """Refuse a folder that shards cannot be written to, before any work is done."""
+    outputs.check_free(folder, overwrite=overwrite)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    if not overwrite:
-        raise InputError(
-            "--out", f"{folder} is not empty", "give another folder, or add --overwrite"
-        )
-    strangers = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
-    if strangers or not (folder / MANIFEST).is_file():
-        name = strangers[0] if strangers else "no manifest"
+    others = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
+    if others or not (folder / MANIFEST).is_file():
+        name = others[0] if others else "no manifest"
         raise InputError(
             "--out",
-            f"{folder} holds something else than shards ({name}), and is not replaced",
+            f"{folder} holds something other than shards ({name}), and is not replaced",
             "give another folder",
         )
 
 
 @contextmanager
 def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a folder to write shards to, which takes its place when all went well.
+    """Yield a folder to write shards to, which replaces ``folder`` if no exception is raised.
 
-    Scratch files may go to its ``scratch`` folder, and are gone at the end.
+    Its ``scratch`` folder is for temporary files, and is removed at the end.
     """
     check_target(folder, overwrite=overwrite)
     parent = folder.absolute().parent
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
-    except OSError as error:
-        raise InputError("--out", f"can not write to {parent} ({error.strerror})") from None
+    parent.mkdir(parents=True, exist_ok=True)
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
     try:
         (staging / "scratch").mkdir()
         yield staging
         shutil.rmtree(staging / "scratch")
-        staging.chmod(0o777 & ~_umask())
-        if folder.exists():
-            with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as aside:
+        mask = os.umask(0)
+        os.umask(mask)
+        staging.chmod(0o777 & ~mask)
+        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as aside:
+            if folder.exists():
                 os.rename(folder, Path(aside) / "old")
-                os.rename(staging, folder)
-        else:
             os.rename(staging, folder)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -1,4 +1,4 @@
-"""Write shards: from a graph in memory, or in one pass from tables larger than memory."""
+"""Write shards: of a graph in memory, or of tables larger than memory, read once."""
 
 from __future__ import annotations
 
@@ -17,31 +17,33 @@ from torch_geometric.utils import coalesce
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.columns import BinsGiven
+from fairmp.datasets.edge_tables import EdgeTable
 from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.encoding import Roles
+from fairmp.datasets.readers import TableReadError
 from fairmp.datasets.splits import split
 from fairmp.distributed import partition
-from fairmp.distributed.assembly import Names, Say, write_parts
-from fairmp.distributed.edge_reader import EdgeTable
-from fairmp.distributed.external_sort import Pairs
-from fairmp.distributed.nodes import Columns, Unread, read_nodes
+from fairmp.distributed.assembly import Progress, write_parts
+from fairmp.distributed.external_sort import EdgeSet
+from fairmp.distributed.nodes import read_nodes
 from fairmp.distributed.partition import Order
 from fairmp.distributed.shard_format import Manifest, staged
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 from fairmp.progress import bar
 
 
 @dataclass(frozen=True)
-class _Held:
-    """Nodes that are in memory already."""
+class _NodesInMemory:
+    """The nodes of a graph in memory."""
 
     x: np.ndarray
     y: np.ndarray
     sens: np.ndarray
 
-    def features(self, numbers: np.ndarray) -> np.ndarray:
-        return self.x[numbers]
+    def features(self, rows: np.ndarray) -> np.ndarray:
+        return self.x[rows]
 
-    def know_degree(self, degree: np.ndarray) -> None:
+    def set_degree(self, degree: np.ndarray) -> None:
         pass
 
 
@@ -58,14 +60,14 @@ def shard(
     """Write a graph in memory as shards.
 
     Args:
-        data: an undirected graph without edge weights, in the shape :mod:`fairmp.datasets` makes.
-        folder: where to.
-        parts: number of parts, as many as there will be processes or a multiple of it.
+        data: Undirected graph without edge weights, as :mod:`fairmp.datasets` makes it.
+        folder: Output folder.
+        parts: Number of parts: the number of processes, or a multiple of it.
         order: ``"locality"`` (reverse Cuthill-McKee), ``"metis"`` or ``"given"``.
-        split_seeds: seeds of the splits to write; by default the masks that ``data`` has, or a
-            split with seed 0.
-        overwrite: replace shards that are there.
-        progress: show a bar; by default where standard error is a terminal.
+        split_seeds: Seeds of the splits to write; by default the masks of ``data``, or one split
+            with seed 0.
+        overwrite: Replace existing shards.
+        progress: Show a progress bar; by default if standard error is a terminal.
 
     Example:
         >>> import tempfile
@@ -82,35 +84,42 @@ def shard(
         check(data, masks=True)
         seeds: tuple[int | None, ...] = (None,)
         masks = [data[name].cpu().numpy() for name in MASKS]
-        drawn = np.select(masks, [0, 1, 2], -1).astype(np.int8)[:, None]
+        splits = np.select(masks, [0, 1, 2], -1).astype(np.int8)[:, None]
     else:
         seeds = tuple(split_seeds or (0,))
-        drawn = _splits(data.y.cpu().numpy(), data.sens.cpu().numpy(), seeds)
+        splits = _splits(data.y.cpu().numpy(), data.sens.cpu().numpy(), seeds)
     _check_arguments(parts, data.x.size(0), order)
     report = getattr(data, "report", None)
     encoding = getattr(data, "encoding", None)
-    names = Names(
+
+    def names(attribute: str, count: int) -> tuple[str, ...]:
+        given = data.get(attribute)
+        complete = given is not None and len(given) >= count
+        return tuple(map(str, given if complete else range(count)))
+
+    manifest = Manifest(
         str(getattr(data, "name", "graph")),
-        _named(data, "feature_names", data.x.size(1)),
-        _named(data, "class_names", int(data.y.max()) + 1),
-        _named(data, "group_names", int(data.sens.max()) + 1),
+        order,
+        names("feature_names", data.x.size(1)),
+        names("class_names", int(data.y.max()) + 1),
+        names("group_names", int(data.sens.max()) + 1),
+        seeds,
         None if encoding is None else encoding.to_dict(),
+        report=() if report is None else tuple(report.lines()),
     )
     x = data.x.detach().cpu()
-    nodes = _Held(
+    nodes = _NodesInMemory(
         (x if x.dtype == torch.float64 else x.float()).numpy(),
         data.y.cpu().numpy().astype(np.int32),
         data.sens.cpu().numpy().astype(np.int32),
     )
-    with _writing(folder, overwrite, parts, progress) as (staging, say):
-        found = LoadReport(nodes=len(nodes.y))
-        pairs = Pairs(staging / "scratch", len(nodes.y), found)
+    with _writing(folder, overwrite, parts, progress) as (staging, advance):
+        edges = EdgeSet(staging / "scratch", len(nodes.y), LoadReport(nodes=len(nodes.y)))
         source, target = data.edge_index.cpu().numpy()
         forward = source <= target
-        pairs.add(source[forward], target[forward])
-        say("edges")
-        lines = None if report is None else tuple(report.lines())
-        return write_parts(staging, pairs, nodes, names, drawn, seeds, parts, order, lines, say)
+        edges.add(source[forward], target[forward])
+        advance("edges")
+        return write_parts(staging, manifest, edges, nodes, splits, parts, advance)
 
 
 def shard_tables(
@@ -134,69 +143,73 @@ def shard_tables(
 ) -> Manifest:
     """Write tables as shards, reading each of them once.
 
-    The numbers are those of :func:`fairmp.datasets.from_tables` with the same arguments. What
-    memory holds at a time is one column of the node table, some twenty numbers a node, and blocks
-    of edges; ``"locality"`` and ``"metis"`` also want each edge twice, in 4 bytes.
+    The numbers are those of :func:`fairmp.datasets.from_tables` with the same arguments. Memory
+    holds one column of the node table at a time, some twenty numbers per node, and blocks of
+    edges; ``"locality"`` and ``"metis"`` also need each edge twice, in 4 bytes.
 
     Args:
-        nodes: the node table, a file.
-        edges: the edge table, a file.
-        folder: where to.
-        id: the column with the ids; ``None`` takes row numbers.
-        label: the column with the classes.
-        sensitive: the column or columns with the groups.
-        parts: number of parts, as many as there will be processes or a multiple of it.
+        nodes: Node table, a file.
+        edges: Edge table, a file.
+        folder: Output folder.
+        id: Id column; None takes row numbers.
+        label: Column with the classes.
+        sensitive: Column or columns with the groups.
+        parts: Number of parts: the number of processes, or a multiple of it.
         order: ``"locality"`` (reverse Cuthill-McKee), ``"metis"`` or ``"given"``.
-        sensitive_bins: how to cut a sensitive column of numbers.
-        drop: columns to leave out.
-        source: the column of ``edges`` with one end; by default the first.
-        target: the column with the other end; by default the second.
-        split_seeds: seeds of the splits to write.
-        name: the graph's name; by default the node file's.
-        overwrite: replace shards that are there.
-        progress: show a bar; by default where standard error is a terminal.
+        sensitive_bins: How to cut a sensitive column of numbers.
+        drop: Columns to leave out.
+        source: Source column of ``edges``; by default the first.
+        target: Target column of ``edges``; by default the second.
+        split_seeds: Seeds of the splits to write.
+        name: Name of the graph; by default that of the node file.
+        overwrite: Replace existing shards.
+        progress: Show a progress bar; by default if standard error is a terminal.
     """
     folder, nodes = Path(folder), Path(nodes)
     _check_arguments(parts, 1 << 62, order)
-    given = (sensitive,) if isinstance(sensitive, str) else tuple(sensitive)
-    columns = Columns(id, label, given, sensitive_bins, tuple(drop), source, target)
-    with _writing(folder, overwrite, parts, progress) as (staging, say):
+    roles = Roles(
+        id,
+        label,
+        sensitive,
+        drop=tuple(drop),
+        source=source,
+        target=target,
+        sensitive_bins=sensitive_bins,
+    )
+    with _writing(folder, overwrite, parts, progress) as (staging, advance):
         scratch, report = staging / "scratch", LoadReport()
-        encoded = read_nodes(nodes, columns, scratch, report)
+        encoded = read_nodes(nodes, roles, scratch, report)
         _check_arguments(parts, len(encoded.y), order)
-        say("nodes")
-        table = EdgeTable(Path(edges), encoded.ids, len(encoded.y), source, target, report)
-        pairs = _read_edges(table, scratch, report)
-        say("edges")
-        seeds = tuple(split_seeds)
-        drawn = _splits(encoded.y, encoded.sens, seeds)
+        advance("nodes")
+        table = EdgeTable(edges, encoded.ids, source, target, report)
+        found = _read_edges(table, scratch, report)
+        advance("edges")
+        splits = _splits(encoded.y, encoded.sens, split_seeds)
         encoding = encoded.encoding
-        names = Names(
+        manifest = Manifest(
             name or nodes.name.split(".")[0],
+            order,
             tuple(encoding.feature_names),
             encoding.label.classes,
             encoding.groups,
+            tuple(split_seeds),
             encoding.to_dict(),
         )
-        return write_parts(staging, pairs, encoded, names, drawn, seeds, parts, order, None, say)
+        return write_parts(staging, manifest, found, encoded, splits, parts, advance)
 
 
-def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> Pairs:
-    ways = [True, False] if table.whole_numbers() else [False]
-    for whole in ways:
-        place = scratch / f"edges-{'whole' if whole else 'text'}"
-        place.mkdir()
-        pairs = Pairs(place, table.nodes, report)
+def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
+    for integers in (True, False) if table.integer_ids() else (False,):
+        edges = EdgeSet(scratch, len(table.ids), report)
         try:
-            for source, target in table.blocks(whole=whole):
-                pairs.add(source, target)
-            return pairs
-        except Unread:
-            # Read as text, cells that are no whole number are ids like others.
-            if not whole:
+            for source, target in table.batches(integers=integers):
+                edges.add(source, target)
+            break
+        except TableReadError:
+            if not integers:
                 raise
-            pairs.forget()
-    raise AssertionError
+            edges.discard()  # an endpoint is not an integer: read them as text
+    return edges
 
 
 def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
@@ -212,26 +225,24 @@ def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.
 @contextmanager
 def _writing(
     folder: Path, overwrite: bool, parts: int, progress: bool | None
-) -> Iterator[tuple[Path, Say]]:
+) -> Iterator[tuple[Path, Progress]]:
     with ExitStack() as stack:
         staging = stack.enter_context(staged(folder, overwrite=overwrite))
-        say = stack.enter_context(bar(parts + 4, "sharding", show=progress))
+        advance = stack.enter_context(bar(parts + 4, "sharding", show=progress))
         try:
-            yield staging, say
+            yield staging, advance
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             raise InputError(
                 "--out",
                 f"no space is left for {folder}",
-                "shards and their scratch files need about 40 bytes an edge beside the features",
+                "shards and their scratch files need about 40 bytes per edge, and the features",
             ) from None
 
 
 def _check_arguments(parts: int, nodes: int, order: str) -> None:
-    if order not in get_args(Order):
-        names = ", ".join(map(repr, get_args(Order)))
-        raise InputError("order", f"{order!r} is unknown", f"choose one of {names}")
+    check_choice("order", order, get_args(Order))
     partition.check_parts(parts, nodes)
 
 
@@ -241,7 +252,7 @@ def _check_undirected(data: Data) -> None:
     if groups.soft(data.sens):
         raise InputError(
             "data.sens",
-            "shards hold one group a node, not probabilities",
+            "shards hold one group per node, not probabilities",
             "give codes, -1 where unknown",
         )
     there = coalesce(data.edge_index, num_nodes=data.x.size(0))
@@ -252,10 +263,3 @@ def _check_undirected(data: Data) -> None:
             "directed or with repeated edges, and shards are undirected",
             "use torch_geometric.utils.to_undirected",
         )
-
-
-def _named(data: Data, attribute: str, count: int) -> tuple[str, ...]:
-    names = data.get(attribute)
-    if names is None or len(names) < count:
-        return tuple(str(k) for k in range(count))
-    return tuple(str(name) for name in names)

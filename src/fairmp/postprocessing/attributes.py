@@ -10,12 +10,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency
 from fairmp.groups import known, likeliest
 from fairmp.postprocessing.group_estimator import Estimate, estimate
-
-UNKNOWN = ("", "nan", "NaN", "None", "<NA>", "NaT")
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
         raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group per node")
     found, place = np.unique(array.astype(str), return_inverse=True)
     texts = [str(text).strip() for text in found]
-    names = sorted({text for text in texts if text not in UNKNOWN}, key=_sort_key)
+    names = sorted({text for text in texts if text not in MISSING}, key=_sort_key)
     if all(_sort_key(text)[0] == 0 for text in names):
         names = [text for text in names if float(text) != -1]
     rank = {text: k for k, text in enumerate(names)}

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.kernels import softmax
 from fairmp.metrics.kinds import are_probabilities
-from fairmp.postprocessing.attributes import UNKNOWN
 
 
 @dataclass(frozen=True)
@@ -106,13 +106,13 @@ def read_labels(
     names = tuple(map(str, class_names if class_names is not None else range(classes)))
     if text and class_names is None:
         columns = tuple(map(str, getattr(predictions.given, "columns", ())))
-        found = sorted({value for value in values if value not in UNKNOWN})
+        found = sorted({value for value in values if value not in MISSING})
         names = columns if set(found) <= set(columns) else tuple(found)
     if len(names) != classes:
         which = "labels" if class_names is None else "class_names"
         raise InputError(which, f"{len(names)} names for {classes} classes", "give class_names=")
     if text:
-        codes = {name: code for code, name in enumerate(names)} | dict.fromkeys(UNKNOWN, -1)
+        codes = {name: code for code, name in enumerate(names)} | dict.fromkeys(MISSING, -1)
         stray = next((value for value in values if value not in codes), None)
         if stray is not None:
             raise InputError("labels", f"{stray!r} is not a class", f"give {', '.join(names)}")
@@ -142,7 +142,7 @@ def _numbers_or_text(values: Any) -> Any:
     if array.dtype.kind not in "biuf":
         texts = [str(value).strip() for value in array.reshape(-1).tolist()]
         try:
-            array = np.array([np.nan if text in UNKNOWN else float(text) for text in texts])
+            array = np.array([np.nan if text in MISSING else float(text) for text in texts])
         except ValueError:
             return texts
     return torch.from_numpy(array)

@@ -1,4 +1,4 @@
-"""Where real graphs lie on the phase diagram, and whether theory says what averaging does there."""
+"""Places of real graphs on the phase diagram, and what theory predicts for them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairmp.analysis.theory.prediction import predicted_block_change
 
 @dataclass(frozen=True)
 class Place:
-    """A real graph in the (n, ρ, ε, c) model, and one step of averaging on it.
+    """Parameters of a real graph in the (n, ρ, ε, c) model, and the effect of one step on it.
 
-    ``parity`` and ``information`` are changes (after − before), of the graph's own features with
-    every column standardised; ``predicted`` ones take the features for normal and the graph for a
-    block model, with the graph's own moments and edge probabilities.
+    ``parity`` and ``information`` are changes (after − before) for the graph's own features,
+    standardised. Predictions assume normal features and a block model with the graph's own moments
+    and edge probabilities.
     """
 
     name: str
@@ -37,11 +37,9 @@ class Place:
 
 
 def place(data: Data, *, ridge: float = 1e-2) -> Place:
-    """Place a graph of two groups, by its nodes of known group.
+    """Place a graph of two groups on the phase diagram, by its nodes of known group.
 
-    Args:
-        data: a graph with ``x``, ``edge_index`` and ``sens``.
-        ridge: see ``group_moments``; real columns are often constant in a group.
+    ``ridge`` is added to the covariances: real columns are often constant within a group.
 
     Example:
         >>> from fairmp.analysis.theory.block_model import block_graph

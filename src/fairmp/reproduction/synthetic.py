@@ -1,17 +1,16 @@
-"""Message passing on graphs whose truth is known: measured against theory.
+"""Message passing on synthetic graphs: measurement against theory.
 
 ``fairmp reproduce synthetic`` runs everything here:
 
 * ``panels``: the change of the demographic-parity gap under one step of averaging, against
   sensitive homophily, for densities, node counts and group ratios;
-* ``agreement``: how often each form of Theorem 2's condition says what is measured;
+* ``agreement``: how often each form of Theorem 2's condition agrees with measurement;
 * ``phase``: for which homophily and average degree averaging adds bias;
 * ``depth``: the same question after one to four steps;
 * real graphs, if given, are placed on the phase diagram (``fairmp.reproduction.phase_diagram``).
 
-Everything is measured by ``measured_change`` on graphs of ``block_model`` and predicted by
-``predicted_change``, so both sides use one definition of gap, parity
-and bias (``fairmp.analysis.theory.Bias``).
+Measurement and prediction use one definition of gap, parity and bias
+(``fairmp.analysis.theory.Bias``).
 """
 
 from __future__ import annotations
@@ -19,49 +18,70 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.reproduction.synthetic_runs import (
-    COVARIANCES,
-    QUANTITIES,
-    Point,
-    Setting,
-    measure,
-    record,
+from fairmp.comparison.page import section, write_page, write_records
+from fairmp.report import Section
+from fairmp.report.figures import embedded
+from fairmp.report.formats import Table
+from fairmp.reproduction.phase_diagram import place
+from fairmp.reproduction.synthetic_figures import (
+    draw_agreement,
+    draw_depth,
+    draw_panels,
+    draw_phase,
 )
+from fairmp.reproduction.synthetic_runs import COVARIANCES, QUANTITIES, Point, Setting, measure
 
 Progress = Callable[[int, int], None]
 
-
 CENTRE = Setting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
 COUNTEREXAMPLE = Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
+FIGURES = {
+    "panels_parity": (
+        "ΔDP against homophily",
+        "Change of ΔDP under one step of averaging; markers are measured, lines are predicted.",
+    ),
+    "panels_information": (
+        "Bias against homophily",
+        "The same for the bound on the mutual information, in nats.",
+    ),
+    "agreement": (
+        "Each condition against measurement",
+        "Points in the lower left and upper right quadrants agree.",
+    ),
+    "phase": (
+        "The phase diagram",
+        "Where one step of averaging adds bias, and where real graphs lie.",
+    ),
+    "depth": ("More than one step", "The same question after one to four steps."),
+}
 
 
 def panels(*, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> list[Point]:
     """One step of averaging against homophily, for densities, node counts and group ratios.
 
     The centre is n = 10,000, ρ = 10⁻³, c = ½; each panel (``Point.series``: ``"density"``,
-    ``"nodes"`` or ``"ratio"``) moves one of the three. Each is drawn with Σ = I, Σ = diag(1, 2)
-    and with a covariance of its own for each group.
+    ``"nodes"`` or ``"ratio"``) varies one of the three, for each of ``COVARIANCES``.
     """
     densities = (3e-4, 1e-3, 3e-3) if quick else (1e-4, 1e-3, 1e-2)
     nodes = (2_000, 5_000, 10_000) if quick else (1_000, 10_000, 30_000)
-    ratios = (0.5, 0.7, 0.9)
-    homophily = np.linspace(0.0, 1.0, 5 if quick else 21)
-    moved = [
+    varied = [
         *(("density", replace(CENTRE, rho=rho)) for rho in densities),
         *(("nodes", replace(CENTRE, n=n)) for n in nodes),
-        *(("ratio", replace(CENTRE, c=c)) for c in ratios),
+        *(("ratio", replace(CENTRE, c=c)) for c in (0.5, 0.7, 0.9)),
     ]
     work = [
         (series, replace(setting, eps=float(eps), covariance=name))
         for name in COVARIANCES
-        for series, setting in moved
-        for eps in homophily
+        for series, setting in varied
+        for eps in np.linspace(0.0, 1.0, 5 if quick else 21)
     ]
     return _measure_all(work, 3 if quick else 10, seed, progress)
 
@@ -69,32 +89,58 @@ def panels(*, quick: bool = False, seed: int = 0, progress: Progress | None = No
 def agreement(
     *, quick: bool = False, seed: int = 0, progress: Progress | None = None
 ) -> list[Point]:
-    """Over a grid of degree, homophily, group ratio and separation: theory against measurement.
+    """Theory and measurement over a grid of degree, homophily, group ratio and separation.
 
-    ``agreement_table`` counts the result. Quick: 252 points of 3,000 nodes, two graphs each; else
-    576 points of 10,000 nodes, five graphs each.
+    Quick: 252 points of 3,000 nodes, two graphs each; else 576 points of 10,000 nodes, five each.
     """
     n = 3_000 if quick else 10_000
-    degrees = (3, 5, 8, 12, 20, 35, 60) if quick else (3, 5, 8, 12, 20, 35, 60, 100)
-    homophily = np.linspace(0.05, 0.95, 6 if quick else 12)
     work = [
         ("agreement", Setting(n, degree / (n - 1), float(eps), c, separation=separation))
-        for degree in degrees
-        for eps in homophily
+        for degree in ((3, 5, 8, 12, 20, 35, 60) if quick else (3, 5, 8, 12, 20, 35, 60, 100))
+        for eps in np.linspace(0.05, 0.95, 6 if quick else 12)
         for c in (0.5, 0.65, 0.8)
         for separation in (1.0, 2.0)
     ]
     return _measure_all(work, 2 if quick else 5, seed, progress)
 
 
+def phase(*, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> list[Point]:
+    """Measure the phase diagram: homophily × average degree at c = ½, Σ = I."""
+    n = 4_000 if quick else 10_000
+    work = [
+        ("phase", Setting(n, float(degree) / (n - 1), float(eps), 0.5))
+        for degree in np.geomspace(2, 100, 6 if quick else 12)
+        for eps in np.linspace(0, 1, 11 if quick else 21)
+    ]
+    return _measure_all(work, 2 if quick else 3, seed, progress)
+
+
+def depth(*, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> list[Point]:
+    """One to four steps of averaging, row and symmetric, at the counterexample and around it."""
+    start = replace(COUNTEREXAMPLE, n=10_000, rho=1e-3) if quick else COUNTEREXAMPLE
+    normalisations: tuple[Normalisation, ...] = ("row", "symmetric")
+    work = [
+        ("depth", replace(start, eps=eps, steps=steps, normalisation=normalisation))
+        for normalisation in normalisations
+        for eps in (0.55, 0.64, 0.8)
+        for steps in (1, 2, 3, 4)
+    ]
+    return _measure_all(work, 2 if quick else 10, seed, progress)
+
+
+def counterexample(*, seeds: int = 10, seed: int = 0) -> Point:
+    """Measure the graph on which the printed condition holds (1.31 > 1) and bias decreases."""
+    return measure(COUNTEREXAMPLE, seeds=seeds, seed=seed, series="counterexample")
+
+
 def agreement_table(points: Sequence[Point]) -> list[dict[str, object]]:
     """Count how often each form agrees with the measured sign of the bias's change.
 
-    A point is *decided* when the measured interval excludes 0, and *near the border* when the
-    printed or the corrected condition lies between ½ and 2. A form says "adds bias" when its value
-    exceeds 1 (the prediction: when its change is positive). ``false_alarms`` are points where it
-    says so and bias fell: counterexamples, for a condition meant to be sufficient. ``misses`` are
-    the reverse.
+    A point is *decided* when the measured interval excludes 0, and *near the threshold* (columns
+    ``border``) when the printed or the corrected condition lies between ½ and 2. A form predicts
+    added bias when its value exceeds 1 (the prediction: when its change is positive).
+    ``false_alarms`` are points where it does and bias decreased: counterexamples to a sufficient
+    condition. ``misses`` are the reverse.
 
     Example:
         >>> points = [measure(Setting(500, 0.04, eps, 0.5), seeds=3) for eps in (0.5, 0.9)]
@@ -128,46 +174,8 @@ def agreement_table(points: Sequence[Point]) -> list[dict[str, object]]:
 
 
 def coverage(points: Iterable[Point], quantity: str) -> float:
-    """Share of points whose measured interval holds theory's value; it should be 0.95.
-
-    Example:
-        >>> from fairmp.reproduction.synthetic_runs import Reading
-        >>> reading = Reading(measured=0.1, interval=0.02, predicted=0.11)
-        >>> coverage([Point("", CENTRE, 5, reading, reading, reading, None, None)], "gap")
-        1.0
-    """
+    """Share of points whose measured interval contains the prediction; it should be 0.95."""
     return float(np.mean([getattr(point, quantity).covered for point in points]))
-
-
-def phase(*, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> list[Point]:
-    """Measure the phase diagram: homophily × average degree at c = ½, Σ = I."""
-    n = 4_000 if quick else 10_000
-    degrees = np.geomspace(2, 100, 6 if quick else 12)
-    homophily = np.linspace(0, 1, 11 if quick else 21)
-    work = [
-        ("phase", Setting(n, float(degree) / (n - 1), float(eps), 0.5))
-        for degree in degrees
-        for eps in homophily
-    ]
-    return _measure_all(work, 2 if quick else 3, seed, progress)
-
-
-def depth(*, quick: bool = False, seed: int = 0, progress: Progress | None = None) -> list[Point]:
-    """One to four steps of averaging, row and symmetric, at the counterexample and around it."""
-    start = replace(COUNTEREXAMPLE, n=10_000, rho=1e-3) if quick else COUNTEREXAMPLE
-    normalisations: tuple[Normalisation, ...] = ("row", "symmetric")
-    work = [
-        ("depth", replace(start, eps=eps, steps=steps, normalisation=normalisation))
-        for normalisation in normalisations
-        for eps in (0.55, 0.64, 0.8)
-        for steps in (1, 2, 3, 4)
-    ]
-    return _measure_all(work, 2 if quick else 10, seed, progress)
-
-
-def counterexample(*, seeds: int = 10, seed: int = 0) -> Point:
-    """Measure the graph on which the printed condition holds (1.31 > 1) and bias falls."""
-    return measure(COUNTEREXAMPLE, seeds=seeds, seed=seed, series="counterexample")
 
 
 def run(
@@ -176,41 +184,21 @@ def run(
     quick: bool = False,
     seed: int = 0,
     graphs: Iterable[Data] = (),
-    progress: Callable[[str, int, int], None] | None = None,
-) -> dict[str, object]:
-    """Run every synthetic experiment; write records, figures and a summary under ``out``.
+    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
+) -> dict[str, Any]:
+    """Run every synthetic experiment; write records, figures and the summary that is returned.
 
-    Args:
-        out: folder for ``records.jsonl``, ``summary.json`` and the figures; made if need be.
-        quick: smaller graphs, fewer points and seeds; under a minute on two cores.
-        seed: the same seed gives the same records.
-        graphs: real graphs of two groups to place on the phase diagram.
-        progress: called as ``progress(experiment, done, total)``.
-
-    Returns:
-        The summary: the agreement table (over all settings, and over those with equal groups),
-        coverage of the intervals, the counterexample and the real graphs' places.
+    ``quick`` takes under a minute on two cores. ``graphs`` are real graphs of two groups to place
+    on the phase diagram; ``progress`` is called with (experiment, done, total).
     """
-    from fairmp.reproduction.phase_diagram import place
-    from fairmp.reproduction.synthetic_figures import (
-        draw_agreement,
-        draw_depth,
-        draw_panels,
-        draw_phase,
-    )
-
     places = [place(graph) for graph in graphs]
     folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    results: dict[str, list[Point]] = {}
-    for name, experiment in (
-        ("panels", panels),
-        ("agreement", agreement),
-        ("phase", phase),
-        ("depth", depth),
-    ):
-        told = None if progress is None else _named(progress, name)
-        results[name] = experiment(quick=quick, seed=seed, progress=told)
+    experiments = {"panels": panels, "agreement": agreement, "phase": phase, "depth": depth}
+    results = {
+        name: experiment(quick=quick, seed=seed, progress=partial(progress, name))
+        for name, experiment in experiments.items()
+    }
     witness = counterexample(seeds=5 if quick else 20, seed=seed)
 
     for quantity in ("parity", "information"):
@@ -219,20 +207,79 @@ def run(
     spots = [(spot.name, spot.balanced_eps, spot.average_degree) for spot in places]
     draw_phase(results["phase"], folder / "phase.png", graphs=spots)
     draw_depth(results["depth"], folder / "depth.png")
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for point in [*(p for points in results.values() for p in points), witness]:
-            file.write(json.dumps(record(point)) + "\n")
-    summary: dict[str, object] = {
+    every = [*(point for points in results.values() for point in points), witness]
+    write_records([point.to_dict() for point in every], folder)
+    equal = [point for point in results["agreement"] if point.setting.c == 0.5]
+    summary: dict[str, Any] = {
         "agreement": agreement_table(results["agreement"]),
-        "agreement_equal_groups": agreement_table(
-            [point for point in results["agreement"] if point.setting.c == 0.5]
-        ),
+        "agreement_equal_groups": agreement_table(equal),
         "coverage": {q: coverage(results["agreement"], q) for q in QUANTITIES},
-        "counterexample": record(witness),
+        "counterexample": witness.to_dict(),
         "graphs": [asdict(spot) for spot in places],
     }
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """Table of how often each form of the condition agrees with measurement."""
+    header = ["form", "right %", "right near the threshold %", "false alarms", "misses", "decided"]
+    rows = [
+        [
+            row["form"],
+            f"{100 * row['agree']:.1f}",
+            f"{100 * row['agree_border']:.1f}",
+            str(row["false_alarms"]),
+            str(row["misses"]),
+            f"{row['decided']} of {row['points']}",
+        ]
+        for row in summary["agreement"]
+    ]
+    return Table("Agreement of each form with measurement", header, rows)
+
+
+def witness_text(summary: dict[str, Any]) -> str:
+    """Describe the counterexample in a sentence."""
+    point = summary["counterexample"]
+    return (
+        f"The counterexample: the printed condition gives {point['printed']:.2f}, the corrected "
+        f"one {point['corrected']:.2f}; the bias changes by {point['information_measured']:+.3f} ± "
+        f"{point['information_interval']:.3f} nats (predicted "
+        f"{point['information_predicted']:+.3f})."
+    )
+
+
+def write(summary: dict[str, Any], folder: Path, *, command: str) -> None:
+    """Write the page, from the summary and the figures in the folder."""
+    text = (
+        "A form is right when it agrees with measurement. It matters most near the threshold, "
+        "where the printed or the corrected condition lies between ½ and 2."
+    )
+    header = ["graph", "nodes", "average degree", "homophily", "balanced", "ΔDP measured"]
+    rows = [
+        [
+            spot["name"],
+            f"{spot['n']:,}",
+            f"{spot['average_degree']:.1f}",
+            f"{spot['eps']:.3f}",
+            f"{spot['balanced_eps']:.3f}",
+            f"{100 * spot['parity_measured']:+.1f}",
+            f"{100 * spot['parity_predicted']:+.1f}",
+        ]
+        for spot in summary["graphs"]
+    ]
+    sections = [
+        section(table(summary), text=[text]),
+        *(
+            Section(title, svg=embedded(folder / f"{name}.png", title), caption=caption)
+            for name, (title, caption) in FIGURES.items()
+        ),
+        Section("Real graphs", header=[*header, "predicted"], rows=rows)
+        if rows
+        else Section("Real graphs", text=["No data set's files were found."]),
+    ]
+    title = "Message passing on synthetic graphs"
+    write_page(folder, title, witness_text(summary), sections, command=command)
 
 
 def _measure_all(
@@ -249,7 +296,3 @@ def _measure_all(
 def _near(point: Point) -> bool:
     values = (point.printed, point.corrected)
     return any(value is not None and 0.5 < value < 2 for value in values)
-
-
-def _named(progress: Callable[[str, int, int], None], name: str) -> Progress:
-    return lambda done, total: progress(name, done, total)

@@ -1,4 +1,4 @@
-"""The synthetic experiments as figures: what was measured, with theory drawn over it."""
+"""Figures of the synthetic experiments: measurements, with theory drawn over them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,12 @@ from typing import Any
 import numpy as np
 
 from fairmp.analysis.theory.conditions import Form, bias_enhancement
-from fairmp.analysis.theory.prediction import Change, predicted_change
-from fairmp.errors import InputError
+from fairmp.analysis.theory.prediction import predicted_change
+from fairmp.errors import check_choice
+from fairmp.report.figures import COLOURS
 from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting
 
-# Okabe and Ito's palette, which readers with any colour vision can tell apart.
-BLACK, ORANGE, SKY, GREEN = "#000000", "#E69F00", "#56B4E9", "#009E73"
-YELLOW, BLUE, VERMILION, PURPLE = "#F0E442", "#0072B2", "#D55E00", "#CC79A7"
-COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY)
-
+BLUE, VERMILION, GREEN, BLACK = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
 FORMS: tuple[Form, Form] = ("printed", "corrected")
 LABELS = {
     "gap": "change of ‖mean difference‖",
@@ -37,20 +34,12 @@ ROWS = {
 
 
 def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "parity") -> Path:
-    """Draw the three panels: change under one step against homophily, by what is moved.
+    """Draw the change under one step against homophily, one row per covariance.
 
-    Markers with bars are measured means and their 95 % intervals, lines are theory's prediction;
-    one row of panels for each covariance.
-
-    Args:
-        points: what ``panels`` returned.
-        path: where to save; the ending says the format (png, svg, pdf).
-        quantity: ``"parity"``, ``"gap"`` or ``"information"``.
+    Markers with bars are measured means and their 95 % intervals, lines are predicted.
+    ``quantity`` is ``"parity"``, ``"gap"`` or ``"information"``.
     """
-    if quantity not in LABELS:
-        raise InputError(
-            "quantity", f"{quantity!r} is unknown", f"choose one of {', '.join(LABELS)}"
-        )
+    check_choice("quantity", quantity, LABELS)
     names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
     figure, axes = _figure(len(names), 3, width=10, height=2.7 * len(names) + 0.4)
     unit = 100.0 if quantity == "parity" else 1.0
@@ -73,8 +62,8 @@ def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "p
 def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
     """Draw the measured change of the bias against each condition's value.
 
-    A condition is right where points lie in the lower left and upper right quadrants. Points whose
-    measured interval holds 0 are undecided.
+    A condition is right for points in the lower left and upper right quadrants. Points whose
+    measured interval contains 0 are undecided.
     """
     figure, axes = _figure(1, 2, width=8, height=3.4)
     for axis, form, title in (
@@ -114,14 +103,9 @@ def draw_phase(
     """Draw the phase diagram: where one step of averaging adds bias.
 
     The colour is the measured change of the bias; lines are where the printed condition, the
-    corrected one and the prediction change their mind.
-
-    Args:
-        points: what ``phase`` returned.
-        path: where to save.
-        graphs: real graphs to place on it, as (name, homophily, average degree); homophily is
-            ``GraphParameters.balanced_eps``, the diagram being one of equal groups. It holds for
-            the features of ``points``, so a real graph's place is a guide.
+    corrected one and the prediction change sign. ``graphs`` are real graphs as (name, homophily,
+    average degree), with ``GraphParameters.balanced_eps`` as homophily. The diagram holds for the
+    features of ``points``, so their places are a guide.
     """
     figure, axes = _figure(1, 1, width=6.4, height=4.4)
     axis = axes[0, 0]
@@ -130,7 +114,7 @@ def draw_phase(
     degree = sorted({p.setting.average_degree for p in points})
     table = {(p.setting.eps, p.setting.average_degree): p.information.measured for p in points}
     grid = np.array([[table[e, d] for e in eps] for d in degree])
-    # Colours beyond twice the median change would only hide the border.
+    # Colours beyond twice the median change would only hide the threshold.
     limit = 2 * float(np.median(np.abs(grid)))
     mesh = axis.pcolormesh(
         eps, degree, grid, cmap="PuOr_r", vmin=-limit, vmax=limit, shading="nearest"
@@ -156,15 +140,11 @@ def draw_phase(
         axis.plot([], [], style, color=colour, label=label)
     for name, e, d in places:
         axis.plot(e, d, "o", color=BLACK, markersize=4)
+        box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
         axis.annotate(
-            name,
-            (e, d),
-            xytext=(-5, 5),
-            textcoords="offset points",
-            ha="right",
-            fontsize=8,
-            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6},
-        )
+            name, (e, d), xytext=(-5, 5), textcoords="offset points", ha="right", fontsize=8,
+            bbox=box,
+        )  # fmt: skip
     axis.set_yscale("log")
     axis.set_ylim(lowest, 1.15 * highest)
     axis.set_xlim(0, 1)
@@ -206,34 +186,14 @@ def _curve(
     readings = [getattr(p, quantity) for p in line]
     if against == "eps":
         curve = np.linspace(min(x), max(x), 201)
-        theory = getattr(_theory(line[0].setting, curve), quantity)
+        theory = getattr(line[0].setting.predicted(curve), quantity)
     else:
         curve, theory = np.array(x), np.array([r.predicted for r in readings])
     axis.plot(curve, unit * theory, "-", color=colour, linewidth=1.1)
     axis.errorbar(
-        x,
-        [unit * r.measured for r in readings],
-        yerr=[unit * r.interval for r in readings],
-        fmt="o",
-        color=colour,
-        markersize=3,
-        elinewidth=0.8,
-        capsize=1.5,
-        label=label,
-    )
-
-
-def _theory(setting: Setting, eps: np.ndarray) -> Change:
-    return predicted_change(
-        setting.n,
-        setting.rho,
-        eps,
-        setting.c,
-        means=setting.means,
-        covariances=COVARIANCES[setting.covariance],
-        steps=setting.steps,
-        normalisation=setting.normalisation,
-    )
+        x, [unit * r.measured for r in readings], yerr=[unit * r.interval for r in readings],
+        fmt="o", color=colour, markersize=3, elinewidth=0.8, capsize=1.5, label=label,
+    )  # fmt: skip
 
 
 def _values(points: Iterable[Point], field: str) -> list[Any]:
@@ -241,11 +201,9 @@ def _values(points: Iterable[Point], field: str) -> list[Any]:
 
 
 def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[Any, Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False)
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
@@ -253,17 +211,5 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[An
 
 
 def _save(figure: Any, path: str | Path) -> Path:
-    from PIL import Image
-
-    target = Path(path)
-    if target.suffix.lower() not in (".png", ".svg", ".pdf"):
-        raise InputError("path", f"{target.name} has no known ending", "use .png, .svg or .pdf")
-    if target.suffix.lower() == ".png":
-        # Few colours, so that a figure in the documentation weighs a third.
-        figure.set_dpi(110)
-        figure.canvas.draw()
-        image = Image.fromarray(np.asarray(figure.canvas.buffer_rgba())).convert("RGB")
-        image.quantize(256, kmeans=3).save(target, optimize=True)
-    else:
-        figure.savefig(target)
-    return target
+    figure.savefig(path, dpi=110)
+    return Path(path)

@@ -1,4 +1,4 @@
-"""One setting of the (n, ρ, ε, c) model: measured on drawn graphs, predicted by theory."""
+"""One setting of the (n, ρ, ε, c) model: measured on drawn graphs, and predicted by theory."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
 from fairmp.analysis.theory.measurement import measured_change
-from fairmp.analysis.theory.prediction import predicted_change
-from fairmp.errors import InputError
+from fairmp.analysis.theory.prediction import Change, predicted_change
+from fairmp.errors import check_integer
+from fairmp.metrics import mean_interval
 
 QUANTITIES = ("gap", "parity", "information")
 COVARIANCES = {
@@ -22,9 +23,9 @@ COVARIANCES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """One point of the (n, ρ, ε, c) model with its features and what is done to them.
+    """A point of the (n, ρ, ε, c) model, its features, and how they are averaged.
 
-    ``covariance`` names one of ``COVARIANCES``; ``separation`` scales the means (0, 1) and (1, 0).
+    ``covariance`` is a key of ``COVARIANCES``; ``separation`` scales the means (0, 1) and (1, 0).
     """
 
     n: int
@@ -37,25 +38,40 @@ class Setting:
     normalisation: Normalisation = "row"
 
     @property
+    def model(self) -> tuple[int, float, float, float]:
+        """Parameters of the block model."""
+        return self.n, self.rho, self.eps, self.c
+
+    @property
     def average_degree(self) -> float:
-        """Neighbours of a node, on average."""
+        """Expected number of neighbours."""
         return self.rho * (self.n - 1)
 
     @property
     def means(self) -> np.ndarray:
-        """The two groups' means."""
+        """Mean features of the two groups."""
         return self.separation * np.array(MEANS)
 
+    def predicted(self, eps: float | np.ndarray | None = None) -> Change:
+        """Change predicted by theory, at this homophily or at others."""
+        return predicted_change(
+            self.n,
+            self.rho,
+            self.eps if eps is None else eps,
+            self.c,
+            means=self.means,
+            covariances=COVARIANCES[self.covariance],
+            steps=self.steps,
+            normalisation=self.normalisation,
+        )
+
     def condition(self, form: Form) -> float | None:
-        """Left-hand side of Theorem 2's condition; none where the covariances differ."""
+        """Left-hand side of Theorem 2's condition; ``None`` where the covariances differ."""
         covariance = COVARIANCES[self.covariance]
         if covariance.ndim > 2:
             return None
         value = bias_enhancement(
-            self.n,
-            self.rho,
-            self.eps,
-            self.c,
+            *self.model,
             form=form,
             normalisation=self.normalisation,
             means=self.means,
@@ -66,7 +82,7 @@ class Setting:
 
 @dataclass(frozen=True)
 class Reading:
-    """A change (after − before): measured mean, half-width of its 95 % interval, and theory's."""
+    """A change (after − before): measured mean, half-width of its 95 % interval, and prediction."""
 
     measured: float
     interval: float
@@ -74,7 +90,7 @@ class Reading:
 
     @property
     def covered(self) -> bool:
-        """Whether theory's value lies in the measured interval."""
+        """Whether the measured interval contains the prediction."""
         return abs(self.measured - self.predicted) <= self.interval
 
     @property
@@ -85,7 +101,7 @@ class Reading:
 
 @dataclass(frozen=True)
 class Point:
-    """What was measured at one setting, and what theory says."""
+    """Measurement and theory at one setting."""
 
     series: str
     setting: Setting
@@ -96,76 +112,43 @@ class Point:
     printed: float | None
     corrected: float | None
 
+    def to_dict(self) -> dict[str, object]:
+        """Return a flat record of JSON types."""
+        row: dict[str, object] = {"series": self.series, "seeds": self.seeds}
+        row |= asdict(self.setting) | {"average_degree": self.setting.average_degree}
+        for quantity in QUANTITIES:
+            reading = asdict(getattr(self, quantity))
+            row |= {f"{quantity}_{name}": value for name, value in reading.items()}
+        return row | {"printed": self.printed, "corrected": self.corrected}
+
 
 def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Point:
-    """Draw ``seeds`` graphs of a setting, average over neighbours, and hold theory against it.
+    """Draw ``seeds`` graphs of a setting, average over neighbours, and compare with theory.
 
-    The interval is Student's, over the graphs.
+    The interval over graphs is Student's.
 
     Example:
         >>> point = measure(Setting(n=1000, rho=0.02, eps=0.9, c=0.5), seeds=3)
         >>> point.information.sign, point.information.predicted > 0, point.corrected > 1
         (1, True, True)
     """
-    from scipy.stats import t
-
-    if seeds < 2:
-        raise InputError("seeds", f"{seeds} gives no interval", "give 2 or more")
-    covariances = COVARIANCES[setting.covariance]
+    check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     changes = []
     for child in np.random.SeedSequence(seed).generate_state(seeds):
         data = block_graph(
-            setting.n,
-            setting.rho,
-            setting.eps,
-            setting.c,
+            *setting.model,
             means=setting.means,
-            covariances=covariances,
+            covariances=COVARIANCES[setting.covariance],
             seed=int(child),
         )
         changes.append(
             measured_change(data, steps=setting.steps, normalisation=setting.normalisation)
         )
-    theory = predicted_change(
-        setting.n,
-        setting.rho,
-        setting.eps,
-        setting.c,
-        means=setting.means,
-        covariances=covariances,
-        steps=setting.steps,
-        normalisation=setting.normalisation,
-    )
-    width = float(t.ppf(0.975, seeds - 1)) / np.sqrt(seeds)
+    theory = setting.predicted()
     readings = {}
     for quantity in QUANTITIES:
-        values = np.array([getattr(change, quantity) for change in changes])
-        readings[quantity] = Reading(
-            float(values.mean()),
-            float(width * values.std(ddof=1)),
-            float(getattr(theory, quantity)),
-        )
-    return Point(
-        series,
-        setting,
-        seeds,
-        **readings,
-        printed=setting.condition("printed"),
-        corrected=setting.condition("corrected"),
-    )
-
-
-def record(point: Point) -> dict[str, object]:
-    """Flatten a point into one JSON-ready record.
-
-    Example:
-        >>> row = record(measure(Setting(n=500, rho=0.02, eps=0.9, c=0.5), seeds=2))
-        >>> row["eps"], sorted(key for key in row if key.startswith("gap"))
-        (0.9, ['gap_interval', 'gap_measured', 'gap_predicted'])
-    """
-    row: dict[str, object] = {"series": point.series, "seeds": point.seeds}
-    row |= asdict(point.setting) | {"average_degree": point.setting.average_degree}
-    for quantity in QUANTITIES:
-        reading = asdict(getattr(point, quantity))
-        row |= {f"{quantity}_{name}": value for name, value in reading.items()}
-    return row | {"printed": point.printed, "corrected": point.corrected}
+        found = mean_interval([float(getattr(change, quantity)) for change in changes])
+        half = (found.high - found.low) / 2
+        readings[quantity] = Reading(found.mean, half, float(getattr(theory, quantity)))
+    printed, corrected = setting.condition("printed"), setting.condition("corrected")
+    return Point(series, setting, seeds, **readings, printed=printed, corrected=corrected)

@@ -1,8 +1,7 @@
-"""What mending is worth where few groups are known: the share of known groups from 1 to 100 %."""
+"""Post-processing where few groups are known: the share of known groups from 1 to 100 %."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,26 +11,28 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from fairmp.comparison.runner import Record, parallel
+from fairmp.comparison.page import section, write_page, write_records, write_tables
+from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate, mean_interval
-from fairmp.nn.fmp import PPR
+from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.api import debias
+from fairmp.report import Section
 from fairmp.report.figures import COLOURS, MARKERS, to_svg
-from fairmp.report.formats import Table, latex, markdown
-from fairmp.report.page import Section, page
-from fairmp.training.classifier import FairClassifier
+from fairmp.report.formats import Table
+from fairmp.training.classifier import build_classifier
 
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 DATA = ("embedded", "pokec-province", "bail")
-PLAIN, ALONE, ESTIMATED = "as predicted", "unknown left alone", "unknown estimated"
+PLAIN, UNCHANGED, ESTIMATED = "as predicted", "unknown unchanged", "unknown estimated"
 FIGURES = ("accuracy", "dp", "eo")
+Intervals = dict[tuple[str, float | None], dict[str, Interval]]
 
 
 @dataclass(frozen=True)
 class Setting:
-    """How the predictions to mend are made: plain propagation, trained once a split."""
+    """How the predictions are made: plain propagation, trained once per split."""
 
     epochs: int = 300
     lr: float = 1e-3
@@ -52,83 +53,70 @@ def run(
     workers: int = 1,
     on_record: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
-    """Train on every split of every graph, hide groups, mend both ways, and measure the truth.
+    """Train on every split, hide groups, post-process both ways, and measure the true gap.
 
     Example:
         >>> from fairmp.datasets import social_network
         >>> small = Setting(epochs=5, lr=0.02, splits=1, shares=(0.2,))
         >>> records = run({"small": social_network(n=400, average_degree=8)}, small)
         >>> [record["how"] for record in records]
-        ['as predicted', 'unknown left alone', 'unknown estimated']
+        ['as predicted', 'unknown unchanged', 'unknown estimated']
     """
     jobs = [(name, split) for name in graphs for split in range(setting.splits)]
-    work = partial(_split, graphs=dict(graphs), setting=setting)
     done: dict[tuple[str, int], list[Record]] = {}
-    for job, records in parallel(work, jobs, workers=workers):
-        done[job] = records
-        on_record(f"{job[0]}, split {job[1]}")
+    with WorkerPool(partial(_split, graphs=dict(graphs), setting=setting), workers) as pool:
+        for job, records in pool.map(jobs):
+            done[job] = records
+            on_record(f"{job[0]}, split {job[1]}")
     return [record for job in jobs for record in done[job]]
 
 
 def _split(job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting) -> list[Record]:
     name, split = job
     data = graphs[name]
-    model = FairClassifier(
-        PPR(setting.K, setting.lambda_s),
-        epochs=setting.epochs,
-        lr=setting.lr,
-        hidden=setting.hidden,
-        eval_every=10,
-    )
+    arguments = {key: getattr(setting, key) for key in ("K", "lambda_s", "epochs", "lr", "hidden")}
+    model = build_classifier("plain", eval_every=10, **arguments)
     fit = model.fit(data, seed=0, split_seed=split, bootstrap=0, progress=False)
     data = with_split(data, seed=split)
     p = model.predict_proba(data).double()
-    base = {
-        "data": name,
-        "dataset": str(getattr(data, "name", name)),
-        "split": split,
-        "versions": fit.versions,
-    }
+    dataset = str(getattr(data, "name", name))
+    base = {"data": name, "dataset": dataset, "split": split, "versions": fit.versions}
     records = [{**base, "how": PLAIN, "share": None, **_measured(p, data)}]
-    # One order a split: who is known at 1 % is known at 2 %.
+    # One order per split: the nodes known at 1 % are known at 2 %.
     order = torch.randperm(data.num_nodes, generator=torch.Generator().manual_seed(split))
     for share in setting.shares:
         known = torch.zeros(data.num_nodes, dtype=torch.bool)
         known[order[: max(1, round(share * data.num_nodes))]] = True
         sens = torch.where(known, data.sens, -1)
-        for how in (ALONE, ESTIMATED):
-            records.append(
-                {**base, "how": how, "share": share, **_mended(p, data, sens, how == ESTIMATED)}
-            )
+        for how in (UNCHANGED, ESTIMATED):
+            found = _corrected(p, data, sens, how == ESTIMATED)
+            records.append({**base, "how": how, "share": share, **found})
     return records
 
 
-def _mended(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) -> Record:
-    population = data.test_mask & (data.sens >= 0)
+def _corrected(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) -> Record:
     try:
         found = debias(
             p,
             sens,
-            population=population,
+            population=data.test_mask & (data.sens >= 0),
             temperature="decisions",
             estimate_sens=estimate,
             features=data.x if estimate else None,
-            # The estimate reads the graph; the predictions are smooth already.
+            # The graph is for the estimate; the predictions are propagated already.
             edge_index=data.edge_index if estimate else None,
             K=1,
             lambda_s=0.0,
             full_output=True,
         )
     except InputError as error:
-        # Too few are known to even out anything: the predictions stay as they are.
-        return {**_measured(p, data), "not_mended": str(error), "rests": 0.0}
-    rests = sum(rest.share for rest in found.group_uncertainty)
-    quality = next((rest.accuracy for rest in found.group_uncertainty if rest.nodes), None)
+        # Too few groups are known for any correction: the predictions stay as they are.
+        return {**_measured(p, data), "not_corrected": str(error), "uncertain": 0.0}
     return {
         **_measured(found.predictions, data),
         "changed": found.changed / max(found.nodes, 1),
-        "rests": rests,
-        "right": quality,
+        "uncertain": sum(rest.share for rest in found.group_uncertainty),
+        "right": next((rest.accuracy for rest in found.group_uncertainty if rest.nodes), None),
     }
 
 
@@ -137,50 +125,45 @@ def _measured(p: torch.Tensor, data: Data) -> Record:
     return {key: float(getattr(figures, key)) for key in FIGURES}
 
 
-def intervals(records: Sequence[Record]) -> dict[tuple[str, float | None], dict[str, Interval]]:
-    """Means over splits of one data set: (how, share) → figure → interval."""
-    places = dict.fromkeys((record["how"], record["share"]) for record in records)
-    keys = (*FIGURES, "right", "rests")
+def intervals(records: Sequence[Record]) -> Intervals:
+    """Means over the splits of one data set: (how, share) → figure → interval."""
+    values: dict[tuple[str, float | None], dict[str, list[float]]] = {}
+    for record in records:
+        own = values.setdefault((record["how"], record["share"]), {})
+        for key in (*FIGURES, "right", "uncertain"):
+            own.setdefault(key, []).extend([] if record.get(key) is None else [record[key]])
     return {
-        place: {
-            key: mean_interval(
-                [
-                    float(record[key])
-                    for record in records
-                    if (record["how"], record["share"]) == place and record.get(key) is not None
-                ]
-            )
-            for key in keys
-        }
-        for place in places
+        place: {key: mean_interval(numbers) for key, numbers in own.items()}
+        for place, own in values.items()
     }
 
 
 def table(title: str, records: Sequence[Record]) -> Table:
-    """A row for each share of known groups: both ways to treat the others, side by side.
+    """One row per share of known groups, both treatments of the others side by side.
 
     Example:
         >>> row = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "split": 0}
         >>> records = [{**row, "how": PLAIN, "share": None}]
-        >>> records += [{**row, "how": how, "share": 0.1} for how in (ALONE, ESTIMATED)]
+        >>> records += [{**row, "how": how, "share": 0.1} for how in (UNCHANGED, ESTIMATED)]
         >>> [list(row)[:3] for row in table("small", records).rows]
         [['plain', '10.0', '10.0'], ['10 %', '10.0', '10.0']]
     """
     found = intervals(records)
-    header = ["known", "ΔDP, left alone", "ΔDP, estimated"]
-    header += ["accuracy, left alone", "accuracy, estimated", "right %"]
+    header = ["known", "ΔDP, unchanged", "ΔDP, estimated"]
+    header += ["accuracy, unchanged", "accuracy, estimated", "right %"]
     rows = []
     for share in dict.fromkeys(share for _, share in found):
-        pair = [found.get((PLAIN if share is None else how, share)) for how in (ALONE, ESTIMATED)]
-        cells = [_cell(one, key) for key in ("dp", "accuracy") for one in pair]
-        right = _cell(pair[1], "right") if share is not None else "–"
-        name = "plain" if share is None else f"{100 * share:g} %"
-        rows.append([name, *cells, right])
+        pair = [
+            found.get((PLAIN if share is None else how, share)) for how in (UNCHANGED, ESTIMATED)
+        ]
+        texts = [_text(one, key) for key in ("dp", "accuracy") for one in pair]
+        right = "–" if share is None else _text(pair[1], "right")
+        rows.append(["plain" if share is None else f"{100 * share:g} %", *texts, right])
     return Table(title, header, rows)
 
 
 def figure(records: Sequence[Record]) -> Any:
-    """Draw the true ΔDP and the accuracy against the share of known groups, a row a data set."""
+    """Draw true ΔDP and accuracy against the share of known groups, one row per data set."""
     from matplotlib.figure import Figure
 
     names = list(dict.fromkeys(record["dataset"] for record in records))
@@ -189,37 +172,28 @@ def figure(records: Sequence[Record]) -> Any:
     titles = {"dp": "true ΔDP of the test nodes (points)", "accuracy": "accuracy (%)"}
     for row, name in enumerate(names):
         found = intervals([record for record in records if record["dataset"] == name])
-        for column, (key, title) in enumerate(titles.items()):
-            axis = axes[row][column]
-            plain = found[PLAIN, None][key]
-            axis.axhline(
-                100 * plain.mean, color="#555555", linestyle="--", linewidth=1, label=PLAIN
-            )
-            for i, how in enumerate((ALONE, ESTIMATED)):
-                shares = sorted(share for kind, share in found if kind == how and share is not None)
+        shares = sorted({share for _, share in found if share is not None})
+        ticks = [100 * share for share in shares]
+        axes[row][0].set_title(name, loc="left", fontsize=11)
+        for axis, (key, title) in zip(axes[row], titles.items(), strict=True):
+            plain = 100 * found[PLAIN, None][key].mean
+            axis.axhline(plain, color="#555555", linestyle="--", linewidth=1, label=PLAIN)
+            for i, how in enumerate((UNCHANGED, ESTIMATED)):
                 values = [found[how, share][key] for share in shares]
                 axis.errorbar(
-                    [100 * share for share in shares],
-                    [100 * value.mean for value in values],
+                    ticks, [100 * value.mean for value in values],
                     yerr=[50 * (value.high - value.low) if value.n > 1 else 0 for value in values],
-                    color=COLOURS[i],
-                    marker=MARKERS[i],
-                    markersize=5,
-                    capsize=2,
-                    linewidth=1.3,
+                    color=COLOURS[i], marker=MARKERS[i], markersize=5, capsize=2, linewidth=1.3,
                     label=how,
-                )
+                )  # fmt: skip
             axis.set_xscale("log")
-            ticks = [100 * share for share in shares]
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.minorticks_off()
             axis.grid(True, color="#dddddd", linewidth=0.6)
+            axis.set_xlabel("nodes whose group is known (%)")
             axis.set_ylabel(title)
             if key == "dp":
                 axis.set_ylim(bottom=0)
-        axes[row][0].set_title(name, loc="left", fontsize=11)
-        for axis in axes[row]:
-            axis.set_xlabel("nodes whose group is known (%)")
     lines, labels = axes[0][0].get_legend_handles_labels()
     fig.legend(lines, labels, frameon=False, fontsize=9, loc="outside upper right", ncols=3)
     return fig
@@ -232,39 +206,35 @@ def write(
     command: str,
     absent: Mapping[str, str] | None = None,
 ) -> list[Table]:
-    """Write records, table, figure and page; return the tables."""
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
+    """Write records, tables, figure and page, and return the tables."""
+    write_records(records, folder)
     names = list(dict.fromkeys(record["dataset"] for record in records))
     tables = [table(name, [r for r in records if r["dataset"] == name]) for name in names]
-    (folder / "table.md").write_text(markdown(tables), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(tables), encoding="utf-8")
+    write_tables(tables, folder)
     picture = figure(records)
     picture.savefig(folder / "unknown.png", dpi=150)
     caption = (
         "Test nodes, in points, mean and half of a 95 % interval over splits. The gap is the true "
-        "one, of all test nodes; what was mended saw the known groups alone. Right %: how often "
-        "the likeliest group was right on known nodes held out."
+        "one, over all test nodes; the correction saw the known groups only. Right %: accuracy of "
+        "the most probable group on known nodes held out."
     )
-    sections = [Section("Gap and accuracy", svg=to_svg(picture), caption=caption)]
-    sections += [Section(one.title, header=one.header, rows=one.rows) for one in tables]
-    if absent:
-        rows = list(absent.items())
-        sections.append(Section("Left out", header=["data set", "why"], rows=rows))
-    sections.append(Section("How to rerun it", code=command))
-    text = page(
-        "Where few groups are known",
-        "A classifier is trained once on every split, without any fairness. Then the group is "
-        "hidden of all but a share of the nodes, and the decisions on the test nodes are mended: "
-        "leaving nodes of unknown group alone, or with an estimate of their groups.",
-        sections,
+    write_page(
+        folder,
+        "Few known groups",
+        "A classifier is trained on every split without any fairness constraint. Then the groups "
+        "of all but a share of the nodes are hidden, and the decisions on the test nodes are "
+        "corrected: nodes of unknown group stay unchanged, or their groups are estimated.",
+        [
+            Section("Gap and accuracy", svg=to_svg(picture), caption=caption),
+            *(section(one) for one in tables),
+        ],
+        command=command,
+        absent=absent,
     )
-    (folder / "report.html").write_text(text, encoding="utf-8")
     return tables
 
 
-def _cell(found: Mapping[str, Interval] | None, key: str) -> str:
+def _text(found: Mapping[str, Interval] | None, key: str) -> str:
     interval = None if found is None else found[key]
     if interval is None or not interval.n:
         return "–"

@@ -1,36 +1,35 @@
-"""A search's files: what was chosen, the front, the picture, the model, the page."""
+"""Results of a search: the chosen settings, the front, figure, model and page."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fairmp.metrics import mean_interval
 from fairmp.report import Section, page
 from fairmp.report.figures import COLOURS, figure, to_svg
-from fairmp.search.space import python_code, shown, told
-from fairmp.search.study import shown_place
+from fairmp.search.space import format_settings, format_value, python_code
+from fairmp.search.study import without_password
 from fairmp.search.trials import FIGURES, TrialResult, means, plain
-from fairmp.search.tune import Checked, Tuned
-from fairmp.training import model_files as persistence
+from fairmp.search.tune import Tuned
 
-_KEYS = ("accuracy", "dp", "eo")
-HEADER = ("accuracy %", "ΔDP", "ΔEO")
+COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
 def write(tuned: Tuned, folder: Path, *, train: str | None, command: str) -> dict[str, Any]:
-    """Write everything under a folder, and return what ``best.json`` says.
+    """Write everything under a folder, and return the contents of ``best.json``.
 
     Args:
-        tuned: what was found.
-        folder: where to.
-        train: the ``fairmp train`` command that trains the chosen classifier, if there is one.
-        command: what goes on with the search.
+        tuned: result of the search.
+        folder: folder to write to.
+        train: the ``fairmp train`` command of the chosen classifier, if there is one.
+        command: command that continues the search.
     """
     found = record(tuned, train=train)
     text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=2)
@@ -42,14 +41,13 @@ def write(tuned: Tuned, folder: Path, *, train: str | None, command: str) -> dic
     svg = to_svg(drawn)
     (folder / "tradeoff.svg").write_text(svg, encoding="utf-8")
     tuned.model.save(folder / "model")
-    (folder / "report.html").write_text(
-        page(title(tuned), summary(tuned), _sections(tuned, found, svg, command)), encoding="utf-8"
-    )
+    html = page(title(tuned), summary(tuned), _sections(tuned, found, svg, command))
+    (folder / "report.html").write_text(html, encoding="utf-8")
     return found
 
 
 def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
-    """What was found, as what JSON can say."""
+    """Return the results as JSON types."""
     search = tuned.search
     chosen = {
         **_entry(tuned, tuned.chosen),
@@ -72,13 +70,13 @@ def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
         "seed": search.seed,
         "chosen": chosen,
         "front": [_entry(tuned, trial) for trial in tuned.front],
-        "study": {"storage": shown_place(search.storage), "name": search.study_name},
-        "versions": persistence.versions(),
+        "study": {"storage": without_password(search.storage), "name": search.study_name},
+        "versions": tuned.model.run_.versions,
     }
 
 
 def title(tuned: Tuned) -> str:
-    """What was looked for, in a line."""
+    """Goal of the search in a line."""
     if tuned.search.limit is None:
         return f"{tuned.name}: accuracy against {tuned.symbol}"
     limit = f"{100 * tuned.search.limit:g}"
@@ -86,7 +84,7 @@ def title(tuned: Tuned) -> str:
 
 
 def summary(tuned: Tuned) -> str:
-    """What was found, in a paragraph."""
+    """Result of the search in a paragraph."""
     count, splits = len(tuned.trials), tuned.search.splits
     failed = count - len(tuned.done)
     text = f"{count} trial{'s' * (count != 1)}"
@@ -99,13 +97,11 @@ def summary(tuned: Tuned) -> str:
         f"model has {_points(test.accuracy)} % and {_points(getattr(test, tuned.search.criterion))}"
         " on the test nodes."
     )
-    if not tuned.met:
-        text = f"{not_met(tuned)} {text}"
-    return text
+    return text if tuned.met else f"{not_met(tuned)} {text}"
 
 
 def not_met(tuned: Tuned) -> str:
-    """Say that no trial is within the limit, and what can be done."""
+    """Explain that no trial is within the limit."""
     assert tuned.search.limit is not None
     return (
         f"None of {len(tuned.done)} trials has {tuned.symbol} ≤ "
@@ -115,87 +111,72 @@ def not_met(tuned: Tuned) -> str:
 
 
 def figures_table(tuned: Tuned) -> list[list[str]]:
-    """The chosen one's figures, a row where they were measured and how."""
-    runs = tuned.checked[tuned.chosen.number].runs
+    """Figures of the chosen trial: on validation nodes, on test nodes, and of the saved model."""
+    runs = tuned.checked[tuned.chosen.number]
     several = f", {len(runs)} splits" if len(runs) > 1 else ""
-    rows = [[f"validation{several}", *_over([run.val for run in runs])]]
+    rows = [[f"validation{several}", *_over_splits([run.val for run in runs])]]
     if several:
-        rows.append([f"test{several}", *_over([run.test for run in runs])])
+        rows.append([f"test{several}", *_over_splits([run.test for run in runs])])
     test = tuned.model.run_.test
-    cells = []
-    for key in _KEYS:
+    texts = []
+    for key in COLUMNS:
         low, high = test.intervals.get(key, (math.nan, math.nan))
-        ends = "" if math.isnan(low) else f" [{_points(low)}, {_points(high)}]"
-        cells.append(_points(getattr(test, key)) + ends)
-    return [*rows, ["test, the saved model", *cells]]
+        interval = "" if math.isnan(low) else f" [{_points(low)}, {_points(high)}]"
+        texts.append(_points(getattr(test, key)) + interval)
+    return [*rows, ["test, the saved model", *texts]]
 
 
 def front_table(tuned: Tuned, most: int) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the front, evenly thinned to ``most`` rows, validation beside test."""
-    step = max(1.0, (len(tuned.front) - 1) / max(1, most - 1))
-    places = dict.fromkeys(round(k * step) for k in range(most))
+    """Header and rows of the front, thinned evenly to ``most`` rows, validation next to test."""
     key, rows = tuned.search.criterion, []
-    for place in places:
-        if place >= len(tuned.front):
-            break
-        trial = tuned.front[place]
-        test = _test(tuned.checked.get(trial.number))
-        cells = [trial.figure("accuracy"), trial.figure(key)]
-        cells += [
-            math.nan if test.get(k) is None else float(test[k] or 0) for k in ("accuracy", key)
-        ]
+    last = len(tuned.front) - 1
+    step = max(1.0, last / max(1, most - 1))
+    for trial in [tuned.front[i] for k in range(most) if (i := round(k * step)) <= last]:
+        test = _test(tuned, trial)
+        values = [trial.figures.get("accuracy"), trial.figures.get(key)]
+        values += [test.get("accuracy"), test.get(key)]
         star = "*" if trial is tuned.chosen else ""
-        rows.append([f"{trial.number}{star}", *map(_points, cells)])
+        texts = [_points(math.nan if value is None else value) for value in values]
+        rows.append([f"{trial.number}{star}", *texts])
     gap = tuned.symbol
     return ["trial", "accuracy %", gap, "test accuracy %", f"test {gap}"], rows
 
 
 def table(tuned: Tuned, trials: Sequence[TrialResult]) -> str:
-    """Write trials as CSV: figures as fractions, then every setting."""
-    names = list(tuned.search.space)
-    heads = [f"validation_{key}" for key in FIGURES] + [f"test_{key}" for key in FIGURES]
-    buffer = io.StringIO()
-    writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["trial", "chosen", *heads, "seconds", "failed", *names])
+    """Return trials as CSV: figures as fractions, then every setting."""
+    rows = []
     for trial in trials:
-        test = _test(tuned.checked.get(trial.number))
-        numbers = [trial.figures.get(key) for key in FIGURES] + [test.get(key) for key in FIGURES]
-        writer.writerow(
-            [
-                trial.number,
-                int(trial.number == tuned.chosen.number),
-                *("" if value is None else f"{value:.6f}" for value in numbers),
-                f"{trial.seconds:.3f}",
-                trial.failed or "",
-                *(trial.settings.get(name, "") for name in names),
-            ]
-        )
-    return buffer.getvalue()
+        test = _test(tuned, trial)
+        row: dict[str, Any] = {
+            "trial": trial.number,
+            "chosen": int(trial.number == tuned.chosen.number),
+        }
+        row |= {f"validation_{key}": trial.figures.get(key) for key in FIGURES}
+        row |= {f"test_{key}": test.get(key) for key in FIGURES}
+        row |= {"seconds": trial.seconds, "failed": trial.failed}
+        rows.append(row | {name: trial.settings.get(name, "") for name in tuned.search.space})
+    return str(pd.DataFrame(rows).to_csv(index=False, float_format="%.6g", lineterminator="\n"))
 
 
 def picture(tuned: Tuned) -> Any:
-    """Draw all trials on the validation nodes, the front, the limit, and the chosen on the test."""
+    """Draw all trials on the validation nodes, the front, the limit, and the test figures."""
     fig, axes = figure(7.8, 4.6)
     limit = tuned.search.limit
     at = {t.number: (100 * tuned.gap(t), 100 * t.figure("accuracy")) for t in tuned.done}
-    within = [t.number for t in tuned.done if limit is None or tuned.gap(t) <= limit]
-    beyond = [number for number in at if number not in set(within)]
-    dots = {"s": 26, "linewidths": 0.9, "zorder": 3}
-    if beyond:
-        axes.scatter(
-            *zip(*(at[n] for n in beyond), strict=True),
-            facecolors="white", edgecolors=COLOURS[7], label="trial, beyond the limit", **dots,
-        )  # fmt: skip
-    if within:
-        name = "trial" if limit is None else "trial, within the limit"
-        axes.scatter(
-            *zip(*(at[n] for n in within), strict=True),
-            facecolors=COLOURS[5], edgecolors=COLOURS[0], label=name, **dots,
-        )  # fmt: skip
-    best = [at[trial.number] for trial in tuned.front]
+    within = {t.number for t in tuned.done if limit is None or tuned.gap(t) <= limit}
+    named = "trial" if limit is None else "trial, within the limit"
+    for numbers, face, edge, label in (
+        (set(at) - within, "white", COLOURS[7], "trial, beyond the limit"),
+        (within, COLOURS[5], COLOURS[0], named),
+    ):
+        if numbers:
+            axes.scatter(
+                *zip(*(at[n] for n in numbers), strict=True), s=26, linewidths=0.9, zorder=3,
+                facecolors=face, edgecolors=edge, label=label,
+            )  # fmt: skip
     axes.step(
-        *zip(*best, strict=True), where="post", color="#555555", linestyle="--", linewidth=1.0,
-        zorder=2, label="front of the trials",
+        *zip(*(at[trial.number] for trial in tuned.front), strict=True), where="post",
+        color="#555555", linestyle="--", linewidth=1.0, zorder=2, label="Pareto front",
     )  # fmt: skip
     if limit is not None:
         axes.axvline(
@@ -216,95 +197,89 @@ def picture(tuned: Tuned) -> Any:
 
 
 def _draw_tests(axes: Any, tuned: Tuned) -> None:
-    """Draw what was looked at on the test nodes; the saved model with its intervals."""
+    """Draw the trials evaluated on the test nodes, the chosen one with its intervals."""
     key = tuned.search.criterion
-    for number, checked in tuned.checked.items():
-        test = checked.runs[0].test
-        mine = number == tuned.chosen.number
+    for number, runs in tuned.checked.items():
+        test = runs[0].test
+        chosen = number == tuned.chosen.number
         spread = {}
         for axis, name in (("xerr", key), ("yerr", "accuracy")):
             low, high = test.intervals.get(name, (math.nan, math.nan))
             value = getattr(test, name)
-            if mine and not math.isnan(low):
+            if chosen and not math.isnan(low):
                 spread[axis] = [[100 * max(0.0, value - low)], [100 * max(0.0, high - value)]]
         axes.errorbar(
             100 * getattr(test, key), 100 * test.accuracy, fmt="D", color=COLOURS[2],
-            markersize=7 if mine else 4, capsize=3, elinewidth=1.0, zorder=5,
-            label="its model on the test nodes, 95 %" if mine else None, **spread,
+            markersize=7 if chosen else 4, capsize=3, elinewidth=1.0, zorder=5,
+            label="its model on the test nodes, 95 %" if chosen else None, **spread,
         )  # fmt: skip
 
 
 def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
-    chosen = found["chosen"]
-    splits = tuned.search.splits
-    how = "± is half of a 95 % interval over splits; " if splits > 1 else ""
+    chosen, space = found["chosen"], tuned.search.space
+    how = "± is half of a 95 % interval over splits; " if tuned.search.splits > 1 else ""
     rows = [
         [
             str(trial.number),
-            *(_points(trial.figure(key)) for key in _KEYS),
-            *(shown(trial.settings[n]) if n in trial.settings else "" for n in tuned.search.space),
+            *(_points(trial.figure(key)) for key in COLUMNS),
+            *(format_value(trial.settings[n]) if n in trial.settings else "" for n in space),
         ]
         for trial in tuned.front
     ]
-    again = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
-    failed: dict[str, int] = {}
-    for trial in tuned.trials:
-        if trial.failed is not None:
-            failed[trial.failed] = failed.get(trial.failed, 0) + 1
-    sections = [
+    train = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
+    failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
+    reasons = [[str(count), reason] for reason, count in failed.items()]
+    return [
         Section(
             "Accuracy and gap",
             svg=svg,
-            caption="Each dot is a trial, measured on the validation nodes. The star is chosen; "
-            "the diamond is its model on the test nodes, which no trial was shown.",
+            caption="Each dot is a trial, evaluated on the validation nodes. The star is the "
+            "chosen one; the diamond is its model on the test nodes, which no trial has seen.",
         ),
         Section(
-            "What was chosen",
-            text=[told(tuned.chosen.settings)],
-            header=["nodes", *HEADER],
+            "Chosen trial",
+            text=[format_settings(tuned.chosen.settings)],
+            header=["nodes", *COLUMNS.values()],
             rows=figures_table(tuned),
             caption=f"In points. {how}brackets are a 95 % bootstrap interval over the test nodes. "
-            "Chosen as the best of many, the validation figures flatter: quote the test's.",
+            "As the best of many, the validation figures are optimistic: quote the test figures.",
         ),
         Section(
-            "The front",
-            header=["trial", *HEADER, *tuned.search.space],
+            "Pareto front",
+            header=["trial", *COLUMNS.values(), *space],
             rows=rows,
-            caption="Validation nodes, in points: what no other trial beats.",
+            caption="Validation nodes, in points: trials that no other trial dominates.",
         ),
-        Section("Train it again", code=again + chosen["python"]),
-        Section("Go on searching", code=command),
+        *([Section("Failed trials", header=["trials", "reason"], rows=reasons)] if failed else []),
+        Section("Train it again", code=train + chosen["python"]),
+        Section("Continue the search", code=command),
     ]
-    if failed:
-        reasons = [[str(count), reason] for reason, count in failed.items()]
-        sections.insert(3, Section("What failed", header=["trials", "reason"], rows=reasons))
-    return sections
 
 
 def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
-    checked = tuned.checked.get(trial.number)
     entry: dict[str, Any] = {
         "trial": trial.number,
         "settings": trial.settings,
         "validation": {**trial.figures, "per_split": list(trial.per_split)},
     }
-    if checked is not None:
-        per_split = [plain(run.test) for run in checked.runs]
+    if trial.number in tuned.checked:
+        per_split = [plain(run.test) for run in tuned.checked[trial.number]]
         entry["test"] = {**means(per_split), "per_split": per_split}
     return entry
 
 
-def _test(checked: Checked | None) -> dict[str, float | None]:
-    return {} if checked is None else means([plain(run.test) for run in checked.runs])
+def _test(tuned: Tuned, trial: TrialResult) -> dict[str, float | None]:
+    runs = tuned.checked.get(trial.number)
+    return {} if runs is None else means([plain(run.test) for run in runs])
 
 
-def _over(evaluations: Sequence[Any]) -> list[str]:
-    cells = []
-    for key in _KEYS:
+def _over_splits(evaluations: Sequence[Any]) -> list[str]:
+    texts = []
+    for key in COLUMNS:
         interval = mean_interval([getattr(evaluation, key) for evaluation in evaluations])
         half = "" if math.isnan(interval.low) else f" ± {50 * (interval.high - interval.low):.1f}"
-        cells.append(_points(interval.mean) + half)
-    return cells
+        texts.append(_points(interval.mean) + half)
+    return texts
 
 
 def _points(value: float) -> str:

@@ -1,45 +1,37 @@
-"""The study behind a search: where it is kept, whose it is, and what draws its trials.
-
-Loads optuna; :mod:`fairmp.search.tune` says so in one line where it is missing.
-"""
+"""The optuna study behind a search: its storage, its identity, and its sampler."""
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, TPESampler
-from optuna.storages import BaseStorage
+from optuna.samplers import TPESampler
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, TrialState
 
 from fairmp.errors import InputError
-from fairmp.search.space import Method, Space, guesses
+from fairmp.search.space import Method, Space, first_settings, format_domain
+
+HEARTBEAT_S, GRACE_S = 10, 30
+"""Seconds between two heartbeats of a trial, and without one until its process counts as dead."""
+MAX_RETRIES = 1
 
 
 @dataclass(frozen=True)
 class Search:
-    """What is looked for, among what, and where its trials are kept.
+    """Goal, space and storage of a search; see :func:`fairmp.search.tune.tune`.
 
-    Attributes:
-        method: what all trials share.
-        space: what they choose from.
-        limit: the largest gap accepted on the validation nodes; ``None`` for the whole front.
-        criterion: the gap meant, ``"dp"`` or ``"eo"``.
-        trials: how many to make in all.
-        splits: over how many splits a trial's figures are means.
-        seed: of the splits, the initialisations and the search.
-        device: where to compute.
-        storage: see :func:`opened`.
-        study_name: of the study in its storage.
+    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front.
     """
 
     method: Method
@@ -53,42 +45,39 @@ class Search:
     storage: str | None
     study_name: str
 
-    def about(self) -> dict[str, Any]:
-        """Everything that trials of one study must agree in, as what JSON can say."""
-        goal = "front" if self.limit is None else self.limit
-        shared = {name: value for name, value in vars(self.method).items() if value is not None}
-        space = {name: str(domain) for name, domain in self.space.items()}
+    def identity(self) -> dict[str, Any]:
+        """Everything that all trials of one study must have in common, as JSON types."""
         return {
-            "goal": goal,
+            "goal": "front" if self.limit is None else self.limit,
             "criterion": self.criterion,
             "splits": self.splits,
             "seed": self.seed,
-            **shared,
-            **{f"space of {name}": text for name, text in space.items()},
+            **{name: value for name, value in vars(self.method).items() if value is not None},
+            **{f"space of {name}": format_domain(domain) for name, domain in self.space.items()},
         }
 
 
 @contextmanager
-def opened(search: Search, about: Mapping[str, Any]) -> Iterator[Study]:
-    """Open a search's study, or make it; refuse one that was made for something else.
+def open_study(search: Search, identity: Mapping[str, Any]) -> Iterator[Study]:
+    """Open or create the study of a search; refuse one that was created for another search.
 
-    A storage is ``None`` (kept in memory), an SQLite file, another file (optuna's journal, for
-    machines that share a folder), or any URL of optuna's.
+    A storage is ``None`` (in memory), an SQLite file, another file (optuna's journal, for machines
+    that share a folder), or any URL of optuna's.
     """
     with _quiet():
         storage = _storage(search.storage)
         try:
-            yield _study(search, about, storage)
+            yield _study(search, identity, storage)
         except optuna.exceptions.StorageInternalError as error:
             raise _unusable(search.storage, error) from None
         finally:
-            if isinstance(storage, optuna.storages.RDBStorage):
+            if isinstance(storage, RDBStorage):
                 storage.remove_session()
                 storage.engine.dispose()
 
 
-def shown_place(storage: str | None) -> str:
-    """A storage's place, fit to be shown."""
+def without_password(storage: str | None) -> str:
+    """Return the place of a storage for display."""
     if storage is None:
         return "memory"
     if "://" not in storage or "@" not in storage:
@@ -98,60 +87,48 @@ def shown_place(storage: str | None) -> str:
     return f"{scheme}://{user.split(':', 1)[0]}:***@{host}" if ":" in user else storage
 
 
-class _PerTrial(BaseSampler):
-    """A sampler that draws each trial from a seed of its own.
+def retry(study: Study, trial: FrozenTrial) -> None:
+    """Queue the settings of a trial that was cut short, once."""
+    optuna.storages.RetryHeartbeatStaleTrialCallback(MAX_RETRIES)(study, trial)
 
-    What a trial chooses then depends on its number and on the trials before it, and neither on
-    which process asks nor on how often the search was stopped in between.
+
+class _HeartbeatJournal(JournalStorage, BaseHeartbeat):
+    """A journal with heartbeats, which optuna itself has for databases only."""
+
+    def record_heartbeat(self, trial_id: int) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):
+            self.set_trial_user_attr(trial_id, "heartbeat", time.time())
+
+    def _get_stale_trial_ids(self, study_id: int) -> list[int]:
+        def silent_s(trial: FrozenTrial) -> float:
+            start = 0.0 if trial.datetime_start is None else trial.datetime_start.timestamp()
+            return time.time() - max(start, trial.user_attrs.get("heartbeat", 0.0))
+
+        running = self.get_all_trials(study_id, deepcopy=False, states=(TrialState.RUNNING,))
+        return [trial._trial_id for trial in running if silent_s(trial) > GRACE_S]
+
+    def get_heartbeat_interval(self) -> int:
+        return HEARTBEAT_S
+
+    def get_heartbeat_stale_trial_callback(self) -> Callable[[Study, FrozenTrial], None]:
+        return retry
+
+
+class _PerTrialSampler(TPESampler):
+    """A TPE sampler with a seed per trial, which optuna's samplers do not have.
+
+    What a trial samples then depends on its number and on the trials before it, not on which
+    process asks or on how often the search was stopped.
     """
 
-    def __init__(self, make: Callable[[int], BaseSampler], seed: int) -> None:
-        self._make, self._seed = make, seed
-        self._current: tuple[int, BaseSampler] | None = None
-
-    def _of(self, trial: FrozenTrial) -> BaseSampler:
-        if self._current is None or self._current[0] != trial.number:
-            sequence = np.random.SeedSequence([self._seed, trial.number])
-            self._current = (trial.number, self._make(int(sequence.generate_state(1)[0])))
-        return self._current[1]
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        return self._of(trial).infer_relative_search_space(study, trial)
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        return self._of(trial).sample_relative(study, trial, search_space)
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        return self._of(trial).sample_independent(study, trial, param_name, param_distribution)
+    def __init__(self, seed: int, **options: Any) -> None:
+        self._search_seed, self._options = seed, options
+        super().__init__(seed=seed, **options)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        self._of(trial).before_trial(study, trial)
-
-    def after_trial(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        state: TrialState,
-        values: Sequence[float] | None,
-    ) -> None:
-        self._of(trial).after_trial(study, trial, state, values)
-
-
-def _sampler(search: Search) -> BaseSampler:
-    options: dict[str, Any] = {"constant_liar": True, "multivariate": search.limit is not None}
-    if search.limit is not None and not hasattr(Trial, "set_constraint"):
-        options["constraints_func"] = lambda trial: [trial.user_attrs["excess"]]  # optuna 4
-    return _PerTrial(lambda seed: TPESampler(seed=seed, **options), search.seed)
+        sequence = np.random.SeedSequence([self._search_seed, trial.number])
+        super().__init__(seed=int(sequence.generate_state(1)[0]), **self._options)
+        super().before_trial(study, trial)
 
 
 def _storage(place: str | None) -> BaseStorage:
@@ -160,22 +137,28 @@ def _storage(place: str | None) -> BaseStorage:
     try:
         if "://" not in place:
             path = Path(place).expanduser().absolute()
-            if "?" in str(path):  # where a URL's options would begin
-                raise InputError("storage", f"{path} has a '?' in its name", "give another")
+            if "?" in str(path):  # where the options of a URL would begin
+                raise InputError("storage", f"{path} has a '?' in its name", "give another name")
             path.parent.mkdir(parents=True, exist_ok=True)
             if not _is_sqlite(path):
                 from optuna.storages.journal import JournalFileBackend
 
                 _check_journal(path)
-                return optuna.storages.JournalStorage(JournalFileBackend(str(path)))
+                return _HeartbeatJournal(JournalFileBackend(str(path)))
             place = f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
         if place.startswith("redis"):
             from optuna.storages.journal import JournalRedisBackend
 
-            return optuna.storages.JournalStorage(JournalRedisBackend(place))
+            return _HeartbeatJournal(JournalRedisBackend(place))
         # Several processes write to one SQLite file: one may wait for the others.
         wait = {"connect_args": {"timeout": 60}} if place.startswith("sqlite") else {}
-        return optuna.storages.RDBStorage(place, engine_kwargs=wait)
+        return RDBStorage(
+            place,
+            engine_kwargs=wait,
+            heartbeat_interval=HEARTBEAT_S,
+            grace_period=GRACE_S,
+            heartbeat_stale_trial_callback=retry,
+        )
     except InputError:
         raise
     except Exception as error:  # whatever a database or its driver raises
@@ -186,7 +169,7 @@ def _unusable(place: str | None, error: Exception) -> InputError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
     return InputError(
         "storage",
-        f"{shown_place(place)} can not be used: {reason[0].rstrip('.')}",
+        f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}",
         "give an SQLite file, a journal file, or a URL of optuna's such as "
         "postgresql://user@host/name",
     )
@@ -200,7 +183,7 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _check_journal(path: Path) -> None:
-    """Refuse a file of something else: optuna would write to its end before it looks."""
+    """Refuse a file of something else, which optuna would append to before it reads it."""
     if path.exists() and path.stat().st_size:
         with path.open("rb") as file:
             if not file.read(10).startswith(b'{"op_code"'):
@@ -211,41 +194,45 @@ def _check_journal(path: Path) -> None:
                 )
 
 
-def _study(search: Search, about: Mapping[str, Any], storage: BaseStorage) -> Study:
-    more, less = StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE
+def _study(search: Search, identity: Mapping[str, Any], storage: BaseStorage) -> Study:
+    constrained = search.limit is not None
+    sampler = _PerTrialSampler(search.seed, constant_liar=True, multivariate=constrained)
+    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
     try:
         study = optuna.create_study(
             storage=storage,
-            sampler=_sampler(search),
+            sampler=sampler,
             study_name=search.study_name,
-            directions=[more] if search.limit is not None else [more, less],
+            directions=directions[:1] if constrained else directions,
             load_if_exists=True,
         )
         known = study.user_attrs.get("fairmp")
     except Exception as error:
         raise _unusable(search.storage, error) from None
-    where = f"study: {search.study_name!r} in {shown_place(search.storage)}"
+    name = f"{search.study_name!r} in {without_password(search.storage)}"
     if known is None and study.get_trials(deepcopy=False):
-        raise InputError.parse(
-            f"{where} was not made by fairmp tune; give another study name or storage"
+        raise InputError(
+            "study", f"{name} was not made by fairmp tune", "give another study name or storage"
         )
     if known is None:
-        study.set_user_attr("fairmp", dict(about))
-        for settings in guesses(search.space, search.limit if search.criterion == "dp" else None):
+        study.set_user_attr("fairmp", dict(identity))
+        limit = search.limit if search.criterion == "dp" else None
+        for settings in first_settings(search.space, limit):
             study.enqueue_trial(settings)
         return study
-    for name in dict.fromkeys([*about, *known]):
-        before, now = known.get(name), about.get(name)
+    for key in dict.fromkeys([*identity, *known]):
+        before, now = known.get(key), identity.get(key)
         if not _same(before, now):
-            raise InputError.parse(
-                f"{where} was made with {name} = {before}, this run has {now}; give the same, or "
-                "another study name, storage or folder"
+            raise InputError(
+                "study",
+                f"{name} was made with {key} = {before}, this run has {now}",
+                "give the same, or another study name, storage or folder",
             )
     return study
 
 
 def _same(before: Any, now: Any) -> bool:
-    # What is computed of features may round differently on another machine.
+    # Statistics of features may round differently on another machine.
     if isinstance(before, float) and isinstance(now, float):
         return math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)
     return bool(before == now)
@@ -253,7 +240,7 @@ def _same(before: Any, now: Any) -> bool:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Optuna speaks up for errors alone, until the end of this."""
+    """Let optuna log errors only."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:

@@ -1,41 +1,37 @@
-"""A search's trials: the loop that adds them to a study, and what becomes of those cut short.
-
-Loads optuna; :mod:`fairmp.search.tune` says so in one line where it is missing.
-"""
+"""Trials of a search: the objective, the worker that evaluates it, and the results."""
 
 from __future__ import annotations
 
 import math
-import os
-import platform
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
-from pathlib import Path
 from typing import Any
 
+import optuna
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
+from fairmp.datasets.checks import MASKS
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
+from fairmp.parallel import WorkerPool
 from fairmp.search.space import SYMBOLS, Settings, classifier, suggest
-from fairmp.search.study import Search
+from fairmp.search.study import GRACE_S, HEARTBEAT_S, Search, open_study, retry
+from fairmp.training.classifier import FairClassifier, Run
 
 FIGURES = ("accuracy", "dp", "eo", "auc", "f1")
-BEAT, SILENCE = 30.0, 600.0
-"""Seconds between two signs of life of a trial, and after how many without one it is given up."""
+POLL_S = 0.5
+_NEEDED = ("x", "edge_index", "y", "sens", "edge_weight", *MASKS)
 
 
 @dataclass(frozen=True)
 class TrialResult:
-    """One trial: its settings and its figures on the validation nodes, means over splits.
+    """A trial's settings and its figures on the validation nodes, means over splits.
 
-    ``failed`` says why it has none.
+    ``failed`` is the reason why it has none.
     """
 
     number: int
@@ -51,57 +47,107 @@ class TrialResult:
         return math.nan if value is None else value
 
 
-def work(
+class TrialWorker:
+    """What each process of a search does with a job: add a trial, or train a chosen one."""
+
+    def __init__(
+        self,
+        search: Search,
+        identity: Mapping[str, Any],
+        parts: Sequence[Data],
+        deadline: float | None,
+        study: Study | None,
+    ) -> None:
+        self.search, self.identity, self.parts = search, dict(identity), parts
+        self.deadline, self.study = deadline, study
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only what training needs, and no open storage, goes to another process.
+        parts = [Data(**{k: part[k] for k in _NEEDED if k in part}) for part in self.parts]
+        return {**vars(self), "parts": parts, "study": None}
+
+    def __call__(self, trial: TrialResult | None) -> list[Run]:
+        """Add a trial, or return the runs of the one given."""
+        if trial is not None:
+            return train(self.search, trial.settings, self.parts)[0]
+        if self.study is None:
+            self.study = ExitStack().enter_context(open_study(self.search, self.identity))
+        if self.deadline is None or time.time() < self.deadline:
+            add_trial(self.study, self.search, self.parts)
+        return []
+
+
+def run_trials(
     study: Study,
     search: Search,
-    parts: Sequence[Data],
-    *,
-    deadline: float | None = None,
-    on_trial: Callable[[], None] = lambda: None,
+    pool: WorkerPool[TrialResult | None, list[Run]],
+    deadline: float | None,
+    on_trial: Callable[[], None],
 ) -> None:
-    """Add trials until the study has all, or the time is up.
+    """Add trials until the study has all of them, or time is up.
 
-    Any number of processes may do this at once. A trial's number is its place in the queue: where
-    more were begun than are wanted, the last ones step back.
+    Trials that other processes have begun are waited for as long as it takes to know that they
+    are dead, so that those of a killed process are repeated.
     """
+    idle_since = None
     while deadline is None or time.time() < deadline:
-        release(study)
-        if sum(_counts(trial) for trial in _all(study)) >= search.trials:
+        optuna.storages.fail_stale_trials(study)
+        missing = search.trials - sum(map(_counts, _all(study)))
+        if missing > 0:
+            idle_since = None
+            for _ in pool.map([None] * missing):
+                on_trial()
+            continue
+        idle_since = idle_since or time.time()
+        if not running(study) or time.time() - idle_since > GRACE_S + HEARTBEAT_S:
             return
-        trial = study.ask()
-        trial.set_user_attr("worker", _me())
+        time.sleep(POLL_S)
+    on_trial()
+
+
+def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
+    """Add one trial to a study, unless it has all of them.
+
+    Any number of processes may do this at once. Where more trials were begun than wanted, those
+    with the largest numbers step back.
+    """
+    if sum(map(_counts, _all(study))) >= search.trials:
+        return
+    begun: list[int] = []
+
+    def objective(trial: Trial) -> float | tuple[float, float]:
+        begun.append(trial.number)
         before = [t for t in _all(study) if t.number < trial.number]
         if sum(_counts(t) or t.state == TrialState.WAITING for t in before) >= search.trials:
-            study.tell(trial, state=TrialState.FAIL)
-            continue
-        _try(study, trial, search, parts)
-        on_trial()
+            raise RuntimeError("enough trials have been begun")
+        return _evaluate(study, trial, search, parts)
+
+    try:
+        study.optimize(objective, n_trials=1, catch=(Exception,))
+    except (ValueError, RuntimeError):
+        # Taken for dead and queued again by another process: that one's figures count.
+        if not begun or not _all(study)[begun[0]].state.is_finished():
+            raise
 
 
-def release(study: Study) -> int:
-    """End the trials whose process is gone, put their settings in the queue, and count them.
-
-    A process of this machine is asked for; another machine's must have been silent for a while.
-    Settings whose second try ended like the first are not tried again.
-    """
-    gone = [t for t in _all(study) if t.state == TrialState.RUNNING and not _alive(t)]
-    for trial in gone:
-        _give_up(study, trial)
-    return len(gone)
-
-
-def tried(study: Study) -> list[TrialResult]:
-    """The trials that came to an end of their own, in order."""
-    return [_tried(t) for t in _all(study) if t.state.is_finished() and _counts(t)]
+def results(study: Study) -> list[TrialResult]:
+    """Results of the finished trials, in order; trials that were cut short have none."""
+    names = ("settings", "figures", "per_split", "seconds", "failed")
+    empty = {"settings": {}, "figures": {}, "per_split": [], "seconds": 0.0, "failed": None}
+    return [
+        TrialResult(t.number, **{name: t.user_attrs.get(name, empty[name]) for name in names})
+        for t in _all(study)
+        if t.state.is_finished() and _counts(t)
+    ]
 
 
 def running(study: Study) -> int:
-    """How many trials other processes are at."""
+    """Number of trials that have begun and not ended."""
     return sum(t.state == TrialState.RUNNING for t in _all(study))
 
 
 def measure(search: Search, settings: Settings, parts: Sequence[Data]) -> list[Evaluation]:
-    """Train settings on every split, and return what the validation nodes say."""
+    """Train settings on every split, and evaluate them on the validation nodes."""
     found = []
     for data in parts:
         model = classifier(search.method, settings, search.device)
@@ -109,14 +155,23 @@ def measure(search: Search, settings: Settings, parts: Sequence[Data]) -> list[E
     return found
 
 
-def means(evaluations: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
-    """The mean of each figure over splits, ``None`` where a split has none.
+def train(
+    search: Search, settings: Settings, parts: Sequence[Data]
+) -> tuple[list[Run], FairClassifier]:
+    """Train settings on every split with intervals; return the runs, and the first split's model.
 
-    Example:
-        >>> rows = [{"accuracy": 0.5, "dp": None}, {"accuracy": 1.0, "dp": 0.1}]
-        >>> means(rows)["accuracy"], means(rows)["dp"]
-        (0.75, None)
+    Only here the test nodes are evaluated.
     """
+    models = [classifier(search.method, settings, search.device) for _ in parts]
+    runs = [
+        model.fit(data, seed=search.seed, bootstrap=1000, progress=False)
+        for model, data in zip(models, parts, strict=True)
+    ]
+    return runs, models[0]
+
+
+def means(evaluations: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+    """Mean of each figure over splits, ``None`` where a split has none."""
     found: dict[str, float | None] = {}
     for key in FIGURES:
         known = [value for row in evaluations if (value := row.get(key)) is not None]
@@ -125,135 +180,49 @@ def means(evaluations: Sequence[Mapping[str, float | None]]) -> dict[str, float 
 
 
 def plain(evaluation: Evaluation) -> dict[str, float | None]:
-    """An evaluation's figures as what JSON can say."""
+    """Return an evaluation's figures as JSON types."""
     values = {key: float(getattr(evaluation, key)) for key in FIGURES}
     return {key: None if math.isnan(value) else value for key, value in values.items()}
 
 
-def _try(study: Study, trial: Trial, search: Search, parts: Sequence[Data]) -> None:
+def _evaluate(
+    study: Study, trial: Trial, search: Search, parts: Sequence[Data]
+) -> float | tuple[float, float]:
     start = time.perf_counter()
-    reason = None
-    with _beating(trial):
-        try:
-            settings = suggest(trial, search.space)
-            trial.set_user_attr("settings", settings)
-            per_split = [plain(evaluation) for evaluation in measure(search, settings, parts)]
-            figures = means(per_split)
-            gap, accuracy = figures[search.criterion], figures["accuracy"]
-            if gap is None or accuracy is None:
-                reason = f"{SYMBOLS[search.criterion]} can not be estimated on the validation nodes"
-        except Exception as error:  # whatever it was, the other trials go on
-            words = " ".join(str(error).split())[:300]
-            reason = words if isinstance(error, InputError) else f"{type(error).__name__}: {words}"
-        except BaseException:
-            _give_up(study, study.get_trials(deepcopy=False)[trial.number])
-            raise
-    seconds = round(time.perf_counter() - start, 3)
     try:
-        trial.set_user_attr("seconds", seconds)
-        if reason is not None:
-            trial.set_user_attr("failed", reason)
-            study.tell(trial, state=TrialState.FAIL)
-            return
-        assert gap is not None
-        assert accuracy is not None
-        trial.set_user_attr("figures", figures)
-        trial.set_user_attr("per_split", per_split)
-        if search.limit is None:
-            study.tell(trial, [accuracy, gap])
-            return
-        trial.set_user_attr("excess", gap - search.limit)
-        if hasattr(trial, "set_constraint"):
-            trial.set_constraint("excess", gap - search.limit)
-        study.tell(trial, accuracy)
-    except (ValueError, RuntimeError):
-        # Taken for dead, given up and queued again by another process: that one's figures count.
-        if study.get_trials(deepcopy=False)[trial.number].state == TrialState.RUNNING:
-            raise
-
-
-@contextmanager
-def _beating(trial: Trial) -> Iterator[None]:
-    """Let a trial show now and then that it is alive, in a thread beside it."""
-    done = threading.Event()
-
-    def beat() -> None:
-        while not done.wait(BEAT):
-            try:
-                trial.set_user_attr("seen", time.time())
-            except Exception:  # a storage that is out of reach is told where it matters
-                return
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
+        settings = suggest(trial, search.space)
+        trial.set_user_attr("settings", settings)
+        per_split = [plain(evaluation) for evaluation in measure(search, settings, parts)]
+        figures = means(per_split)
+        gap, accuracy = figures[search.criterion], figures["accuracy"]
+        if gap is None or accuracy is None:
+            symbol = SYMBOLS[search.criterion]
+            raise InputError(symbol, "cannot be estimated on the validation nodes")
+    except KeyboardInterrupt:
+        retry(study, _all(study)[trial.number])
+        raise
+    except Exception as error:  # whatever it was, the other trials go on
+        reason = " ".join(str(error).split())[:300]
+        if not isinstance(error, InputError):
+            reason = f"{type(error).__name__}: {reason}"
+        trial.set_user_attr("failed", reason)
+        raise
     finally:
-        done.set()
-        thread.join()
-
-
-def _alive(trial: FrozenTrial) -> bool:
-    worker = trial.user_attrs.get("worker")
-    if worker is not None and os.name == "posix" and worker["host"] == _host():
-        try:
-            os.kill(worker["pid"], 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            pass  # another user's, and there
-        return bool(_born(worker["pid"]) == worker["born"])
-    started = trial.datetime_start
-    seen = trial.user_attrs.get("seen", started.timestamp() if started is not None else 0.0)
-    return time.time() - seen < SILENCE
-
-
-def _me() -> dict[str, Any]:
-    return {"host": _host(), "pid": os.getpid(), "born": _born(os.getpid())}
-
-
-def _host() -> str:
-    """Where numbers of processes mean the same: a machine, or a container on it."""
-    try:
-        return f"{platform.node()} {os.readlink('/proc/self/ns/pid')}"
-    except OSError:
-        return platform.node()
-
-
-def _born(pid: int) -> str | None:
-    """When a process started, as the system tells it: numbers of processes are used again."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
-    except (OSError, IndexError):
-        return None
-
-
-def _give_up(study: Study, trial: FrozenTrial) -> None:
-    try:
-        study.tell(trial.number, state=TrialState.FAIL)
-    except (ValueError, RuntimeError):  # another process was quicker
-        return
-    if "again" not in trial.user_attrs and trial.params:
-        study.enqueue_trial(trial.params, user_attrs={"again": trial.number})
+        trial.set_user_attr("seconds", round(time.perf_counter() - start, 3))
+    trial.set_user_attr("figures", figures)
+    trial.set_user_attr("per_split", per_split)
+    if search.limit is None:
+        return accuracy, gap
+    trial.set_constraint("excess", gap - search.limit)
+    return accuracy
 
 
 def _counts(trial: FrozenTrial) -> bool:
-    """Whether a trial is one of those asked for: one that was killed or stepped back is not."""
+    """Whether a trial is one of those wanted; one that was cut short or stepped back is not."""
     if trial.state == TrialState.FAIL:
         return "failed" in trial.user_attrs
     return trial.state in (TrialState.COMPLETE, TrialState.RUNNING)
 
 
-def _tried(trial: FrozenTrial) -> TrialResult:
-    attrs = trial.user_attrs
-    return TrialResult(
-        number=trial.number,
-        settings=attrs.get("settings", {}),
-        figures=attrs.get("figures", {}),
-        per_split=attrs.get("per_split", []),
-        seconds=attrs.get("seconds", 0.0),
-        failed=attrs.get("failed"),
-    )
-
-
-_all = partial(Study.get_trials, deepcopy=False)
+def _all(study: Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False)

@@ -1,4 +1,4 @@
-"""Search for the settings of a fair classifier: the best accuracy within a gap, or the front.
+"""Hyperparameter search: the most accurate classifier within a gap, or the whole front.
 
     tuned = tune(data, goal=0.02, trials=50)
 
@@ -13,58 +13,42 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import optuna
 import torch
+from optuna.study import Study
 from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.splits import split
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice, check_integer, check_number
+from fairmp.parallel import WorkerPool
 from fairmp.report.pareto import front
-from fairmp.search import space as tune_space
-from fairmp.search.space import SYMBOLS, Criterion, Method
+from fairmp.search.space import SYMBOLS, Criterion, Method, default_space, narrowed
+from fairmp.search.study import Search, open_study
+from fairmp.search.trials import TrialResult, TrialWorker, results, run_trials, running, train
 from fairmp.training.classifier import FairClassifier, Run
-
-if TYPE_CHECKING:
-    from optuna.study import Study
-
-    from fairmp.search.study import Search
-    from fairmp.search.trials import TrialResult
-    from fairmp.search.workers import WorkerPool
-
-
-@dataclass(frozen=True)
-class Checked:
-    """A trial's settings trained again, and looked at on the test nodes.
-
-    Attributes:
-        trial: the trial.
-        runs: a run a split; the test nodes are the same in all of them.
-    """
-
-    trial: TrialResult
-    runs: tuple[Run, ...]
 
 
 @dataclass(frozen=True)
 class Tuned:
-    """What a search found.
+    """Result of a search.
 
     Attributes:
-        search: what was looked for.
-        name: the graph's name.
-        trials: all trials that came to an end, those that failed with their reason.
+        search: goal and space of the search.
+        name: name of the graph.
+        trials: all finished trials; those that failed have the reason.
         chosen: the trial chosen. Within a limit: the most accurate on the validation nodes among
-            those whose gap is within it, and the one with the smallest gap where none is. Of a
+            those whose gap is within it, or the one with the smallest gap where none is. Of a
             front: the one nearest to its ideal corner, both axes scaled to the front.
-        met: whether the chosen one is within the limit; always so for a front.
-        front: the trials no other one beats, from the fairest to the most accurate.
-        checked: what the test nodes say, by the trial's number: of the chosen one, and for a front
-            of all on it.
+        met: whether the chosen one is within the limit; always true for a front.
+        front: trials that no other one dominates, from the fairest to the most accurate.
+        checked: the runs, one per split with the same test nodes, of trials that were evaluated on
+            the test nodes, by number: the chosen one, and for a front all on it.
         model: the chosen classifier, as trained on the first split.
-        running: trials that other processes were still at.
+        running: number of trials that other processes have not finished.
     """
 
     search: Search
@@ -73,22 +57,22 @@ class Tuned:
     chosen: TrialResult
     met: bool
     front: tuple[TrialResult, ...]
-    checked: dict[int, Checked]
+    checked: dict[int, list[Run]]
     model: FairClassifier
     running: int
 
     @property
     def symbol(self) -> str:
-        """The gap's name in tables, ``"ΔDP"`` or ``"ΔEO"``."""
+        """Symbol of the gap, ``"ΔDP"`` or ``"ΔEO"``."""
         return SYMBOLS[self.search.criterion]
 
     @property
     def done(self) -> list[TrialResult]:
-        """The trials that have figures."""
+        """Trials that have figures."""
         return [trial for trial in self.trials if trial.failed is None]
 
     def gap(self, trial: TrialResult) -> float:
-        """The gap the search is about, on the validation nodes."""
+        """Gap of a trial on the validation nodes."""
         return trial.figure(self.search.criterion)
 
 
@@ -112,45 +96,45 @@ def tune(
 ) -> Tuned:
     r"""Search for settings, and train the best ones.
 
-    With a limit :math:`t` it is the constrained problem
+    With a limit :math:`t` it solves the constrained problem
 
     .. math::
         \max_θ \mathrm{accuracy}_{val}(θ) \quad \text{s.t.} \quad Δ_{val}(θ) ≤ t,
 
     by optuna's constrained tree-structured Parzen estimator; with ``"front"`` accuracy and gap are
     two objectives. Figures are means over ``splits`` splits of the nodes that are not test nodes
-    into training and validation nodes. The test nodes are set aside beforehand and looked at once,
-    for what is chosen in the end. The best of many trials looks better on its validation nodes
-    than it is: the figures to quote are those on the test nodes.
+    into training and validation nodes. The test nodes are set aside and evaluated once, for the
+    chosen trial. The best of many trials looks better on its validation nodes than it is: quote
+    the figures on the test nodes.
 
-    A search goes on where it was: with a ``storage``, the same call adds trials until there are
-    ``trials`` in all. Trials cut short by a kill are ended and tried once more. With one worker
-    the same seed gives the same trials, however often the search was stopped between two of them.
+    With a ``storage`` a search is resumable: the same call adds trials until there are ``trials``
+    in total. Trials whose process was killed are repeated once. With one worker the same seed gives
+    the same trials, however often the search was stopped between two of them.
 
     Args:
         data: a graph. Its own masks are kept; without them labelled nodes of known group are split
             50/25/25 by ``seed``.
-        goal: the largest gap accepted on the validation nodes, 0.02 for two points; or
-            ``"front"``.
-        criterion: the gap meant: ``"dp"``, or ``"eo"``, equal opportunity. FMP's own target is of
-            the former, whatever is meant here.
+        goal: largest gap accepted on the validation nodes, 0.02 for two points; or ``"front"``.
+        criterion: the gap that is limited: ``"dp"``, or ``"eo"``, equal opportunity. FMP's own
+            target is always of ``"dp"``.
         method: what all trials share; FMP for 300 epochs by default.
-        space: changes to what is searched: ``"lr=0.01"``, ``"hidden=16,64"``, ``"lambda_s=1..10"``.
-        trials: how many there are to be in all.
+        space: changes to the search space: ``"lr=0.01"``, ``"hidden=16,64"``,
+            ``"lambda_s=1..10"``.
+        trials: total number of trials.
         timeout: seconds after which no further trial begins.
-        workers: processes, with one torch thread each; more than one need a ``storage``.
-        splits: over how many splits a trial's figures are means.
-        seed: of the splits, the initialisations and the search.
+        workers: number of processes, with one torch thread each; several need a ``storage``.
+        splits: number of splits over which a trial's figures are means.
+        seed: seed of the splits, the initialisations and the search.
         storage: an SQLite file, another file for optuna's journal, or any URL of optuna's such as
             ``postgresql://user@host/name``; ``None`` keeps the study in memory.
-        study_name: of the study in its storage.
-        device: where to compute.
-        on_start: called once, with how many trials are done already and how many are to go.
-        on_trial: called with each new trial that came to an end.
+        study_name: name of the study in its storage.
+        device: device to train on.
+        on_start: called once, with the numbers of trials done already and still to do.
+        on_trial: called with each new finished trial.
 
     Raises:
-        InputError: If an argument is wrong, the study was made for something else, or no trial has
-            any figures. That no trial is within the limit is no error: ``met`` tells.
+        InputError: If an argument is wrong, the study was made for another search, or no trial has
+            any figures. That no trial is within the limit is no error: see ``met``.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -160,75 +144,50 @@ def tune(
         >>> len(tuned.trials), tuned.model.run_.test.n
         (3, 75)
     """
-    start = time.time()
+    deadline = None
+    if timeout is not None:
+        deadline = time.time() + check_number(
+            "timeout", timeout, "give seconds, more than 0", low=0, above=True
+        )
     method = method or Method()
-    limit = _limit(goal, criterion)
-    _check_counts(trials=trials, workers=workers, splits=splits)
-    if timeout is not None and not timeout > 0:
-        raise InputError("timeout", f"{timeout} is no time", "give seconds, more than 0")
-    if seed < 0:
-        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
+    check_choice("criterion", criterion, SYMBOLS)
+    limit = None
+    if goal != "front":
+        hint = "give the largest gap you accept in [0, 1], 0.02 for two points, or 'front'"
+        limit = check_number("goal", goal, hint, low=0, high=1)
+    for name, count in (("trials", trials), ("workers", workers), ("splits", splits)):
+        check_integer(name, count, "give a whole number, 1 or more")
+    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     if workers > 1 and storage is None:
         raise InputError("workers", f"{workers} need a storage that they share", "name a file")
-    domains = tune_space.narrowed(tune_space.default_space(method, limit, criterion), space)
-    tune_space.check(domains, method)
+    domains = narrowed(default_space(method, limit, criterion), space, method)
     FairClassifier(device=device)
     check(data)
     parts = _parts(data, splits, seed)
-    load_optuna()
-    from fairmp.search.study import Search, opened
-    from fairmp.search.trials import release
-    from fairmp.search.workers import crew
-
     search = Search(
         method, domains, limit, criterion, trials, splits, seed, device, storage, study_name
     )
-    about = search.about() | _fingerprint(parts)
-    deadline = None if timeout is None else start + timeout
-    with opened(search, about) as study:
-        left, tell = _begin(study, search, on_start, on_trial)
-        try:
-            with crew(search, about, parts, max(1, min(workers, left))) as hands:
-                hands.work(study, deadline, tell)
-                return _result(study, search, parts, hands)
-        finally:
-            release(study)
+    identity = search.identity() | _fingerprint(parts[0])
+    with open_study(search, identity) as study:
+        optuna.storages.fail_stale_trials(study)
+        seen = {trial.number for trial in results(study)}
+        left = max(0, trials - len(seen))
+        on_start(len(seen), left)
 
+        def report() -> None:
+            for trial in results(study):
+                if trial.number not in seen:
+                    seen.add(trial.number)
+                    on_trial(trial)
 
-def load_optuna() -> None:
-    """Raise one clear line if optuna is not installed."""
-    try:
-        import optuna  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise InputError(
-            "optuna", "not installed, and tuning needs it", "pip install 'fairmp[tune]'"
-        ) from None
-
-
-def _limit(goal: object, criterion: str) -> float | None:
-    if criterion not in SYMBOLS:
-        raise InputError("criterion", f"{criterion!r} is unknown", "choose 'dp' or 'eo'")
-    if goal == "front":
-        return None
-    if isinstance(goal, bool) or not isinstance(goal, (int, float)) or not 0 <= goal <= 1:
-        raise InputError(
-            "goal",
-            f"{goal!r} is neither a gap in [0, 1] nor 'front'",
-            "give the largest gap you accept, 0.02 for two points",
-        )
-    return float(goal)
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if count < 1:
-            raise InputError(name, f"{count} is too few", "give a whole number, 1 or more")
+        worker = TrialWorker(search, identity, parts, deadline, study)
+        with WorkerPool(worker, max(1, min(workers, left))) as pool:
+            run_trials(study, search, pool, deadline, report)
+            return _result(study, search, parts, pool)
 
 
 def _parts(data: Data, splits: int, seed: int) -> list[Data]:
-    """The graph once a split: the test nodes stay, the others are dealt out anew."""
+    """One copy of the graph per split: same test nodes, the others split anew."""
     sens = groups.likeliest(data.sens)
     first = copy.copy(data)
     if not all(name in data for name in MASKS):
@@ -237,7 +196,7 @@ def _parts(data: Data, splits: int, seed: int) -> list[Data]:
     parts = [first]
     hidden = torch.where(first.train_mask | first.val_mask, first.y, -1)
     for number in range(1, splits):
-        # Thirds, since a split has three parts: two of them to train on, as in the first split.
+        # Two of three equal parts to train on, which is the ratio of the first split.
         one, other, val = split((hidden, sens), seed=seed + number, fractions=[1 / 3] * 3)
         part = copy.copy(first)
         part.train_mask, part.val_mask = one | other, val
@@ -246,9 +205,8 @@ def _parts(data: Data, splits: int, seed: int) -> list[Data]:
     return parts
 
 
-def _fingerprint(parts: Sequence[Data]) -> dict[str, Any]:
-    """What tells one graph from another, the same on every machine."""
-    data = parts[0]
+def _fingerprint(data: Data) -> dict[str, Any]:
+    """What distinguishes one graph from another, the same on every machine."""
     digest = hashlib.sha256()
     codes = {name: data[name] for name in ("edge_index", "y", *MASKS)}
     for values in (*codes.values(), groups.likeliest(data.sens)):
@@ -263,46 +221,25 @@ def _fingerprint(parts: Sequence[Data]) -> dict[str, Any]:
     }
 
 
-def _begin(
+def _result(
     study: Study,
     search: Search,
-    on_start: Callable[[int, int], None],
-    on_trial: Callable[[TrialResult], None],
-) -> tuple[int, Callable[[], None]]:
-    """Say how many trials there are; return how many are to go, and what tells of them."""
-    from fairmp.search.trials import release, tried
-
-    release(study)
-    seen = {trial.number for trial in tried(study)}
-    left = max(0, search.trials - len(seen))
-    on_start(len(seen), left)
-
-    def tell() -> None:
-        for trial in tried(study):
-            if trial.number not in seen:
-                seen.add(trial.number)
-                on_trial(trial)
-
-    return left, tell
-
-
-def _result(study: Study, search: Search, parts: Sequence[Data], crew: WorkerPool) -> Tuned:
-    from fairmp.search.trials import running, tried
-    from fairmp.search.workers import final
-
-    found = tried(study)
+    parts: Sequence[Data],
+    pool: WorkerPool[TrialResult | None, list[Run]],
+) -> Tuned:
+    found = results(study)
     done = [trial for trial in found if trial.failed is None]
     if not done:
         reason = f"the first failed: {found[0].failed}" if found else "the time was up before"
-        raise InputError("trials", f"none of {len(found)} has any figures", f"{reason}")
+        raise InputError("trials", f"none of {len(found)} has any figures", reason)
     best = pareto(done, search.criterion)
     chosen, met = choose(done, search.limit, search.criterion)
     others = [] if search.limit is not None else [t for t in best if t is not chosen]
-    trained = crew.train([trial.settings for trial in others])
-    runs, model = final(search, chosen.settings, parts)
-    checked = {chosen.number: Checked(chosen, tuple(runs))}
-    for trial, its in zip(others, trained, strict=True):
-        checked[trial.number] = Checked(trial, tuple(its))
+    runs, model = train(search, chosen.settings, parts)
+    checked = {chosen.number: runs}
+    for trial, its in pool.map(others):
+        assert trial is not None
+        checked[trial.number] = its
     name = str(getattr(parts[0], "name", "graph"))
     return Tuned(
         search, name, tuple(found), chosen, met, tuple(best), checked, model, running(study)
@@ -310,7 +247,7 @@ def _result(study: Study, search: Search, parts: Sequence[Data], crew: WorkerPoo
 
 
 def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
-    """The trials no other one beats, from the fairest to the most accurate; of equals the first."""
+    """Trials on the Pareto front, from the fairest to the most accurate; of equals the first."""
     place = {}
     for trial in reversed(trials):
         place[trial.figure("accuracy"), trial.figure(criterion)] = trial
@@ -320,7 +257,7 @@ def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
 def choose(
     trials: Sequence[TrialResult], limit: float | None, criterion: str
 ) -> tuple[TrialResult, bool]:
-    """Choose among trials that have figures, and tell whether the limit is met."""
+    """Choose among trials that have figures; return whether the limit is met."""
     if limit is None:
         return _nearest(pareto(trials, criterion), criterion), True
     within = [trial for trial in trials if trial.figure(criterion) <= limit]
@@ -332,7 +269,7 @@ def choose(
 def _nearest(best: Sequence[TrialResult], criterion: str) -> TrialResult:
     accuracies = [trial.figure("accuracy") for trial in best]
     gaps = [trial.figure(criterion) for trial in best]
-    # One point is its own corner, whatever the scale.
+    # A single point is its own corner, whatever the scale.
     height = max(accuracies) - min(accuracies) or 1.0
     width = max(gaps) - min(gaps) or 1.0
     distances = [

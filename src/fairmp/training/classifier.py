@@ -6,7 +6,7 @@ import copy
 import inspect
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +16,15 @@ from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import split
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 from fairmp.graph import compute_dtype
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.nn.fmp import FMP
+from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
 from fairmp.nn.models import Backbone, Graph, Network, build
 from fairmp.training import alignment as serving
 from fairmp.training import model_files as persistence
 from fairmp.training.loop import Select, fit, seeded
-from fairmp.training.penalties import Strategy, Vanilla
+from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 from fairmp.training.run import Run as Run
 
 Mode = Literal["solve", "frozen"]
@@ -394,3 +394,50 @@ class FairClassifier:
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
+
+
+def build_classifier(
+    solver: str = "projection",
+    *,
+    K: int = 5,
+    lambda_s: float = 3.0,
+    lambda_f: float = 1.0,
+    target: float = 0.0,
+    strategy: str = "vanilla",
+    h: float = 1.0,
+    pretrain: int = 70,
+    adversary_lr: float = 1e-3,
+    **settings: Any,
+) -> FairClassifier:
+    """Build a classifier from plain values, as options and records give them.
+
+    Args:
+        solver: a solver of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
+            correction, or ``"none"`` for the transform alone.
+        K: propagation steps.
+        lambda_s: strength of the smoothing.
+        lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
+        target: largest gap allowed (``projection``).
+        strategy: ``"vanilla"``, ``"regulariser"`` or ``"adversary"``.
+        h: strength of the strategy.
+        pretrain: epochs before an adversary is active.
+        adversary_lr: learning rate of an adversary.
+        settings: other arguments of :class:`FairClassifier`.
+
+    Example:
+        >>> build_classifier("plain", K=5)
+        FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
+    """
+    check_choice("solver", solver, (*SOLVERS, "plain", "none"))
+    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary"))
+    propagation: PPR | None = None
+    if solver == "plain":
+        propagation = PPR(K, lambda_s)
+    elif solver != "none":
+        propagation = FMP(K, lambda_s, lambda_f, cast(Solver, solver), target)
+    penalty: Strategy | None = None
+    if strategy == "regulariser":
+        penalty = Regulariser(h)
+    elif strategy == "adversary":
+        penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
+    return FairClassifier(propagation, strategy=penalty, **settings)

@@ -1,4 +1,4 @@
-"""The paper's pictures of topology: who is tied to whom, data set by data set."""
+"""The paper's pictures of topology: edges within and between groups, data set by data set."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 from torch_geometric.data import Data
 
-from fairmp.comparison.page import file_name
+from fairmp.comparison.page import file_name, write_page
+from fairmp.report import Section
 from fairmp.report.figures import embedded
-from fairmp.report.page import Section, page
 
 
 def write(
@@ -21,7 +21,7 @@ def write(
     seed: int = 0,
     progress: Callable[[str], None] = lambda name: None,
 ) -> list[Path]:
-    """Draw each graph, and put the pictures on one page."""
+    """Draw each graph, and collect the pictures on one page."""
     from fairmp.report.topology import topology
 
     paths, sections = [], []
@@ -32,10 +32,6 @@ def write(
         paths.append(path)
         sections.append(Section(name, svg=embedded(path, f"The topology of {name}")))
         progress(name)
-    if absent:
-        rows = list(absent.items())
-        sections.append(Section("Left out", header=["data set", "why"], rows=rows))
-    sections.append(Section("How to rerun it", code=command))
-    text = page("Who is tied to whom", "Edges between groups are red.", sections)
-    (folder / "report.html").write_text(text, encoding="utf-8")
+    summary = "Edges between groups are red."
+    write_page(folder, "Topology", summary, sections, command=command, absent=absent)
     return paths

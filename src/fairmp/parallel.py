@@ -1,0 +1,115 @@
+"""One pool of worker processes for everything that trains several models side by side."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.connection import wait
+from typing import Any, Generic, Self, TypeVar
+
+import torch
+
+from fairmp.errors import InputError, check_integer
+
+Job = TypeVar("Job")
+Result = TypeVar("Result")
+
+MAX_DEFAULT_WORKERS = 8
+
+
+def default_workers() -> int:
+    """One process per core, at most :data:`MAX_DEFAULT_WORKERS`."""
+    return max(1, min(os.cpu_count() or 1, MAX_DEFAULT_WORKERS))
+
+
+class WorkerPool(Generic[Job, Result]):
+    """Processes that apply one function to many jobs, with one torch thread each.
+
+    Sums over several threads round differently. With one thread a result depends neither on the
+    number of workers nor on what else the machine does.
+
+    Args:
+        work: the function. With several workers it is pickled and sent to each of them once, so
+            it may carry data; what it keeps between calls stays in its process.
+        workers: number of processes; with one, jobs run in this process.
+
+    Example:
+        >>> with WorkerPool(abs, workers=1) as pool:
+        ...     list(pool.map([-1, 2]))
+        [(-1, 1), (2, 2)]
+    """
+
+    def __init__(self, work: Callable[[Job], Result], workers: int = 1) -> None:
+        self.workers = check_integer("workers", workers, "give a number of processes, 1 or more")
+        self._work = work
+        self._pool: ProcessPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        self._threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        if self.workers > 1:
+            self._others = set(multiprocessing.active_children())
+            # A forked process would inherit torch's threads in an unknown state. Plain pickle,
+            # because torch's own passes tensors in shared memory, which containers have little of.
+            self._pool = ProcessPoolExecutor(
+                self.workers,
+                multiprocessing.get_context("spawn"),
+                initializer=_start,
+                initargs=(pickle.dumps(self._work),),
+            )
+        return self
+
+    def map(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
+        """Yield each job with its result, in the order in which they finish."""
+        if self._pool is None:
+            for job in jobs:
+                yield job, self._work(job)
+            return
+        try:
+            running = {self._pool.submit(_call, job): job for job in jobs}
+            for future in as_completed(running):
+                yield running[future], pickle.loads(future.result())
+        except BrokenProcessPool:
+            raise InputError(
+                "workers",
+                f"one of {self.workers} processes died, perhaps for lack of memory",
+                "run the same command again with fewer workers",
+            ) from None
+
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
+        torch.set_num_threads(self._threads)
+        if self._pool is None:
+            return
+        self._pool.shutdown(wait=error is None, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - self._others:
+            if error is not None:
+                child.terminate()
+            child.join()
+
+
+_worker: dict[str, Callable[[Any], Any]] = {}
+
+
+def _start(work: bytes) -> None:
+    # Ctrl-C reaches every process of a terminal; the parent ends the workers.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _worker["work"] = pickle.loads(work)
+
+
+def _exit_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def _call(job: Any) -> bytes:
+    return pickle.dumps(_worker["work"](job))

@@ -1,0 +1,118 @@
+"""``python -m fairmp.reproduction``: run a grid where only torch, PyG and scipy are installed.
+
+Graphs come from ``.npz`` files written by :func:`fairmp.datasets.by_name.save`. ``fairmp compare``
+and ``fairmp reproduce`` make tables and figures from the same records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+
+from fairmp.comparison.compare import missing, read, run
+from fairmp.comparison.grid import (
+    BACKBONES,
+    STRATEGIES,
+    RunSpec,
+    Setting,
+    parse_names,
+    parse_strengths,
+    run_specs,
+)
+from fairmp.comparison.runner import Record
+from fairmp.datasets.by_name import from_npz
+from fairmp.errors import InputError
+from fairmp.reproduction.grids import GRIDS
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a grid on a folder of ``.npz`` graphs, and return the exit status."""
+    given = _parser().parse_args(arguments)
+    start, done = time.perf_counter(), 0
+    try:
+        specs = _specs(given)
+        left = len(missing(specs, read(given.out), retry=given.retry))
+        _say(f"{len(specs)} runs, {len(specs) - left} done already")
+
+        def report(record: Record) -> None:
+            nonlocal done
+            done += 1
+            spent = time.perf_counter() - start
+            failed = f" FAILED {record['failed']}" if "failed" in record else ""
+            _say(
+                f"{done}/{left} {spent:.0f} s, {spent / done * (left - done):.0f} s to go: "
+                f"{record['data']}, {record['name']}, split {record['split']}{failed}"
+            )
+
+        records = run(
+            specs,
+            partial(from_npz, folder=given.npz),
+            given.out,
+            workers=given.workers,
+            device=given.device,
+            retry=given.retry,
+            on_record=report,
+        )
+    except InputError as error:
+        _say(f"fairmp: {error}")
+        return 2
+    failed = sum("failed" in record for record in records)
+    _say(f"{len(records)} records in {given.out}" + f", {failed} failed" * bool(failed))
+    return 0
+
+
+def _specs(given: argparse.Namespace) -> list[RunSpec]:
+    names = given.data.split(",") if given.data else []
+    names = names or sorted(path.stem for path in Path(given.npz).glob("*.npz"))
+    if not names:
+        raise InputError("npz", f"{given.npz} has no .npz file", "write some with by_name.save")
+    if given.experiment:
+        return GRIDS[given.experiment](names)
+    return run_specs(
+        names,
+        parse_names(given.backbones, "backbones", BACKBONES),
+        parse_names(given.strategies, "strategies", STRATEGIES),
+        splits=given.splits,
+        seeds=given.seeds,
+        strengths=parse_strengths(given.strengths, "strengths"),
+        targets=None if given.targets is None else parse_strengths(given.targets, "targets"),
+        setting=Setting(**{field.name: getattr(given, field.name) for field in fields(Setting)}),
+    )
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m fairmp.reproduction",
+        description="Train a grid of methods on graphs written by fairmp.datasets.by_name.save.",
+    )
+    add = parser.add_argument
+    add("--npz", required=True, help="folder of graphs, one NAME.npz each")
+    add("--out", required=True, help="file of records; an existing one is continued")
+    add("--data", help="names of graphs, separated by commas; by default all in --npz")
+    add("--experiment", choices=GRIDS, help="the grid of 'fairmp reproduce NAME', all settings")
+    add("--backbones", default="all", help=", ".join(BACKBONES))
+    add("--strategies", default="all", help=", ".join(STRATEGIES))
+    add("--strengths", default="default", help="default, all, or 1,2,5")
+    add("--targets", help="of fmp and thresholds: default, all, or 0,0.02")
+    add("--splits", type=int, default=10)
+    add("--seeds", type=int, default=1)
+    add("--workers", type=int, default=1)
+    add("--device", default="cpu")
+    add("--retry", action="store_true", help="train failed runs again")
+    for field in fields(Setting):
+        option = "--" + field.name.lower().replace("_", "-")
+        add(option, dest=field.name, type=type(field.default), default=field.default)
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,67 @@
+"""Tables of predictions are read once and written again with more columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairmp.cli import prediction_columns, prediction_table
+from fairmp.datasets.columns import MISSING
+from fairmp.postprocessing.attributes import attributes
+
+FRAME = pd.DataFrame(
+    {
+        "person": ["007", "8", "9"],
+        "p": [0.25, 0.5, 0.1234567890123],
+        "income": [1.5, None, 3.0],
+        "age": pd.array([30, None, 50], dtype="Int64"),
+        "note": ["a;b", None, "c"],
+        "member": [True, False, True],
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_parquet_with_missing_values_is_written_in_any_format(tmp_path: Path, name: str) -> None:
+    FRAME.to_parquet(tmp_path / "in.parquet")
+    table = prediction_table.read(tmp_path / "in.parquet", "person")
+    prediction_table.write(table, {"q": np.array([0.1, 0.2, 1 / 3])}, tmp_path / name)
+    if name.endswith("parquet"):
+        found = pd.read_parquet(tmp_path / name)
+    else:
+        found = pd.read_csv(tmp_path / name, dtype={"person": str, "age": "Int64"})
+    assert found["person"].tolist() == FRAME["person"].tolist()
+    assert found["p"].tolist() == FRAME["p"].tolist()
+    assert found["q"].tolist() == pytest.approx([0.1, 0.2, 1 / 3])
+    for column in ("income", "age", "note"):
+        assert found[column].isna().tolist() == [False, True, False]
+    assert found["age"].dropna().tolist() == [30, 50]
+
+
+def test_text_keeps_its_dialect(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text('id;p;income\n007;0,25;"1.234"\n8;0,5;NA\n')
+    table = prediction_table.read(path, "id")
+    assert table.numbers("--probabilities", "p").tolist() == [0.25, 0.5]
+    assert table.line(0) == "line 2"
+    prediction_table.write(table, {"q": np.array([0.125, 0.75])}, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == (
+        "id;p;income;q\n007;0,25;1.234;0,125\n8;0,5;NA;0,75\n"
+    )
+
+
+@pytest.mark.parametrize("marker", MISSING)
+def test_missing_values_are_the_same_in_python_and_in_files(tmp_path: Path, marker: str) -> None:
+    sex = ["f", "m", marker, "f", "m"]
+    (one,) = attributes(sex, 5)
+    assert one.groups == ("f", "m")
+    assert one.sens.tolist() == [0, 1, -1, 0, 1]
+    pd.DataFrame({"sex": sex, "p": 0.5}).to_csv(tmp_path / "in.csv", index=False)
+    table = prediction_table.read(tmp_path / "in.csv", None)
+    groups = prediction_columns.groups(table, ["sex"], None, False)
+    assert groups is not None
+    assert groups[0].groups == one.groups
+    assert groups[0].sens.tolist() == one.sens.tolist()
