@@ -497,3 +497,24 @@ def test_pandas_rows_must_be_the_same_people() -> None:
     debias(p, groups.set_axis(groups.index + 100))
     with pytest.raises(InputError, match="sens: its index"):
         debias(p.set_axis(p.index + 7), groups.set_axis(groups.index + 100))
+
+
+@pytest.mark.parametrize("digits", [1, 2])
+@pytest.mark.parametrize("groups", [2, 3])
+def test_decisions_of_tied_scores_are_split(outside: Outside, digits: int, groups: int) -> None:
+    p, _, sens = outside
+    rough = p.round(digits)
+    sens = np.where(np.arange(len(sens)) % 3 == 0, groups - 1, sens)
+    found = debias_fully(rough, sens, temperature="decisions")
+    decided = found.predictions.argmax(1)
+    assert debias_fully(rough, sens, target=1.0).criteria[0].decisions_before > 0.1
+    rates = [decided[sens == g].mean() for g in range(groups)]
+    assert np.ptp(rates) <= 1 / min(np.bincount(sens)) + 1e-9
+    assert found.drawn > 0
+    assert not found.warnings
+    other = debias_fully(rough, sens, temperature="decisions", seed=1)
+    assert (other.predictions.argmax(1) != decided).any()
+    kept = debias_fully(rough, sens, temperature="decisions", ties="keep")
+    assert kept.drawn == 0
+    if kept.criteria[0].decisions_after > 1 / min(np.bincount(sens)):
+        assert "equal scores" in kept.warnings[0]

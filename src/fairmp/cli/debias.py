@@ -194,6 +194,7 @@ def command(
                 ),
                 kind=kind,
                 class_names=names,
+                seed=seed,
                 full_output=True,
             )
     except InputError as error:

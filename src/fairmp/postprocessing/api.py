@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 from fairmp.postprocessing.solver import Request, Temperature, solve
 
@@ -24,6 +24,8 @@ def debias(
     features: Any = None,
     kind: str = "auto",
     class_names: Sequence[str] | None = None,
+    ties: Literal["random", "keep"] = "random",
+    seed: int = 0,
     full_output: bool = False,
 ) -> Any:
     r"""Find the closest predictions whose gap between groups is at most the target.
@@ -47,7 +49,7 @@ def debias(
         edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
         population: nodes whose gap is closed (n, bool); all nodes of known group by default.
         temperature: τ; small, such as 0.1, to close the gap of decisions rather than probabilities;
-            ``"decisions"`` chooses it for the decisions themselves, for demographic parity.
+            ``"decisions"`` closes that of decisions themselves, for demographic parity.
         K: propagation steps, with a graph.
         lambda_s: strength of the smoothing, with a graph.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
@@ -62,6 +64,9 @@ def debias(
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``: rows in [0, 1] that sum to 1 are
             probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
         class_names: names of the classes.
+        ties: with ``temperature="decisions"`` and two classes, nodes with equal scores at a
+            threshold are split at random (``"random"``) or get the same decision (``"keep"``).
+        seed: of the random choice among ties.
         full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
             predictions and what changed.
 
@@ -89,7 +94,7 @@ def debias(
     """
     request = Request(
         sens, target, edge_index, population, temperature, K, lambda_s, criterion, labels,
-        estimate_sens, features, kind, class_names,
+        estimate_sens, features, kind, class_names, ties, seed,
     )  # fmt: skip
     solution = solve(predictions, request)
     if full_output:
@@ -99,6 +104,6 @@ def debias(
     return solution.given.like(solution.given.corrected(solution.logits))
 
 
-def mend(*args: Any, bootstrap: int = 0, seed: int = 0, **options: Any) -> Any:
+def mend(*args: Any, bootstrap: int = 0, **options: Any) -> Any:
     """``debias(..., full_output=True)``."""
     return debias(*args, full_output=True, **options)

@@ -28,7 +28,6 @@ from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 FORMAT = "fairmp correction 1"
-TIE_MARGIN = 1e-4  # log-odds of nodes whose decision is drawn; survives rounding to float32
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
 SHAPES = {  # arrays of each type of correction, as axes: group, class, class
     "shift": {"shift": "gc"},
@@ -177,8 +176,8 @@ class Debiaser:
             self.correction_ = {"type": "shift", "shift": shift.cpu().numpy()}
         logits, drawn = self._apply(given, membership)
         goals = criteria.read(names, self.target, len(logits))
-        solution = replace(solution, logits=logits, criteria=tuple(goals))
-        self.result_ = summarise(self._measured(solution), drawn)
+        solution = replace(solution, logits=logits, criteria=tuple(goals), drawn=drawn)
+        self.result_ = summarise(self._measured(solution))
         self._warn_about_ties()
         return self
 
@@ -214,9 +213,9 @@ class Debiaser:
         everyone = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
         solution = Solution(
             given, logits, self.temperature_, tuple(own), tuple(goals), (), everyone, codes, names,
-            (),
+            (), drawn=drawn,
         )  # fmt: skip
-        return summarise(self._measured(solution), drawn)
+        return summarise(self._measured(solution))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
@@ -337,7 +336,10 @@ class Debiaser:
             shift = membership @ torch.from_numpy(correction["shift"]).to(z.device)
             return torch.where(known, z + shift, z), 0
         if correction["type"] == "threshold":
-            return self._apply_thresholds(z, membership)
+            rule = GroupThresholds(seed=self.seed, kind="logits")
+            rule.thresholds_ = torch.from_numpy(correction["thresholds"])
+            rule.tie_rates_ = torch.from_numpy(correction["tie_rates"])
+            return rule.correct(z, torch.where(known[:, 0], membership.argmax(1), -1))
         keys = SHAPES[correction["type"]]
         corrected = odds.apply(
             tuple(correction[key] for key in keys),
@@ -364,21 +366,6 @@ class Debiaser:
             "thresholds": found.thresholds_.numpy(),
             "tie_rates": found.tie_rates_.numpy(),
         }
-
-    def _apply_thresholds(self, z: Tensor, membership: Tensor) -> tuple[Tensor, int]:
-        rule = GroupThresholds(seed=self.seed, kind="logits")
-        rule.thresholds_ = torch.from_numpy(self.correction_["thresholds"])
-        rule.tie_rates_ = torch.from_numpy(self.correction_["tie_rates"])
-        known = membership.sum(1) > 0
-        group = torch.where(known, membership.argmax(1), -1).cpu()
-        margin = rule.shift(z, group)[:, 1]
-        tied = (known & (margin.abs() <= torch.finfo(margin.dtype).tiny)).to(z.device)
-        drawn = tied & (rule.tie_rates_.to(z.device)[group.clamp_min(0)] > 0)
-        sign = torch.where(margin > 0, TIE_MARGIN, -TIE_MARGIN)
-        margin = torch.where(tied, sign, margin).unsqueeze(1)
-        middle = z.mean(1, keepdim=True)
-        shifted = torch.cat([middle - margin / 2, middle + margin / 2], 1)
-        return torch.where(known.unsqueeze(1), shifted, z), int(drawn.sum())
 
     def _measured(self, solution: Solution) -> Solution:
         """The same solution with measurements of its own criteria."""

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import GroupOperator, stack
+from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.evaluation import boolean_mask
 from fairmp.nn import functional as solvers
@@ -20,6 +20,7 @@ from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
 from fairmp.postprocessing.criteria import Criterion, Measure
 from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
+from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
 CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
@@ -44,6 +45,8 @@ class Request:
     features: Any = None
     kind: str = "auto"
     class_names: Sequence[str] | None = None
+    ties: Literal["random", "keep"] = "random"
+    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Solution:
     classes: tuple[str, ...]
     warnings: tuple[str, ...]
     weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
 
 
 class NoGraph:
@@ -110,6 +114,7 @@ def solve(predictions: Any, request: Request) -> Solution:
     on_labels = any(measure.label is not None for measure in measures)
     unbalanced = any(map(_unbalanced, measures))
     weights: tuple[np.ndarray, ...] = ()
+    drawn = 0
     if request.temperature == "decisions" and unbalanced:
         raise InputError(
             "temperature", "'decisions' needs rows that sum to 0", "give a number, such as 0.1"
@@ -118,10 +123,19 @@ def solve(predictions: Any, request: Request) -> Solution:
         tau = float(request.temperature)
         logits, weights, notes = _label_free(x, graph, request, own, inside, bounds, on_labels)
         warnings += notes
+    elif request.temperature == "decisions" and plain and _has_thresholds(x, request, own[0]):
+        rule = GroupThresholds(
+            wanted[0].target, ties=request.ties, seed=request.seed, kind="logits"
+        )
+        rows = inside & own[0].known
+        logits, drawn = rule.solve(x[rows], own[0].sens[rows]).correct(x, own[0].sens)
+        tau = 1.0
     else:
         logits, tau = _projected(x, graph, request, inside, bounds)
     if request.temperature != "decisions":
         _verify(measures, logits, tau)
+    else:
+        warnings += _missed_decisions(measures, logits, own, inside)
     if float((given.proba.amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
         warnings.append(
             "most predictions are 0 or 1 and can only be equalised by chance: draw decisions from "
@@ -129,7 +143,7 @@ def solve(predictions: Any, request: Request) -> Solution:
         )
     return Solution(
         given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, labels, titles,
-        tuple(warnings), weights,
+        tuple(warnings), weights, drawn,
     )  # fmt: skip
 
 
@@ -217,6 +231,27 @@ def _label_free(
         "given ones, mixed between classes by group"
     ] * found.randomised
     return torch.where(reached, corrected, x), found.weights, warnings
+
+
+def _has_thresholds(x: Tensor, request: Request, attribute: Attribute) -> bool:
+    """Whether one threshold per group closes the gap of decisions exactly."""
+    smoothed = request.edge_index is not None and request.lambda_s > 0
+    return x.size(1) == 2 and not smoothed and not soft(attribute.sens)
+
+
+def _missed_decisions(
+    measures: Sequence[Measure], logits: Tensor, own: Sequence[Attribute], inside: Tensor
+) -> list[str]:
+    """Warnings where the gap of decisions exceeds the target by more than one node."""
+    decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+    step = 1 / min([float(one.weights(inside).min()) for one in own], default=1.0)
+    return [
+        f"{measure.criterion} ({measure.attribute}): the gap of decisions is "
+        f"{100 * measure.gap(decided):.1f} points, more than the target; nodes with equal scores "
+        "get the same decision"
+        for measure in measures
+        if measure.gap(decided) > measure.target + step * measure.unit
+    ]
 
 
 def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:

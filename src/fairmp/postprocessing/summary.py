@@ -31,7 +31,7 @@ MIN_CLASS_NODES = 10  # and of each class among them
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
 
 
-def summarise(solution: Solution, drawn: int = 0) -> DebiasResult:
+def summarise(solution: Solution) -> DebiasResult:
     """Measure the effect of a correction."""
     given, inside, labels = solution.given, solution.population, solution.labels
     values = given.corrected(solution.logits)
@@ -69,7 +69,7 @@ def summarise(solution: Solution, drawn: int = 0) -> DebiasResult:
         others=_others(solution, pairs),
         group_uncertainty=_uncertainty(solution.attributes, inside),
         warnings=solution.warnings,
-        drawn=drawn,
+        drawn=solution.drawn,
     )
 
 

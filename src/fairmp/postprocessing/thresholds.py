@@ -14,6 +14,7 @@ from fairmp.errors import InputError, check_choice, check_number
 from fairmp.metrics.evaluation import Array, integers
 from fairmp.metrics.kinds import are_probabilities
 
+MIN_MARGIN = 1e-4  # of corrected log-odds, so that decisions survive rounding to float32
 VALIDATION, BATCH = "thresholds (validation)", "thresholds (batch)"
 
 
@@ -186,6 +187,18 @@ class GroupThresholds:
                 margin[tied[chosen]] = torch.finfo(margin.dtype).tiny
         logits = torch.stack([torch.zeros_like(margin), margin], dim=1)
         return logits.to(scores.device) if isinstance(scores, Tensor) else logits
+
+    def correct(self, logits: Tensor, sens: Tensor) -> tuple[Tensor, int]:
+        """Shifted logits (n×2) whose ``argmax`` is the decision, and how many were drawn."""
+        group = sens.long().cpu()
+        margin = self.shift(logits, group)[:, 1]
+        tied = margin.abs() <= torch.finfo(margin.dtype).tiny
+        drawn = tied & (self.tie_rates_[group.clamp_min(0)] > 0).to(margin.device)
+        least = torch.where(margin > 0, MIN_MARGIN, -MIN_MARGIN)
+        half = torch.where(margin.abs() < MIN_MARGIN, least, margin).unsqueeze(1) / 2
+        shifted = torch.cat([-half, half], 1)
+        known = (group >= 0).to(logits.device)
+        return torch.where(known.unsqueeze(1), shifted, logits), int((drawn & known).sum())
 
     def _take(self, curves: list[_Curve], cuts: list[int], *, warn: bool) -> None:
         pairs = list(zip(curves, cuts, strict=True))
