@@ -60,9 +60,9 @@ def calls(n: int, edges: int, classes: int) -> Calls:
         "aggregate": aggregate,
         "moments": lambda kernels: kernels.moments(z, codes, shift, 1.0),
         "extremes": lambda kernels: kernels.extremes(z, codes),
-        "shifted": lambda kernels: kernels.shifted(z, codes, shift),
-        "group_sums": lambda kernels: kernels.group_sums(g, codes, 2),
-        "pulled": lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w),
+        "shift": lambda kernels: kernels.shift(z, codes, shift),
+        "segment_sum": lambda kernels: kernels.segment_sum(g, codes, 2),
+        "softmax_vjp": lambda kernels: kernels.softmax_vjp(g, z, codes, shift, 1.0, w),
     }
 
 
@@ -78,8 +78,8 @@ def binary(n: int) -> dict[str, Callable[[], Tensor]]:
     return {
         "binary_root": lambda: cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0),
         "binary_root, warm": lambda: cuda.binary_root(z, codes, spread, root[:1], 0.01, 1e-7, 1.0),
-        "binary_shifted": lambda: cuda.binary_shifted(z, codes, spread, root, 1.0),
-        "binary_pulled": lambda: cuda.binary_pulled(g, z, codes, codes, spread, root, 0.01, 1.0),
+        "binary_shift": lambda: cuda.binary_shift(z, codes, spread, root, 1.0),
+        "binary_vjp": lambda: cuda.binary_vjp(g, z, codes, codes, spread, root, 0.01, 1.0),
     }
 
 

@@ -66,9 +66,12 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
         "aggregate": (aggregate, edges + 4 * table),  # F is read, and written once scaled
         "moments": (lambda kernels: kernels.moments(z, codes, shift, 1.0), table + label),
         "extremes": (lambda kernels: kernels.extremes(z, codes), table + label),
-        "shifted": (lambda kernels: kernels.shifted(z, codes, shift), 2 * table + label),
-        "group_sums": (lambda kernels: kernels.group_sums(z, codes, CELLS), table + label),
-        "pulled": (lambda kernels: kernels.pulled(g, z, codes, shift, 1.0, w), 3 * table + label),
+        "shift": (lambda kernels: kernels.shift(z, codes, shift), 2 * table + label),
+        "segment_sum": (lambda kernels: kernels.segment_sum(z, codes, CELLS), table + label),
+        "softmax_vjp": (
+            lambda kernels: kernels.softmax_vjp(g, z, codes, shift, 1.0, w),
+            3 * table + label,
+        ),
         "predicted": (
             lambda kernels: kernels.predicted(p, z, codes, codes, shift, 0.25)[0],
             3 * table + 2 * label,
@@ -85,8 +88,8 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
             lambda kernels: kernels.coupling_back(p, p, g, codes, codes, shift, shift, w)[0],
             5 * table + 2 * label,
         ),
-        "read_back": (
-            lambda kernels: kernels.read_back(g, units, weight)[0],
+        "linear_relu_backward": (
+            lambda kernels: kernels.linear_relu_backward(g, units, weight)[0],
             table + 2 * 4 * NODES * UNITS,
         ),
     }

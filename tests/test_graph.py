@@ -1,13 +1,17 @@
 from __future__ import annotations
 
+import pickle
+import weakref
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch_geometric import EdgeIndex
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
 from fairmp import PPR, InputError
-from fairmp.graph import AdjacencyCache, normalise
+from fairmp.graph import TensorCache, normalise
 from tests.graphs import edge_indices
 
 
@@ -65,39 +69,81 @@ def test_the_transpose_of_a_symmetric_graph_is_not_kept() -> None:
     assert not normalise(torch.tensor([[0], [1]]), 3).symmetric
 
 
-def test_the_cache_can_not_go_stale() -> None:
-    cache = AdjacencyCache()
+class Adjacencies:
+    """A cache of adjacencies, as the layers keep one."""
+
+    def __init__(self, size: int = 4) -> None:
+        self.cache = TensorCache(size)
+
+    def get(self, edges: torch.Tensor, n: int, weight: torch.Tensor | None = None) -> object:
+        return self.cache.get((edges, weight), n, lambda: normalise(edges, n, weight))
+
+
+def test_the_cache_notices_changes_in_place() -> None:
+    cache = Adjacencies()
     edge_index = torch.tensor([[0, 1, 2, 3], [1, 0, 3, 2]])
-    get = lambda: cache.get(edge_index, 4, None, torch.float32)  # noqa: E731
-    first = get()
-    assert get() is first
-    assert cache.get(edge_index.clone(), 4, None, torch.float32) is first
+    first = cache.get(edge_index, 4)
+    assert cache.get(edge_index, 4) is first
     edge_index[:, 2:] = torch.tensor([[0, 2], [2, 0]])
-    second = get()
+    second = cache.get(edge_index, 4)
     assert second is not first
-    edge_index.data[1, 2:] = torch.tensor([3, 3])  # a write autograd does not see
-    assert get() is not second
-    edge_index.numpy()[:, 2:] = [[0, 2], [2, 0]]
-    assert get() is second
+    edge_index[1].fill_(3)  # through a view
+    assert cache.get(edge_index, 4) is not second
+    assert cache.get(edge_index.clone(), 4) is not first
 
 
-def test_the_cache_sees_weights_size_and_type() -> None:
-    cache = AdjacencyCache()
+def test_the_cache_sees_weights_and_size() -> None:
+    cache = Adjacencies()
     edge_index, weight = torch.tensor([[0, 1], [1, 0]]), torch.ones(2)
-    first = cache.get(edge_index, 2, weight, torch.float32)
-    assert cache.get(edge_index, 2, None, torch.float32) is not first
-    assert cache.get(edge_index, 3, weight, torch.float32) is not first
-    assert cache.get(edge_index, 2, weight, torch.float64) is not first
+    first = cache.get(edge_index, 2, weight)
+    assert cache.get(edge_index, 2) is not first
+    assert cache.get(edge_index, 3, weight) is not first
+    assert cache.get(edge_index, 2, weight) is first
     weight.mul_(2)
-    assert cache.get(edge_index, 2, weight, torch.float32) is not first
+    assert cache.get(edge_index, 2, weight) is not first
 
 
-def test_the_cache_forgets_the_oldest() -> None:
-    cache = AdjacencyCache(size=1)
+def test_the_cache_notices_changed_values_of_sparse_tensors() -> None:
+    matrix = torch.eye(3).roll(1, 0).to_sparse().coalesce()
+    for sparse in (matrix, matrix.to_sparse_csr()):
+        cache = Adjacencies()
+        first = cache.get(sparse, 3)
+        assert cache.get(sparse, 3) is first
+        sparse.values().mul_(2)
+        assert cache.get(sparse, 3) is not first
+
+
+def test_the_cache_forgets_the_oldest_and_the_deleted() -> None:
+    cache = Adjacencies(size=1)
     first, second = torch.tensor([[0], [1]]), torch.tensor([[1], [0]])
-    held = cache.get(first, 2, None, torch.float32)
-    cache.get(second, 2, None, torch.float32)
-    assert cache.get(first, 2, None, torch.float32) is not held
+    held = weakref.ref(cache.get(first, 2))
+    cache.get(second, 2)
+    assert held() is None
+    cache = Adjacencies()
+    held = weakref.ref(cache.get(first, 2))
+    del first
+    cache.get(second, 2)
+    assert held() is None
+    assert not pickle.loads(pickle.dumps(cache.cache))._held
+
+
+def test_inference_tensors_are_not_cached() -> None:
+    with torch.inference_mode():
+        edges = torch.tensor([[0, 1], [1, 0]])
+    layer, x = PPR(1), torch.eye(2)
+    before = layer(x, edges)
+    with torch.inference_mode():
+        edges[:, 1] = 0
+    assert not torch.equal(layer(x, edges), before)
+
+
+def test_edge_index_of_pyg() -> None:
+    edges = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
+    layer, x = PPR(2), torch.randn(3, 2)
+    plain = layer(x, edges)
+    wrapped = EdgeIndex(edges.clone(), sparse_size=(3, 3))
+    torch.testing.assert_close(layer(x, wrapped), plain)
+    torch.testing.assert_close(layer(x, wrapped), plain)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +156,7 @@ def test_the_cache_forgets_the_oldest() -> None:
         (torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, -1.0]), "smallest is -1"),
         (torch.tensor([[0, 1], [1, 0]]), torch.ones(2, requires_grad=True), "detach"),
         (torch.eye(4).to_sparse(), None, "4, 4"),
-        (torch.eye(3).to_sparse(), torch.ones(3), "carries its own"),
+        (torch.eye(3).to_sparse(), torch.ones(3), "has its own"),
     ],
 )
 def test_wrong_graphs_are_named(

@@ -82,7 +82,7 @@ def test_one_row_or_two_say_the_same() -> None:
         (torch.tensor([[0.4, 0.4]]), None, ["node 0", "0.8"]),
         (torch.tensor([[1.2, -0.2]]), None, ["for a probability"]),
         (torch.ones(3, 1), None, ["two or more"]),
-        (torch.zeros(2, 2, 2), None, ["shape"]),
+        (torch.zeros(2, 2, 2), None, ["sens", "shape"]),
     ],
 )
 def test_wrong_groups_are_named(

@@ -1,29 +1,38 @@
-"""The normalised adjacency Ã = D̂^-½(A+I)D̂^-½, made once a graph."""
+"""The normalised adjacency Ã = D̂^-½(A+I)D̂^-½, and propagation along it."""
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
-from torch_geometric.utils import (
-    add_remaining_self_loops,
-    coalesce,
-    is_torch_sparse_tensor,
-    scatter,
-    to_edge_index,
-)
+from torch.autograd.function import once_differentiable
 
 from fairmp.errors import InputError
-from fairmp.kernels import implementation, product
+from fairmp.kernels import implementation, spmm
 
 INT32 = 2**31 - 1
+SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
+
+T = TypeVar("T")
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The type to compute in: float32 for half precision, which says too little of a gap."""
+    """The type to compute in: float32 for half precision, which is too coarse for a gap."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+class Operator(Protocol):
+    """A graph, as the solvers use it; :class:`Adjacency` is one."""
+
+    def aggregate(
+        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
+    ) -> Tensor:
+        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``."""
 
 
 @dataclass(frozen=True)
@@ -42,18 +51,19 @@ class CSR:
 
 @dataclass(frozen=True)
 class Adjacency:
-    """Ã in compressed rows, ready to multiply.
+    """Ã in compressed rows.
 
-    It is held as what it is made of: A+I, whose values are not stored where they are all 1, and
-    ``scale``, D̂^-½. ``forward`` and ``backward`` are A+I and its transpose; on an undirected graph
-    the two are the same object: the gradient of Ã·F is Ã·grad, and nothing is ever transposed. A
-    layer that is handed an ``Adjacency`` instead of an ``edge_index`` uses it as it is.
+    It is stored as its factors: A+I, without values where they are all 1, and ``scale`` = D̂^-½.
+    ``forward`` and ``backward`` are A+I and its transpose; for an undirected graph they are the
+    same object. A layer accepts an ``Adjacency`` instead of an ``edge_index``.
     """
 
     num_nodes: int
     scale: Tensor
     forward: CSR
     backward: CSR
+
+    is_local = True  # False where other processes hold a part of the graph
 
     @property
     def symmetric(self) -> bool:
@@ -62,22 +72,13 @@ class Adjacency:
 
     def __matmul__(self, x: Tensor) -> Tensor:
         there, back = self.forward, self.backward
-        result = product(
-            there.row,
-            there.col,
-            there.weight,
-            back.row,
-            back.col,
-            back.weight,
-            self.scale,
-            x.to(compute_dtype(x.dtype)),
-        )
-        return result.to(x.dtype)
+        matrices = (there.row, there.col, there.weight, back.row, back.col, back.weight)
+        return spmm(*matrices, self.scale, x.to(compute_dtype(x.dtype))).to(x.dtype)
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Autograd does not see it."""
+        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Not seen by autograd."""
         part = self.backward if transposed else self.forward
         return implementation(f).aggregate(
             part.row, part.col, part.weight, self.scale, self.scale, f, x, gamma
@@ -90,6 +91,35 @@ class Adjacency:
         return Adjacency(self.num_nodes, self.scale.to(device), forward, backward)
 
 
+def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
+    """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
+    if isinstance(gamma, float) and gamma == 1:
+        return x
+    return _Aggregate.apply(f, x, gamma, graph)
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float | Tensor, graph: Operator) -> Tensor:
+        ctx.gamma, ctx.graph = float(gamma), graph
+        result = graph.aggregate(f.contiguous(), x.contiguous(), ctx.gamma)
+        if ctx.needs_input_grad[2]:
+            ctx.save_for_backward(x, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gamma, grad = ctx.gamma, grad.contiguous()
+        back = ctx.graph.aggregate(grad, None, 0.0, transposed=True)
+        grad_gamma = None
+        if ctx.needs_input_grad[2]:
+            x, result = ctx.saved_tensors
+            # X − ÃF, from the result: nothing else has to be kept.
+            grad_gamma = (grad * (x - result)).sum() / max(1 - gamma, 1e-12)
+        return back.mul_(1 - gamma), gamma * grad, grad_gamma, None
+
+
 def normalise(
     edge_index: Tensor,
     num_nodes: int,
@@ -98,12 +128,12 @@ def normalise(
 ) -> Adjacency:
     """Normalise a graph symmetrically, as PyG's ``gcn_norm`` does.
 
-    Missing self-loops are added with weight 1; several edges between two nodes count as one of
-    their summed weight, and of several self-loops of a node the last one counts.
+    Missing self-loops are added with weight 1. Repeated edges count as one edge of their summed
+    weight; of several self-loops of a node the last one counts.
 
     Args:
-        edge_index: edges (2×E, source and target), or a torch sparse tensor (n×n) whose row i holds
-            what node i receives.
+        edge_index: edges (2×E, source and target), PyG's ``EdgeIndex``, or a torch sparse tensor
+            (n×n) whose row i holds what node i receives.
         num_nodes: n.
         edge_weight: weight of each edge (E), 1 by default.
         dtype: floating-point type of the values.
@@ -116,104 +146,111 @@ def normalise(
         >>> adjacency.symmetric
         True
     """
-    if is_torch_sparse_tensor(edge_index):
-        edge_index, edge_weight = _from_sparse(edge_index, num_nodes, edge_weight)
-    _check(edge_index, num_nodes, edge_weight)
-    dtype = compute_dtype(dtype)
-    weight = None if edge_weight is None else edge_weight.double()
-    index, weight = add_remaining_self_loops(edge_index, weight, 1.0, num_nodes)
-    if weight is None:
-        weight = torch.ones(index.size(1), dtype=torch.float64, device=index.device)
-    degree = scatter(weight, index[1], 0, num_nodes, reduce="sum")
+    edge_index, edge_weight = _edges(edge_index, num_nodes, edge_weight)
+    dtype, device = compute_dtype(dtype), edge_index.device
+    loops = torch.ones(num_nodes, dtype=torch.float64, device=device)
+    source, target = edge_index
+    proper = source != target
+    if edge_weight is None:
+        weight = torch.ones(int(proper.sum()), dtype=torch.float64, device=device)
+    else:
+        weight = edge_weight.double()
+        loops[source[~proper]] = weight[~proper]
+        weight = weight[proper]
+    nodes = torch.arange(num_nodes, device=device)
+    weight = torch.cat([weight, loops])
+    index = torch.stack([torch.cat([part[proper], nodes]) for part in (target, source)])
+    degree = torch.zeros_like(loops).scatter_add_(0, index[0], weight)
     scale = degree.rsqrt().masked_fill_(degree == 0, 0).to(dtype)
-    # CSR are targets: row i of Ã holds what node i receives.
-    index, weight = coalesce(index.flip(0), weight, num_nodes)
+    # Rows are targets: row i of Ã holds what node i receives.
+    index, weight = _coalesce(index, weight, num_nodes)
     plain = bool((weight == 1).all())
     forward = _compress(index, None if plain else weight.to(dtype), num_nodes)
-    index_t, weight_t = coalesce(index.flip(0), weight, num_nodes)
-    # Weights of edges that go both ways may have been summed in another order.
+    index_t, weight_t = _coalesce(index.flip(0), weight, num_nodes)
+    # The weights of an edge's two directions may have been summed in another order.
     if torch.equal(index, index_t) and torch.allclose(weight, weight_t, rtol=1e-12, atol=0):
         return Adjacency(num_nodes, scale, forward, forward)
     backward = _compress(index_t, None if plain else weight_t.to(dtype), num_nodes)
     return Adjacency(num_nodes, scale, forward, backward)
 
 
-class AdjacencyCache:
-    """The normalised adjacencies of the graphs met last, known by what their edges say.
+class TensorCache:
+    """What was computed from the tensors met last.
 
-    The key is computed from the edges and weights themselves at each call, in one pass over them:
-    a graph changed in place is another graph, however it was changed.
+    A tensor is recognised by its identity and version counter, so a change by an in-place operation
+    is noticed. A change that torch does not see (through ``.data``, or through memory shared with
+    NumPy) is not: pass a new tensor then. Inference tensors have no version, and are not cached.
+
+    Args:
+        size: number of results kept.
     """
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
-        self._held: OrderedDict[tuple[object, ...], Adjacency] = OrderedDict()
+        self._held: OrderedDict[Hashable, tuple[list[Any], Any]] = OrderedDict()
 
-    @torch.compiler.disable
-    def get(
-        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None, dtype: torch.dtype
-    ) -> Adjacency:
-        """Return the graph's adjacency, normalising it if it is new."""
-        if is_torch_sparse_tensor(edge_index):
-            edge_index, edge_weight = _from_sparse(edge_index, num_nodes, edge_weight)
-        _check(edge_index, num_nodes, edge_weight)
-        weighted = None if edge_weight is None else edge_weight.dtype
-        key = (_fingerprint(edge_index, edge_weight), weighted, num_nodes, dtype, edge_index.device)
-        if key not in self._held:
-            self._held[key] = normalise(edge_index, num_nodes, edge_weight, dtype)
-            if len(self._held) > self.size:
-                self._held.popitem(last=False)
+    def get(self, given: Sequence[Any], numbers: Hashable, compute: Callable[[], T]) -> T:
+        """Return what ``compute`` returned for the same tensors and numbers, or call it."""
+        tensors = [part for part in given if part is not None]
+        if any(not isinstance(t, Tensor) or t.is_inference() for t in tensors):
+            return compute()
+        key = (tuple(None if t is None else (id(t), _version(t)) for t in given), numbers)
+        references, value = self._held.get(key, ([], None))
+        # The identity of a tensor that is gone may be another's by now.
+        if not references or any(r() is not t for r, t in zip(references, tensors, strict=True)):
+            value = compute()
+            self._held[key] = [weakref.ref(t) for t in tensors], value
         self._held.move_to_end(key)
-        return self._held[key]
+        for old, (parts, _) in list(self._held.items()):
+            if len(self._held) > self.size or any(part() is None for part in parts):
+                del self._held[old]
+        return value
+
+    def __reduce__(self) -> tuple[type[TensorCache], tuple[int]]:
+        """Copies and pickles start empty."""
+        return TensorCache, (self.size,)
 
 
-def _fingerprint(edge_index: Tensor, edge_weight: Tensor | None) -> tuple[int, ...]:
-    source, target = edge_index
-    mixed = source * -7046029254386353131
-    mixed ^= target * -4417276706812531889
-    if edge_weight is not None:
-        bits = torch.int64 if edge_weight.dtype == torch.float64 else torch.int32
-        weight = edge_weight.detach()
-        weight = weight if weight.dtype in (torch.float32, torch.float64) else weight.float()
-        mixed ^= weight.contiguous().view(bits).long() * 1609587929392839161
-    mixed ^= mixed >> 29
-    mixed *= -4658895280553007687
-    mixed ^= mixed >> 32
-    return edge_index.size(1), int(mixed.sum())
+def _version(tensor: Tensor) -> tuple[int, ...]:
+    # PyG's EdgeIndex wraps a tensor that has a version of its own.
+    inner = _plain(tensor)
+    return (tensor._version,) if inner is tensor else (tensor._version, inner._version)
 
 
-def _from_sparse(
-    matrix: Tensor, num_nodes: int, edge_weight: Tensor | None
+def _plain(edges: Any) -> Any:
+    """The tensor behind PyG's ``EdgeIndex``; anything else as it is."""
+    return edges.as_tensor() if type(edges).__name__ == "EdgeIndex" else edges
+
+
+def _edges(
+    edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
-    if matrix.shape != (num_nodes, num_nodes):
-        raise InputError(
-            "edge_index",
-            f"a sparse tensor of shape {tuple(matrix.shape)} for {num_nodes} nodes",
-            f"it must be {num_nodes}×{num_nodes}",
-        )
-    if edge_weight is not None:
-        raise InputError(
-            "edge_weight", "a sparse tensor carries its own values", "leave edge_weight out"
-        )
-    if matrix.layout == torch.sparse_coo and not matrix.is_coalesced():
-        matrix = matrix.coalesce()
-    index, value = to_edge_index(matrix)
-    # Its rows receive, while in an edge_index the second row does.
-    return index.flip(0), value
-
-
-def _check(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None) -> None:
+    """Check the edges, and read a sparse tensor's."""
+    edge_index = _plain(edge_index)
     parts: dict[str, object] = {"edge_index": edge_index, "edge_weight": edge_weight}
-    for name, given in parts.items():
-        if given is not None and not isinstance(given, Tensor):
-            kind = type(given).__name__
+    for name, part in parts.items():
+        if part is not None and not isinstance(part, Tensor):
+            kind = type(part).__name__
             raise InputError(name, f"{kind} is no tensor", f"give torch.as_tensor({name})")
+    if edge_index.layout in SPARSE_LAYOUTS:
+        if edge_index.shape != (num_nodes, num_nodes):
+            raise InputError(
+                "edge_index",
+                f"a sparse tensor of shape {tuple(edge_index.shape)} for {num_nodes} nodes",
+                f"it must be {num_nodes}×{num_nodes}",
+            )
+        if edge_weight is not None:
+            raise InputError(
+                "edge_weight", "a sparse tensor has its own values", "leave edge_weight out"
+            )
+        matrix = edge_index.to_sparse_coo().coalesce()
+        # Its rows receive, while in an edge_index the second row does.
+        edge_index, edge_weight = matrix.indices().flip(0), matrix.values()
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
         raise InputError(
             "edge_index",
-            f"expected int64 of shape (2, edges), got {edge_index.dtype} of shape "
-            f"{tuple(edge_index.shape)}",
-            "a torch sparse tensor or an Adjacency will do as well",
+            f"{edge_index.dtype} of shape {tuple(edge_index.shape)}",
+            "give int64 of shape (2, edges), a torch sparse tensor or an Adjacency",
         )
     if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
         raise InputError(
@@ -222,26 +259,44 @@ def _check(edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None) -> No
             "nodes",
             f"they must lie in 0…{num_nodes - 1}",
         )
-    if edge_weight is None:
-        return
-    if edge_weight.shape != (edge_index.size(1),):
+    if edge_weight is not None:
+        _check_weight(edge_weight, edge_index.size(1))
+    return edge_index, edge_weight
+
+
+def _check_weight(edge_weight: Tensor, edges: int) -> None:
+    if edge_weight.shape != (edges,):
         raise InputError(
             "edge_weight",
-            f"shape {tuple(edge_weight.shape)} for {edge_index.size(1)} edges",
-            "give one weight an edge",
+            f"shape {tuple(edge_weight.shape)} for {edges} edges",
+            "give one weight per edge",
         )
     if edge_weight.requires_grad:
         raise InputError(
             "edge_weight",
-            "gradients do not pass through the normalisation",
+            "requires a gradient, which does not pass through the normalisation",
             "give edge_weight.detach()",
         )
     if not bool(torch.isfinite(edge_weight).all()) or bool((edge_weight < 0).any()):
         raise InputError(
             "edge_weight",
-            "weights must be finite and not negative, so that degrees are",
-            f"the smallest is {edge_weight.min().item():g}",
+            f"the smallest is {edge_weight.min().item():g}, the largest "
+            f"{edge_weight.max().item():g}",
+            "weights must be finite and not negative",
         )
+
+
+def _coalesce(index: Tensor, weight: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+    """Sort by row and column, and sum the weights of repeated edges."""
+    order, permutation = (index[0] * num_nodes + index[1]).sort(stable=True)
+    index, weight = index[:, permutation], weight[permutation]
+    first = torch.ones_like(order, dtype=torch.bool)
+    first[1:] = order[1:] != order[:-1]
+    if bool(first.all()):
+        return index, weight
+    place = first.cumsum(0) - 1
+    index = index[:, first]
+    return index, weight.new_zeros(index.size(1)).scatter_add_(0, place, weight)
 
 
 def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:

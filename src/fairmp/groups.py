@@ -1,45 +1,48 @@
-"""The incidence Δ: from sensitive groups to the gap between them, and back to the nodes."""
+"""Sensitive groups, hard, soft or unknown, and the operator Δ that maps predictions to gaps."""
 
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.kernels import by_cell, spread
+from fairmp.kernels import gather, segment_sum
 
 Rows = Literal["auto", "difference", "groups"]
 
+CERTAIN = 1e-6  # a probability this close to 1 is taken for 1
+PROBABILITY_TOLERANCE = 1e-3  # by how much a node's probabilities may miss a sum of 1
+
 
 class GroupOperator:
-    r"""The one concept everything fair here is written in.
+    r"""Operator that maps predictions to group gaps.
 
     :math:`\Delta` (G'×n) turns predictions :math:`P` (n×C) into the gap :math:`\Delta P` (G'×C)
     between groups, measured on a *population* of nodes. For two groups it is one row,
-    :math:`+1/n_+` on group 1 and :math:`-1/n_-` on group 0; for more it has a row a group, the
-    group's mean minus the population's mean. It is stored as what it is made of,
+    :math:`+1/n_+` on group 1 and :math:`-1/n_-` on group 0; for more it has one row per group, the
+    group's mean minus the population's mean. It is stored as
 
     .. math::
         \Delta = M \, (\mathrm{diag}(\text{population}) \, S)^\top,
 
     with the membership :math:`S` (n×G; one-hot, probabilities, or a zero row where the group is
-    unknown) and a small matrix :math:`M` (G'×G). So a dual :math:`u` (G'×C) has a meaning for each
-    group, :math:`M^\top u`, and with it for every node whose group is known, inside the population
-    or not.
+    unknown) and a small matrix :math:`M` (G'×G). A dual :math:`u` (G'×C) therefore is a shift per
+    group, :math:`M^\top u`, which applies to every node of known group, in the population or not.
 
     Args:
-        membership: how much each node belongs to each group (n×G); ``None`` where ``codes`` say it.
+        membership: probability of each group (n×G); ``None`` where ``codes`` are given.
         population: the nodes the gap is measured on (n, bool).
-        rows: :math:`M` (G'×G, float64: rows that should sum to 0 do).
-        codes: the one group of each node (n, int32), −1 for unknown; ``None`` where nodes are
-            shared between groups.
-        measured: codes (or membership) that differ from the above not only by being unknown
-            outside the population; see :func:`stack`.
-        dtype: floating-point type of the membership that codes make.
+        rows: :math:`M` (G'×G, float64).
+        codes: group of each node (n, int32), −1 for unknown; ``None`` for probabilities.
+        measured: codes (or membership) the gap is measured with, where these differ from the above
+            by more than the population; see :func:`stack`.
+        dtype: floating-point type of the membership built from codes.
     """
+
+    is_local = True  # False where other processes hold a part of the nodes
 
     def __init__(
         self,
@@ -54,49 +57,49 @@ class GroupOperator:
         if (membership is None) == (codes is None):
             raise InputError("membership", "give either the membership of nodes, or their codes")
         self.population, self.rows, self.codes = population, rows, codes
+        self.num_groups = rows.size(1)
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
     @property
-    def num_groups(self) -> int:
-        """G, the number of groups (or of combinations of groups, where several are stacked)."""
-        return self.rows.size(1)
-
-    @property
     def membership(self) -> Tensor:
-        """How much each node belongs to each group (n×G)."""
+        """Probability of each group (n×G)."""
         if self._membership is None:
             assert self.codes is not None
             self._membership = self._one_hot(self.codes)
         return self._membership
 
     @cached_property
-    def measured_codes(self) -> Tensor | None:
-        """The codes of the population alone, −1 outside it; ``None`` without codes."""
-        if self.codes is None:
-            return None
-        outside = torch.where(self.population, self.codes, -1)
-        return outside if self._measured is None else self._measured
+    def known(self) -> Tensor:
+        """The nodes of known group, which a correction applies to (n, bool)."""
+        return (self.membership != 0).any(1) if self.codes is None else self.codes >= 0
 
     @cached_property
-    def order(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The nodes the gap is measured on, cell by cell; where each cell starts, and each node is.
+    def population_codes(self) -> Tensor | None:
+        """The codes within the population, −1 outside it; ``None`` without codes."""
+        if self.codes is None or self._measured is not None:
+            return None if self.codes is None else self._measured
+        return torch.where(self.population, self.codes, -1)
 
-        A node that is not among them has their number for a place. There must be codes.
+    @cached_property
+    def population_order(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The population sorted by group; where each group starts; each node's position.
+
+        The position of a node outside the population is the population's size.
         """
-        assert self.measured_codes is not None
-        codes, nodes = self.measured_codes.sort(stable=True)
-        cells = torch.arange(self.num_groups + 1, dtype=codes.dtype, device=codes.device)
-        starts = torch.searchsorted(codes, cells)
+        assert self.population_codes is not None
+        codes, nodes = self.population_codes.sort(stable=True)
+        groups = torch.arange(self.num_groups + 1, dtype=codes.dtype, device=codes.device)
+        starts = torch.searchsorted(codes, groups)
         nodes = nodes[starts[0] :].int()
-        place = torch.full_like(self.measured_codes, nodes.numel())
-        place[nodes] = torch.arange(nodes.numel(), dtype=place.dtype, device=place.device)
-        return nodes, starts - starts[0], place
+        position = torch.full_like(self.population_codes, nodes.numel())
+        position[nodes] = torch.arange(nodes.numel(), dtype=position.dtype, device=position.device)
+        return nodes, starts - starts[0], position
 
     @property
-    def measured(self) -> Tensor:
-        """The membership of the population alone: rows outside it are 0 (n×G)."""
-        if self.measured_codes is not None:
-            return self._one_hot(self.measured_codes)
+    def population_membership(self) -> Tensor:
+        """The membership, 0 outside the population (n×G)."""
+        if self.population_codes is not None:
+            return self._one_hot(self.population_codes)
         if self._measured is not None:
             return self._measured
         return self.membership * self.population.unsqueeze(1)
@@ -104,55 +107,73 @@ class GroupOperator:
     @property
     def matrix(self) -> Tensor:
         """Δ itself, dense (G'×n, float64)."""
-        return self.rows @ self.measured.double().T
+        return self.rows @ self.population_membership.double().T
 
     @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
-        if self.measured_codes is None:
-            measured = self.measured.double()
-            gram = self.total(measured.T @ measured)
+        if self.population_codes is None:
+            membership = self.population_membership.double()
+            gram = self.total(membership.T @ membership)
         else:
             one = self.population.double().unsqueeze(1)
-            counts = self.total(by_cell(one, self.measured_codes, self.num_groups))
+            counts = self.total(segment_sum(one, self.population_codes, self.num_groups))
             gram = torch.diag(counts.flatten())
         return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
 
     def gap(self, p: Tensor) -> Tensor:
-        """Δ p, what separates the groups (G'×C)."""
-        if self.measured_codes is None:
-            sums = self.measured.to(p.dtype).T @ p
+        """Δ p, the gap between groups (G'×C)."""
+        if self.population_codes is None:
+            sums = self.population_membership.to(p.dtype).T @ p
         else:
-            sums = by_cell(p, self.measured_codes, self.num_groups)
-        return self.rows.to(p.dtype) @ self.total(sums)
+            sums = segment_sum(p, self.population_codes, self.num_groups)
+        return self.gap_of_sums(sums)
+
+    def gap_of_sums(self, sums: Tensor) -> Tensor:
+        """The gap, from this process's sums of predictions per group (G×C)."""
+        total = sums if self.is_local else _Total.apply(sums, self)
+        return self.rows.to(sums.dtype) @ total
 
     def by_group(self, u: Tensor) -> Tensor:
-        """Mᵀu: what a dual says to each group (G×C)."""
+        """Mᵀu, a dual as a shift per group (G×C)."""
         return self.rows.T.to(u.dtype) @ u
 
     def shift(self, u: Tensor) -> Tensor:
-        """What a dual says to each node of known group, in the population or not (n×C)."""
+        """A dual as a shift per node, 0 where the group is unknown (n×C)."""
         if self.codes is None:
             return self.membership.to(u.dtype) @ self.by_group(u)
-        return spread(self.by_group(u), self.codes)
-
-    def _one_hot(self, codes: Tensor) -> Tensor:
-        return spread(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
+        return gather(self.by_group(u), self.codes)
 
     def total(self, part: Tensor) -> Tensor:
-        """Sum what the nodes held here add up to with what is held elsewhere: here is all."""
+        """Sum over all processes."""
         return part
 
     def largest(self, part: Tensor) -> Tensor:
-        """Take the largest of what is found here and elsewhere: here is all."""
+        """Take the largest over all processes."""
         return part
 
+    def _one_hot(self, codes: Tensor) -> Tensor:
+        return gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
 
-def stack(*incidences: GroupOperator) -> GroupOperator:
-    """Ask for several parities at once: the rows of one below those of the other.
 
-    A gap is then the gap of each; a node's cell is the combination of its groups, and it is
-    corrected for those of its groups that are known.
+class _Total(torch.autograd.Function):
+    """Sum over processes; each holds a part of the gradient of the sum, so these are summed too."""
+
+    @staticmethod
+    def forward(ctx: Any, part: Tensor, groups: GroupOperator) -> Tensor:
+        ctx.groups = groups
+        return groups.total(part)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.groups.total(grad), None
+
+
+def stack(*operators: GroupOperator) -> GroupOperator:
+    """Stack operators, to close the gaps of several attributes at once.
+
+    A node's group is then the combination of its groups, and it is corrected for those that are
+    known.
 
     Example:
         >>> region, age = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, -1])
@@ -161,50 +182,50 @@ def stack(*incidences: GroupOperator) -> GroupOperator:
         tensor([[-0.5000, -0.5000,  0.5000,  0.5000],
                 [-0.5000,  1.0000, -0.5000,  0.0000]], dtype=torch.float64)
     """
-    if not incidences:
-        raise InputError("stack", "no incidence given", "give one or more")
-    first = incidences[0]
-    for other in incidences[1:]:
+    if not operators:
+        raise InputError("stack", "no operator given", "give one or more")
+    first = operators[0]
+    for other in operators[1:]:
         if other.population.shape != first.population.shape:
             raise InputError(
                 "stack",
-                f"incidences of {first.population.numel()} and {other.population.numel()} nodes",
-                "give incidences of the same nodes",
+                f"operators of {first.population.numel()} and {other.population.numel()} nodes",
+                "give operators of the same nodes",
             )
-    if len(incidences) == 1:
+    if len(operators) == 1:
         return first
-    population = torch.stack([i.population for i in incidences]).any(0)
-    if all(i.codes is not None for i in incidences):
-        return _combined(incidences, population)
+    population = torch.stack([part.population for part in operators]).any(0)
+    if all(part.codes is not None for part in operators):
+        return _combined(operators, population)
     return GroupOperator(
-        torch.cat([i.membership for i in incidences], 1),
+        torch.cat([part.membership for part in operators], 1),
         population,
-        torch.block_diag(*[i.rows for i in incidences]),
-        measured=torch.cat([i.measured for i in incidences], 1),
+        torch.block_diag(*[part.rows for part in operators]),
+        measured=torch.cat([part.population_membership for part in operators], 1),
     )
 
 
-def _combined(incidences: tuple[GroupOperator, ...], population: Tensor) -> GroupOperator:
-    """One cell for each combination of groups that occurs, among the nodes reached or measured."""
-    reached = torch.zeros_like(population, dtype=torch.int64)
-    measured = reached
-    for part in incidences:
+def _combined(operators: tuple[GroupOperator, ...], population: Tensor) -> GroupOperator:
+    """Number the combinations of groups that occur, among corrected or measured nodes."""
+    corrected = torch.zeros_like(population, dtype=torch.int64)
+    measured = corrected
+    for part in operators:
         assert part.codes is not None
-        assert part.measured_codes is not None
-        reached = reached * (part.num_groups + 1) + part.codes + 1
-        measured = measured * (part.num_groups + 1) + part.measured_codes + 1
-    cells, codes = torch.stack([reached, measured]).unique(return_inverse=True)
-    columns, remainder = [], cells
-    for part in reversed(incidences):
+        assert part.population_codes is not None
+        corrected = corrected * (part.num_groups + 1) + part.codes + 1
+        measured = measured * (part.num_groups + 1) + part.population_codes + 1
+    combinations, codes = torch.stack([corrected, measured]).unique(return_inverse=True)
+    columns, remainder = [], combinations
+    for part in reversed(operators):
         group = remainder % (part.num_groups + 1)
         remainder = remainder // (part.num_groups + 1)
         padded = torch.cat([part.rows.new_zeros(part.rows.size(0), 1), part.rows], 1)
         columns.append(padded[:, group])
-    # The combination of unknown groups only is 0, and comes first if it is there.
-    unknown = int(cells[0] == 0)
+    # The combination of unknown groups only is 0, and comes first if it occurs.
+    unknown = int(combinations[0] == 0)
     rows = torch.cat(columns[::-1])[:, unknown:]
-    reach, measure = (codes - unknown).int()
-    return GroupOperator(None, population, rows, codes=reach, measured=measure)
+    corrected, measured = (codes - unknown).int()
+    return GroupOperator(None, population, rows, codes=corrected, measured=measured)
 
 
 def group_operator(
@@ -214,16 +235,16 @@ def group_operator(
     rows: Rows = "auto",
     dtype: torch.dtype = torch.float32,
 ) -> GroupOperator:
-    """Build the incidence from sensitive groups.
+    """Build the operator Δ from sensitive groups.
 
     Args:
         sens: group of each node (n, integers 0…G−1, −1 = unknown), or the probability of each
             group (n×G, rows that sum to 1; a row of zeros = unknown).
         population: nodes the gap is measured on (n, bool); all nodes by default. Nodes of unknown
             group are never part of it.
-        rows: ``"difference"`` (one row, two groups only), ``"groups"`` (a row a group), or
+        rows: ``"difference"`` (one row, two groups only), ``"groups"`` (one row per group), or
             ``"auto"``, which picks the first for two groups.
-        dtype: floating-point type of the predictions it will meet.
+        dtype: floating-point type of the predictions it will be applied to.
 
     Example:
         >>> delta = group_operator(torch.tensor([0, 0, 1, -1]))
@@ -233,14 +254,15 @@ def group_operator(
         tensor([[0.6000]])
     """
     sens = torch.as_tensor(sens)
-    membership: Tensor | None = None
-    codes: Tensor | None = None
-    if soft(sens):
+    if rows not in get_args(Rows):
+        raise InputError("rows", f"{rows!r} is unknown", f"choose one of {get_args(Rows)}")
+    codes = None if soft(sens) else _codes(sens)
+    membership = None
+    if codes is None:
         check_probabilities("sens", sens, sens.size(0))
         membership = sens.to(dtype)
         known = membership.sum(1) > 0
     else:
-        codes = _codes(sens)
         known = codes >= 0
         groups = int(codes.max()) + 1 if codes.numel() else 0
         if groups < 2:
@@ -249,48 +271,49 @@ def group_operator(
                 f"{groups} group{'s' * (groups != 1)} among the nodes of known group",
                 "fairness between groups needs at least two (0 and 1)",
             )
-    if population is None:
-        population = known
-    else:
+    if population is not None:
         population = torch.as_tensor(population, device=sens.device)
         if population.dtype != torch.bool or population.shape != known.shape:
             raise InputError(
                 "population",
-                f"expected a boolean mask of {known.numel()} nodes, got {population.dtype} of "
-                f"shape {tuple(population.shape)}",
-                "build one with torch.zeros(n, dtype=torch.bool)",
+                f"{population.dtype} of shape {tuple(population.shape)}",
+                f"give a boolean mask of {known.numel()} nodes",
             )
-        population = population & known
+        known = population & known
+    if membership is None:
+        assert codes is not None
+        counts = torch.bincount(codes[known], minlength=groups).double()
+    else:
+        counts = membership[known].double().sum(0)
+    return GroupOperator(membership, known, mean_rows(counts, rows), codes=codes, dtype=dtype)
 
-    counts = _counts(membership, codes, population)
-    absent = (counts <= 0).nonzero().flatten().tolist()
-    if absent:
+
+def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:
+    """M (G'×G) for groups of these sizes in the population; see :func:`group_operator`."""
+    counts, groups = counts.double(), counts.numel()
+    if bool((counts <= 0).any()):
+        sizes = ", ".join(f"{count:g}" for count in counts[:8].tolist()) + ", …" * (groups > 8)
         raise InputError(
             "sens",
-            f"group {absent[0]} has no node in the population (nodes by group: {_short(counts)})",
+            f"group {int((counts <= 0).nonzero()[0])} has no node in the population (nodes by "
+            f"group: {sizes})",
             "choose a population that contains every group, or mark the others' nodes unknown (-1)",
         )
-
-    groups = counts.numel()
-    if rows not in ("auto", "difference", "groups"):
-        raise InputError("rows", f"{rows!r} is unknown", "choose 'auto', 'difference' or 'groups'")
     if rows == "difference" and groups != 2:
         raise InputError(
             "rows", f"'difference' needs two groups, sens has {groups}", "use rows='groups'"
         )
     if groups == 2 and rows != "groups":
-        matrix = torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
-    else:
-        matrix = torch.diag(1 / counts) - 1 / counts.sum()
-    return GroupOperator(membership, population, matrix, codes=codes, dtype=dtype)
+        return torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
+    return torch.diag(1 / counts) - 1 / counts.sum()
 
 
 def memberships(sens: Tensor, groups: int) -> Tensor:
-    """How much each node belongs to each group (n×G), whichever groups are among the nodes.
+    """Probability of each of ``groups`` groups (n×G), whether or not all of them occur.
 
     Args:
         sens: group of each node, or the probability of each group.
-        groups: how many groups there are.
+        groups: number of groups.
 
     Example:
         >>> memberships(torch.tensor([1, -1]), 2)
@@ -302,47 +325,35 @@ def memberships(sens: Tensor, groups: int) -> Tensor:
         if sens.size(1) != groups:
             raise InputError(
                 "sens",
-                f"probabilities of {sens.size(1)} groups, the duals are of {groups}",
-                "give a column for each of those",
+                f"probabilities of {sens.size(1)} groups, the correction is for {groups}",
+                "give one column for each of those",
             )
         return sens
     codes = _codes(sens)
     if codes.numel() and int(codes.max()) >= groups:
         raise InputError(
             "sens",
-            f"group {int(codes.max())} was not there when the duals were found (groups "
-            f"0…{groups - 1})",
+            f"group {int(codes.max())} is unknown to the correction (groups 0…{groups - 1})",
             "solve for these nodes, or mark it unknown (-1)",
         )
-    return spread(torch.eye(groups, device=codes.device), codes)
-
-
-def _counts(membership: Tensor | None, codes: Tensor | None, population: Tensor) -> Tensor:
-    if membership is not None:
-        return membership[population].double().sum(0)
-    assert codes is not None
-    groups = int(codes.max()) + 1
-    measured = torch.where(population, codes, -1)
-    return by_cell(population.double().unsqueeze(1), measured, groups).flatten()
+    return gather(torch.eye(groups, device=codes.device), codes)
 
 
 def _codes(sens: Tensor) -> Tensor:
     if sens.dim() != 1:
         raise InputError(
             "sens",
-            f"shape {tuple(sens.shape)} with dtype {sens.dtype} is neither one group a node (n, "
-            "integers) nor probabilities of groups (n×G, floating point)",
+            f"{sens.dtype} of shape {tuple(sens.shape)}",
+            "give one group per node (n, integers) or probabilities of groups (n×G, floats)",
         )
     if sens.is_floating_point():
-        rounded = sens.round()
-        if not torch.equal(rounded, sens):
+        broken = sens[sens.round() != sens]
+        if broken.numel():
             raise InputError(
                 "sens",
-                "groups must be whole numbers 0…G−1 with -1 for unknown, got "
-                f"{sens[rounded != sens][0].item()}",
-                "give probabilities as an n×G tensor",
+                f"{broken[0].item()} is not a whole number",
+                "use 0…G−1, and -1 for unknown; give probabilities as an n×G tensor",
             )
-        sens = rounded
     if sens.numel() and int(sens.min()) < -1:
         raise InputError(
             "sens", f"{int(sens.min())} is not a group", "use 0…G−1, and -1 for unknown"
@@ -350,16 +361,8 @@ def _codes(sens: Tensor) -> Tensor:
     return sens.int()
 
 
-def _short(counts: Tensor) -> str:
-    shown = [f"{count:g}" for count in counts[:8].tolist()]
-    return ", ".join(shown) + (", …" if counts.numel() > 8 else "")
-
-
-_CERTAIN = 1e-6
-
-
 def soft(sens: Tensor) -> bool:
-    """Whether groups are probabilities.
+    """Whether groups are given as probabilities.
 
     Example:
         >>> soft(torch.tensor([[0.3, 0.7]])), soft(torch.tensor([0, 1, -1]))
@@ -369,7 +372,7 @@ def soft(sens: Tensor) -> bool:
 
 
 def known(sens: Tensor) -> Tensor:
-    """Where something is known of the group (n, bool).
+    """The nodes of known group (n, bool).
 
     Example:
         >>> known(torch.tensor([[0.3, 0.7], [0.0, 0.0]]))
@@ -379,7 +382,7 @@ def known(sens: Tensor) -> Tensor:
 
 
 def likeliest(sens: Tensor) -> Tensor:
-    """The most probable group of each node, −1 where nothing is known (n).
+    """The most probable group of each node, −1 where unknown (n).
 
     Example:
         >>> likeliest(torch.tensor([[0.3, 0.7], [0.0, 0.0]]))
@@ -389,7 +392,7 @@ def likeliest(sens: Tensor) -> Tensor:
 
 
 def certain(sens: Tensor) -> Tensor:
-    """The group of each node where one has probability 1, else −1 (n).
+    """The group of each node that has one of probability 1, else −1 (n).
 
     Example:
         >>> certain(torch.tensor([[0.3, 0.7], [0.0, 1.0]]))
@@ -398,11 +401,11 @@ def certain(sens: Tensor) -> Tensor:
     if not soft(sens):
         return sens
     top, group = sens.max(1)
-    return torch.where(top >= 1 - _CERTAIN, group, -1)
+    return torch.where(top >= 1 - CERTAIN, group, -1)
 
 
 def check_probabilities(name: str, sens: Tensor, n: int) -> None:
-    """Refuse probabilities that are none.
+    """Refuse an n×G tensor whose rows are not probabilities.
 
     Example:
         >>> check_probabilities("data.sens", torch.tensor([[0.3, 0.6]]), 1)
@@ -413,7 +416,7 @@ def check_probabilities(name: str, sens: Tensor, n: int) -> None:
         raise InputError(
             name,
             f"probabilities of shape {tuple(sens.shape)}",
-            f"give {n} rows, one a node, and a column a group, two or more",
+            f"give {n} rows, one per node, and one column per group, two or more",
         )
     wrong = ~torch.isfinite(sens) | (sens < 0)
     if bool(wrong.any()):
@@ -421,14 +424,14 @@ def check_probabilities(name: str, sens: Tensor, n: int) -> None:
         raise InputError(
             name,
             f"node {node} has {sens[node][wrong[node]][0].item():g} for a probability",
-            "give numbers from 0 to 1, a row of zeros where nothing is known",
+            "give numbers from 0 to 1, a row of zeros where the group is unknown",
         )
     total = sens.double().sum(1)
-    wrong = ((total - 1).abs() > 1e-3) & (total != 0)
+    wrong = ((total - 1).abs() > PROBABILITY_TOLERANCE) & (total != 0)
     if bool(wrong.any()):
         node = int(wrong.nonzero()[0])
         raise InputError(
             name,
             f"the probabilities of node {node} sum to {total[node].item():.4g}, not 1",
-            "normalise the rows (a row of zeros where nothing is known)",
+            "normalise the rows (a row of zeros where the group is unknown)",
         )

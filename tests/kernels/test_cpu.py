@@ -289,10 +289,10 @@ def test_nodes_that_do_not_count_may_have_any_logits(classes: int) -> None:
     table = torch.randn(2, classes, dtype=torch.float64)
     size = 1 + 2 * classes * (1 + classes)
     assert torch.equal(cpu.moments(z, nowhere, table, 1.0), torch.zeros(size).double())
-    assert torch.equal(cpu.group_sums(z, nowhere, 2), torch.zeros(2, classes).double())
+    assert torch.equal(cpu.segment_sum(z, nowhere, 2), torch.zeros(2, classes).double())
     assert cpu.extremes(z, nowhere).tolist() == [0, 0]
-    assert torch.equal(cpu.pulled(g, z, nowhere, table, 1.0, table), g)
-    assert torch.equal(cpu.shifted(g, nowhere, table), g)
+    assert torch.equal(cpu.softmax_vjp(g, z, nowhere, table, 1.0, table), g)
+    assert torch.equal(cpu.shift(g, nowhere, table), g)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -300,10 +300,10 @@ def test_no_nodes_at_all(classes: int) -> None:
     z, codes = torch.zeros(0, classes), torch.zeros(0, dtype=torch.int32)
     table = torch.zeros(2, classes, dtype=torch.float64)
     assert not cpu.moments(z, codes, table, 1.0).any()
-    assert not cpu.group_sums(z, codes, 2).any()
+    assert not cpu.segment_sum(z, codes, 2).any()
     assert cpu.extremes(z, codes).tolist() == [0, 0]
-    assert cpu.pulled(z, z, codes, table, 1.0, table).shape == (0, classes)
-    assert cpu.shifted(z, codes, table).shape == (0, classes)
+    assert cpu.softmax_vjp(z, z, codes, table, 1.0, table).shape == (0, classes)
+    assert cpu.shift(z, codes, table).shape == (0, classes)
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 8])
@@ -316,17 +316,17 @@ def test_pulled_equals_the_derivative(classes: int) -> None:
     logits = z.double().requires_grad_()
     q = ((logits[counts] - shift[number]) / 0.5).softmax(1)
     (derivative,) = torch.autograd.grad((q * w[number]).sum(), logits)
-    ours = cpu.pulled(g, z, codes, shift, 0.5, w)
+    ours = cpu.softmax_vjp(g, z, codes, shift, 0.5, w)
     # softmax's Jacobian has the inverse temperature in it, and the pull has not.
     torch.testing.assert_close(ours, (g.double() + 0.5 * derivative).float())
-    torch.testing.assert_close(ours, reference.pulled(g, z, codes, shift, 0.5, w))
+    torch.testing.assert_close(ours, reference.softmax_vjp(g, z, codes, shift, 0.5, w))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
 def test_pulled_stays_finite(classes: int) -> None:
     z = 1e6 * torch.randn(50, classes)
     codes, table = cells_of(50, 2), torch.randn(2, classes, dtype=torch.float64)
-    ours = cpu.pulled(torch.zeros_like(z), z, codes, table, 1.0, table)
+    ours = cpu.softmax_vjp(torch.zeros_like(z), z, codes, table, 1.0, table)
     assert ours.isfinite().all()
     assert ours.abs().max() < 1e-6
 
@@ -343,10 +343,10 @@ def test_shifts_sums_and_extremes_equal_numpy(classes: int, dtype: torch.dtype) 
     np.add.at(sums, number, oracle[counts])
     extremes = [np.ptp(oracle[counts], axis=1).max(), np.abs(oracle[counts]).max()]
     oracle[counts] -= shift.numpy()[number]
-    ours = cpu.shifted(z, codes, shift)
+    ours = cpu.shift(z, codes, shift)
     assert ours.dtype == dtype
     close(ours, oracle, 1e-7 if dtype == torch.float32 else 1e-15)
-    np.testing.assert_allclose(cpu.group_sums(z, codes, cells).numpy(), sums, rtol=1e-11)
+    np.testing.assert_allclose(cpu.segment_sum(z, codes, cells).numpy(), sums, rtol=1e-11)
     np.testing.assert_allclose(cpu.extremes(z, codes).numpy(), extremes, rtol=1e-15)
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("numba")
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.kernels import use
-from fairmp.nn import projection as projecting
+from fairmp.nn import functional
 from fairmp.nn.functional import projection
 
 
@@ -103,8 +103,10 @@ def test_gradient_by_finite_differences() -> None:
 def test_walks_where_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
     x, graph, delta = problem(30, 0)
     seen: list[bool] = []
-    steps = projecting._steps_ahead
-    monkeypatch.setattr(projecting, "_steps_ahead", lambda *a: (seen.append(True), steps(*a))[1])
+    steps = functional.projection_steps
+    monkeypatch.setattr(
+        functional, "projection_steps", lambda *a, **k: (seen.append(True), steps(*a, **k))[1]
+    )
     projection(x, graph, delta, K=2, lambda_s=1.0)
     assert not seen
     # Logits that a shift would be lost in are seen to step by step.
@@ -143,6 +145,8 @@ def test_computes_in_the_logits_precision() -> None:
 
 def test_a_graph_of_ones_own_is_asked() -> None:
     class Silent(Adjacency):
+        is_local = False
+
         def aggregate(self, *args: Any, **options: Any) -> Tensor:
             return 0 * super().aggregate(*args, **options)
 

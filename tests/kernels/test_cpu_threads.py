@@ -43,9 +43,9 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
         "aggregate": lambda: cpu.aggregate(row, col, None, scale, scale, z, z, 0.3),
         "moments": lambda: cpu.moments(z, codes, table, 0.7),
         "extremes": lambda: cpu.extremes(z, codes),
-        "shifted": lambda: cpu.shifted(z, codes, table),
-        "group_sums": lambda: cpu.group_sums(z, codes, 3),
-        "pulled": lambda: cpu.pulled(z, z, codes, table, 0.7, table),
+        "shift": lambda: cpu.shift(z, codes, table),
+        "segment_sum": lambda: cpu.segment_sum(z, codes, 3),
+        "softmax_vjp": lambda: cpu.softmax_vjp(z, z, codes, table, 0.7, table),
         "projection": lambda: projected(z, Adjacency(n, scale, CSR(row, col), CSR(row, col))),
     }
 
@@ -90,7 +90,7 @@ def test_little_work_is_left_to_one_thread(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setattr(cpu_threads.numba, "set_num_threads", fail)
     torch.set_num_threads(2)
-    cpu.group_sums(torch.zeros(300, 2), torch.zeros(300, dtype=torch.int32), 2)
+    cpu.segment_sum(torch.zeros(300, 2), torch.zeros(300, dtype=torch.int32), 2)
 
 
 def test_works_where_no_folder_can_be_written_to(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -176,11 +176,11 @@ def test_passes_over_nodes(dtype: torch.dtype, classes: int, cells: int) -> None
         error(cuda.moments(z, codes, shift, 0.7), reference.moments(z, codes, shift, 0.7)) < 1e-12
     )
     assert error(cuda.extremes(z, codes), reference.extremes(z, codes)) < rounding
-    assert error(cuda.shifted(z, codes, shift), reference.shifted(z, codes, shift)) < rounding
-    sums = reference.group_sums(g, codes, cells)
-    assert error(cuda.group_sums(g, codes, cells), sums) < 1e-12
-    pulled = reference.pulled(g, z, codes, shift, 0.7, w)
-    assert error(cuda.pulled(g, z, codes, shift, 0.7, w), pulled) < rounding
+    assert error(cuda.shift(z, codes, shift), reference.shift(z, codes, shift)) < rounding
+    sums = reference.segment_sum(g, codes, cells)
+    assert error(cuda.segment_sum(g, codes, cells), sums) < 1e-12
+    pulled = reference.softmax_vjp(g, z, codes, shift, 0.7, w)
+    assert error(cuda.softmax_vjp(g, z, codes, shift, 0.7, w), pulled) < rounding
 
 
 @on_device
@@ -189,12 +189,12 @@ def test_passes_over_nobody() -> None:
     codes.fill_(-1)
     assert not cuda.moments(z, codes, shift, 1.0).any()
     assert cuda.extremes(z, codes).tolist() == [0, 0]
-    assert not cuda.group_sums(z, codes, 2).any()
-    assert torch.equal(cuda.shifted(z, codes, shift), z)
-    assert torch.equal(cuda.pulled(z, z, codes, shift, 1.0, shift), z)
+    assert not cuda.segment_sum(z, codes, 2).any()
+    assert torch.equal(cuda.shift(z, codes, shift), z)
+    assert torch.equal(cuda.softmax_vjp(z, z, codes, shift, 1.0, shift), z)
     empty = z[:0], codes[:0]
     assert not cuda.moments(*empty, shift, 1.0).any()
-    assert cuda.shifted(*empty, shift).shape == (0, 3)
+    assert cuda.shift(*empty, shift).shape == (0, 3)
 
 
 @on_device
@@ -275,7 +275,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
 
     def solved(z: Tensor) -> tuple[Tensor, Tensor]:
         root = cuda.binary_root(z, codes, spread, zero, target, 1e-15, temperature)
-        return cuda.binary_shifted(z, reach, spread, root, temperature), root
+        return cuda.binary_shift(z, reach, spread, root, temperature), root
 
     here, root = solved(z)
 
@@ -284,7 +284,7 @@ def test_binary_gradient(target: float, temperature: float) -> None:
         # From here: the sum of what is large would lose the digits of what changes.
         return float(((f - here) * g).sum() + outer[0] * root[0])
 
-    found = cuda.binary_pulled(g, z, codes, reach, spread, root, target, temperature, outer)
+    found = cuda.binary_vjp(g, z, codes, reach, spread, root, target, temperature, outer)
     for i in range(8):
         for c in range(2):
             step = torch.zeros_like(z)
@@ -304,7 +304,7 @@ def test_a_small_temperature_cuts_nobody_it_does_not_reach(
     z, codes, spread = two_groups(n, 3.0, torch.float32)
     zero = torch.zeros(1, dtype=torch.float64, device=DEVICE)
     root = cuda.binary_root(z, codes, spread, zero, target, 1e-7, temperature)
-    f = cuda.binary_shifted(z, codes, spread, root, temperature)
+    f = cuda.binary_shift(z, codes, spread, root, temperature)
     d = spread[codes.clamp_min(0).long()] / spread.abs().max() * (codes >= 0)
     half = (temperature * root[0] * d / 2).unsqueeze(1)
     wanted = (z.double() + torch.cat([half, -half], 1)).softmax(1)
@@ -323,13 +323,13 @@ def test_binary_agrees_with_the_general(dtype: torch.dtype) -> None:
     d = spread / spread.abs().max()
     shift = tau * root[0] * torch.stack([-d / 2, d / 2], 1)
     rounding = 1e-6 if dtype == torch.float32 else 1e-12
-    found = cuda.binary_shifted(z, codes, spread, root, tau)
-    assert error(found, reference.shifted(z, codes, shift)) < rounding
-    sums = reference.group_sums(g, codes, 2)
+    found = cuda.binary_shift(z, codes, spread, root, tau)
+    assert error(found, reference.shift(z, codes, shift)) < rounding
+    sums = reference.segment_sum(g, codes, 2)
     pull = -(d * (sums[:, 1] - sums[:, 0])).sum() / 2 * spread.abs().max() / root[4]
     w = pull * torch.stack([-d / 2, d / 2], 1)
-    wanted = reference.pulled(g, z, codes, shift, tau, w)
-    found = cuda.binary_pulled(g, z, codes, codes, spread, root, 0.02, tau)
+    wanted = reference.softmax_vjp(g, z, codes, shift, tau, w)
+    found = cuda.binary_vjp(g, z, codes, codes, spread, root, 0.02, tau)
     assert error(found, wanted) < rounding
 
 
@@ -345,7 +345,7 @@ def test_same_bits_every_time() -> None:
         (
             cuda.aggregate(row, col, None, one, one, f, f, 0.3),
             cuda.moments(z, codes, shift, 1.0),
-            cuda.group_sums(z, codes, 3),
+            cuda.segment_sum(z, codes, 3),
             cuda.binary_root(z, two, spread, start, 0.0, 1e-7, 1.0),
         )
         for _ in range(5 if LARGE else 2)
@@ -381,8 +381,8 @@ def test_in_a_cuda_graph() -> None:
     def step() -> Tensor:
         f = cuda.aggregate(row, col, None, one, one, z, z, 0.3)
         root = cuda.binary_root(f, codes, spread, start, 0.01, 1e-7, 1.0)
-        shifted = cuda.binary_shifted(f, codes, spread, root, 1.0)
-        return cuda.binary_pulled(shifted, f, codes, codes, spread, root, 0.01, 1.0)
+        shifted = cuda.binary_shift(f, codes, spread, root, 1.0)
+        return cuda.binary_vjp(shifted, f, codes, codes, spread, root, 0.01, 1.0)
 
     step()
     recording = torch.cuda.CUDAGraph()

@@ -145,7 +145,7 @@ def test_steps_recorded_equal_the_reference(solver: str, classes: int, groups: i
         for kernels in ("fastest", "reference"):
             with use(kernels):
                 solution = getattr(solvers, solver)(
-                    x, graph, delta, **options, recordings=recordings
+                    x, graph, delta, **options, cuda_graphs=recordings
                 )
                 loss = (solution.f * weights).sum()
                 if turn % 2:

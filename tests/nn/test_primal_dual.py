@@ -149,9 +149,9 @@ def test_gradients_of_logits_and_duals(
 def test_stacked_incidences_measure_and_reach_different_cells() -> None:
     _, delta = problem(15, 2, 3, stacked=True)
     assert delta.codes is not None
-    assert delta.measured_codes is not None
-    both = (delta.codes >= 0) & (delta.measured_codes >= 0)
-    assert (delta.codes != delta.measured_codes)[both].any()
+    assert delta.population_codes is not None
+    both = (delta.codes >= 0) & (delta.population_codes >= 0)
+    assert (delta.codes != delta.population_codes)[both].any()
 
 
 @PAPER_AND_PAPC

@@ -6,12 +6,13 @@ import torch
 from torch import Tensor
 
 from fairmp.distributed.ranks import Ranks
-from fairmp.errors import InputError
-from fairmp.groups import GroupOperator
+from fairmp.groups import GroupOperator, mean_rows
 
 
 class ShardedIncidence(GroupOperator):
     """This rank's columns of Δ; what is summed over nodes is summed over all ranks' nodes."""
+
+    is_local = False
 
     def __init__(
         self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor, dtype: torch.dtype
@@ -48,16 +49,4 @@ def sharded_incidence(
     """
     population = population & (sens >= 0)
     counts = ranks.total(torch.bincount(sens[population], minlength=groups).double())
-    if bool((counts == 0).any()):
-        shown = ", ".join(f"{count:g}" for count in counts[:8].tolist())
-        raise InputError(
-            "sens",
-            f"group {int((counts == 0).nonzero()[0])} has no node in the population (nodes by "
-            f"group: {shown})",
-            "choose a population that contains every group",
-        )
-    if groups == 2:
-        rows = torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
-    else:
-        rows = torch.diag(1 / counts) - 1 / counts.sum()
-    return ShardedIncidence(ranks, population, rows, sens.int(), dtype)
+    return ShardedIncidence(ranks, population, mean_rows(counts), sens.int(), dtype)

@@ -106,6 +106,8 @@ class ShardedAdjacency(Adjacency):
     border: Border
     halo: Halo
 
+    is_local = False
+
     def __matmul__(self, x: Tensor) -> Tensor:
         return _Product.apply(x, self)
 

@@ -143,7 +143,7 @@ def fit_shard(
         nodes=nodes,
         checkpoints=checkpoints,
     )
-    model.group_duals_ = None
+    model.group_duals_, tau = None, model.predict_temperature
     if isinstance(model.propagation, FMP):
         with torch.no_grad():
             logits = model.network_.logits(data.x, graph)
@@ -151,7 +151,7 @@ def fit_shard(
                 logits,
                 graph.adjacency(logits.dtype),
                 nodes.group_operator(data.sens, data.val_mask),
-                temperature=model.predict_temperature,
+                temperature=tau if model.propagation.solver == "projection" else None,
             ).group_duals
     train, val, test = (
         _evaluate(model, shard, data, data[name], "solve", bootstrap) for name in MASKS

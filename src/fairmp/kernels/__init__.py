@@ -19,9 +19,8 @@ import torch
 
 from fairmp.errors import InputError
 from fairmp.kernels import reference
-from fairmp.kernels.cells import by_cell, spread
+from fairmp.kernels.ops import gather, segment_sum, spmm
 from fairmp.kernels.rows import softmax
-from fairmp.kernels.sparse import product
 
 COMPILERS = {"cpu": "numba", "cuda": "triton"}
 
@@ -47,7 +46,7 @@ def use(name: str) -> Iterator[None]:
 
     Example:
         >>> with use("reference"):
-        ...     by_cell(torch.ones(2, 1), torch.zeros(2, dtype=torch.int32), 1)
+        ...     segment_sum(torch.ones(2, 1), torch.zeros(2, dtype=torch.int32), 1)
         tensor([[2.]])
     """
     if name not in ("reference", "fastest"):
@@ -70,4 +69,4 @@ def _compiled(device: str) -> ModuleType:
         return reference
 
 
-__all__ = ["by_cell", "implementation", "product", "softmax", "spread", "use"]
+__all__ = ["gather", "implementation", "segment_sum", "softmax", "spmm", "use"]

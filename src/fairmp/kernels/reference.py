@@ -109,24 +109,24 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     return torch.stack([(z.amax(1) - z.amin(1)).max(), z.abs().max()]).double()
 
 
-def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Take its cell's shift (cells×C) off each node's logits; a node without a cell keeps its own.
 
     Example:
         >>> codes = torch.tensor([0, -1], dtype=torch.int32)
-        >>> shifted(torch.zeros(2, 1), codes, torch.ones(1, 1, dtype=torch.float64))
+        >>> shift(torch.zeros(2, 1), codes, torch.ones(1, 1, dtype=torch.float64))
         tensor([[-1.],
                 [ 0.]])
     """
     return z - _rows(shift.to(z.dtype), codes)
 
 
-def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
+def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     """Sum rows by cell (cells×C, float64).
 
     Example:
         >>> codes = torch.tensor([1, -1, 1], dtype=torch.int32)
-        >>> group_sums(torch.ones(3, 1), codes, 2)
+        >>> segment_sum(torch.ones(3, 1), codes, 2)
         tensor([[0.],
                 [2.]], dtype=torch.float64)
     """
@@ -134,7 +134,7 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     return _by_cell(g.double(), codes, cells)
 
 
-def pulled(
+def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
     r"""Add what a cell's pull ``w`` (cells×C) means for its nodes' logits.
@@ -147,7 +147,7 @@ def pulled(
     Example:
         >>> codes = torch.tensor([0], dtype=torch.int32)
         >>> zero, w = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-        >>> pulled(zero, zero, codes, zero.double(), 1.0, w)
+        >>> softmax_vjp(zero, zero, codes, zero.double(), 1.0, w)
         tensor([[ 0.2500, -0.2500]])
     """
     q = ((z.double() - _rows(shift, codes)) / temperature).softmax(1)
@@ -183,7 +183,7 @@ def predicted(
     """
     q = (agg.double() - _push(p, reach, pull, gamma)).softmax(1)
     q = torch.where((measured < 0).unsqueeze(1), 0.0, q)
-    return q.to(agg.dtype), group_sums(q, measured, pull.size(0))
+    return q.to(agg.dtype), segment_sum(q, measured, pull.size(0))
 
 
 def corrected(
@@ -213,7 +213,7 @@ def coupling_pulls(p: Tensor, g: Tensor, reach: Tensor, cells: int) -> Tensor:
         >>> coupling_pulls(half, torch.tensor([[1.0, 0.0]]), cell, 1)
         tensor([[ 0.2500, -0.2500]], dtype=torch.float64)
     """
-    return group_sums(_jacobian(p.double(), g.double()), reach, cells)
+    return segment_sum(_jacobian(p.double(), g.double()), reach, cells)
 
 
 def coupling_back(
@@ -262,10 +262,10 @@ def coupling_back(
     both = both + _centred(p, b) * _centred(p, _rows(before, reach))
     e = torch.where((reach < 0).unsqueeze(1), 0.0, -_jacobian(p, both))
     a = (there + b).to(g.dtype)
-    return a, e.to(g.dtype), group_sums(_jacobian(p, b), reach, w.size(0))
+    return a, e.to(g.dtype), segment_sum(_jacobian(p, b), reach, w.size(0))
 
 
-def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     r"""Pass a gradient back through :math:`h W^\top`, :math:`h = \max(a, 0)`.
 
     Args:
@@ -278,7 +278,7 @@ def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Ten
 
     Example:
         >>> h, weight = torch.tensor([[0.0, 2.0]]), torch.tensor([[3.0, 5.0]])
-        >>> read_back(torch.ones(1, 1), h, weight)
+        >>> linear_relu_backward(torch.ones(1, 1), h, weight)
         (tensor([[0., 5.]]), tensor([0., 5.]), tensor([[0., 2.]]))
     """
     out = torch.where(h <= 0, 0, g @ weight)

@@ -86,7 +86,9 @@ class _Layers(torch.autograd.Function):
         g, of_bias = grad.contiguous(), grad.sum(0)
         for k in reversed(range(1, count)):
             if g.size(1) <= NARROW:
-                g, following, of_weight = implementation(g).read_back(g, layers[k], weights[k])
+                g, following, of_weight = implementation(g).linear_relu_backward(
+                    g, layers[k], weights[k]
+                )
             else:
                 of_weight = _product(layers[k], g)
                 # The derivative of the positive part, from the part itself.

@@ -1,53 +1,52 @@
-r"""Three ways to take the gap out while propagating: ``paper``, ``papc`` and ``projection``.
+r"""Plain propagation, and the three solvers of fair message passing: a loop each.
 
 All of them propagate with a skip to the input,
 
 .. math::
     \mathrm{agg} = \gamma X + (1-\gamma) \tilde{A} F, \qquad \gamma = 1/(1+\lambda_s),
 
-and then correct. They take the graph as an :class:`Operator` and the groups as an
-:class:`~fairmp.groups.GroupOperator`, the only two places where a node meets another.
+and the solvers then correct what was propagated:
+
+- :func:`projection` moves to the closest predictions within the target gap;
+- :func:`paper` runs the primal-dual iteration as printed in the paper;
+- :func:`papc` runs it with the step size its operator needs.
+
+The loops run on every device, for hard and soft groups, and for graphs and groups that are
+distributed over processes. Faster implementations of them are in :mod:`fairmp.nn.fused`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from fairmp.graph import Adjacency
+from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
-from fairmp.kernels import implementation, reference, softmax
-from fairmp.kernels.cuda.graphs import RECORDED, CUDAGraphCache
-from fairmp.nn.dual import Found
-from fairmp.nn.primal_dual import Coupling, PrimalDual
-from fairmp.nn.projection import Projection
+from fairmp.kernels import implementation, softmax
+from fairmp.kernels.cuda.graphs import CUDAGraphCache
+from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
+from fairmp.nn.fused import Gamma, State, collect, fused, replayed
 
-DECISIVE = (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001)
-NEARLY = 0.02
+MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
 
-
-class Operator(Protocol):
-    """A graph, as the solvers see it; :class:`~fairmp.graph.Adjacency` is one."""
-
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``."""
+Strength = float | Sequence[float] | Tensor  # one number, or one per step
 
 
 @dataclass(frozen=True)
 class Step:
-    """What one propagation step left behind.
+    """The state after one propagation step.
 
     Attributes:
         objective: smoothness + fidelity + fairness.
         smoothness: :math:`λ_s/2 · tr(FᵀL̃F)`.
         fidelity: :math:`½‖F − X‖²`.
-        fairness: :math:`λ_f ‖Δ softmax(F)‖₁`; for ``projection``, which has no λ_f, 0.
+        fairness: :math:`λ_f ‖Δ softmax(F)‖₁`; 0 for ``projection``, which has no λ_f.
         gap: :math:`Δ softmax(F)` (G'×C).
         dual: :math:`u` (G'×C).
     """
@@ -62,22 +61,23 @@ class Step:
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solver returns.
+    """The result of a solver.
 
     Attributes:
         f: the propagated, corrected logits (n×C).
         duals: the dual u of each step (K×G'×C).
-        delta: the incidence.
+        groups: the operator Δ.
         temperature: τ (``projection``), else 1.
-        steps: one :class:`Step` a propagation step, where a trace was asked for.
+        steps: one :class:`Step` per propagation step, if a trace was asked for.
+        statistics: residual and number of passes of each step's dual (K×2; ``projection``).
     """
 
     f: Tensor
     duals: Tensor
-    delta: GroupOperator = field(repr=False)
+    groups: GroupOperator = field(repr=False)
     temperature: float = 1.0
     steps: tuple[Step, ...] = field(default=(), repr=False)
-    found: tuple[Found, ...] = field(default=(), repr=False)
+    statistics: Tensor | None = field(default=None, repr=False)
 
     @property
     def dual(self) -> Tensor:
@@ -86,22 +86,271 @@ class Solution:
 
     @property
     def group_duals(self) -> Tensor:
-        """What each step's dual says to each group, τMᵀu (K×G×C); see :func:`frozen`."""
-        return self.temperature * (self.delta.rows.T.to(self.duals.dtype) @ self.duals)
+        """Logit shift per step and group, τMᵀu (K×G×C); see :func:`frozen`."""
+        return self.temperature * self.groups.by_group(self.duals)
 
     @property
     def residual(self) -> float | None:
-        """How far the last step's gap is from what optimality asks (``projection`` only)."""
-        return self.found[-1].residual if self.found else None
+        """By how much the last gap violates the optimality conditions (``projection``)."""
+        return None if self.statistics is None else float(self.statistics[-1, 0])
 
     @property
     def iterations(self) -> int | None:
-        """Passes over the nodes, all steps together (``projection`` only)."""
-        return sum(dual.passes for dual in self.found) if self.found else None
+        """Passes over the nodes, in all steps (``projection``)."""
+        return None if self.statistics is None else int(self.statistics[:, 1].sum())
+
+
+@torch.compiler.disable
+def propagate(
+    x: Tensor,
+    graph: Operator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    cuda_graphs: CUDAGraphCache | None = None,
+) -> Tensor:
+    """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
+    gamma = skip_weights(lambda_s, K)
+
+    def steps(x: Tensor) -> tuple[Tensor]:
+        f = x
+        for weight in gamma:
+            f = aggregate(f, x, graph, weight)
+        return (f.clone() if f is x else f,)
+
+    results = replayed(steps, x, graph, (), gamma, ("propagate",), cuda_graphs)
+    return (results or steps(x))[0]
+
+
+def projection_steps(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    gamma: Gamma,
+    target: float,
+    temperature: float,
+) -> Iterator[State]:
+    """The projection's loop."""
+    f, u = x, None
+    for weight in gamma:
+        agg = aggregate(f, x, graph, weight)  # propagate, with a skip to the input
+        z = clip_logits(agg, groups, temperature)  # as it is, unless it exceeds float precision
+        u, statistics = solve_dual(z, groups, target, temperature, u, x.dtype)  # closest within it
+        f = shift_groups(z, groups, u, temperature, x.dtype)  # shift each group
+        yield f, u, statistics
+
+
+def primal_dual_steps(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    gamma: Gamma,
+    lambda_f: float,
+    step: float,
+) -> Iterator[State]:
+    """The paper's five steps, with the step size β = step/γ."""
+    f = x
+    u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
+    for weight in gamma:
+        agg = aggregate(f, x, graph, weight)  # 1 propagate, with a skip to the input
+        f_bar = subtract_coupling(agg, f, u, groups, weight)  # 2 predict
+        u_bar = u + step / weight * softmax_gap(f_bar, groups)  # 3 dual step
+        u = u_bar.clamp(-lambda_f, lambda_f)  # 4 limit it to its strength
+        f = subtract_coupling(agg, f, u, groups, weight)  # 5 correct
+        yield f, u
+
+
+@torch.compiler.disable
+def projection(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    target: float = 0.0,
+    temperature: float = 1.0,
+    trace: bool = False,
+    cuda_graphs: CUDAGraphCache | None = None,
+) -> Solution:
+    r"""Project the predictions of each step onto those within the target gap.
+
+    .. math::
+        \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target},
+        \qquad P = \mathrm{softmax}(\mathrm{agg} / \tau).
+
+    The solution is a logit shift per group, :math:`F = \mathrm{agg} - \tau\,\Delta^\top u`. The
+    dual u is solved for in each step, warm started from the step before; gradients pass through it
+    by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
+    full parity (hundreds, in more than two classes or groups), u is taken as a constant.
+    """
+    gamma, numbers = skip_weights(lambda_s, K), (target, temperature)
+    steps = partial(
+        projection_steps,
+        graph=graph,
+        groups=groups,
+        gamma=gamma,
+        target=target,
+        temperature=temperature,
+    )
+    results = None
+    if not trace:
+        key = ("projection", *numbers)
+        results = fused(x, steps, graph, groups, gamma, key, cuda_graphs, projection=numbers)
+    states = [] if results else list(steps(x))
+    f, duals, statistics = results or collect(states, x)
+    traced = _trace(x, states, graph, groups, gamma, 0.0, temperature) if trace else ()
+    return Solution(f, duals, groups, temperature, traced, statistics)
+
+
+def paper(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    trace: bool = False,
+    cuda_graphs: CUDAGraphCache | None = None,
+) -> Solution:
+    r"""Run the five printed steps, with :math:`\beta = 1/(2\gamma)`.
+
+    Kept to reproduce the paper, and almost inert: β suits an operator of squared norm 2, but
+    :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap where it
+    would need the order of n.
+    """
+    return _primal_dual(x, graph, groups, K, lambda_s, lambda_f, 0.5, trace, cuda_graphs)
+
+
+def papc(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    trace: bool = False,
+    cuda_graphs: CUDAGraphCache | None = None,
+) -> Solution:
+    r"""Run the same five steps with the step size the operator needs.
+
+    :math:`\beta = 4 / (\gamma \|\Delta\Delta^\top\|_2)`, since softmax's Jacobian has norm ≤ ½, and
+    a scale-free strength, :math:`\lambda_f / \|\Delta\Delta^\top\|_2`, so that one value of
+    ``lambda_f`` means the same on 400 nodes and on 100 million.
+    """
+    # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
+    norm = groups.norm if groups.norm > MIN_NORM else 1.0
+    return _primal_dual(
+        x, graph, groups, K, lambda_s, lambda_f / norm, 4 / norm, trace, cuda_graphs
+    )
+
+
+@torch.compiler.disable
+def _primal_dual(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    step: float,
+    trace: bool,
+    cuda_graphs: CUDAGraphCache | None,
+) -> Solution:
+    gamma = skip_weights(lambda_s, K)
+    steps = partial(
+        primal_dual_steps, graph=graph, groups=groups, gamma=gamma, lambda_f=lambda_f, step=step
+    )
+    key = ("primal-dual", lambda_f, step)
+    results = None if trace else fused(x, steps, graph, groups, gamma, key, cuda_graphs)
+    states = [] if results else list(steps(x))
+    f, duals = results or collect(states, x)
+    traced = _trace(x, states, graph, groups, gamma, lambda_f, 1.0) if trace else ()
+    return Solution(f, duals, groups, steps=traced)
+
+
+def decisions(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    target: float = 0.0,
+    rough: bool = False,
+) -> Solution:
+    r"""Project with the largest temperature at which the gap of *decisions* keeps the target.
+
+    The decision is the class of the largest logit, the limit of :math:`\mathrm{softmax}(F/τ)` for
+    small τ. So τ falls, from a fifth of the average logit range, until decisions are within
+    ``target`` on the population, up to half a decision in the smallest group. Where no τ gets
+    there, the one that came closest is taken. ``rough`` tries only a fiftieth where a try is
+    costly, with more than two groups or classes.
+    """
+    ranges = (x.detach().amax(1) - x.detach().amin(1)).double() * groups.population
+    size = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
+    typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
+    slack = float(groups.rows.abs().max()) * (0.5 + 1e-6)
+    best: tuple[float, Solution] | None = None
+    costly = groups.rows.size(0) > 1 or x.size(1) > 2
+    for part in (0.02,) if rough and costly else (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001):
+        solution = projection(
+            x, graph, groups, K=K, lambda_s=lambda_s, target=target, temperature=part * typical
+        )
+        decided = torch.nn.functional.one_hot(solution.f.detach().argmax(1), x.size(1))
+        gap = float(groups.gap(decided.to(x.dtype)).abs().max())
+        if best is None or gap < best[0]:
+            best = gap, solution
+        if gap <= target + slack:
+            break
+    assert best is not None
+    return best[1]
+
+
+def frozen(
+    x: Tensor,
+    graph: Operator,
+    membership: Tensor,
+    group_duals: Tensor,
+    *,
+    lambda_s: Strength,
+    projected: bool,
+) -> Tensor:
+    """Propagate with the duals of an earlier solution instead of solving again.
+
+    Args:
+        x: logits (n×C).
+        graph: the graph.
+        membership: probability of each group (n×G); nodes with a row of zeros are not corrected.
+        group_duals: the solution's (K×G×C).
+        lambda_s: the solution's.
+        projected: whether the solution is ``projection``'s, whose duals are logit shifts.
+    """
+    f = x
+    for dual, weight in zip(group_duals, skip_weights(lambda_s, len(group_duals)), strict=True):
+        u = membership @ dual.to(x.dtype)
+        agg = aggregate(f, x, graph, weight)
+        f = agg - u if projected else agg - weight * coupling_gradient(f, u)
+    return f
+
+
+def skip_weights(lambda_s: Strength, K: int) -> Gamma:
+    """The skip weight γ = 1/(1+λ_s) of each step; a tensor of strengths may require a gradient.
+
+    Example:
+        >>> skip_weights(3.0, 2)
+        (0.25, 0.25)
+    """
+    if isinstance(lambda_s, Tensor):
+        return (1 / (1 + lambda_s)).expand(K).unbind()
+    strengths = lambda_s if isinstance(lambda_s, Sequence) else K * (lambda_s,)
+    return tuple(1 / (1 + strength) for strength in strengths)
 
 
 def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
-    r"""Differentiate the fairness coupling :math:`\langle U, \mathrm{softmax}(F) \rangle` in F.
+    r"""Gradient of the fairness coupling :math:`\langle U, \mathrm{softmax}(F) \rangle` in F.
 
     .. math::
         G(F, U) = P \odot (U - \mathrm{rowsum}(U \odot P)), \qquad P = \mathrm{softmax}(F),
@@ -117,293 +366,96 @@ def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
     return p * (u - (u * p).sum(1, keepdim=True))
 
 
-@torch.compiler.disable
-def propagate(
-    x: Tensor,
-    graph: Operator,
-    *,
-    K: int,
-    lambda_s: float,
-    recordings: CUDAGraphCache | None = None,
+def subtract_coupling(
+    agg: Tensor, f: Tensor, u: Tensor, groups: GroupOperator, gamma: float | Tensor
 ) -> Tensor:
-    """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
-    gamma = 1 / (1 + lambda_s)
-    return x.clone() if gamma == 1 else _Propagation.apply(x, graph, K, gamma, recordings)
+    """Agg − γG(F, Δᵀu); nodes of unknown group keep what was propagated."""
+    if groups.codes is None:
+        return agg - gamma * coupling_gradient(f, groups.shift(u.to(f.dtype)))
+    table = -gamma * groups.by_group(u)
+    return _AddCoupling.apply(agg.contiguous(), f.contiguous(), table, groups.codes)
 
 
-class _Propagation(torch.autograd.Function):
+def softmax_gap(f: Tensor, groups: GroupOperator) -> Tensor:
+    """Δ softmax(F), in float64 (G'×C)."""
+    if groups.population_codes is None:
+        return groups.gap(softmax(f)).double()
+    sums = _SoftmaxSums.apply(f.contiguous(), groups.population_codes, groups.num_groups)
+    return groups.gap_of_sums(sums)
+
+
+class _AddCoupling(torch.autograd.Function):
+    """agg + G(F, U), U the row of a table (G×C) for each node's group."""
+
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        graph: Operator,
-        K: int,
-        gamma: float,
-        recordings: CUDAGraphCache | None,
-    ) -> Tensor:
-        x = x.contiguous()
-
-        def ahead(x: Tensor) -> tuple[tuple[Tensor], None]:
-            return (_steps(x, graph, K, gamma),), None
-
-        def back(_: None, gradients: tuple[Tensor, ...]) -> Tensor:
-            return _steps(gradients[0], graph, K, gamma, transposed=True)
-
-        ctx.recording, ctx.back = None, back
-        # What waits for other machines, or runs on the host, can not be recorded.
-        alone = type(graph) is Adjacency and implementation(x) is not reference
-        if recordings is not None and x.is_cuda and alone and x.numel() <= RECORDED:
-            ctx.recording = recordings.get((graph,), ("plain", K, gamma), x, ahead, back)
-        if ctx.recording is None:
-            return _steps(x, graph, K, gamma)
-        (f,), ctx.turn = ctx.recording.ahead(x)
-        ctx.save_for_backward(x)
-        return f
+    def forward(ctx: Any, agg: Tensor, f: Tensor, table: Tensor, codes: Tensor) -> Tensor:
+        ctx.save_for_backward(f, table, codes)
+        kernels = implementation(f)
+        return kernels.softmax_vjp(agg, f, codes, torch.zeros_like(table), 1.0, table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        # The gradient of K steps is the same K steps along the edges turned round.
-        grad = grad.contiguous()
-        if ctx.recording is None:
-            g = ctx.back(None, (grad,))
-        else:
-            (x,) = ctx.saved_tensors
-            g = ctx.recording.back(ctx.turn, x, (grad,))
-        return g, None, None, None, None
+        f, table, codes = ctx.saved_tensors
+        p, grad_t = _class_major(f).softmax(0), _class_major(grad)
+        padded = torch.cat([table, table.new_zeros(1, table.size(1))]).to(f.dtype)
+        u = padded.T.index_select(1, torch.where(codes < 0, table.size(0), codes))
+        # Centred under p, the derivative of <grad, G(F, U)> is G(F, grad·U).
+        centred = grad_t - (grad_t * p).sum(0)
+        product = centred * (u - (u * p).sum(0))
+        grad_f = _node_major(p * (product - (product * p).sum(0)))
+        felt = _node_major(p * centred)
+        return grad, grad_f, implementation(f).segment_sum(felt, codes, table.size(0)), None
 
 
-def _steps(x: Tensor, graph: Operator, K: int, gamma: float, *, transposed: bool = False) -> Tensor:
-    f = x
-    for _ in range(K):
-        f = graph.aggregate(f, x, gamma, transposed=transposed)
-    return f
+def _class_major(values: Tensor) -> Tensor:
+    """Transpose to C×n, where sums over a handful of classes are fast; faster than ``.T``."""
+    return torch.stack(values.unbind(1))
 
 
-def paper(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    *,
-    K: int,
-    lambda_s: float,
-    lambda_f: float,
-    trace: bool = False,
-    recordings: CUDAGraphCache | None = None,
-) -> Solution:
-    r"""Run the five printed steps, with :math:`\beta = 1/(2\gamma)`.
-
-    Kept to reproduce the paper, and almost inert: β was sized for an operator of norm² up to 2,
-    but :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap
-    where it would need the order of n.
-    """
-    gamma = 1 / (1 + lambda_s)
-    return _primal_dual(x, graph, delta, K, lambda_s, lambda_f, 1 / (2 * gamma), trace, recordings)
+def _node_major(values: Tensor) -> Tensor:
+    """Transpose back to n×C."""
+    result = values.new_empty(values.size(1), values.size(0))
+    for k, row in enumerate(values):
+        result[:, k] = row
+    return result
 
 
-def papc(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    *,
-    K: int,
-    lambda_s: float,
-    lambda_f: float,
-    trace: bool = False,
-    recordings: CUDAGraphCache | None = None,
-) -> Solution:
-    r"""Run the same five steps with the step size the operator needs.
-
-    :math:`\beta = 4 / (\gamma \|\Delta\Delta^\top\|_2)`, since softmax's Jacobian has norm ≤ ½, and
-    a strength without scale, :math:`\lambda_f / \|\Delta\Delta^\top\|_2`, so that one value of
-    ``lambda_f`` means the same on 400 nodes and on 100 million.
-    """
-    beta, strength = 4 * (1 + lambda_s) / delta.norm, lambda_f / delta.norm
-    return _primal_dual(x, graph, delta, K, lambda_s, strength, beta, trace, recordings)
-
-
-@torch.compiler.disable
-def projection(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    *,
-    K: int,
-    lambda_s: float,
-    target: float = 0.0,
-    temperature: float = 1.0,
-    trace: bool = False,
-    recordings: CUDAGraphCache | None = None,
-) -> Solution:
-    r"""Project each step's predictions onto parity.
-
-    .. math::
-        \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target},
-        \qquad P = \mathrm{softmax}(\mathrm{agg} / \tau).
-
-    The solution is a logit shift that depends on the group alone,
-    :math:`F = \mathrm{agg} - \tau\,\Delta^\top u`. The dual u is found to the end in each step,
-    warm started from the one before; gradients pass through it by implicit differentiation. Where
-    the logits lie so far apart that the method falls back on scaling full parity (hundreds, in
-    more than two classes or groups), u is taken as a constant.
-    """
-    f, duals, done = Projection.apply(
-        x, graph, delta, K, 1 / (1 + lambda_s), target, temperature, trace, recordings
-    )
-    steps = tuple(
-        _step(x, step.f, graph, delta, lambda_s, 0.0, u, temperature)
-        for step, u in zip(done, duals, strict=True)
-        if step.f is not None
-    )
-    return Solution(f, duals, delta, temperature, steps, tuple(step.dual for step in done))
-
-
-def decisions(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    *,
-    K: int,
-    lambda_s: float,
-    target: float = 0.0,
-    rough: bool = False,
-) -> Solution:
-    r"""Project with the largest temperature at which the gap of *decisions* keeps the target.
-
-    What is decided is the class of the largest logit, which :math:`\mathrm{softmax}(F/τ)` comes to
-    as τ falls. So τ falls, from a fifth of what a node's logits lie apart on average, until
-    decisions are within ``target`` on the population, up to half a decision in the smallest group;
-    that is looked at without any label. Where no τ gets there, the one that came closest is taken.
-    ``rough`` spares the search where each try is costly, with more than two groups or classes, and
-    takes a fiftieth: near enough to judge an epoch of training by.
-    """
-    apart = (x.detach().amax(1) - x.detach().amin(1)).double() * delta.population
-    size = delta.total(torch.stack([apart.sum(), delta.population.double().sum()]))
-    typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
-    slack = float(delta.rows.abs().max()) * (0.5 + 1e-6)
-    best: tuple[float, Solution] | None = None
-    costly = delta.rows.size(0) > 1 or x.size(1) > 2
-    for part in (NEARLY,) if rough and costly else DECISIVE:
-        solution = projection(
-            x, graph, delta, K=K, lambda_s=lambda_s, target=target, temperature=part * typical
-        )
-        decided = torch.nn.functional.one_hot(solution.f.detach().argmax(1), x.size(1))
-        gap = float(delta.gap(decided.to(x.dtype)).abs().max())
-        if best is None or gap < best[0]:
-            best = gap, solution
-        if gap <= target + slack:
-            break
-    assert best is not None
-    return best[1]
-
-
-def frozen(
-    x: Tensor,
-    graph: Operator,
-    membership: Tensor,
-    group_duals: Tensor,
-    *,
-    lambda_s: float,
-    projected: bool,
-) -> Tensor:
-    """Propagate with the duals of an earlier solution, group by group, instead of solving again.
-
-    Args:
-        x: logits (n×C).
-        graph: the graph.
-        membership: how much each node belongs to each group (n×G); zeros leave a node alone.
-        group_duals: the solution's (K×G×C).
-        lambda_s: the solution's.
-        projected: whether the duals are ``projection``'s, logit shifts, or the other solvers'.
-    """
-    gamma = 1 / (1 + lambda_s)
-    f = x
-    for dual in group_duals:
-        u = membership @ dual.to(x.dtype)
-        agg = _aggregate(x, f, graph, gamma)
-        f = agg - u if projected else agg - gamma * coupling_gradient(f, u)
-    return f
-
-
-@torch.compiler.disable
-def _primal_dual(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    K: int,
-    lambda_s: float,
-    lambda_f: float,
-    beta: float,
-    trace: bool,
-    recordings: CUDAGraphCache | None,
-) -> Solution:
-    gamma = 1 / (1 + lambda_s)
-    if delta.codes is None:
-        f, duals, walked = _walk(x, graph, delta, K, gamma, lambda_f, beta, trace)
-    else:
-        run = PrimalDual(graph, delta, K, gamma, lambda_f, beta)
-        keep = torch.is_grad_enabled() and x.requires_grad
-        f, duals, walked = Coupling.apply(x, run, keep, trace, recordings)
-    traced = zip(walked, duals, strict=True) if trace else ()
-    steps = [_step(x, step, graph, delta, lambda_s, lambda_f, u, 1.0) for step, u in traced]
-    return Solution(f, duals, delta, steps=tuple(steps))
-
-
-def _walk(
-    x: Tensor,
-    graph: Operator,
-    delta: GroupOperator,
-    K: int,
-    gamma: float,
-    lambda_f: float,
-    beta: float,
-    trace: bool,
-) -> tuple[Tensor, Tensor, list[Tensor]]:
-    """Walk the five steps in plain torch, for nodes shared between groups; autograd looks on."""
-    f, u = x, x.new_zeros(delta.rows.size(0), x.size(1))
-    walked, duals = [], []
-    for _ in range(K):
-        agg = _aggregate(x, f, graph, gamma)  # 1 propagate, with a skip to the input
-        f_bar = agg - gamma * coupling_gradient(f, delta.shift(u))  # 2 predict
-        u_bar = u + beta * delta.gap(softmax(f_bar))  # 3 dual step
-        u = u_bar.clamp(-lambda_f, lambda_f)  # 4 keep it within its strength
-        f = agg - gamma * coupling_gradient(f, delta.shift(u))  # 5 correct
-        duals.append(u)
-        if trace:
-            walked.append(f)
-    return f, torch.stack(duals), walked
-
-
-def _aggregate(x: Tensor, f: Tensor, graph: Operator, gamma: float) -> Tensor:
-    return x if gamma == 1 else _Aggregation.apply(f, x, graph, gamma)
-
-
-class _Aggregation(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, graph: Operator, gamma: float) -> Tensor:
-        ctx.graph, ctx.gamma = graph, gamma
-        return graph.aggregate(f.contiguous(), x.contiguous(), gamma)
+class _SoftmaxSums(torch.autograd.Function):
+    """The sums of softmax(F) by group (G×C, float64)."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        back = ctx.graph.aggregate(grad.contiguous(), None, 0.0, transposed=True)
-        return (1 - ctx.gamma) * back, ctx.gamma * grad, None, None
+    def forward(ctx: Any, f: Tensor, codes: Tensor, num_groups: int) -> Tensor:
+        ctx.save_for_backward(f, codes)
+        shift = torch.zeros(num_groups, f.size(1), dtype=torch.float64, device=f.device)
+        numbers = implementation(f).moments(f, codes, shift, 1.0)
+        return numbers[1 : 1 + shift.numel()].view_as(shift).clone()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        f, codes = ctx.saved_tensors
+        kernels, zeros = implementation(f), torch.zeros_like(f)
+        return kernels.softmax_vjp(zeros, f, codes, torch.zeros_like(grad), 1.0, grad), None, None
 
 
-def _step(
+def _trace(
     x: Tensor,
-    f: Tensor,
+    states: Sequence[State],
     graph: Operator,
-    delta: GroupOperator,
-    lambda_s: float,
+    groups: GroupOperator,
+    gamma: Gamma,
     lambda_f: float,
-    u: Tensor,
     temperature: float,
-) -> Step:
+) -> tuple[Step, ...]:
+    steps = []
     with torch.no_grad():
-        gap = delta.gap(softmax(f / temperature))
-        smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
-        fidelity = float((f - x).square().sum()) / 2
-        fairness = lambda_f * float(gap.abs().sum())
-    total = smoothness + fidelity + fairness
-    return Step(total, smoothness, fidelity, fairness, gap, u.detach().clone())
+        for (f, u, *_), weight in zip(states, gamma, strict=True):
+            gap = groups.gap(softmax(f / temperature))
+            lambda_s = 1 / float(weight) - 1
+            smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
+            fidelity = float((f - x).square().sum()) / 2
+            fairness = lambda_f * float(gap.abs().sum())
+            total = smoothness + fidelity + fairness
+            steps.append(Step(total, smoothness, fidelity, fairness, gap, u.to(x.dtype, copy=True)))
+    return tuple(steps)

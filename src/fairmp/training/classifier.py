@@ -326,6 +326,7 @@ class FairClassifier:
     def _freeze(self, data: Data, graph: Graph) -> Tensor | None:
         if not isinstance(self.propagation, FMP):
             return None
+        tau = self.predict_temperature
         with torch.no_grad():
             logits = self.network_.logits(data.x, graph)
             return self.propagation.solve(
@@ -333,7 +334,7 @@ class FairClassifier:
                 graph.adjacency(logits.dtype),
                 data.sens,
                 data.val_mask & groups.known(data.sens),
-                temperature=self.predict_temperature,
+                temperature=tau if self.propagation.solver == "projection" else None,
             ).group_duals
 
     def _logits(self, data: Data, graph: Graph, nodes: Tensor, mode: Mode) -> Tensor:

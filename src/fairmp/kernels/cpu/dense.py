@@ -36,7 +36,9 @@ def _rows(
 
 
 @Chunked
-def read_back(g: Array, h: Array, weight: Array, out: Array, sums: Array, pairs: Array) -> None:
+def linear_relu_backward(
+    g: Array, h: Array, weight: Array, out: Array, sums: Array, pairs: Array
+) -> None:
     """Fill ``out`` with the gradient of what ``h`` was before its positive part was taken.
 
     ``sums`` (chunks×units) add up to its sum over rows, ``pairs`` (chunks×classes×units) to gᵀh.

@@ -13,12 +13,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numba import prange
+from torch import Tensor
 
-from fairmp.kernels.cpu.edges import gathered_two, scaled_two
+from fairmp.kernels.cpu.edges import LENGTH, _chunk, _join, _part_two, _rows_two
 from fairmp.kernels.cpu.softmax import BLOCK, LANES, exp_minus
 from fairmp.kernels.cpu.threads import Array, Chunked, compiled
-from fairmp.kernels.newton import Dual, respond, solve_one
 
 Matrix = tuple[Array, Array, Any]  # row pointers, columns, and values or None for ones
 
@@ -59,6 +60,32 @@ def _curve(
         q_sum += (a0 + a1) + (a2 + a3)
         slope_sum += (b0 + b1) + (b2 + b3)
     return q_sum, slope_sum
+
+
+@Chunked
+def _scale(right: Array, f: Array, g: Array) -> None:
+    """Scale the rows of f, two classes end to end."""
+    for k in prange((right.size + SIZE - 1) // SIZE):
+        for j in range(np.uint64(k * SIZE), np.uint64(min((k + 1) * SIZE, right.size))):
+            g[TWO * j] = right[j] * f[TWO * j]
+            g[TWO * j + ONE] = right[j] * f[TWO * j + ONE]
+
+
+@Chunked
+def _gather_rows(
+    row: Array, col: Array, weight: Any, left: Array, g: Array, x: Array, gamma: float, out: Array
+) -> None:
+    """Propagate, two classes: an entry point of this module to what ``edges`` compiles."""
+    chunks = (out.shape[0] + col.size + LENGTH - 1) // LENGTH
+    first = np.empty(chunks + 1, np.int64)
+    first[chunks] = out.shape[0]
+    heads, tails = np.empty((chunks, 2)), np.empty((chunks, 2))
+    for k in prange(chunks):
+        at = np.int64(k)
+        _chunk(
+            at, _rows_two, _part_two, row, col, weight, left, g, x, gamma, out, first, heads, tails
+        )
+    _join(row, left, x, gamma, out, first, heads, tails)
 
 
 @Chunked
@@ -152,7 +179,7 @@ def _pulled(
             scaled[at + ONE] = rest * right[i] * g1
 
 
-class Walk:
+class FusedProjection:
     """K steps forth, and their gradient back.
 
     Args:
@@ -183,7 +210,7 @@ class Walk:
         gamma: float,
         temperature: float,
     ) -> None:
-        self.forward, self.backward, self.right = forward, backward, scale
+        self.matrix, self.transpose, self.right = forward, backward, scale
         self.codes, self.measured = codes, measured
         self.order, self.starts, self.place = order, starts, place
         self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
@@ -195,25 +222,25 @@ class Walk:
         self.chunks = -(-nodes // SIZE)
         self.z, self.fresh = self.margin, True  # the logits of the present step, yet to be seen
         self.slopes: list[Array] = []
-        self.duals: list[Dual] = []
+        self.duals: list[Any] = []
 
-    def ahead(self, x: Array, steps: int, target: float, tol: float, bound: float) -> Array | None:
-        """Walk the steps from logits (n×2), and return the last one's.
+    def forward(self, x: Array, steps: int, solve: Any, bound: float) -> Array | None:
+        """Run the steps from logits (n×2), and return the last one's.
 
         ``None`` once a logit is larger than the bound.
         """
         z, f = np.empty_like(x), np.empty_like(x)
         self.z = flat = z.reshape(-1)
         scaled, largest = np.empty_like(flat), np.empty(self.chunks)
-        scaled_two(self.work, self.right, x.reshape(-1), scaled)
+        _scale(self.work, self.right, x.reshape(-1), scaled)
         u = np.zeros((1, 2))
         for _ in range(steps):
-            self._gather(self.forward, scaled, x, self.gamma, z)
+            self._gather(self.matrix, scaled, x, self.gamma, z)
             self.fresh = True
             # One more than nodes, for those without a place: they have no slope.
             self.slopes.append(np.empty(self.order.size + 1, x.dtype))
             self.slopes[-1][-1] = 0
-            self.duals.append(solve_one(self, u, target, tol))
+            self.duals.append(solve(self, u))
             u = self.duals[-1].u
             half = self.temperature * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
             shift = np.concatenate([[0.0], half]).astype(x.dtype)
@@ -245,7 +272,7 @@ class Walk:
         """How far apart the logits of a node in the population lie at most."""
         return float(np.abs(self.margin).max(initial=0.0))
 
-    def back(self, grad: Array, grad_duals: Sequence[Array] | None) -> Array:
+    def backward(self, grad: Array, grad_duals: Sequence[Array] | None, respond: Any) -> Array:
         """Walk back, from the gradient of the logits (n×2) and those of the duals (1×2 each)."""
         # Nothing here is kept: several threads may ask for gradients of the same walk.
         total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
@@ -273,11 +300,46 @@ class Walk:
                 scaled,
             )
             g = following  # what was in it has been read
-            self._gather(self.backward, scaled, g, 0.0, g)
+            self._gather(self.transpose, scaled, g, 0.0, g)
         total += g.reshape(-1)
         return total.reshape(grad.shape)
 
     def _gather(self, matrix: Matrix, scaled: Array, x: Array, gamma: float, out: Array) -> None:
         row, col, weight = matrix
         work = 2 * (self.codes.size + col.size)
-        gathered_two(work, row, col, weight, self.right, scaled, x, gamma, out)
+        _gather_rows(work, row, col, weight, self.right, scaled, x, gamma, out)
+
+
+def fused_projection(
+    forward: tuple[Tensor, Tensor, Tensor | None],
+    backward: tuple[Tensor, Tensor, Tensor | None],
+    scale: Tensor,
+    codes: Tensor,
+    measured: Tensor,
+    order: tuple[Tensor, Tensor, Tensor],
+    row: Tensor,
+    gamma: float,
+    temperature: float,
+    dtype: torch.dtype,
+) -> FusedProjection:
+    """All steps of the projection of two classes and one gap; see :class:`FusedProjection`."""
+    there = _matrix(*forward, dtype)
+    back = there if backward is forward else _matrix(*backward, dtype)
+    nodes, starts, place = map(_array, order)
+    groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
+    return FusedProjection(there, back, _array(scale, dtype), *groups, gamma, temperature)
+
+
+def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
+    numbers = _array(col)
+    # Columns are never negative, and what has no sign need not be extended by it.
+    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
+    return _array(row), numbers, None if weight is None else _array(weight, dtype)
+
+
+def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
+    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+
+
+def _codes(codes: Tensor) -> Array:
+    return _array(codes, torch.int32)

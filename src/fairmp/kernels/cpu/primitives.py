@@ -17,8 +17,10 @@ from fairmp.kernels.cpu import dense as cpu_dense
 from fairmp.kernels.cpu import edges as cpu_edges
 from fairmp.kernels.cpu import segments as cpu_cells
 from fairmp.kernels.cpu import softmax as cpu_softmax
-from fairmp.kernels.cpu.fused import Matrix, Walk
+from fairmp.kernels.cpu.fused import _array, _codes, _matrix, fused_projection
 from fairmp.kernels.cpu.threads import Array, chunk_size
+
+__all__ = ["fused_projection"]
 
 
 def aggregate(
@@ -71,26 +73,26 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     return torch.from_numpy(parts.max(0, initial=0.0))
 
 
-def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Shift logits by cell; see :func:`fairmp.kernels.reference.shifted`."""
+def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+    """Shift logits by cell; see :func:`fairmp.kernels.reference.shift`."""
     out = z.new_empty(z.shape)
     size = chunk_size(z.size(0))
-    cpu_cells.shifted(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
+    cpu_cells.shift(z.numel(), _array(z), _codes(codes), _table(shift), size, _array(out))
     return out
 
 
-def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
-    """Sum rows by cell; see :func:`fairmp.kernels.reference.group_sums`."""
+def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
+    """Sum rows by cell; see :func:`fairmp.kernels.reference.segment_sum`."""
     size = chunk_size(g.size(0), cells * g.size(1))
     parts = np.empty((-(-g.size(0) // size), cells, g.size(1)))
-    cpu_cells.group_sums(g.numel(), _array(g), _codes(codes), size, parts)
+    cpu_cells.segment_sum(g.numel(), _array(g), _codes(codes), size, parts)
     return torch.from_numpy(parts.sum(0))
 
 
-def pulled(
+def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add a cell's pull to its nodes; see :func:`fairmp.kernels.reference.pulled`."""
+    """Add a cell's pull to its nodes; see :func:`fairmp.kernels.reference.softmax_vjp`."""
     out = g.new_empty(g.shape)
     run = cpu_softmax.pulled_two if z.size(1) == 2 else cpu_softmax.pulled_many
     run(
@@ -107,38 +109,20 @@ def pulled(
     return out
 
 
-def read_back(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.read_back`."""
+def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Pass a gradient back to units; see :func:`fairmp.kernels.reference.linear_relu_backward`."""
     out = torch.empty_like(h)
     chunks, values = -(-h.size(0) // cpu_dense.SIZE), _array(g)
     sums = np.empty((chunks, h.size(1)), values.dtype)
     pairs = np.empty((chunks, *weight.shape), values.dtype)
-    cpu_dense.read_back(h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs)
+    cpu_dense.linear_relu_backward(
+        h.numel(), values, _array(h), _array(weight), _array(out), sums, pairs
+    )
     return (
         out,
         torch.from_numpy(sums.sum(0, dtype=np.float64)).to(h.dtype),
         torch.from_numpy(pairs.sum(0, dtype=np.float64)).to(h.dtype),
     )
-
-
-def walk(
-    forward: tuple[Tensor, Tensor, Tensor | None],
-    backward: tuple[Tensor, Tensor, Tensor | None],
-    scale: Tensor,
-    codes: Tensor,
-    measured: Tensor,
-    order: tuple[Tensor, Tensor, Tensor],
-    row: Tensor,
-    gamma: float,
-    temperature: float,
-    dtype: torch.dtype,
-) -> Walk:
-    """All steps of the projection of two classes and one gap; see :class:`Walk`."""
-    there = _matrix(*forward, dtype)
-    back = there if backward is forward else _matrix(*backward, dtype)
-    nodes, starts, place = map(_array, order)
-    groups = _codes(codes), _codes(measured), nodes, starts, place, row.numpy()
-    return Walk(there, back, _array(scale, dtype), *groups, gamma, temperature)
 
 
 def predicted(
@@ -220,21 +204,6 @@ def coupling_back(
         parts,
     )
     return a, e, torch.from_numpy(parts.sum(0))
-
-
-def _matrix(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    numbers = _array(col)
-    # Columns are never negative, and what has no sign need not be extended by it.
-    numbers = numbers.view(np.uint32 if numbers.itemsize == 4 else np.uint64)
-    return _array(row), numbers, None if weight is None else _array(weight, dtype)
-
-
-def _array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
-    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
-
-
-def _codes(codes: Tensor) -> Array:
-    return _array(codes, torch.int32)
 
 
 def _table(table: Tensor) -> Array:

@@ -26,7 +26,7 @@ def _shifted_chunk(z: Array, codes: Array, shift: Array, start: int, stop: int, 
 
 
 @Chunked
-def shifted(z: Array, codes: Array, shift: Array, size: int, out: Array) -> None:
+def shift(z: Array, codes: Array, shift: Array, size: int, out: Array) -> None:
     """Fill ``out`` with the shifted logits."""
     for k in prange((z.shape[0] + size - 1) // size):
         start = np.int64(k) * size
@@ -54,7 +54,7 @@ def _sums_chunk(g: Array, codes: Array, start: int, stop: int, result: Array) ->
 
 
 @Chunked
-def group_sums(g: Array, codes: Array, size: int, parts: Array) -> None:
+def segment_sum(g: Array, codes: Array, size: int, parts: Array) -> None:
     """Fill ``parts``, whose sum over chunks the sums by cell are."""
     for k in prange(parts.shape[0]):
         start = np.int64(k) * size

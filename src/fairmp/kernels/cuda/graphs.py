@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-RECORDED = 2**22  # numbers up to which launching the steps costs more than running them
+MAX_RECORDED_NUMEL = 2**22  # numbers up to which launching the steps costs more than running them
 
 Kept = TypeVar("Kept")
 Ahead = Callable[[Tensor], tuple[tuple[Tensor, ...], Kept]]
@@ -54,16 +54,16 @@ class Recording(Generic[Kept]):
         self._empty = [True] * len(self._results)
         self._turn = 0
 
-    def ahead(self, x: Tensor) -> tuple[tuple[Tensor, ...], int]:
+    def forward(self, x: Tensor) -> tuple[tuple[Tensor, ...], int]:
         """The function's results, and a number to ask for their gradient with."""
         with torch.cuda.device(self._x.device):
             self._run(x)
         return tuple(result.clone() for result in self._results), self._turn
 
-    def back(self, turn: int, x: Tensor, gradients: tuple[Tensor | None, ...]) -> Tensor:
+    def backward(self, replay_id: int, x: Tensor, gradients: tuple[Tensor | None, ...]) -> Tensor:
         """The gradient of the input x of a call, from those of its results (``None`` for 0)."""
         with torch.cuda.device(self._x.device):
-            if turn != self._turn:
+            if replay_id != self._turn:
                 self._run(x)
             self._take(gradients)
             self._back.replay()

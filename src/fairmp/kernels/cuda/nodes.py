@@ -112,7 +112,7 @@ def moments(
 
 
 @triton.jit(do_not_specialize=["n", "cells"])
-def group_sums(
+def segment_sum(
     g,
     codes,
     partial,
@@ -174,7 +174,7 @@ def cell_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def shifted(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
+def shift(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
     """Take its cell's shift off each row."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     code = tl.load(codes + i, mask=i < n, other=-1)
@@ -188,7 +188,7 @@ def shifted(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr
 
 
 @triton.jit(do_not_specialize=["n"])
-def pulled(
+def softmax_vjp(
     g,
     z,
     codes,

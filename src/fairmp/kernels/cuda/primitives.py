@@ -1,7 +1,7 @@
 """The primitives on CUDA, in Triton: see :mod:`fairmp.kernels.reference` for what they are.
 
 Three more serve two classes and one gap, where the dual is one number: :func:`binary_root`,
-:func:`binary_shifted` and :func:`binary_pulled` leave it on the device, and the host never waits.
+:func:`binary_shift` and :func:`binary_vjp` leave it on the device, and the host never waits.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ SLOTS = 256  # programs that meet, at most
 
 __all__ = [
     "aggregate",
-    "binary_pulled",
     "binary_root",
-    "binary_shifted",
+    "binary_shift",
+    "binary_vjp",
     "corrected",
     "coupling_back",
     "coupling_pulls",
     "extremes",
-    "group_sums",
     "moments",
     "predicted",
-    "pulled",
-    "shifted",
+    "segment_sum",
+    "shift",
+    "softmax_vjp",
 ]
 
 
@@ -92,7 +92,7 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
     return out.view(torch.float64)
 
 
-def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Take its cell's shift (cells×C) off each node's logits."""
     n, classes = z.shape
     padded = triton.next_power_of_2(classes)
@@ -100,7 +100,7 @@ def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     if n:
         launch(
-            cuda_nodes.shifted,
+            cuda_nodes.shift,
             (triton.cdiv(n, block),),
             z.contiguous(),
             codes,
@@ -114,7 +114,7 @@ def shifted(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     return out
 
 
-def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
+def segment_sum(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     """Sum rows by cell (cells×C, float64)."""
     n, classes = g.shape
     padded = triton.next_power_of_2(classes)
@@ -123,7 +123,7 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     programs = programs_for(g, n, block, 2**16 // size)
     out, counter, partial = room_for_sums(g, programs, size)
     launch(
-        cuda_nodes.group_sums,
+        cuda_nodes.segment_sum,
         (programs,),
         g.contiguous(),
         codes,
@@ -139,7 +139,7 @@ def group_sums(g: Tensor, codes: Tensor, cells: int) -> Tensor:
     return out.view(cells, classes)
 
 
-def pulled(
+def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
     """Add what a cell's pull ``w`` (cells×C) means for its nodes' logits."""
@@ -149,7 +149,7 @@ def pulled(
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     if n:
         launch(
-            cuda_nodes.pulled,
+            cuda_nodes.softmax_vjp,
             (triton.cdiv(n, block),),
             g.contiguous(),
             z.contiguous(),
@@ -227,7 +227,7 @@ def binary_root(
     return state[:5]
 
 
-def binary_shifted(
+def binary_shift(
     z: Tensor, codes: Tensor, spread: Tensor, root: Tensor, temperature: float
 ) -> Tensor:
     r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
@@ -263,7 +263,7 @@ def binary_shifted(
     return out
 
 
-def binary_pulled(
+def binary_vjp(
     g: Tensor,
     z: Tensor,
     measured: Tensor,
@@ -274,13 +274,13 @@ def binary_pulled(
     temperature: float,
     outer: Tensor | None = None,
 ) -> Tensor:
-    """Pass the gradient of :func:`binary_shifted`'s result back to z, through the root as well.
+    """Pass the gradient of :func:`binary_shift`'s result back to z, through the root as well.
 
     Args:
         g: the gradient (n×2).
         z: the logits the root was found for (n×2).
         measured: the codes given to :func:`binary_root`.
-        reach: the codes given to :func:`binary_shifted`.
+        reach: the codes given to :func:`binary_shift`.
         spread: the one row of M (cells, float64).
         root: what :func:`binary_root` returned.
         target: the target it was found for.

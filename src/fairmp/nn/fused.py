@@ -1,0 +1,318 @@
+"""Faster implementations of the solvers' loops, for the cases that have one.
+
+:func:`fused` is the one place where they are chosen:
+
+- on the CPU, all steps of the projection of two classes and one gap in one compiled pass;
+- on CUDA, the same problem with kernels that keep its dual, one number, on the device;
+- on CUDA, loops recorded as CUDA graphs, which saves launching their kernels one by one.
+
+All of them return what the loops in :mod:`fairmp.nn.functional` return.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from fairmp.graph import Operator, aggregate
+from fairmp.groups import GroupOperator
+from fairmp.kernels import implementation, reference
+from fairmp.kernels.cuda.graphs import MAX_RECORDED_NUMEL, CUDAGraphCache
+from fairmp.nn.newton import MAX_LOGIT_MOVE, Array, DualSolution, ScalarProblem, respond
+
+MAX_PASSES = 200
+
+Gamma = tuple[float | Tensor, ...]  # the skip weight of each step
+State = tuple[Tensor, ...]  # after a step: logits, dual, and for the projection its statistics
+Results = tuple[Tensor, ...]  # the last logits, and the duals (and statistics) of all steps
+
+
+def tolerance(dtype: torch.dtype) -> float:
+    """Largest residual of a converged dual, in units of the gap."""
+    return 1e-12 if dtype == torch.float64 else 1e-7
+
+
+def largest_logit(dtype: torch.dtype) -> float:
+    """Largest logit, in units of τ, for which a shift of its size keeps a gap to 1e-4."""
+    return 5e5 if dtype == torch.float64 else 2.5e3
+
+
+def collect(states: Iterable[State], x: Tensor) -> Results:
+    """The results of a loop, from its states."""
+    logits, *others = zip(*states, strict=True)
+    duals, *statistics = map(torch.stack, others)
+    return logits[-1], duals.to(x.dtype), *statistics
+
+
+def fused(
+    x: Tensor,
+    steps: Callable[[Tensor], Iterator[State]],
+    graph: Operator,
+    groups: GroupOperator,
+    gamma: Gamma,
+    key: tuple[object, ...],
+    cuda_graphs: CUDAGraphCache | None,
+    *,
+    projection: tuple[float, float] | None = None,
+) -> Results | None:
+    """Run a solver's steps by a faster implementation; ``None`` where there is none.
+
+    Args:
+        x: logits (n×C).
+        steps: the loop.
+        graph: what it propagates along.
+        groups: Δ.
+        gamma: skip weight of each step.
+        key: numbers the loop depends on.
+        cuda_graphs: recordings of earlier calls.
+        projection: its target and temperature, if the loop is the projection.
+    """
+    kernels = implementation(x)
+    if not groups.is_local or groups.codes is None or kernels is reference:
+        return None
+    if projection is not None:
+        if (groups.rows.size(0), x.size(1)) != (1, 2):
+            return None
+        if not x.is_cuda:
+            return _fused_on_cpu(kernels, x, graph, groups, gamma, *projection)
+        steps = partial(_scalar_steps, graph=graph, groups=groups, gamma=gamma, numbers=projection)
+    result = replayed(lambda x: collect(steps(x), x), x, graph, (groups,), gamma, key, cuda_graphs)
+    if result is None and projection is not None:
+        result = collect(steps(x), x)
+    return result
+
+
+# One recording of a loop and its gradient.
+
+
+def replayed(
+    function: Callable[[Tensor], Results],
+    x: Tensor,
+    graph: Operator,
+    objects: tuple[object, ...],
+    gamma: Gamma,
+    key: tuple[object, ...],
+    cuda_graphs: CUDAGraphCache | None,
+) -> Results | None:
+    """Replay the recording of a function of x; ``None`` where there is none (yet).
+
+    What waits for other processes or for the host can not be recorded.
+    """
+    if cuda_graphs is None or not x.is_cuda or x.numel() > MAX_RECORDED_NUMEL:
+        return None
+    learned = any(isinstance(weight, Tensor) for weight in gamma)
+    if learned or not getattr(graph, "is_local", False) or implementation(x) is reference:
+        return None
+
+    def forward(x: Tensor) -> tuple[Results, tuple[Tensor, Results]]:
+        with torch.enable_grad():
+            leaf = x.detach().requires_grad_()
+            results = function(leaf)
+        return tuple(part.detach() for part in results), (leaf, results)
+
+    def backward(kept: tuple[Tensor, Results], gradients: tuple[Tensor, ...]) -> Tensor:
+        leaf, results = kept
+        pairs = [pair for pair in zip(results, gradients, strict=True) if pair[0].requires_grad]
+        outputs, given = zip(*pairs, strict=True)
+        return torch.autograd.grad(outputs, leaf, given)[0]
+
+    x = x.contiguous()
+    recording = cuda_graphs.get((graph, *objects), (*key, *gamma), x, forward, backward)
+    return None if recording is None else _Replay.apply(x, recording)
+
+
+class _Replay(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, recording: Any) -> Results:
+        ctx.set_materialize_grads(False)
+        ctx.recording = recording
+        results, ctx.replay_id = recording.forward(x)
+        ctx.save_for_backward(x)
+        return results
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return ctx.recording.backward(ctx.replay_id, x, gradients), None
+
+
+# Two classes and one gap on the CPU.
+
+
+def _fused_on_cpu(
+    kernels: Any,
+    x: Tensor,
+    graph: Any,
+    groups: GroupOperator,
+    gamma: Gamma,
+    target: float,
+    temperature: float,
+) -> Results | None:
+    constant = len(set(gamma)) == 1 and isinstance(gamma[0], float) and gamma[0] < 1
+    if not constant or not getattr(graph, "is_local", False):
+        return None
+    forward = (graph.forward.row, graph.forward.col, graph.forward.weight)
+    backward = (graph.backward.row, graph.backward.col, graph.backward.weight)
+    kernel = kernels.fused_projection(
+        forward,
+        forward if graph.symmetric else backward,
+        graph.scale,
+        groups.codes,
+        groups.population_codes,
+        groups.population_order,
+        groups.rows[0],
+        gamma[0],
+        temperature,
+        x.dtype,
+    )
+    solve = partial(solve_scalar, target=target, tol=tolerance(x.dtype))
+    limit = temperature * largest_logit(x.dtype)
+    f = kernel.forward(x.detach().contiguous().numpy(), len(gamma), solve, limit)
+    if f is None:  # logits that the loop clips
+        return None
+    statistics = torch.tensor([[dual.residual, float(dual.passes)] for dual in kernel.duals])
+    return *_FusedOnCPU.apply(x, kernel, f), statistics
+
+
+class _FusedOnCPU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Any, f: Array) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        ctx.kernel, ctx.dtype = kernel, x.dtype
+        duals = np.stack([dual.u for dual in kernel.duals])
+        return torch.from_numpy(f), torch.from_numpy(duals).to(x.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_duals: Tensor | None
+    ) -> tuple[Tensor, None, None]:
+        if grad is None:
+            grad = torch.zeros(ctx.kernel.codes.size, 2, dtype=ctx.dtype)
+        outer = None if grad_duals is None else grad_duals.double().numpy()
+        result = ctx.kernel.backward(grad.contiguous().numpy(), outer, respond)
+        return torch.from_numpy(result), None, None
+
+
+def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float) -> DualSolution:
+    """Find the dual of one gap between two classes, from a first guess (1×2)."""
+    scale = float(problem.scale[0])
+    guess = scale * float(start[0, 1] - start[0, 0])
+    root, curvature, residual, passes = _bracketed_root(problem, guess, target, tol)
+    half = root / 2 / scale
+    active = np.full((1, 2), root != 0 or target == 0)
+    hessian = np.array([[curvature, -curvature], [-curvature, curvature]])
+    return DualSolution(np.array([[-half, half]]), active, hessian, residual, passes)
+
+
+def _bracketed_root(
+    problem: ScalarProblem, root: float, target: float, tol: float
+) -> tuple[float, float, float, int]:
+    """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
+    scale = float(problem.scale[0])
+    low, high = -math.inf, math.inf
+    before, passes, bounded = math.inf, 0, False
+    while True:
+        passes += 1
+        gap, curvature = problem.gap(root)
+        gap, slope = scale * gap, scale * curvature
+        if root == 0 and abs(gap) <= target:
+            return root, curvature, 0.0, passes
+        level = target if root > 0 or (root == 0 and gap > 0) else -target
+        excess = gap - level
+        if abs(excess) <= tol:
+            return root, curvature, abs(excess), passes
+        if excess > 0:
+            low = root
+        else:
+            high = root
+        step = root + excess / slope if slope > 0 else math.inf
+        halved = abs(excess) < before / 2
+        move = abs(step - root)
+        if not bounded and not (halved and low < step < high and move <= MAX_LOGIT_MOVE):
+            # By this far every node of the smaller group has changed sides, and the gap with it.
+            # Steps that are small and make progress do not need it.
+            far, bounded = problem.width() + 45.0, True
+            low, high = max(low, -far), min(high, far)
+        # A step that leaves the bracket, or does not halve the excess, is no better than bisection.
+        if not (halved and low < step < high):
+            step = (low + high) / 2
+            if step in (low, high):
+                return root, curvature, abs(excess), passes
+        if root * step < 0 and low < 0 < high:
+            step = 0.0
+        if step == root or passes >= MAX_PASSES:
+            return root, curvature, abs(excess), passes
+        before, root = abs(excess), step
+
+
+# Two classes and one gap on CUDA.
+
+
+def _scalar_steps(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    gamma: Gamma,
+    numbers: tuple[float, float],
+) -> Iterator[State]:
+    f, u = x, None
+    for weight in gamma:
+        agg = aggregate(f, x, graph, weight)
+        f, u, statistics = _ScalarProjection.apply(agg.contiguous(), groups, numbers, u)
+        yield f, u, statistics
+
+
+class _ScalarProjection(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, z: Tensor, groups: GroupOperator, numbers: tuple[float, float], u: Tensor | None
+    ) -> Results:
+        ctx.set_materialize_grads(False)
+        kernels, row, (target, temperature) = implementation(z), groups.rows[0], numbers
+        scale = row.abs().max()
+        guess = row.new_zeros(1) if u is None else (u[0, 1:] - u[0, :1]) * scale
+        state = kernels.binary_root(
+            z, groups.population_codes, row, guess, target, tolerance(z.dtype), temperature
+        )
+        half = (state[:1] / (2 * scale)).unsqueeze(0)
+        statistics = state[1:3].clone()
+        ctx.groups, ctx.numbers = groups, numbers
+        ctx.save_for_backward(z, state, scale)
+        ctx.mark_non_differentiable(statistics)
+        f = kernels.binary_shift(z, groups.codes, row, state, temperature)
+        return f, torch.cat([-half, half], 1), statistics
+
+    @staticmethod
+    @once_differentiable
+    def backward(
+        ctx: Any, grad: Tensor | None, grad_u: Tensor | None, _: object
+    ) -> tuple[Tensor | None, ...]:
+        z, state, scale = ctx.saved_tensors
+        groups, (target, temperature) = ctx.groups, ctx.numbers
+        grad = torch.zeros_like(z) if grad is None else grad
+        outer = None if grad_u is None else (grad_u[0, 1:] - grad_u[0, :1]).double() / (2 * scale)
+        return (
+            implementation(z).binary_vjp(
+                grad,
+                z,
+                groups.population_codes,
+                groups.codes,
+                groups.rows[0],
+                state,
+                target,
+                temperature,
+                outer,
+            ),
+            None,
+            None,
+            None,
+        )
