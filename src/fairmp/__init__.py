@@ -1,7 +1,7 @@
 """Fair predictions on graphs: measure topology bias, and propagate without it.
 
-Names are loaded when they are first used, so that ``import fairmp`` and ``fairmp --help`` do not
-wait for torch.
+Names are imported on first use, so that ``import fairmp`` and ``fairmp --help`` do not wait for
+torch.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from fairmp._version import __version__
 if TYPE_CHECKING:
     from fairmp.analysis.audits import Audit, audit
     from fairmp.errors import InputError
+    from fairmp.metrics import Evaluation, evaluate
     from fairmp.nn.fmp import FMP, PPR
-    from fairmp.postprocessing.api import debias, mend
+    from fairmp.postprocessing.api import debias
+    from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.postprocessing.result import DebiasResult
     from fairmp.training.classifier import FairClassifier, Run
 
@@ -24,26 +26,26 @@ __all__ = [
     "PPR",
     "Audit",
     "DebiasResult",
+    "Debiaser",
+    "Evaluation",
     "FairClassifier",
     "InputError",
     "Run",
     "__version__",
     "audit",
     "debias",
-    "mend",
+    "evaluate",
 ]
 
 _HOME = {
-    "Audit": "fairmp.analysis.audits",
-    "FMP": "fairmp.nn.fmp",
-    "PPR": "fairmp.nn.fmp",
-    "FairClassifier": "fairmp.training.classifier",
-    "InputError": "fairmp.errors",
+    **dict.fromkeys(("Audit", "audit"), "fairmp.analysis.audits"),
+    **dict.fromkeys(("FMP", "PPR"), "fairmp.nn.fmp"),
+    **dict.fromkeys(("Evaluation", "evaluate"), "fairmp.metrics"),
+    **dict.fromkeys(("FairClassifier", "Run"), "fairmp.training.classifier"),
+    "Debiaser": "fairmp.postprocessing.debiaser",
     "DebiasResult": "fairmp.postprocessing.result",
-    "Run": "fairmp.training.classifier",
+    "InputError": "fairmp.errors",
     "debias": "fairmp.postprocessing.api",
-    "mend": "fairmp.postprocessing.api",
-    "audit": "fairmp.analysis.audits",
 }
 
 

@@ -16,7 +16,7 @@ from fairmp.metrics import (
     accuracy,
     demographic_parity,
     equal_opportunity,
-    equalised_odds,
+    equalized_odds,
     evaluate,
     mean_interval,
 )
@@ -49,7 +49,7 @@ def test_binary_gaps_agree_with_fairlearn(n, groups, seed):
     for ours, alone, oracle in (
         (result.dp, demographic_parity(pred, sens), demographic_parity_difference),
         (result.eo, equal_opportunity(pred, y, sens), equal_opportunity_difference),
-        (result.odds, equalised_odds(pred, y, sens), equalized_odds_difference),
+        (result.odds, equalized_odds(pred, y, sens), equalized_odds_difference),
     ):
         assert ours == pytest.approx(oracle(y, pred, sensitive_features=sens), abs=1e-12)
         assert ours == alone
@@ -135,7 +135,7 @@ def test_unknown_labels_and_groups_are_left_out_of_what_needs_them():
     assert result.accuracy == (pred == y)[labelled].mean()
     assert result.dp == demographic_parity(pred[grouped], sens[grouped])
     assert result.eo == equal_opportunity(pred[both], y[both], sens[both])
-    assert result.odds == equalised_odds(pred[both], y[both], sens[both])
+    assert result.odds == equalized_odds(pred[both], y[both], sens[both])
     assert result.auc == evaluate(scores[labelled], y[labelled], sens[labelled], bootstrap=0).auc
     assert [g.count for g in result.groups] == [(sens == 0).sum(), (sens == 1).sum()]
     assert [g.labelled for g in result.groups] == [(both & (sens == g)).sum() for g in (0, 1)]
@@ -181,7 +181,8 @@ def test_a_group_without_positives_has_no_tpr():
     assert result.dp == pytest.approx(2 / 3 - 1 / 2)
     assert "group 'b' has no positives: its TPR cannot be estimated" in result.notes
     assert all(math.isnan(v) for v in result.intervals["eo"])
-    assert not math.isnan(result.intervals["dp"][0])
+    low, high = result.intervals["dp"]
+    assert low <= result.dp <= high
 
 
 def test_two_groups_with_positives_are_enough():
@@ -239,10 +240,9 @@ def test_intervals_agree_with_resampling_nodes(classes, groups):
     for _ in range(1000):
         pick = rng.integers(300, size=300)
         drawn.append(evaluate(scores[pick], y[pick], sens[pick], bootstrap=0))
-    for key in METRICS:
-        if key == "auc" and classes > 2:
-            assert all(math.isnan(v) for v in result.intervals[key])
-            continue
+    if classes > 2:
+        assert all(math.isnan(v) for v in result.intervals["auc"])
+    for key in ("accuracy", "f1") if classes > 2 else ("accuracy", "f1", "auc"):
         values = [getattr(d, key) for d in drawn]
         spread = np.std(values)
         low, high = np.quantile(values, [0.025, 0.975])
@@ -358,8 +358,8 @@ GOOD = {"scores": one_hot([0, 1, 0, 1]), "y": [0, 1, 1, 0], "sens": [0, 0, 1, 1]
         ({"scores": np.full((4, 2), np.nan)}, r"^scores: some are nan"),
         ({"y": [0, 1, 2, 0]}, r"^y: 2 is not below 2"),
         ({"y": [0, 1]}, r"^y: shape \(2,\); give one value for each of 4"),
-        ({"y": [0, 1, 0.5, math.nan]}, r"^y: 0.5 is no class"),
-        ({"sens": [0, 0, -2, 1]}, r"^sens: -2 is no class or group"),
+        ({"y": [0, 1, 0.5, math.nan]}, r"^y: 0.5 is not a class"),
+        ({"sens": [0, 0, -2, 1]}, r"^sens: -2 is not a class or group"),
         ({"sens": [1, 1, 1, -1]}, r"^sens: only group '1' among"),
         ({"sens": [-1] * 4}, r"^sens: no known group among"),
         ({"sens": [0, 0, 1, 2], "group_names": ["a", "b"]}, r"^sens: 2 is not below 2"),

@@ -13,6 +13,7 @@ from fairmp.postprocessing.attributes import Attribute, attributes
     [
         ["f", "m", "", "f"],
         ["f", "m", None, "f"],
+        ["f", "m", "NA", "f"],
         np.array(["f", "m", "", "f"]),
         pd.Series(["f", "m", None, "f"]),
         pd.Series(["f", "m", None, "f"], dtype="category"),

@@ -49,12 +49,13 @@ def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> Non
 
 
 def test_corrected_predictions(tmp_path: Path) -> None:
-    mend = pytest.importorskip("fairmp.postprocessing.api").mend
+    debias = pytest.importorskip("fairmp.postprocessing.api").debias
     rng = np.random.default_rng(0)
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
-    found = mend(p, sens, target=0.02, labels=y, temperature="decisions").to_dict()
+    result = debias(p, sens, target=0.02, labels=y, temperature="decisions", full_output=True)
+    found = result.to_dict()
     (tmp_path / "corrected.json").write_text(json.dumps(found))
     document = document_of(tmp_path)
     assert document["metrics"][0]["name"] == "accuracy"

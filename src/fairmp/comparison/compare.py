@@ -158,7 +158,7 @@ def _with_thresholds(spec: RunSpec, model: FairClassifier, data: Data) -> dict[s
 
     assert spec.strength is not None
     val = logits_of(data.val_mask)
-    fitted = GroupThresholds(spec.strength).fit(
+    fitted = GroupThresholds(spec.strength, kind="logits").fit(
         val, data.y[data.val_mask], data.sens[data.val_mask]
     )
     found = {}

@@ -9,7 +9,7 @@ from fairmp.metrics.evaluation import (
     accuracy,
     demographic_parity,
     equal_opportunity,
-    equalised_odds,
+    equalized_odds,
     evaluate,
     mean_interval,
 )
@@ -23,7 +23,7 @@ __all__ = [
     "accuracy",
     "demographic_parity",
     "equal_opportunity",
-    "equalised_odds",
+    "equalized_odds",
     "evaluate",
     "mean_interval",
 ]

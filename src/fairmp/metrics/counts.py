@@ -1,8 +1,9 @@
-"""Rates, gaps and AUC as functions of tables of counts, and the bootstrap of such tables.
+"""Rates, gaps and AUC as functions of count tables, and the bootstrap of such tables.
 
-Every rate is a function of one table, group × label × prediction, and so is its bootstrap:
-resampling nodes is resampling that table from a multinomial. What works on a table works on a
-stack of them, along leading axes.
+Every rate is a function of one table, group × label × prediction. Resampling nodes is resampling
+that table from a multinomial, so the bootstrap here draws counts, not rows: its cost does not
+depend on the number of nodes, which no library offers. Functions of a table also take a stack of
+tables along leading axes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,12 @@ from typing import Any
 
 import numpy as np
 
+from fairmp.metrics.intervals import gap_interval
+from fairmp.metrics.kinds import look_like_probabilities
+
 
 def ratio(part: Any, whole: Any) -> np.ndarray:
-    """Divide, with nan where the whole is 0: a share of nothing cannot be estimated.
-
-    Example:
-        >>> ratio([1, 0], [4, 0]).tolist()
-        [0.25, nan]
-    """
+    """Divide, with nan where the denominator is 0."""
     part, whole = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
     return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
 
@@ -28,37 +27,31 @@ def ratio(part: Any, whole: Any) -> np.ndarray:
 def count(
     pred: np.ndarray, label: np.ndarray, group: np.ndarray, classes: int, groups: int
 ) -> np.ndarray:
-    """Count nodes by group × label × prediction; the last group and label are the unknown ones.
-
-    Example:
-        >>> pred, label, group = np.array([1, 0]), np.array([1, -1]), np.array([0, 1])
-        >>> np.argwhere(count(pred, label, group, classes=2, groups=2)).tolist()
-        [[0, 1, 1], [1, 2, 0]]
-    """
+    """Count nodes by group × label × prediction; the last group and label are the unknown ones."""
     group, label = np.where(group < 0, groups, group), np.where(label < 0, classes, label)
     shape = (groups + 1, classes + 1, classes)
-    cells = np.ravel_multi_index((group, label, pred), shape)
-    return np.bincount(cells, minlength=math.prod(shape)).reshape(shape)
+    index = np.ravel_multi_index((group, label, pred), shape)
+    return np.bincount(index, minlength=math.prod(shape)).reshape(shape)
 
 
 def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute P(ŷ=c | s), P(ŷ=c | y=c, s) and P(ŷ=c | y≠c, s), each (…, groups, classes)."""
     table = table[..., :-1, :, :]
-    of_pred = table.sum(-2)
+    by_pred = table.sum(-2)
     known = table[..., :-1, :]
     hits = np.diagonal(known, axis1=-2, axis2=-1)
-    of_label, decided = known.sum(-1), known.sum(-2)
-    others = of_label.sum(-1, keepdims=True) - of_label
-    rate = ratio(of_pred, np.broadcast_to(of_pred.sum(-1, keepdims=True), of_pred.shape))
-    return rate, ratio(hits, of_label), ratio(decided - hits, others)
+    by_label, decided = known.sum(-1), known.sum(-2)
+    others = by_label.sum(-1, keepdims=True) - by_label
+    rate = ratio(by_pred, np.broadcast_to(by_pred.sum(-1, keepdims=True), by_pred.shape))
+    return rate, ratio(hits, by_label), ratio(decided - hits, others)
 
 
 def _range(rates: np.ndarray) -> np.ndarray:
     """Largest minus smallest over the groups that have a rate; nan for fewer than two."""
-    there = ~np.isnan(rates)
-    high = np.where(there, rates, -1).max(-2)
-    low = np.where(there, rates, 2).min(-2)
-    return np.where(there.sum(-2) >= 2, high - low, np.nan)
+    defined = ~np.isnan(rates)
+    high = np.where(defined, rates, -1).max(-2)
+    low = np.where(defined, rates, 2).min(-2)
+    return np.where(defined.sum(-2) >= 2, high - low, np.nan)
 
 
 def _largest(values: np.ndarray) -> np.ndarray:
@@ -66,8 +59,27 @@ def _largest(values: np.ndarray) -> np.ndarray:
     return np.where(top < 0, np.nan, top)
 
 
+def gap_intervals(table: np.ndarray, confidence: float) -> dict[str, tuple[float, float]]:
+    """Intervals of ΔDP, ΔEO and Δodds."""
+    rate, tpr, fpr = group_rates(table)
+    by_label = table[:-1, :-1].sum(-1)
+    total = np.broadcast_to(table[:-1].sum((1, 2))[:, None], rate.shape)
+    others = by_label.sum(1, keepdims=True) - by_label
+    # Of two classes, the rates of class 0 mirror those of class 1.
+    used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
+    families = {
+        "dp": (rate[:, used], total[:, used]),
+        "eo": (tpr[:, used], by_label[:, used]),
+        "odds": (
+            np.hstack([tpr[:, used], fpr[:, used]]),
+            np.hstack([by_label[:, used], others[:, used]]),
+        ),
+    }
+    return {key: gap_interval(*family, confidence) for key, family in families.items()}
+
+
 def figures(table: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute accuracy, F1, ΔDP, ΔEO and Δodds of a table, or of each of a stack of them."""
+    """Compute accuracy, F1, ΔDP, ΔEO and Δodds of a table, or of each table of a stack."""
     confusion = table[..., :-1, :].sum(-3)
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     f1 = ratio(2 * hits, confusion.sum(-1) + confusion.sum(-2))
@@ -86,10 +98,10 @@ def figures(table: np.ndarray) -> dict[str, np.ndarray]:
 def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
     """Count rest and class by distinct score, for class 1 of two, or for every class."""
     if scores.shape[1] == 2:
-        # Rises with softmax's or the given probability of class 1, and does not saturate.
+        # The margin rises with the probability of class 1 and does not saturate.
         columns = {1: scores[:, 1] - scores[:, 0]}
     else:
-        if (scores < 0).any() or (np.abs(scores.sum(1) - 1) > 1e-3).any():
+        if not look_like_probabilities(scores):
             scores = np.exp(scores - scores.max(1, keepdims=True))
             scores = scores / scores.sum(1, keepdims=True)
         columns = dict(enumerate(scores.T))
@@ -103,12 +115,7 @@ def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
 
 
 def auc(table: np.ndarray) -> np.ndarray:
-    """P(score of class > score of rest) + ½ P(equal), from counts of both by rising score.
-
-    Example:
-        >>> float(auc(np.array([[2, 1, 0], [0, 1, 2]])))
-        0.944...
-    """
+    """P(score of class > score of rest) + ½ P(equal), from counts of both by rising score."""
     rest, of_class = table[..., 0, :].astype(float), table[..., 1, :].astype(float)
     below = np.cumsum(rest, -1) - rest / 2
     return ratio((of_class * below).sum(-1), of_class.sum(-1) * rest.sum(-1))
@@ -129,17 +136,11 @@ def bootstrap(
     resamples: int,
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
-    """Resample the table and return every statistic's values.
-
-    Example:
-        >>> table, rng = np.array([[2, 1, 0], [0, 1, 2]]), np.random.default_rng(0)
-        >>> bootstrap(table, lambda t: {"auc": auc(t)}, 10, rng)["auc"].shape
-        (10,)
-    """
+    """Resample the table and return the values of every statistic."""
     total = int(table.sum())
     if not total:
         return {}
-    # An empty cell stays empty, and most cells of a table of many classes are.
+    # Most entries of a table of many classes are 0 and stay so.
     filled = np.flatnonzero(table)
     weights = table.reshape(-1)[filled] / total
     chunk = max(1, 2_000_000 // table.size)
@@ -155,11 +156,8 @@ def bootstrap(
 def percentiles(
     samples: np.ndarray | None, figure: float, confidence: float
 ) -> tuple[float, float]:
-    """Return the percentile interval over the resamples in which the figure has a value."""
-    if samples is None or math.isnan(figure):
+    """Percentile interval over the resamples in which the figure is defined."""
+    if samples is None or math.isnan(figure) or np.isnan(samples).all():
         return math.nan, math.nan
-    samples = samples[~np.isnan(samples)]
-    if not len(samples):
-        return math.nan, math.nan
-    low, high = np.quantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
+    low, high = np.nanquantile(samples, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)

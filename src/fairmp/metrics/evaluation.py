@@ -1,8 +1,4 @@
-"""How good and how fair predictions are: accuracy, AUC, F1, ΔDP, ΔEO, equalised odds.
-
-All figures are fractions
-in [0, 1], and ``nan`` is what cannot be estimated, never 0.
-"""
+"""Accuracy, AUC, F1, ΔDP, ΔEO and equalized odds, as fractions; nan where undefined."""
 
 from __future__ import annotations
 
@@ -17,25 +13,20 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
+from fairmp.metrics.formatting import aligned, json_safe, points
 
 Array: TypeAlias = Tensor | np.ndarray | Sequence
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
-_TITLES = {
-    "accuracy": "accuracy",
-    "auc": "AUC",
-    "f1": "F1",
-    "dp": "ΔDP",
-    "eo": "ΔEO",
-    "odds": "Δodds",
-}
+_TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
 
 
 @dataclass(frozen=True)
 class GroupRow:
-    """One group's figures: of all its nodes (``rates``) and of the labelled ones (the others).
+    """Rates of one group.
 
-    ``rates[c]`` is P(ŷ=c | s), ``tprs[c]`` is P(ŷ=c | y=c, s) and ``fprs[c]`` is P(ŷ=c | y≠c, s).
+    ``rates[c]`` is P(ŷ=c | s), over all its nodes; ``tprs[c]`` is P(ŷ=c | y=c, s) and ``fprs[c]``
+    P(ŷ=c | y≠c, s), over the labelled ones.
     """
 
     name: str
@@ -54,19 +45,19 @@ class GroupRow:
     @property
     def tpr(self) -> float:
         """P(ŷ=1 | y=1, s) for two classes; the mean recall for more."""
-        return _headline(self.tprs)
+        return _class_1_or_mean(self.tprs)
 
     @property
     def fpr(self) -> float:
         """P(ŷ=1 | y=0, s) for two classes; the mean over the classes for more."""
-        return _headline(self.fprs)
+        return _class_1_or_mean(self.fprs)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What :func:`evaluate` found; ``print`` shows it in points (hundredths).
+    """Result of :func:`evaluate`; ``print`` shows it in points (hundredths).
 
-    ``mode`` says how fair predictions were made, "batch" or "per-node", and is set by the caller.
+    ``mode``, set by the caller, says how fair predictions were made.
     """
 
     n: int
@@ -84,37 +75,25 @@ class Evaluation:
     mode: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything as plain JSON values, with ``None`` for ``nan``."""
+        """Everything as plain JSON values, with ``None`` for nan."""
         result = asdict(self)
         for row, group in zip(result["groups"], self.groups, strict=True):
             row.update(positive_rate=group.positive_rate, tpr=group.tpr, fpr=group.fpr)
-        plain: dict[str, Any] = _json_safe(result)
-        return plain
+        return dict(json_safe(result))
 
     def __str__(self) -> str:
         lines = [f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")]
         for key in METRICS:
-            interval = ""
             low, high = self.intervals.get(key, (math.nan, math.nan))
-            if not math.isnan(low):
-                interval = f"  [{_points(low)}, {_points(high)}]"
-            lines.append(f"{_TITLES[key]:<9}{_points(getattr(self, key)):>6}{interval}")
-        if len(self.class_names) == 2:
-            header = ["P(ŷ=1)", "TPR", "FPR"]
-            cells = [[_points(v) for v in (g.positive_rate, g.tpr, g.fpr)] for g in self.groups]
-        else:
-            header = [f"P({name})" for name in self.class_names]
-            cells = [[_points(v) for v in g.rates] for g in self.groups]
-        rows = [["group", "nodes", "labelled", "accuracy", *header]]
-        rows += [
-            [g.name, str(g.count), str(g.labelled), _points(g.accuracy), *row]
-            for g, row in zip(self.groups, cells, strict=True)
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for first, *rest in rows:
-            padded = (f"{text:>{w}}" for text, w in zip(rest, widths[1:], strict=True))
-            lines.append("  ".join([f"{first:<{widths[0]}}", *padded]))
-        return "\n".join([*lines, *(f"note: {note}" for note in self.notes)])
+            interval = "" if math.isnan(low) else f"  [{points(low)}, {points(high)}]"
+            lines.append(f"{_TITLES[key]:<9}{points(getattr(self, key)):>6}{interval}")
+        binary = len(self.class_names) == 2
+        names = ["P(ŷ=1)", "TPR", "FPR"] if binary else [f"P({name})" for name in self.class_names]
+        rows = [["group", "nodes", "labelled", "accuracy", *names]]
+        for g in self.groups:
+            rates = (g.accuracy, *((g.positive_rate, g.tpr, g.fpr) if binary else g.rates))
+            rows.append([g.name, str(g.count), str(g.labelled), *map(points, rates)])
+        return "\n".join([*lines, *aligned(rows), *(f"note: {note}" for note in self.notes)])
 
 
 class Interval(NamedTuple):
@@ -148,15 +127,15 @@ def evaluate(
 
     where ``range_s`` is the largest minus the smallest over the groups. A group without such nodes
     has no rate: the range is over the groups that have one, a class for which fewer than two do is
-    left out, and a note says so; with no class left the figure is ``nan``. Accuracy, F1 and AUC are
-    over all labelled nodes. F1 is of class 1 for C = 2 and the mean over classes for more. AUC is
-    of class 1's score for C = 2 and the mean over classes of one-versus-rest for more, from the
-    softmax of the scores unless they are probabilities already.
+    left out, and a note says so; with no class left the gap is nan. Accuracy, F1 and AUC are over
+    all labelled nodes. F1 is of class 1 for C = 2 and the mean over classes for more. AUC is of the
+    score of class 1 for C = 2 and the one-versus-rest mean over classes for more, from the softmax
+    of the scores unless they are probabilities already.
 
-    The intervals are percentiles of a bootstrap over nodes. Mind that a gap is a maximum of
-    absolute differences: on few nodes it is biased upwards, its interval with it, and an interval
-    that leaves out 0 is then no proof of a gap. AUC has an interval for C = 2 alone (in at most
-    1000 bins of the score).
+    Gaps are biased upward in small samples; their intervals account for it
+    (:func:`~fairmp.metrics.intervals.gap_interval`) and always contain the estimate. The other
+    intervals are percentiles of a bootstrap over nodes. AUC has an interval for C = 2 alone (in at
+    most 1000 bins of the score).
 
     Args:
         scores: n×C logits or probabilities.
@@ -165,7 +144,7 @@ def evaluate(
         mask: The nodes to measure, all by default.
         class_names: Names for the table.
         group_names: Names for the table and the notes.
-        bootstrap: Number of resamples; 0 for no intervals.
+        bootstrap: Number of resamples; 0 for no intervals at all.
         confidence: Coverage of the intervals.
         seed: Seed of the bootstrap.
 
@@ -180,21 +159,21 @@ def evaluate(
     """
     values = _array(scores, "scores").astype(float)
     if values.ndim != 2 or values.shape[1] < 2:
-        raise InputError("scores", f"shape {values.shape} is not n×C", "give a column a class")
+        raise InputError("scores", f"shape {values.shape} is not n×C", "give one column per class")
     n, classes = values.shape
-    keep = _mask(mask, n)
+    keep = boolean_mask(mask, n)
     values = values[keep]
     if not np.isfinite(values).all():
-        raise InputError("scores", "some are nan or infinite", "look for a diverged training")
+        raise InputError("scores", "some are nan or infinite", "check that training converged")
     if bootstrap < 0 or not 0 < confidence < 1:
         raise InputError(
             "confidence",
             f"{confidence} with bootstrap={bootstrap}",
             "give a coverage inside (0, 1) and 0 or more resamples",
         )
-    label = _integers(y, "y", n, classes, "one column of scores a class")[keep]
+    label = integers(y, "y", n, classes, "one column of scores per class")[keep]
     names = list(group_names) if group_names is not None else None
-    group = _integers(sens, "sens", n, None if names is None else len(names), "a name a group")
+    group = integers(sens, "sens", n, None if names is None else len(names), "one name per group")
     names = names or [str(g) for g in range(int(group.max(initial=-1)) + 1)]
     group = group[keep]
     table = counts.count(values.argmax(1), label, group, classes, len(names))
@@ -218,6 +197,7 @@ def evaluate(
             binned = counts.coarse(by_score[0], 1000)
             samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
         intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
+        intervals |= counts.gap_intervals(table, confidence)
     return Evaluation(
         n=len(group),
         accuracy=figures["accuracy"],
@@ -241,8 +221,8 @@ def accuracy(pred: Array, y: Array) -> float:
         >>> accuracy([1, 0, 1], [1, 1, -1])
         0.5
     """
-    decision = _integers(pred, "pred", None)
-    label = _integers(y, "y", len(decision))
+    decision = integers(pred, "pred", None)
+    label = integers(y, "y", len(decision))
     known = label >= 0
     return float(counts.ratio((decision == label)[known].sum(), known.sum()))
 
@@ -269,11 +249,11 @@ def equal_opportunity(pred: Array, y: Array, sens: Array, *, classes: int | None
     return _gap("eo", pred, y, sens, classes)
 
 
-def equalised_odds(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
+def equalized_odds(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
     """``max_c max(range_s P(ŷ=c | y=c, s), range_s P(ŷ=c | y≠c, s))``.
 
     Example:
-        >>> equalised_odds([1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1])
+        >>> equalized_odds([1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1])
         1.0
     """
     return _gap("odds", pred, y, sens, classes)
@@ -313,44 +293,48 @@ def _array(values: Array, name: str) -> np.ndarray:
     return array
 
 
-def _integers(
+def integers(
     values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
 ) -> np.ndarray:
+    """Codes of classes or groups, checked."""
     array = _array(values, name)
     if array.ndim != 1 or (n is not None and len(array) != n):
-        wanted = "one value a node" if n is None else f"one value for each of {n} nodes"
+        wanted = "one value per node" if n is None else f"one value for each of {n} nodes"
         raise InputError(name, f"shape {array.shape}", f"give {wanted}")
     least = 0 if name == "pred" else -1
     wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
     if len(wrong):
-        raise InputError(name, f"{wrong[0]} is no class or group", f"give integers from {least} up")
+        raise InputError(
+            name, f"{wrong[0]} is not a class or group", f"give integers from {least} up"
+        )
     result = array.astype(np.int64)
     if limit is not None and result.max(initial=0) >= limit:
         raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
     return result
 
 
-def _mask(mask: Array | None, n: int) -> np.ndarray:
-    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, "mask")
+def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
+    """A mask of n nodes, all by default, checked."""
+    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, name).copy()
     if keep.dtype != bool or keep.shape != (n,):
-        raise InputError("mask", f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
+        raise InputError(name, f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
     if not keep.any():
-        raise InputError("mask", f"none of {n} nodes is in it", "choose nodes to measure")
+        raise InputError(name, f"none of {n} nodes is in it", "choose at least one")
     return keep
 
 
 def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
-    there = [name for name, part in zip(names, table, strict=False) if part.any()]
-    if len(there) < 2:
-        found = f"only group '{there[0]}'" if there else "no known group"
+    present = [name for name, part in zip(names, table, strict=False) if part.any()]
+    if len(present) < 2:
+        found = f"only group '{present[0]}'" if present else "no known group"
         raise InputError("sens", f"{found} among the nodes measured", "a gap needs two groups")
 
 
 def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | None) -> float:
-    decision = _integers(pred, "pred", None)
+    decision = integers(pred, "pred", None)
     n = len(decision)
-    label = np.full(n, -1) if y is None else _integers(y, "y", n)
-    group = _integers(sens, "sens", n)
+    label = np.full(n, -1) if y is None else integers(y, "y", n)
+    group = integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
         raise InputError(
@@ -368,8 +352,8 @@ def _rows(table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
     for g, name in enumerate(names):
         known = table[g, :-1]
         rate, tpr, fpr = (tuple(kind[g].tolist()) for kind in rates)
-        right = float(counts.ratio(np.trace(known), known.sum()))
-        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), right, rate, tpr, fpr))
+        correct = float(counts.ratio(np.trace(known), known.sum()))
+        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), correct, rate, tpr, fpr))
     return tuple(rows)
 
 
@@ -382,56 +366,40 @@ def _notes(
 ) -> tuple[str, ...]:
     notes = []
     absent = table[:, :-1].sum((0, 2)) == 0
+    binary = len(titles) == 2
     for row in rows:
         who = f"group '{row.name}' has no"
         if not row.count:
             notes.append(f"{who} nodes here")
         elif not row.labelled:
             notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
-        elif len(titles) == 2:
-            if math.isnan(row.tpr):
-                notes.append(f"{who} positives: its TPR cannot be estimated")
-            if math.isnan(row.fpr):
-                notes.append(f"{who} negatives: its FPR cannot be estimated")
         else:
-            for c, title in enumerate(titles):
-                if math.isnan(row.tprs[c]) and not absent[c]:
-                    notes.append(f"{who} nodes of class '{title}': its TPR cannot be estimated")
+            for c, title in [(1, "")] if binary else enumerate(titles):
+                of, outside = f"nodes of class '{title}'", f"nodes outside class '{title}'"
+                of, outside = ("positives", "negatives") if binary else (of, outside)
+                if math.isnan(row.tprs[c]) and (binary or not absent[c]):
+                    notes.append(f"{who} {of}: its TPR cannot be estimated")
                 if math.isnan(row.fprs[c]):
-                    notes.append(
-                        f"{who} nodes outside class '{title}': its FPR cannot be estimated"
-                    )
-    if len(titles) > 2 and absent.any() and not absent.all():
+                    notes.append(f"{who} {outside}: its FPR cannot be estimated")
+    if absent.all():
+        return (*notes, "no labelled nodes: only ΔDP can be estimated")
+    if absent.any() and not binary:
         missing = ", ".join(f"'{titles[c]}'" for c in np.flatnonzero(absent).tolist())
         notes.append(f"no labelled node of class {missing}: left out of AUC, ΔEO and Δodds")
-    if absent.all():
-        notes.append("no labelled nodes: only ΔDP can be estimated")
-    elif np.isnan(aucs).all():
+    if np.isnan(aucs).all():
         notes.append("labelled nodes of one class only: AUC cannot be estimated")
-    for key in ("eo", "odds"):
-        if math.isnan(figures[key]) and not absent.all():
-            notes.append(
-                f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
-            )
+    notes += [
+        f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
+        for key in ("eo", "odds")
+        if math.isnan(figures[key])
+    ]
     return tuple(notes)
 
 
-def _headline(values: tuple[float, ...]) -> float:
+def _class_1_or_mean(values: tuple[float, ...]) -> float:
     return values[1] if len(values) == 2 else _mean(np.array(values))
 
 
 def _mean(values: np.ndarray) -> float:
-    there = values[~np.isnan(values)]
-    return float(there.mean()) if len(there) else math.nan
-
-
-def _json_safe(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _json_safe(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_json_safe(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _points(fraction: float) -> str:
-    return "–" if math.isnan(fraction) else f"{100 * fraction:.1f}"
+    defined = values[~np.isnan(values)]
+    return float(defined.mean()) if len(defined) else math.nan

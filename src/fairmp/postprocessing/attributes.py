@@ -1,4 +1,4 @@
-"""Sensitive attributes as people hold them: one or several, named, some of them unknown."""
+"""Sensitive attributes: one or several, as codes, names or probabilities, some of them unknown."""
 
 from __future__ import annotations
 
@@ -16,26 +16,16 @@ from fairmp.graph import Adjacency
 from fairmp.groups import known, likeliest
 from fairmp.postprocessing.group_estimator import Estimate, estimate
 
-UNKNOWN = MISSING
-
 
 @dataclass(frozen=True)
 class Attribute:
-    """One sensitive attribute of all nodes.
-
-    Attributes:
-        name: what it is called in reports.
-        groups: the groups' names.
-        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G).
-        estimated: nodes that take part by probabilities of their groups (n, bool).
-        estimate: how the groups were estimated, where they were.
-    """
+    """One sensitive attribute of all nodes."""
 
     name: str
     groups: tuple[str, ...]
-    sens: Tensor
-    estimated: Tensor
-    estimate: Estimate | None = None
+    sens: Tensor  # group of each node (n; −1 unknown), or probabilities of groups (n×G)
+    estimated: Tensor  # nodes whose group is given by probabilities (n, bool)
+    estimate: Estimate | None = None  # where groups were estimated
 
     @property
     def known(self) -> Tensor:
@@ -44,14 +34,14 @@ class Attribute:
 
     @property
     def membership(self) -> Tensor:
-        """How much each node belongs to each group (n×G, float64)."""
+        """Membership of each node in each group (n×G, float64)."""
         if self.sens.dim() == 2:
             return self.sens.double()
         one = torch.eye(len(self.groups) + 1, dtype=torch.float64, device=self.sens.device)
         return one[self.sens.long(), :-1]
 
     def weights(self, population: Tensor) -> Tensor:
-        """How much each group weighs in a population (G): its nodes, or their probabilities."""
+        """Total membership of each group in a population (G)."""
         if self.sens.dim() == 2:
             return self.sens[population].double().sum(0)
         codes = torch.where(population, self.sens, -1) + 1
@@ -63,7 +53,7 @@ class Attribute:
 
     @property
     def hard(self) -> Tensor:
-        """The likeliest group of each node (n), −1 where nothing is known."""
+        """The most probable group of each node (n), −1 where unknown."""
         return likeliest(self.sens)
 
 
@@ -71,9 +61,9 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
     """Read one or several sensitive attributes of n nodes.
 
     Args:
-        sens: one attribute: a group a node (whole numbers 0…G−1, −1 or NaN unknown; or names,
+        sens: one attribute: one group per node (whole numbers 0…G−1, −1 or NaN unknown; or names,
             empty or missing unknown), or probabilities of groups (n×G floats whose rows sum to 1,
-            zeros unknown). Several: a dict of such, a DataFrame with a column each, or a list.
+            zeros unknown). Several: a dict of such, a DataFrame with one column each, or a list.
             A list of :class:`Attribute` is taken as it is.
         n: number of nodes.
 
@@ -89,17 +79,15 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
         return list(sens)
     if isinstance(sens, Mapping):
         parts = {str(name): values for name, values in sens.items()}
-    elif hasattr(sens, "columns"):
-        if _are_shares(sens):
-            return [_one("sens", sens, n)]
+    elif hasattr(sens, "columns") and not _are_memberships(sens):
         parts = {str(name): sens[name] for name in sens.columns}
     elif isinstance(sens, Sequence) and not isinstance(sens, str) and _several(sens, n):
         parts = {f"sens {k}": values for k, values in enumerate(sens, start=1)}
     else:
-        return [_one(str(getattr(sens, "name", None) or "sens"), sens, n)]
+        parts = {str(getattr(sens, "name", None) or "sens"): sens}
     if not parts:
         raise InputError("sens", "no attribute is given", "give one or more")
-    return [_one(name, values, n) for name, values in parts.items()]
+    return [_attribute(name, values, n) for name, values in parts.items()]
 
 
 def estimated(
@@ -109,16 +97,14 @@ def estimated(
     *,
     seed: int = 0,
 ) -> Attribute:
-    """Give the nodes of unknown group probabilities of groups, where there are such nodes.
-
-    See :func:`fairmp.postprocessing.group_estimator.estimate` for how.
-    """
+    """Estimate the groups of nodes of unknown group, if there are any."""
     if bool(attribute.known.all()):
         return attribute
     try:
         found = estimate(attribute.membership, features, edge_index, seed=seed)
     except InputError as error:
-        raise InputError.parse(f"{error} (attribute {attribute.name!r})") from None
+        value = f"{error.value} (attribute {attribute.name!r})"
+        raise InputError(error.argument, value, error.hint) from None
     return replace(
         attribute,
         sens=found.probabilities.to(attribute.sens.device),
@@ -127,70 +113,64 @@ def estimated(
     )
 
 
-def _one(name: str, values: Any, n: int) -> Attribute:
+def _attribute(name: str, values: Any, n: int) -> Attribute:
     sens, groups = _codes(name, values)
     if sens.dim() == 0 or sens.size(0) != n:
         which = "sens" if name == "sens" else f"sens: {name!r},"
-        raise InputError(which, f"shape {tuple(sens.shape)} for {n} nodes", "give one group a node")
+        raise InputError(
+            which, f"shape {tuple(sens.shape)} for {n} nodes", "give one group per node"
+        )
     if sens.dim() == 2 and sens.is_floating_point():
-        shared = (sens > 0).sum(1) > 1
         groups = groups or tuple(str(g) for g in range(sens.size(1)))
-        return Attribute(name, groups, sens, shared)
-    if sens.dim() == 1 and sens.is_floating_point():
-        sens = torch.where(sens.isnan(), -1.0, sens)
-        whole = sens.round()
-        if not torch.equal(whole, sens):
-            raise InputError(
-                name,
-                "groups must be whole numbers 0…G−1 with -1 for unknown, got "
-                f"{sens[whole != sens][0].item()}",
-                "give probabilities as n×G",
-            )
-        sens = whole.long()
+        return Attribute(name, groups, sens, (sens > 0).sum(1) > 1)
     if sens.dim() != 1:
         raise InputError(
             name,
-            f"{sens.dtype} of shape {tuple(sens.shape)} is neither one group a node (n) nor "
-            "probabilities of groups (n×G, floating point)",
+            f"{sens.dtype} of shape {tuple(sens.shape)}",
+            "give one group per node (n), or probabilities of groups (n×G, floating point)",
         )
-    if sens.numel() and int(sens.min()) < -1:
-        raise InputError(name, f"{int(sens.min())} is no group", "use 0…G−1, -1 for unknown")
-    top = int(sens.max()) if sens.numel() else -1
-    groups = groups or tuple(str(g) for g in range(top + 1))
-    return Attribute(name, groups, sens.long(), torch.zeros_like(sens, dtype=torch.bool))
+    if sens.is_floating_point():
+        sens = torch.where(sens.isnan(), -1.0, sens)
+    codes = sens.round().long()
+    wrong = (codes != sens) | (codes < -1)
+    if bool(wrong.any()):
+        raise InputError(
+            name,
+            f"{sens[wrong][0].item():g} is not a group",
+            "use whole numbers 0…G−1, -1 for unknown, or give probabilities as n×G",
+        )
+    groups = groups or tuple(str(g) for g in range(int(codes.max()) + 1 if n else 0))
+    return Attribute(name, groups, codes, torch.zeros_like(codes, dtype=torch.bool))
 
 
 def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
+    """Codes or memberships as a tensor, and the names of the groups if there are any."""
     if isinstance(values, Tensor):
         return values.detach(), ()
-    columns = getattr(values, "columns", None)
     try:
         array = np.array(values)
     except ValueError:
-        raise InputError(name, "rows of different lengths", "give one group a node") from None
+        raise InputError(name, "rows of different lengths", "give one group per node") from None
     if array.dtype.kind in "biuf":
-        titles = () if columns is None else tuple(str(column) for column in columns)
-        return torch.from_numpy(array), titles
+        return torch.from_numpy(array), tuple(map(str, getattr(values, "columns", ())))
     if array.ndim != 1:
-        raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group a node")
+        raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group per node")
     found, place = np.unique(array.astype(str), return_inverse=True)
     texts = [str(text).strip() for text in found]
-    names = sorted({text for text in texts if text not in UNKNOWN}, key=_sort_key)
-    if _all_numbers(names):
+    names = sorted({text for text in texts if text not in MISSING}, key=_sort_key)
+    if all(_sort_key(text)[0] == 0 for text in names):
         names = [text for text in names if float(text) != -1]
     rank = {text: k for k, text in enumerate(names)}
     codes = np.array([rank.get(text, -1) for text in texts], dtype=np.int64)
     return torch.from_numpy(codes[place.reshape(-1)]), tuple(names)
 
 
-def _are_shares(frame: Any) -> bool:
+def _are_memberships(frame: Any) -> bool:
     if not all(getattr(kind, "kind", "O") == "f" for kind in frame.dtypes) or frame.shape[1] < 2:
         return False
     values = np.asarray(frame, dtype=np.float64)
-    if np.isnan(values).any() or (values < 0).any():
-        return False
     total = values.sum(1)
-    return bool(((np.abs(total - 1) <= 1e-3) | (total == 0)).all())
+    return bool((values >= 0).all() and ((np.abs(total - 1) <= 1e-3) | (total == 0)).all())
 
 
 def _several(sens: Sequence[Any], n: int) -> bool:
@@ -207,7 +187,3 @@ def _sort_key(text: str) -> tuple[int, float, str]:
         return (0, float(text), "")
     except ValueError:
         return (1, 0.0, text)
-
-
-def _all_numbers(names: Sequence[str]) -> bool:
-    return bool(names) and all(_sort_key(name)[0] == 0 for name in names)

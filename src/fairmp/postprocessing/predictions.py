@@ -1,7 +1,8 @@
-"""Predictions as people hold them: logits or probabilities, of torch, numpy or pandas."""
+"""Predictions and labels as they are given: torch, numpy or pandas, numbers or names."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,95 +10,149 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.kernels import softmax
+from fairmp.metrics.kinds import are_probabilities
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Predictions read into logits, and the way back to what was given.
-
-    Attributes:
-        given: what the caller gave.
-        values: its numbers (n×C; two columns for a single one).
-        logits: the same as logits (n×C).
-        probabilities: whether they were probabilities.
-        single: whether they were the probability of class 1 alone.
-    """
+    """Predictions converted to logits, and the way back to what was given."""
 
     given: Any
-    values: Tensor
-    logits: Tensor
-    probabilities: bool
-    single: bool
+    values: Tensor  # its numbers (n×C; two columns for a single one)
+    logits: Tensor  # the same as logits (n×C)
+    probabilities: bool  # whether they were probabilities
+    single: bool  # whether they were a single column for class 1
 
     @property
     def proba(self) -> Tensor:
         """The probabilities (n×C)."""
-        return self.values if self.probabilities else softmax(self.values)
+        if not self.probabilities:
+            return softmax(self.values)
+        return self.values / self.values.sum(1, keepdim=True)
 
-    def mended(self, logits: Tensor) -> Tensor:
-        """Numbers of the given kind for mended logits (n×C); rows that did not move stay as given.
-
-        Example:
-            >>> found = read([0.25, 0.5])
-            >>> found.mended(found.logits).tolist()
-            [[0.75, 0.25], [0.5, 0.5]]
-        """
+    def corrected(self, logits: Tensor) -> Tensor:
+        """Corrected logits (n×C) as numbers of the given kind; unchanged rows stay as given."""
         logits = logits.to(self.values)
         if not self.probabilities:
             return logits
-        moved = (logits != self.logits).any(1, keepdim=True)
-        return torch.where(moved, softmax(logits), self.values)
+        changed = (logits != self.logits).any(1, keepdim=True)
+        return torch.where(changed, softmax(logits), self.values)
 
     def like(self, values: Tensor) -> Any:
-        """Numbers (n×C) as what was given: its kind, its type, its index and its columns."""
-        return _like(self.given, values[:, 1] if self.single else values)
+        """Numbers (n×C) in the type, index and columns of what was given."""
+        if self.single:
+            values = values[:, 1] if self.probabilities else values[:, 1] - values[:, 0]
+        given = self.given
+        if isinstance(given, Tensor):
+            return values.to(given.dtype) if given.is_floating_point() else values
+        array = values.cpu().numpy()
+        if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
+            array = array.astype(given.dtype)
+        if not hasattr(given, "iloc"):  # a pandas object, without importing pandas for it
+            return array
+        titles = {"name": given.name} if array.ndim == 1 else {"columns": given.columns}
+        return type(given)(array, index=given.index, **titles)
 
 
-def read(predictions: Any) -> Predictions:
-    """Read n×C logits or probabilities, or n probabilities of class 1.
+def read(predictions: Any, kind: str = "auto") -> Predictions:
+    """Read n×C logits or probabilities, or a single column for class 1.
 
-    Rows of numbers in [0, 1] that sum to 1 are probabilities, and so is a single column.
-
-    Raises:
-        InputError: If they are neither, or not finite; it names the row.
-
-    Example:
-        >>> read(np.array([[0.25, 0.75]])).probabilities, read([[0.0, 3.0]]).probabilities
-        (True, False)
+    A single column holds probabilities, or log-odds with ``kind="logits"``. See
+    :func:`~fairmp.metrics.kinds.are_probabilities` for how the two are told apart.
     """
     values = _tensor(predictions)
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
         raise InputError(
             "predictions",
-            f"shape {tuple(values.shape)} is neither n×C with two classes or more nor n "
-            "probabilities of class 1",
+            f"shape {tuple(values.shape)}",
+            "give n×C with two classes or more, or n probabilities of class 1",
         )
     if not bool(torch.isfinite(values).all()):
         row = int((~torch.isfinite(values.view(len(values), -1))).any(1).nonzero()[0])
         raise InputError("predictions", f"row {row} is not finite", "fill or drop it first")
     if single:
-        _check_single(values)
-        values = torch.stack([1 - values, values], 1)
-    probabilities = single or _are_probabilities(values)
+        odds = kind == "logits"
+        wrong = torch.zeros_like(values, dtype=torch.bool) if odds else (values - 0.5).abs() > 0.5
+        if bool(wrong.any()):
+            row = int(wrong.nonzero()[0])
+            raise InputError(
+                "predictions",
+                f"{values[row].item():g} in row {row} is not a probability",
+                "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'",
+            )
+        other = torch.zeros_like(values) if odds else 1 - values
+        values, kind = torch.stack([other, values], 1), "logits" if odds else "probabilities"
+    probabilities = are_probabilities(values, kind)
     logits = values.clamp_min(torch.finfo(values.dtype).tiny).log() if probabilities else values
     return Predictions(predictions, values, logits, probabilities, single)
 
 
+def read_labels(
+    labels: Any, predictions: Predictions, class_names: Sequence[str] | None = None
+) -> tuple[tuple[str, ...], Tensor | None]:
+    """Names of the classes, and labels as codes (n, −1 unknown).
+
+    Labels are numbers (−1 or nan unknown) or names (empty or missing unknown). Without
+    ``class_names``, names are those of the columns if the labels are among them, or the sorted
+    names of the labels.
+    """
+    n, classes = predictions.values.shape
+    values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels)
+    text = isinstance(values, list)
+    names = tuple(map(str, class_names if class_names is not None else range(classes)))
+    if text and class_names is None:
+        columns = tuple(map(str, getattr(predictions.given, "columns", ())))
+        found = sorted({value for value in values if value not in MISSING})
+        names = columns if set(found) <= set(columns) else tuple(found)
+    if len(names) != classes:
+        which = "labels" if class_names is None else "class_names"
+        raise InputError(which, f"{len(names)} names for {classes} classes", "give class_names=")
+    if text:
+        codes = {name: code for code, name in enumerate(names)} | dict.fromkeys(MISSING, -1)
+        stray = next((value for value in values if value not in codes), None)
+        if stray is not None:
+            raise InputError("labels", f"{stray!r} is not a class", f"give {', '.join(names)}")
+        values = torch.tensor([codes[value] for value in values])
+    if values is None:
+        return names, None
+    if values.shape != (n,):
+        hint = f"give one class for each of {n}"
+        raise InputError("labels", f"shape {tuple(values.shape)}", hint)
+    whole = torch.where(values.isnan(), -1, values) if values.is_floating_point() else values
+    numbers = whole.long()
+    wrong = (numbers != whole) | (numbers < -1) | (numbers >= classes)
+    if bool(wrong.any()):
+        raise InputError(
+            "labels",
+            f"{whole[wrong][0].item():g} is not one of {classes} classes",
+            f"give 0…{classes - 1}, -1 where unknown",
+        )
+    return names, numbers.to(predictions.values.device)
+
+
+def _numbers_or_text(values: Any) -> Any:
+    """A tensor of numbers, a list of stripped texts, or ``None``."""
+    if values is None:
+        return None
+    array = np.array(values)
+    if array.dtype.kind not in "biuf":
+        texts = [str(value).strip() for value in array.reshape(-1).tolist()]
+        try:
+            array = np.array([np.nan if text in MISSING else float(text) for text in texts])
+        except ValueError:
+            return texts
+    return torch.from_numpy(array)
+
+
 def check_aligned(predictions: Any, **others: Any) -> None:
-    """Refuse pandas objects whose rows are not those of the predictions, in the same order.
+    """Refuse pandas objects whose index is not that of the predictions.
 
-    Values are paired by position; where both sides say whose each row is, they must agree. An index
-    that only counts the rows says nothing, unless the other has the same numbers in another order.
-
-    Example:
-        >>> import pandas as pd
-        >>> p = pd.Series([0.2, 0.9])
-        >>> check_aligned(p, sens=pd.Series(["a", "b"], index=[1, 0]))
-        Traceback (most recent call last):
-        fairmp.errors.InputError: sens: its index is not that of the predictions; ...
+    Values are paired by position. A default index (0, 1, 2, …) is ignored, unless the other one
+    has the same numbers in another order.
     """
     if not hasattr(predictions, "iloc"):
         return
@@ -106,10 +161,10 @@ def check_aligned(predictions: Any, **others: Any) -> None:
         for one in given.values() if isinstance(given, dict) else [given]:
             if not hasattr(one, "iloc") or one.index.equals(rows) or len(one) != len(rows):
                 continue
-            counted = any(
+            default = any(
                 index.equals(type(index)(range(len(rows)))) for index in (rows, one.index)
             )
-            if not counted or one.index.isin(rows).all():
+            if not default or one.index.isin(rows).all():
                 raise InputError(
                     name,
                     "its index is not that of the predictions",
@@ -131,44 +186,3 @@ def _tensor(predictions: Any) -> Tensor:
                 "give logits or probabilities",
             ) from None
     return values if values.dtype in (torch.float32, torch.float64) else values.double()
-
-
-def _check_single(values: Tensor) -> None:
-    wrong = ~((values >= 0) & (values <= 1))
-    if bool(wrong.any()):
-        row = int(wrong.nonzero()[0])
-        raise InputError(
-            "predictions",
-            f"{values[row].item():g} in row {row} is no probability",
-            "a single column must be the probability of class 1, give logits as n×2",
-        )
-
-
-def _are_probabilities(values: Tensor) -> bool:
-    if bool((values < 0).any()) or bool((values > 1).any()):
-        return False
-    total = values.sum(1)
-    wrong = (total - 1).abs() > 1e-3
-    if not bool(wrong.any()):
-        return True
-    row = int(wrong.nonzero()[0])
-    raise InputError(
-        "predictions",
-        f"row {row} lies in [0, 1] and sums to {total[row].item():.4g}",
-        "normalise probabilities to sum to 1, or give logits",
-    )
-
-
-def _like(given: Any, result: Tensor) -> Any:
-    if isinstance(given, Tensor):
-        return result.to(given.dtype) if given.is_floating_point() else result
-    values = result.cpu().numpy()
-    if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
-        values = values.astype(given.dtype)
-    if hasattr(given, "iloc"):  # a pandas object, without importing pandas for it
-        return (
-            type(given)(values, index=given.index, name=given.name)
-            if values.ndim == 1
-            else type(given)(values, index=given.index, columns=given.columns)
-        )
-    return values

@@ -1,172 +1,214 @@
-"""What mending did: gaps before and after, decisions changed, and what rests on estimates."""
+"""The result of post-processing: gaps before and after, changed decisions, estimates."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fairmp.errors import check_choice, check_integer
+from fairmp.metrics.formatting import aligned, json_safe, points
+
+OPENED = 0.02  # a gap that grows by more than this is reported in the headline
+
+
+class ExpectedGap(NamedTuple):
+    """Gap of decisions expected on a new batch: its mean, and the bound 95 % of batches keep."""
+
+    mean: float
+    high: float
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """A criterion on nodes without a label, where it can only be estimated.
+class UnlabelledEstimate:
+    """A criterion on nodes without a label, estimated from calibrated probabilities.
 
-    The model's own probabilities stand in for the labels.
-
-    Attributes:
-        nodes: how many.
-        before: the estimated gap before.
-        after: and after.
-        interval: bootstrap interval of ``after`` (95 %), ``None`` where none was asked for.
-        on_labelled: the same kind of estimate made on the labelled nodes, after; how far it is from
-            the gap measured there says how far to trust the estimate.
+    ``on_labelled`` is the same estimate on the labelled nodes, before and after. Where it disagrees
+    with what is measured there, the estimate is not ``reliable`` and the gaps are nan.
     """
 
     nodes: int
     before: float
     after: float
-    interval: tuple[float, float] | None
-    on_labelled: float
+    interval: tuple[float, float] | None  # 95 %, of after
+    on_labelled: tuple[float, float]
+    reliable: bool = True
 
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """A criterion before and after, in fractions: the largest gap of any group and class.
+    """A criterion before and after, in fractions: the largest gap over groups and classes.
 
-    Attributes:
-        criterion: its name.
-        attribute: the sensitive attribute; the criterion's name for a user's matrix.
-        target: what was asked for.
-        before: the gap of the probabilities as given (at the temperature asked for).
-        after: of the mended ones.
-        decisions_before: the gap of the decisions as given.
-        decisions_after: of the mended ones.
-        where: the nodes it is measured on, in words.
-        nodes: how many these are.
-        interval: bootstrap interval (95 %) of ``after``: what other labelled nodes of the same kind
-            might show. ``None`` where it is measured on everyone it speaks of.
-        predicted: an estimate for nodes without a label.
+    ``interval`` takes the labelled nodes as a sample; it is ``None`` where the gap is measured on
+    the whole population.
     """
 
     criterion: str
-    attribute: str
-    target: float
-    before: float
+    attribute: str  # name of the criterion for a matrix
+    target: float  # nan where the criterion was not requested
+    before: float  # gap of the probabilities, at the requested temperature
     after: float
     decisions_before: float
     decisions_after: float
-    where: str
-    nodes: int
-    interval: tuple[float, float] | None = None
-    predicted: Predicted | None = None
+    where: str  # the nodes it is measured on
+    nodes: int  # number of these
+    interval: tuple[float, float] | None = None  # 95 %, of after
+    unlabelled: UnlabelledEstimate | None = None
 
     @property
     def title(self) -> str:
-        """The criterion and the attribute, as people say it."""
+        """Criterion and attribute as text."""
         name = self.criterion.replace("_", " ")
         return name if self.attribute in (self.criterion, "sens") else f"{name}, {self.attribute}"
 
 
 @dataclass(frozen=True)
 class GroupChange:
-    """One group's predictions before and after; shares are of its nodes in the population.
+    """Predictions of one group in the population before and after; one rate per class.
 
-    Attributes:
-        attribute: the sensitive attribute.
-        group: the group's name; ``"unknown"`` for nodes whose group is not known.
-        nodes: how many nodes (those of estimated group count for the likeliest one).
-        changed: decisions that changed.
-        decided_before: share decided for each class, as given.
-        decided_after: mended.
-        mean_before: mean probability of each class, as given.
-        mean_after: mended.
+    ``group`` is ``"unknown"`` for nodes of unknown group. Where groups are estimated, ``nodes`` and
+    ``changed`` count the most probable group, and rates are weighted.
     """
 
     attribute: str
     group: str
     nodes: int
-    changed: int
-    decided_before: tuple[float, ...]
+    changed: int  # decisions
+    decided_before: tuple[float, ...]  # P(ŷ=c)
     decided_after: tuple[float, ...]
-    mean_before: tuple[float, ...]
+    mean_before: tuple[float, ...]  # mean probability
     mean_after: tuple[float, ...]
+    labelled: tuple[int, ...] = ()  # labelled nodes of each class; empty without labels
+    tpr_before: tuple[float, ...] = ()  # P(ŷ=c | y=c); nan where undefined
+    tpr_after: tuple[float, ...] = ()
+    fpr_before: tuple[float, ...] = ()  # P(ŷ=c | y≠c)
+    fpr_after: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
 class GroupUncertainty:
-    """How much of an attribute's groups rests on probabilities instead of knowledge.
+    """How much of an attribute is estimated rather than observed.
 
-    Attributes:
-        attribute: the sensitive attribute.
-        nodes: nodes of the population whose group is probable, not known.
-        share: of the population's weight.
-        by_group: of each group's weight.
-        left_out: nodes whose group is neither known nor estimated, and which are left alone.
-        accuracy: how often the estimate is right on held-out known nodes; ``nan`` where the
-            probabilities were given.
-        baseline: how often the largest group alone would be.
+    ``accuracy`` is that of the estimate on held-out known nodes (nan where the probabilities were
+    given), ``baseline`` that of the largest group alone.
     """
 
     attribute: str
-    nodes: int
-    share: float
-    by_group: dict[str, float]
-    left_out: int
+    nodes: int  # nodes of the population whose group is given by probabilities
+    share: float  # of the population's weight
+    by_group: dict[str, float]  # of each group's weight
+    left_out: int  # nodes of unknown group, which are left alone
     accuracy: float = math.nan
     baseline: float = math.nan
 
 
 @dataclass(frozen=True)
 class DebiasResult:
-    """DebiasResult predictions, and what mending did; ``print`` shows it in points (hundredths).
+    """Corrected predictions and their effect; ``print`` shows it in points (hundredths).
 
     Attributes:
-        predictions: of the kind that was given.
-        classes: the classes' names.
+        predictions: corrected, in the type that was given.
+        classes: names of the classes.
         nodes: nodes in the population.
-        changed: decisions that changed there.
-        changed_elsewhere: decisions that changed outside it.
-        divergence: KL(Q‖P), a node on average: how far predictions moved.
+        changed: changed decisions in the population.
+        changed_outside: changed decisions outside it.
+        divergence: KL(Q‖P), the mean over nodes.
         labelled: labelled nodes in the population.
-        accuracy_before: accuracy on these as given; ``nan`` without labels.
-        accuracy_after: mended.
-        criteria: each criterion, attribute by attribute.
-        groups: each attribute's groups.
-        resting: each attribute with nodes of unknown or probable group.
-        warnings: what a reader should know.
+        accuracy_before: accuracy on these as given; nan without labels.
+        accuracy_after: the same, corrected.
+        criteria: each requested criterion, by attribute.
+        others: criteria that were not requested, measured for comparison.
+        groups: the groups of each attribute.
+        group_uncertainty: attributes with nodes of unknown or estimated group.
+        warnings: notes for the user.
+        drawn: nodes whose decision was drawn at random because their scores tie.
     """
 
     predictions: Any = field(repr=False)
     classes: tuple[str, ...]
     nodes: int
     changed: int
-    changed_elsewhere: int
+    changed_outside: int
     divergence: float
     labelled: int
     accuracy_before: float
     accuracy_after: float
     criteria: tuple[CriterionResult, ...]
     groups: tuple[GroupChange, ...]
-    resting: tuple[GroupUncertainty, ...] = ()
+    others: tuple[CriterionResult, ...] = ()
+    group_uncertainty: tuple[GroupUncertainty, ...] = ()
     warnings: tuple[str, ...] = ()
+    drawn: int = 0
+
+    @property
+    def opened(self) -> list[dict[str, Any]]:
+        """Criteria whose gap of decisions grew by more than two points."""
+        return [
+            {
+                "criterion": one.criterion,
+                "attribute": one.attribute,
+                "before": one.decisions_before,
+                "after": one.decisions_after,
+            }
+            for one in (*self.criteria, *self.others)
+            if one.decisions_after - one.decisions_before > OPENED
+        ]
+
+    def expected_gap(
+        self, m: int, criterion: str = "demographic_parity", *, draws: int = 2000, seed: int = 0
+    ) -> ExpectedGap:
+        """Gap of decisions to expect on m new people from sampling alone.
+
+        Batches are drawn with the rates of this result, which are uncertain themselves. A gap
+        within the bound is no sign that the correction failed.
+
+        Args:
+            m: size of the batch.
+            criterion: ``"demographic_parity"``, ``"equal_opportunity"`` or ``"equalized_odds"``.
+            draws: number of simulated batches.
+            seed: of the simulation.
+        """
+        from fairmp.postprocessing.criteria import NAMES, canonical
+
+        check_integer("m", m, "give the number of people in a batch")
+        name = check_choice("criterion", canonical(criterion), NAMES)
+        if name != "demographic_parity":
+            check_choice(
+                "criterion", name, [one.criterion for one in (*self.criteria, *self.others)]
+            )
+        first = self.groups[0].attribute
+        groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
+        rng = np.random.default_rng(seed)
+        gaps = [np.zeros(draws)]
+        for rates, counts, total in _families(groups, name):
+            sizes = rng.binomial(m, np.minimum(counts / total, 1.0), (draws, len(rates)))
+            noise = rng.normal(size=sizes.shape) * np.sqrt(rates * (1 - rates) / counts.clip(1))
+            hits = rng.binomial(sizes, np.clip(rates + noise, 0, 1))
+            share = np.divide(hits, sizes, out=np.full(sizes.shape, np.nan), where=sizes > 0)
+            there = ~np.isnan(share)
+            high = np.where(there, share, -1).max(1)
+            gaps.append(np.where(there.sum(1) > 1, high - np.where(there, share, 2).min(1), 0.0))
+        worst = np.max(gaps, axis=0)
+        return ExpectedGap(float(worst.mean()), float(np.quantile(worst, 0.95)))
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything but the predictions as plain JSON values, with ``None`` for ``nan``."""
+        """Everything but the predictions as plain JSON values, with ``None`` for nan."""
         rest = {key: value for key, value in vars(self).items() if key != "predictions"}
-        for key in ("criteria", "groups", "resting"):
+        for key in ("criteria", "others", "groups", "group_uncertainty"):
             rest[key] = [asdict(item) for item in rest[key]]
-        plain: dict[str, Any] = _json_safe(rest)
-        return plain
+        return dict(json_safe({**rest, "opened": self.opened}))
 
     def __str__(self) -> str:
         return "\n".join(
             [
                 *self._head(),
                 "",
-                *_aligned(self._criteria()),
+                *aligned(self._criteria()),
                 *self._estimates(),
-                *(["", *_aligned(self._groups())] if self.groups else []),
-                *self._resting(),
+                *(["", *aligned(self._groups())] if self.groups else []),
+                *self._uncertainty(),
                 *(f"note: {warning}" for warning in self.warnings),
             ]
         )
@@ -175,80 +217,88 @@ class DebiasResult:
         share = 100 * self.changed / max(self.nodes, 1)
         plural = "s" * (self.changed != 1)
         lines = [f"{self.nodes:,} nodes: {self.changed:,} decision{plural} changed ({share:.1f} %)"]
-        if self.changed_elsewhere:
-            lines[0] += f", and {self.changed_elsewhere:,} outside the population"
+        if self.changed_outside:
+            lines[0] += f", and {self.changed_outside:,} outside the population"
+        if self.drawn:
+            lines[0] += f"; {self.drawn:,} of tied scores drawn at random"
+        lines += [
+            f"WORSE: the gap of {one['criterion'].replace('_', ' ')} ({one['attribute']}) grew "
+            f"from {points(one['before'])} to {points(one['after'])} points"
+            for one in self.opened
+        ]
         if self.labelled:
             lines.append(
-                f"accuracy on {self.labelled:,} labelled nodes: {_points(self.accuracy_before)} % "
-                f"before, {_points(self.accuracy_after)} % after"
+                f"accuracy on {self.labelled:,} labelled nodes: {points(self.accuracy_before)} % "
+                f"before, {points(self.accuracy_after)} % after"
             )
         return lines
 
     def _criteria(self) -> list[list[str]]:
         rows = [["gap in points", "target", "before", "after", "decided before", "after", "nodes"]]
-        for held in self.criteria:
-            values = (held.target, held.before, held.after)
-            numbers = [_points(value, 2) for value in values]
-            decided = [_points(held.decisions_before), _points(held.decisions_after)]
-            count = f"{held.nodes:,}" + " labelled" * (held.predicted is not None)
-            rows.append([held.title, *numbers, *decided, count])
+        for one in (*self.criteria, *self.others):
+            numbers = [points(value, 2) for value in (one.target, one.before, one.after)]
+            decided = [points(one.decisions_before), points(one.decisions_after)]
+            labelled = one.criterion in ("equal_opportunity", "equalized_odds")
+            rows.append([one.title, *numbers, *decided, f"{one.nodes:,}" + " labelled" * labelled])
         return rows
 
     def _estimates(self) -> list[str]:
         lines = []
-        for held in self.criteria:
-            if held.interval is not None:
-                low, high = held.interval
+        for one in self.criteria:
+            if one.interval is not None:
+                low, high = map(points, one.interval)
                 lines.append(
-                    f"{held.title}: {_points(held.after)} on the labelled nodes; others like them "
-                    f"might show {_points(low)} to {_points(high)}"
+                    f"{one.title}: {points(one.after)} on the labelled nodes, 95 % interval "
+                    f"{low} to {high}"
                 )
-            there = held.predicted
-            if there is None:
+            there = one.unlabelled
+            if there is None or not there.nodes:
                 continue
-            if not there.nodes:
-                lines.append(f"{held.title}: every node of the population is labelled")
+            if not there.reliable:
+                lines.append(
+                    f"{one.title}: cannot be estimated on {there.nodes:,} unlabelled nodes: "
+                    "the estimate disagrees with the labels where they are known"
+                )
                 continue
             interval = ""
             if there.interval is not None:
-                interval = f" [{_points(there.interval[0])}, {_points(there.interval[1])}]"
+                interval = " [{}, {}]".format(*map(points, there.interval))
             lines.append(
-                f"{held.title}: estimated {_points(there.before)} before and "
-                f"{_points(there.after)}{interval} after on {there.nodes:,} unlabelled nodes; the "
-                f"same estimate of the labelled ones is {_points(there.on_labelled)}"
+                f"{one.title}: estimated {points(there.before)} before and "
+                f"{points(there.after)}{interval} after on {there.nodes:,} unlabelled nodes"
             )
         return lines
 
     def _groups(self) -> list[list[str]]:
         shown = range(len(self.classes)) if len(self.classes) > 2 else (1,)
-        rows = [["group", "nodes", "changed"]]
-        rows[0] += [f"decided {self.classes[c]} %" for c in shown]
+        rows = [["group", "nodes", "changed", *(f"decided {self.classes[c]} %" for c in shown)]]
+        rates = len(self.classes) == 2 and any(group.labelled for group in self.groups)
+        rows[0] += ["TPR %", "FPR %"] * rates
         several = len({group.attribute for group in self.groups}) > 1
         for group in self.groups:
             name = f"{group.attribute}: {group.group}" if several else group.group
             share = 100 * group.changed / max(group.nodes, 1)
-            rates = [
-                f"{_points(group.decided_before[c])} → {_points(group.decided_after[c])}"
-                for c in shown
-            ]
-            rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *rates])
+            pairs = [(group.decided_before[c], group.decided_after[c]) for c in shown]
+            if rates:
+                pairs += [(group.tpr_before[1], group.tpr_after[1])]
+                pairs += [(group.fpr_before[1], group.fpr_after[1])]
+            moves = [f"{points(before)} → {points(after)}" for before, after in pairs]
+            rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *moves])
         return rows
 
-    def _resting(self) -> list[str]:
+    def _uncertainty(self) -> list[str]:
         lines = []
-        for rest in self.resting:
+        for rest in self.group_uncertainty:
             if rest.left_out:
                 lines.append(
-                    f"{rest.attribute}: {rest.left_out:,} nodes of unknown group take no part"
+                    f"{rest.attribute}: {rest.left_out:,} nodes of unknown group are left alone"
                 )
             if not rest.nodes:
                 continue
-            weights = ", ".join(
-                f"{name} {100 * share:.0f} %" for name, share in rest.by_group.items()
-            )
+            shares = (f"{name} {100 * share:.0f} %" for name, share in rest.by_group.items())
             lines.append(
-                f"{rest.attribute}: {100 * rest.share:.1f} % of the population "
-                f"({rest.nodes:,} nodes) rests on probable groups ({weights})"
+                f"{rest.attribute}: the group of {100 * rest.share:.1f} % of the population "
+                f"({rest.nodes:,} nodes) is estimated rather than observed ({', '.join(shares)})"
             )
             if not math.isnan(rest.accuracy):
                 lines.append(
@@ -258,26 +308,21 @@ class DebiasResult:
         return lines
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(
-            [
-                f"{first:<{widths[0]}}",
-                *(f"{text:>{w}}" for text, w in zip(rest, widths[1:], strict=True)),
-            ]
-        )
-        for first, *rest in rows
-    ]
-
-
-def _points(fraction: float, digits: int = 1) -> str:
-    return "–" if math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
-
-
-def _json_safe(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _json_safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_json_safe(item) for item in value]
-    return None if isinstance(value, float) and math.isnan(value) else value
+def _families(
+    groups: list[GroupChange], criterion: str
+) -> list[tuple[np.ndarray, np.ndarray, int]]:
+    """Rates that a criterion compares, the nodes behind each, and how many nodes there are."""
+    classes = (1,) if len(groups[0].decided_after) == 2 else range(len(groups[0].decided_after))
+    parity = criterion == "demographic_parity"
+    nodes = np.array([g.nodes if parity else sum(g.labelled) for g in groups])
+    families = []
+    for c in classes:
+        if parity:
+            families.append(([g.decided_after[c] for g in groups], nodes))
+            continue
+        positive = np.array([g.labelled[c] for g in groups])
+        families.append(([g.tpr_after[c] for g in groups], positive))
+        if criterion == "equalized_odds":
+            families.append(([g.fpr_after[c] for g in groups], nodes - positive))
+    kept = [(np.array(rates), counts, ~np.isnan(rates)) for rates, counts in families]
+    return [(rates[mask], counts[mask], int(nodes.sum())) for rates, counts, mask in kept]

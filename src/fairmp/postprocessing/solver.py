@@ -1,4 +1,4 @@
-"""The work behind :func:`fairmp.debias`: read what is asked, solve it, and make sure it holds."""
+"""Solve for corrected predictions, and verify that every target is met."""
 
 from __future__ import annotations
 
@@ -10,69 +10,65 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
-from fairmp.graph import Adjacency, Operator, normalise
-from fairmp.groups import GroupOperator, stack
+from fairmp.errors import InputError, check_integer, check_number
+from fairmp.graph import Adjacency, normalise
+from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
+from fairmp.metrics.evaluation import boolean_mask
 from fairmp.nn import functional as solvers
-from fairmp.nn.fmp import FMP
-from fairmp.postprocessing import criteria, feasibility
+from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
 from fairmp.postprocessing.criteria import Criterion, Measure
-from fairmp.postprocessing.predictions import Predictions, check_aligned, read
+from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
+from fairmp.postprocessing.thresholds import GroupThresholds
 
-HELD = 1e-4
-CERTAIN = 1e-9
-NEARLY = 1e-6  # a target of 0 beside larger ones
+TOLERANCE = 1e-4  # excess within which a target counts as met
+CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
+MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 Temperature = float | Literal["decisions"]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """The arguments of :func:`fairmp.debias`, which says what they mean."""
+class Request:
+    """The arguments of :func:`fairmp.debias`."""
 
     sens: Any
-    target: Any
-    edge_index: Any
-    population: Any
-    temperature: Temperature
-    K: int
-    lambda_s: float
-    criterion: Any
-    labels: Any
-    estimate_sens: bool
-    features: Any
+    target: Any = 0.0
+    edge_index: Any = None
+    population: Any = None
+    temperature: Temperature = 1.0
+    K: int = 5
+    lambda_s: float = 1.0
+    criterion: Any = "demographic_parity"
+    labels: Any = None
+    estimate_sens: bool = False
+    features: Any = None
+    kind: str = "auto"
+    class_names: Sequence[str] | None = None
+    ties: Literal["random", "keep"] = "random"
+    seed: int = 0
 
 
 @dataclass(frozen=True)
-class Solved:
-    """DebiasResult logits, and all that was read on the way.
-
-    Attributes:
-        given: the predictions.
-        logits: mended (n×C).
-        temperature: τ.
-        attributes: the sensitive attributes, estimated where that was asked for.
-        criteria: what was asked for.
-        measures: the same as measurements.
-        population: the nodes (n, bool).
-        labels: true classes (n, −1 unknown), where they were given.
-        warnings: what a reader should know.
-    """
+class Solution:
+    """Corrected logits, and the problem they solve."""
 
     given: Predictions
-    logits: Tensor
+    logits: Tensor  # corrected (n×C)
     temperature: float
-    attributes: tuple[Attribute, ...]
+    attributes: tuple[Attribute, ...]  # estimated where requested
     criteria: tuple[Criterion, ...]
-    measures: tuple[Measure, ...]
-    population: Tensor
-    labels: Tensor | None
+    measures: tuple[Measure, ...]  # the criteria as measurements
+    population: Tensor  # n, bool
+    labels: Tensor | None  # n, −1 unknown
+    classes: tuple[str, ...]
     warnings: tuple[str, ...]
+    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
 
 
-class Alone:
-    """A graph without edges, in which every node is its own neighbourhood."""
+class NoGraph:
+    """A graph without edges."""
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
@@ -81,99 +77,88 @@ class Alone:
         return f if x is None else gamma * x + (1 - gamma) * f
 
 
-def solve(predictions: Any, asked: Asked) -> Solved:
-    """Mend predictions; every target holds to 1e-4 where it is measured, or an error says why."""
-    given = read(predictions)
+def solve(predictions: Any, request: Request) -> Solution:
+    """Correct predictions so that every target is met to 1e-4, or raise."""
+    given = read(predictions, request.kind)
     check_aligned(
         predictions,
-        sens=asked.sens,
-        labels=asked.labels,
-        population=asked.population,
-        features=asked.features,
+        sens=request.sens,
+        labels=request.labels,
+        population=request.population,
+        features=request.features,
     )
     n, classes = given.logits.shape
     device = given.logits.device
-    wanted = criteria.read(asked.criterion, asked.target, n)
-    _check_numbers(asked, wanted)
-    inside = _mask(asked.population, n, device)
-    labels = _labels(asked.labels, n, classes, device)
-    own = [] if asked.sens is None else attributes(asked.sens, n)
+    wanted = criteria.read(request.criterion, request.target, n)
+    _check_numbers(request, wanted)
+    inside = _mask(request.population, n, device)
+    titles, labels = read_labels(request.labels, given, request.class_names)
+    own = [] if request.sens is None else attributes(request.sens, n)
     if not own and any(one.matrix is None for one in wanted):
         raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
     # Demographic parity alone, the common case, stays in the precision it was given in.
     plain = len(wanted) == len(own) == 1 and wanted[0].name == "demographic_parity"
-    graph = _graph(asked.edge_index, n, given.logits.dtype if plain else torch.float64, device)
-    if asked.estimate_sens:
-        seen = given.proba if asked.features is None else asked.features
-        own = [estimated(one, seen, graph) for one in own]
-    elif asked.features is not None:
-        raise InputError("features", "they are read to estimate groups", "add estimate_sens=True")
+    graph = _graph(request.edge_index, n, given.logits.dtype if plain else torch.float64, device)
+    if request.estimate_sens:
+        inputs = given.proba if request.features is None else request.features
+        own = [estimated(one, inputs, graph) for one in own]
+    elif request.features is not None:
+        raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
     own = [one.to(device) for one in own]
 
     x = given.logits
     x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()
     measures, warnings = criteria.measures(wanted, own, inside, labels, classes, x.dtype)
-    feasibility.check(measures, classes)
-    logits, tau, more = _run(x, graph, asked, own, inside, measures)
-    warnings += more
+    bounds = [measure.constraint() for measure in measures]
+    criteria.check_feasible(bounds, classes)
+    on_labels = any(measure.label is not None for measure in measures)
+    unbalanced = any(map(_unbalanced, measures))
+    weights: tuple[np.ndarray, ...] = ()
+    drawn = 0
+    if request.temperature == "decisions" and unbalanced:
+        raise InputError(
+            "temperature", "'decisions' needs rows that sum to 0", "give a number, such as 0.1"
+        )
+    if on_labels or unbalanced:
+        tau = float(request.temperature)
+        logits, weights, notes = _label_free(x, graph, request, own, inside, bounds, on_labels)
+        warnings += notes
+    elif request.temperature == "decisions" and plain and _has_thresholds(x, request, own[0]):
+        rule = GroupThresholds(
+            wanted[0].target, ties=request.ties, seed=request.seed, kind="logits"
+        )
+        rows = inside & own[0].known
+        logits, drawn = rule.solve(x[rows], own[0].sens[rows]).correct(x, own[0].sens)
+        tau = 1.0
+    else:
+        logits, tau = _projected(x, graph, request, inside, bounds)
+    if request.temperature != "decisions":
+        _verify(measures, logits, tau)
+    else:
+        warnings += _missed_decisions(measures, logits, own, inside)
     if float((given.proba.amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
         warnings.append(
-            "most predictions are 0 or 1 and can only be evened out by chance: draw decisions with "
-            "the mended probabilities"
+            "most predictions are 0 or 1 and can only be equalised by chance: draw decisions from "
+            "the corrected probabilities"
         )
-    return Solved(
-        given,
-        logits,
-        tau,
-        tuple(own),
-        tuple(wanted),
-        tuple(measures),
-        inside,
-        labels,
-        tuple(warnings),
-    )
-
-
-def _run(
-    x: Tensor,
-    graph: Adjacency | None,
-    asked: Asked,
-    own: Sequence[Attribute],
-    inside: Tensor,
-    measures: Sequence[Measure],
-) -> tuple[Tensor, float, list[str]]:
-    """DebiasResult logits, the temperature, and warnings."""
-    on_labels = any(measure.label is not None for measure in measures)
-    lopsided = any(map(_lopsided, measures))
-    if asked.temperature == "decisions":
-        if lopsided:
-            raise InputError(
-                "temperature",
-                "'decisions' goes with a matrix whose rows sum to 0",
-                "give a number, such as 0.1",
-            )
-        return *_projected(x, graph, asked, inside, measures), []
-    if on_labels or lopsided:
-        logits, warnings = _searched(x, graph, asked, own, inside, measures, on_labels)
-        tau = float(asked.temperature)
-    else:
-        (logits, tau), warnings = _projected(x, graph, asked, inside, measures), []
-    _verify(measures, logits, tau)
-    return logits, tau, warnings
+    return Solution(
+        given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, labels, titles,
+        tuple(warnings), weights, drawn,
+    )  # fmt: skip
 
 
 def _projected(
     x: Tensor,
     graph: Adjacency | None,
-    asked: Asked,
+    request: Request,
     inside: Tensor,
     measures: Sequence[Measure],
 ) -> tuple[Tensor, float]:
     delta, target = _stacked(measures, inside, x.dtype)
-    operator: Operator = Alone() if graph is None else graph
-    K, lambda_s = (1, 0.0) if graph is None else (asked.K, asked.lambda_s)
+    operator: Any = NoGraph() if graph is None else graph
+    K, lambda_s = (1, 0.0) if graph is None else (request.K, request.lambda_s)
     with torch.no_grad():
-        if asked.temperature == "decisions":
+        if request.temperature == "decisions":
             found = solvers.decisions(x, operator, delta, K=K, lambda_s=lambda_s, target=target)
         else:
             found = solvers.projection(
@@ -183,7 +168,7 @@ def _projected(
                 K=K,
                 lambda_s=lambda_s,
                 target=target,
-                temperature=asked.temperature,
+                temperature=request.temperature,
             )
     return found.f, found.temperature
 
@@ -191,7 +176,7 @@ def _projected(
 def _stacked(
     measures: Sequence[Measure], inside: Tensor, dtype: torch.dtype
 ) -> tuple[GroupOperator, float]:
-    """All measurements as one incidence with one target."""
+    """All measurements as one operator with one target."""
     if len(measures) == 1:
         return measures[0].delta, measures[0].target
     goal = max(measure.target for measure in measures)
@@ -199,7 +184,7 @@ def _stacked(
     for measure in measures:
         delta = measure.delta
         # |ΔQ| ≤ t is |(goal/t)ΔQ| ≤ goal.
-        scale = 1.0 if measure.target == goal else goal / max(measure.target, NEARLY)
+        scale = 1.0 if measure.target == goal else goal / max(measure.target, MIN_TARGET)
         member = delta.membership.to(dtype) if delta.codes is None else None
         parts.append(
             GroupOperator(member, inside, delta.rows * scale, codes=delta.codes, dtype=dtype)
@@ -207,29 +192,29 @@ def _stacked(
     return stack(*parts), goal
 
 
-def _lopsided(measure: Measure) -> bool:
-    """Whether it does not compare: the projection counts on rows of Δ that sum to 0."""
+def _unbalanced(measure: Measure) -> bool:
+    """Whether a matrix has rows that do not sum to 0, which the projection needs."""
     return measure.own and bool((measure.delta.matrix.sum(1).abs() > 1e-9 * measure.unit).any())
 
 
-def _searched(
+def _label_free(
     x: Tensor,
     graph: Adjacency | None,
-    asked: Asked,
+    request: Request,
     own: Sequence[Attribute],
     inside: Tensor,
     measures: Sequence[Measure],
     on_labels: bool,
-) -> tuple[Tensor, list[str]]:
+) -> tuple[Tensor, tuple[np.ndarray, ...], list[str]]:
     from fairmp.postprocessing import odds
 
-    tau = float(asked.temperature)
-    with torch.no_grad():
-        if graph is not None:
-            x = solvers.propagate(x, graph, K=asked.K, lambda_s=asked.lambda_s)
+    tau = float(request.temperature)
+    if graph is not None:
+        with torch.no_grad():
+            x = solvers.propagate(x, graph, K=request.K, lambda_s=request.lambda_s)
     x = x.double()
-    wanted = {measure.attribute for measure in measures}
-    parts = [one.membership for one in own if one.name in wanted]
+    used = {measure.attribute for measure in measures}
+    parts = [one.membership for one in own if one.name in used]
     membership = torch.cat(parts, 1) if parts else x.new_zeros(len(x), 0)
     found = odds.correct(
         (x / tau).cpu().numpy(),
@@ -239,85 +224,62 @@ def _searched(
         measures,
         by_prediction=on_labels,
     )
-    mended = tau * torch.from_numpy(found.logits).to(x.device)
-    moved = torch.from_numpy(found.reached).to(x.device).unsqueeze(1)
-    warnings = []
-    if found.randomised:
-        warnings.append(
-            "no shift of logits was found that holds the targets; mended probabilities are the "
-            "given ones, mixed between classes by group"
-        )
-    return torch.where(moved, mended, x), warnings
+    corrected = tau * torch.from_numpy(found.logits).to(x.device)
+    reached = torch.from_numpy(found.reached).to(x.device).unsqueeze(1)
+    warnings = [
+        "no shift of logits was found that meets the targets; the corrected probabilities are the "
+        "given ones, mixed between classes by group"
+    ] * found.randomised
+    return torch.where(reached, corrected, x), found.weights, warnings
+
+
+def _has_thresholds(x: Tensor, request: Request, attribute: Attribute) -> bool:
+    """Whether one threshold per group closes the gap of decisions exactly."""
+    smoothed = request.edge_index is not None and request.lambda_s > 0
+    return x.size(1) == 2 and not smoothed and not soft(attribute.sens)
+
+
+def _missed_decisions(
+    measures: Sequence[Measure], logits: Tensor, own: Sequence[Attribute], inside: Tensor
+) -> list[str]:
+    """Warnings where the gap of decisions exceeds the target by more than one node."""
+    decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
+    step = 1 / min([float(one.weights(inside).min()) for one in own], default=1.0)
+    return [
+        f"{measure.criterion} ({measure.attribute}): the gap of decisions is "
+        f"{100 * measure.gap(decided):.1f} points, more than the target; nodes with equal scores "
+        "get the same decision"
+        for measure in measures
+        if measure.gap(decided) > measure.target + step * measure.unit
+    ]
 
 
 def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:
     q = softmax(logits.double() / tau)
     for measure in measures:
         gap = measure.gap(q)
-        if gap > measure.target + HELD * measure.unit:
+        if gap > measure.target + TOLERANCE * measure.unit:
             raise InputError(
                 "target",
                 f"{measure.target:g} for {measure.criterion} ({measure.attribute}) could not be "
                 f"reached, the smallest gap found is {gap:.4g}",
-                "relax the target, leave a criterion out, or take a larger temperature",
+                "relax the target, leave a criterion out, or use a larger temperature",
             )
 
 
-def _check_numbers(asked: Asked, wanted: Sequence[Criterion]) -> None:
-    if asked.temperature == "decisions":
-        if any(one.on_labels for one in wanted):
-            raise InputError(
-                "temperature",
-                "'decisions' goes with demographic parity or a matrix",
-                "give a number, such as 0.1",
-            )
-        FMP(asked.K, asked.lambda_s)
-    else:
-        FMP(asked.K, asked.lambda_s, temperature=asked.temperature)
+def _check_numbers(request: Request, wanted: Sequence[Criterion]) -> None:
+    check_integer("K", request.K, "give the number of propagation steps, 1 or more")
+    check_number("lambda_s", request.lambda_s, "give a number of 0 or more", low=0)
+    if request.temperature != "decisions":
+        hint = "give a number above 0, or 'decisions'"
+        check_number("temperature", request.temperature, hint, low=0, above=True)
+    elif any(one.on_labels for one in wanted):
+        hint = "give a number, such as 0.1"
+        raise InputError("temperature", "'decisions' is for demographic parity or a matrix", hint)
 
 
 def _mask(population: Any, n: int, device: torch.device) -> Tensor:
-    if population is None:
-        return torch.ones(n, dtype=torch.bool, device=device)
-    if not isinstance(population, Tensor):
-        population = torch.from_numpy(np.array(population))
-    if population.dtype != torch.bool or population.shape != (n,):
-        raise InputError(
-            "population",
-            f"{population.dtype} of shape {tuple(population.shape)}",
-            f"give {n} booleans",
-        )
-    if not bool(population.any()):
-        raise InputError("population", f"none of {n} nodes is in it", "choose nodes to mend")
-    return population.to(device)
-
-
-def _labels(labels: Any, n: int, classes: int, device: torch.device) -> Tensor | None:
-    if labels is None:
-        return None
-    values = labels.detach() if isinstance(labels, Tensor) else np.array(labels)
-    if isinstance(values, np.ndarray):
-        if values.dtype.kind not in "biuf":
-            raise InputError(
-                "labels",
-                f"{values.dtype} values",
-                "give the number of each node's class, -1 unknown",
-            )
-        values = torch.from_numpy(values)
-    if values.shape != (n,):
-        raise InputError(
-            "labels", f"shape {tuple(values.shape)}", f"give one class for each of {n}"
-        )
-    whole = torch.where(values.isnan(), -1, values) if values.is_floating_point() else values
-    codes = whole.long()
-    wrong = (codes != whole) | (codes < -1) | (codes >= classes)
-    if bool(wrong.any()):
-        raise InputError(
-            "labels",
-            f"{whole[wrong][0].item():g} is no class of {classes}",
-            f"give 0…{classes - 1}, -1 where unknown",
-        )
-    return codes.to(device)
+    return torch.from_numpy(boolean_mask(population, n, "population")).to(device)
 
 
 def _graph(edge_index: Any, n: int, dtype: torch.dtype, device: torch.device) -> Adjacency | None:

@@ -164,7 +164,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
                 "after": found["accuracy_after"],
             }
         )
-    metrics += [_criterion(one, found["groups"], several) for one in found["criteria"]]
+    metrics += [_criterion(one, several) for one in found["criteria"]]
     uncertain = [_uncertainty(part) for part in found.get("group_uncertainty", [])]
     document: Document = {
         "title": str(found.get("title") or f"{found.get('data', 'Predictions')}, corrected"),
@@ -190,22 +190,15 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     return document
 
 
-def _criterion(one: Mapping[str, Any], groups: list[Mapping[str, Any]], several: bool) -> Metric:
+def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
     attribute = one["attribute"]
     name = str(one["criterion"]).replace("_", " ")
     if several or attribute not in (one["criterion"], "sens"):
         name += f", {attribute}"
-    known = [g for g in groups if g["attribute"] == attribute and g["group"] != "unknown"]
-    meaning = f"the largest gap of decisions between groups, on {one['where']}."
-    if len(known) > 2:
-        meaning = (
-            f"largest distance of a group's decisions from the overall rate, on "
-            f"{one['where']}; two groups may be up to twice as far apart."
-        )
     return {
         "name": name,
-        "label": f"gap: {name}" if len(known) < 3 else f"gap from the overall rate: {name}",
-        "meaning": meaning,
+        "label": f"gap: {name}",
+        "meaning": f"the largest gap of decisions between two groups, on {one['where']}.",
         "before": one["decisions_before"],
         "after": one["decisions_after"],
         "target": one["target"],
@@ -265,6 +258,3 @@ def from_best(found: Mapping[str, Any]) -> Document:
         "setting": chosen["config"],
         "versions": found["versions"],
     }
-
-
-from_mended = from_corrected

@@ -17,7 +17,7 @@ from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate, mean_interval
 from fairmp.parallel import WorkerPool
-from fairmp.postprocessing.api import mend
+from fairmp.postprocessing.api import debias
 from fairmp.report import Section
 from fairmp.report.figures import COLOURS, MARKERS, to_svg
 from fairmp.report.formats import Table
@@ -96,7 +96,7 @@ def _split(job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting
 
 def _corrected(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) -> Record:
     try:
-        found = mend(
+        found = debias(
             p,
             sens,
             population=data.test_mask & (data.sens >= 0),
@@ -107,7 +107,7 @@ def _corrected(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) 
             edge_index=data.edge_index if estimate else None,
             K=1,
             lambda_s=0.0,
-            bootstrap=0,
+            full_output=True,
         )
     except InputError as error:
         # Too few groups are known for any correction: the predictions stay as they are.
@@ -115,8 +115,8 @@ def _corrected(p: torch.Tensor, data: Data, sens: torch.Tensor, estimate: bool) 
     return {
         **_measured(found.predictions, data),
         "changed": found.changed / max(found.nodes, 1),
-        "uncertain": sum(rest.share for rest in found.resting),
-        "right": next((rest.accuracy for rest in found.resting if rest.nodes), None),
+        "uncertain": sum(rest.share for rest in found.group_uncertainty),
+        "right": next((rest.accuracy for rest in found.group_uncertainty if rest.nodes), None),
     }
 
 

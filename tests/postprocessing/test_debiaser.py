@@ -1,0 +1,279 @@
+"""A correction learned on one table and applied to another."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from fairmp import InputError, debias
+from fairmp.metrics import demographic_parity, equal_opportunity
+from fairmp.postprocessing.debiaser import Debiaser
+
+Table = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def table(seed: int, n: int = 4000) -> Table:
+    """Calibrated probabilities of class 1 that favour men, labels and groups as text."""
+    rng = np.random.default_rng(seed)
+    sex = np.where(rng.random(n) < 0.4, "f", "m")
+    p = 1 / (1 + np.exp(-1.5 * rng.normal(size=n) - 0.9 * (sex == "m") + 0.3))
+    return p, np.where(rng.random(n) < p, "yes", "no"), sex
+
+
+def gap(p: np.ndarray, sex: np.ndarray, where: np.ndarray | None = None) -> float:
+    inside = np.ones(len(p), dtype=bool) if where is None else where
+    return abs(float(p[inside & (sex == "m")].mean() - p[inside & (sex == "f")].mean()))
+
+
+@pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_it_does_what_debias_does_and_carries_over(name: str) -> None:
+    p, y, sex = table(0)
+    corrector = Debiaser(name, target=0.01)
+    fair = corrector.fit_transform(p, sensitive_features=sex, labels=y)
+    expected = debias(p, sex, criterion=name, target=0.01, labels=y)
+    np.testing.assert_allclose(fair, expected, atol=1e-6)
+    new, y2, sex2 = table(1)
+    moved = corrector.transform(new, sensitive_features=sex2)
+    inside = None if name == "demographic_parity" else y2 == "yes"
+    assert gap(new, sex2, inside) > 0.05
+    assert gap(moved, sex2, inside) < 0.035
+    # Row by row: a part of the table gets the same numbers.
+    part = corrector.transform(new[:7], sensitive_features=sex2[:7])
+    np.testing.assert_allclose(part, moved[:7])
+
+
+def test_scikit_learn_s_conventions() -> None:
+    p, y, sex = table(0, 600)
+    corrector = Debiaser("true_positive_rate_parity", 0.02, seed=3)
+    assert corrector.get_params()["criterion"] == "true_positive_rate_parity"
+    other = clone(corrector)
+    assert other.get_params() == corrector.get_params()
+    assert other.set_params(target=0.1).target == 0.1
+    with pytest.raises(InputError):
+        other.set_params(strength=1)
+    with pytest.raises(InputError, match="call fit"):
+        corrector.transform(p, sensitive_features=sex)
+    fitted = corrector.fit(p, y, sensitive_features=sex)
+    check_is_fitted(fitted)
+    assert fitted is corrector
+    assert "target=0.1" in repr(Debiaser(target=0.1))
+    result = corrector.result_
+    assert result is not None
+    assert [one.criterion for one in result.criteria] == ["equal_opportunity"]
+    assert [one.criterion for one in result.others] == ["demographic_parity", "equalized_odds"]
+
+
+def test_types_stay_and_names_are_understood() -> None:
+    p, y, sex = table(0, 800)
+    corrector = Debiaser(target=0.0).fit(p, sensitive_features=pd.Series(sex), labels=y)
+    expected = corrector.transform(p, sensitive_features=sex)
+    frame = pd.DataFrame({"no": 1 - p, "yes": p}, index=np.arange(800) + 5)
+    both = Debiaser(target=0.0).fit(frame, sensitive_features=sex, labels=y)
+    assert both.classes_ == ("no", "yes")
+    corrected = both.transform(frame, sensitive_features=sex)
+    assert isinstance(corrected, pd.DataFrame)
+    np.testing.assert_allclose(corrected["yes"], expected, atol=1e-6)
+    tensor = torch.tensor(frame.to_numpy().copy()).float()
+    moved = both.transform(tensor, sensitive_features=sex)
+    assert moved.dtype == torch.float32
+    np.testing.assert_allclose(moved[:, 1], expected, atol=1e-5)
+    # Logits in, logits out; a later batch of one-hot rows is not guessed anew.
+    logits = Debiaser(target=0.0).fit(np.log(frame.to_numpy()), sensitive_features=sex)
+    few = logits.transform(np.array([[0.0, 1.0], [1.0, 0.0]]), sensitive_features=["f", "m"])
+    assert few[0, 1] - few[0, 0] > 1.0
+
+
+def test_unknown_and_unseen_groups_are_left_alone() -> None:
+    p, _, sex = table(0, 500)
+    corrector = Debiaser().fit(p, sensitive_features=sex)
+    groups = sex.astype(object)
+    groups[:5], groups[5:9] = None, "x"
+    with pytest.warns(UserWarning, match="4 rows of groups not seen in fit"):
+        fair = corrector.transform(p, sensitive_features=groups)
+    np.testing.assert_array_equal(fair[:9], p[:9])
+    assert (fair[9:] != p[9:]).all()
+
+
+def test_several_attributes_and_criteria() -> None:
+    p, y, sex = table(0)
+    age = np.where(np.arange(len(p)) % 3 == 0, "old", "young")
+    p = np.where(age == "old", 0.8 * p, p)
+    people = pd.DataFrame({"sex": sex, "age": age})
+    corrector = Debiaser(target=0.0).fit(p, sensitive_features=people)
+    fair = corrector.transform(p, sensitive_features=people)
+    assert gap(fair, sex) < 1e-4
+    assert gap(fair, np.where(age == "old", "f", "m")) < 1e-4
+    both = Debiaser(["dp", "eo"], [0.03, 0.02]).fit(p, sensitive_features=sex, labels=y)
+    fair = both.transform(p, sensitive_features=sex)
+    assert gap(fair, sex) <= 0.0301
+    assert gap(fair, sex, y == "yes") <= 0.0201
+
+
+@pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity"])
+def test_decisions_are_split_among_ties(name: str) -> None:
+    p, y, sex = table(0)
+    rough = p.round(1)  # eleven scores
+    codes, group = (y == "yes").astype(int), (sex == "m").astype(int)
+
+    def measured(fair: np.ndarray) -> float:
+        if name == "demographic_parity":
+            return demographic_parity((fair > 0.5).astype(int), group)
+        return equal_opportunity((fair > 0.5).astype(int), codes, group)
+
+    corrector = Debiaser(name, decisions=True).fit(rough, sensitive_features=sex, labels=y)
+    fair = corrector.transform(rough, sensitive_features=sex)
+    assert measured(rough) > 0.15
+    assert measured(fair) < (0.005 if name == "demographic_parity" else 0.03)
+    assert corrector.result_ is not None
+    assert corrector.result_.drawn > 50
+    assert "drawn at random" in str(corrector.result_)
+    again = corrector.transform(rough, sensitive_features=sex)
+    np.testing.assert_array_equal(fair, again)
+    with pytest.warns(UserWarning, match="ties='random' closes it"):
+        kept = Debiaser(name, decisions=True, ties="keep").fit(
+            rough, sensitive_features=sex, labels=y
+        )
+    assert kept.result_ is not None
+    assert kept.result_.drawn == 0
+    assert measured(kept.transform(rough, sensitive_features=sex)) > 0.01
+
+
+def test_decisions_of_other_criteria_use_a_small_temperature() -> None:
+    p, y, sex = table(0)
+    corrector = Debiaser("equalized_odds", decisions=True).fit(p, sensitive_features=sex, labels=y)
+    assert corrector.result_ is not None
+    (one,) = corrector.result_.criteria
+    assert one.decisions_after < 0.4 * one.decisions_before
+    rng = np.random.default_rng(0)
+    three = rng.dirichlet(np.ones(3), 2000)
+    group = np.where(three[:, 0] + 0.3 * rng.random(2000) > 0.45, "a", "b")
+    parity = Debiaser(decisions=True).fit(three, sensitive_features=group)
+    assert parity.result_ is not None
+    assert parity.result_.criteria[0].decisions_after < 0.01
+
+
+@pytest.mark.parametrize("decisions", [False, True])
+@pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_corrections_are_saved_as_json(name: str, decisions: bool, tmp_path: Path) -> None:
+    p, y, sex = table(0, 1000)
+    corrector = Debiaser(name, 0.01, decisions=decisions)
+    corrector.fit(p, sensitive_features=sex, labels=y)
+    corrector.save(tmp_path / "c.json")
+    loaded = Debiaser.load(tmp_path / "c.json")
+    new, y2, sex2 = table(1, 300)
+    np.testing.assert_array_equal(
+        loaded.transform(new, sensitive_features=sex2),
+        corrector.transform(new, sensitive_features=sex2),
+    )
+    ours = corrector.evaluate(new, sensitive_features=sex2, labels=y2)
+    theirs = loaded.evaluate(new, sensitive_features=sex2, labels=y2)
+    assert ours.to_dict() == theirs.to_dict()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"format": "something else"},
+        {"kind": "odds"},
+        {"classes": ["0", "1", "2"]},
+        {"correction": {"type": "magic"}},
+        {"correction": {"type": "shift", "shift": [[0, "x"], [0, 0]]}},
+        {"correction": {"type": "shift", "shift": [[0, 0]]}},
+        {"correction": {"type": "shift", "shift": [[0, 0], [0, None]]}},
+        {"temperature": -1},
+        {"params": {"strength": 1}},
+        {"attributes": 3},
+    ],
+)
+def test_damaged_files_are_refused(change: dict[str, object], tmp_path: Path) -> None:
+    p, _, sex = table(0, 200)
+    path = tmp_path / "c.json"
+    Debiaser().fit(p, sensitive_features=sex).save(path)
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(InputError) as error:
+        Debiaser.load(path)
+    assert error.value.argument == str(path)
+    path.write_text("{")
+    with pytest.raises(InputError):
+        Debiaser.load(path)
+    with pytest.raises(InputError):
+        Debiaser.load(tmp_path / "nowhere.json")
+
+
+def test_the_gap_to_expect_is_the_gap_that_comes() -> None:
+    p, y, sex = table(0)
+    corrector = Debiaser(decisions=True).fit(p, sensitive_features=sex, labels=y)
+    assert corrector.result_ is not None
+    for name, m in (("demographic_parity", 400), ("equal_opportunity", 800)):
+        expected = corrector.result_.expected_gap(m, name)
+        assert 0 < expected.mean < expected.high < 1
+        gaps = []
+        for seed in range(60):
+            new, y2, sex2 = table(100 + seed, m)
+            fair = corrector.transform(new, sensitive_features=sex2) > 0.5
+            inside = np.ones(m, dtype=bool) if name == "demographic_parity" else y2 == "yes"
+            gaps.append(gap(fair, sex2, inside))
+        if name == "demographic_parity":
+            assert np.mean(gaps) == pytest.approx(expected.mean, abs=0.015)
+            assert np.mean(np.array(gaps) <= expected.high) > 0.85
+        smaller = corrector.result_.expected_gap(10 * m, name)
+        assert smaller.mean < expected.mean
+
+
+def test_what_a_correction_opens_is_said() -> None:
+    # Base rates differ, so parity opens the gap of equal opportunity.
+    rng = np.random.default_rng(0)
+    sex = np.where(rng.random(4000) < 0.5, "f", "m")
+    y = (rng.random(4000) < np.where(sex == "m", 0.7, 0.3)).astype(int)
+    p = 1 / (1 + np.exp(-2 * (2 * y - 1) - rng.normal(size=4000)))
+    result = debias(p, sex, labels=y, full_output=True, temperature=0.05)
+    by_name = {one.criterion: one for one in result.others}
+    assert set(by_name) == {"equal_opportunity", "equalized_odds"}
+    opened = {one["criterion"]: one for one in result.opened}
+    eo = by_name["equal_opportunity"]
+    assert eo.decisions_after > eo.decisions_before + 0.02
+    assert opened["equal_opportunity"]["after"] == eo.decisions_after
+    assert "demographic_parity" not in opened
+    headline = str(result).split("\n\n")[0]
+    assert "WORSE: the gap of equal opportunity" in headline
+    assert result.to_dict()["opened"][0]["criterion"] in ("equal_opportunity", "equalized_odds")
+    men = next(group for group in result.groups if group.group == "m")
+    parts = [(sex == "m") & (y == label) for label in (0, 1)]
+    assert men.labelled == tuple(part.sum() for part in parts)
+    assert men.fpr_after[1] == pytest.approx((result.predictions > 0.5)[parts[0]].mean())
+    assert men.tpr_after[1] == pytest.approx((result.predictions > 0.5)[parts[1]].mean())
+
+
+def test_miscalibrated_estimates_are_calibrated_or_withheld() -> None:
+    rng = np.random.default_rng(3)
+    n = 6000
+    sex = np.where(rng.random(n) < 0.5, "f", "m")
+    x = rng.normal(size=n)
+    truth = 1 / (1 + np.exp(-(1.5 * x + 0.8 * (sex == "m") - 0.4)))
+    y = (rng.random(n) < truth).astype(int)
+    # Scores three times too certain, and shifted.
+    p = 1 / (1 + np.exp(-3 * (1.5 * x + 0.8 * (sex == "m") - 0.4) + 2))
+    labels = np.where(np.arange(n) < 2000, y, -1)
+    result = debias(p, sex, criterion="equal_opportunity", labels=labels, full_output=True)
+    (one,) = result.criteria
+    there = one.unlabelled
+    assert there is not None
+    hidden = (np.arange(n) >= 2000) & (y == 1)
+    for q, estimate in ((p, there.before), (result.predictions, there.after)):
+        assert estimate == pytest.approx(gap(q, sex, hidden), abs=0.04)
+    assert one.interval is not None
+    assert one.interval[0] <= one.after <= one.interval[1]
+    # Scores that are upside down in one group cannot be calibrated by a temperature and biases.
+    odd = np.where(sex == "f", 1 - p, p)
+    result = debias(odd, sex, criterion="eo", labels=labels, target=0.1, full_output=True)
+    assert result.criteria[0].unlabelled is not None
+    assert not result.criteria[0].unlabelled.reliable
+    assert np.isnan(result.criteria[0].unlabelled.after)
+    assert "cannot be estimated" in str(result)
