@@ -45,7 +45,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
     assert "Hypervolume" in out
     folder = tmp_path / "c"
     names = {path.name for path in folder.iterdir()}
-    expected = {"records.jsonl", "report.html", "story.json"}
+    expected = {"records.jsonl", "report.html", "report.json"}
     expected |= {"table.md", "table.tex", "table.csv"}
     assert expected | {"tradeoff-embedded-network.png"} == names
     rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text(encoding="utf-8"))))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from fairmp.cli import main
-from fairmp.report.document import Story, write
+from fairmp.report.document import Document, write
 
 
 @pytest.fixture
@@ -30,9 +30,9 @@ def fairmp(
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    story: Story = {"title": "Mine", "assumptions": ["The labels are the truth."]}
+    document: Document = {"title": "Mine", "assumptions": ["The labels are the truth."]}
     (tmp_path / "run").mkdir()
-    write(story, tmp_path / "run")
+    write(document, tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -54,17 +54,17 @@ def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("nowhere", ["RESULTS: there is no nowhere"]),
+        ("nowhere", ["RESULTS: nowhere does not exist"]),
         ("run --out page.pdf", ["--out: page.pdf does not end in .html"]),
-        ("run --out no/page.html", ["no folder that can be written to"]),
-        ("empty", ["RESULTS: empty has none of story.json"]),
-        ("broken", ["story.json: it can not be read"]),
+        ("run --out no/page.html", ["--out:", "is not a directory"]),
+        ("empty", ["RESULTS: empty has none of report.json"]),
+        ("broken", ["report.json: cannot be read"]),
     ],
 )
 def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments, words) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "story.json").write_text("{")
+    (tmp_path / "broken" / "report.json").write_text("{")
     before = sorted(tmp_path.rglob("*"))
     status, out, err = fairmp(f"report {arguments}")
     assert (status, out) == (2, "")

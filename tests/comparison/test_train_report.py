@@ -42,7 +42,7 @@ def test_before_is_the_network_without_its_correction(data: Data, fitted) -> Non
         logits = model.network_.logits(data.x, Graph(data.edge_index, data.num_nodes))
         plain = APPNP(3, alpha=1 / 4)(logits, data.edge_index)[test]
     expected = evaluate(plain, data.y[test], data.sens[test], bootstrap=0)
-    found = {criterion["name"]: criterion for criterion in story["criteria"]}
+    found = {criterion["name"]: criterion for criterion in story["metrics"]}
     assert found["ΔDP"]["before"] == pytest.approx(expected.dp)
     assert found["accuracy"]["before"] == pytest.approx(expected.accuracy)
     assert found["ΔDP"]["after"] == model.run_.test.dp
@@ -63,7 +63,7 @@ def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
     make = lambda: single.classifier("plain", 0.0, 3, 3.0, 1.0, 0.0, epochs=5)  # noqa: E731
     _, model = one_split("plain", make, data, split=0, bootstrap=0)
     story = single.story(data, model)
-    assert all(criterion["before"] is None for criterion in story["criteria"])
+    assert all(criterion["before"] is None for criterion in story["metrics"])
     assert [point["kind"] for point in story["points"]] == ["chosen"]
     assert story["curve"][-1]["gap"] == pytest.approx(model.run_.test.dp)
     assert not any("at prediction" in line for line in story["assumptions"])
@@ -74,7 +74,7 @@ def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
     record, model = one_split("papc", make, data, split=0, bootstrap=0)
     for story in (single.story(data, model), from_records([record])):
         assert story["target"] is None
-        assert all(criterion["target"] is None for criterion in story["criteria"])
+        assert all(criterion["target"] is None for criterion in story["metrics"])
 
 
 def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Path) -> None:

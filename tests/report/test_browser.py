@@ -57,13 +57,13 @@ def test_it_asks_for_nothing_and_shows_everything(browser: Any, report: Path, wi
     wide = page.evaluate("document.documentElement.scrollWidth")
     assert page.locator("h1").inner_text() == "embedded network: a trained classifier"
     assert page.locator("h2").all_inner_texts() == [
-        "What the graph looks like, and what that means",
-        "What the model does to each group",
+        "The graph",
+        "Decisions by group",
         "Before and after",
-        "What changed for whom",
+        "Changed decisions",
         "The trade-off",
         "On one split",
-        "What rests on assumptions",
+        "Assumptions",
         "How to rerun it",
     ]
     unnamed = page.locator("figure [role=img]:not([aria-label])").count()

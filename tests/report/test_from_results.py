@@ -12,8 +12,8 @@ from fairmp import FMP, FairClassifier
 from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
-from fairmp.report.document import Story, html, write
-from fairmp.report.from_results import from_best, from_mended, story_of, together
+from fairmp.report.document import Document, html, write
+from fairmp.report.from_results import document_of, from_best, from_corrected, together
 
 
 @pytest.fixture(scope="module")
@@ -25,11 +25,11 @@ def record() -> dict[str, object]:
 
 def test_records_of_one_method(record, tmp_path: Path) -> None:
     (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
-    story = story_of(tmp_path)
-    assert story["title"] == "embedded network: a trained classifier"
-    assert len(story["groups"]) == 2
+    document = document_of(tmp_path)
+    assert document["title"] == "embedded network: trained classifier"
+    assert len(document["groups"]) == 2
     page = together([tmp_path])
-    assert "What the model does to each group" in page
+    assert "Decisions by group" in page
     assert "On one split" in page
 
 
@@ -38,35 +38,35 @@ def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> Non
     failed = {**record, "failed": "it broke"}
     lines = [json.dumps(line) for line in (record, other, failed)]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    story = story_of(tmp_path)
-    assert [point["name"] for point in story["points"]] == ["projection", "another"]
+    document = document_of(tmp_path)
+    assert [point["name"] for point in document["points"]] == ["projection", "another"]
     elsewhere = json.dumps({**record, "dataset": "NBA"})
     (tmp_path / "records.jsonl").write_text("\n".join([*lines, elsewhere]))
-    assert story_of(tmp_path)["lines"]["header"][0] == "data"
+    assert document_of(tmp_path)["lines"]["header"][0] == "data"
     (tmp_path / "records.jsonl").write_text(json.dumps(failed))
-    with pytest.raises(InputError, match="no run ended well"):
-        story_of(tmp_path)
+    with pytest.raises(InputError, match="every run failed"):
+        document_of(tmp_path)
 
 
-def test_mended_predictions(tmp_path: Path) -> None:
+def test_corrected_predictions(tmp_path: Path) -> None:
     mend = pytest.importorskip("fairmp.postprocessing.api").mend
     rng = np.random.default_rng(0)
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
     found = mend(p, sens, target=0.02, labels=y, temperature="decisions").to_dict()
-    (tmp_path / "mended.json").write_text(json.dumps(found))
-    story = story_of(tmp_path)
-    assert story["criteria"][0]["name"] == "accuracy"
-    assert story["criteria"][1]["target"] == 0.02
-    for g, group in enumerate(story["groups"]):
+    (tmp_path / "corrected.json").write_text(json.dumps(found))
+    document = document_of(tmp_path)
+    assert document["metrics"][0]["name"] == "accuracy"
+    assert document["metrics"][1]["target"] == 0.02
+    for g, group in enumerate(document["groups"]):
         assert group["nodes"] == (sens == g).sum()
         assert group["before"][1] == pytest.approx((p[sens == g] > 0.5).mean())
-    page = html(story)
-    for title in ("Before and after", "What changed for whom", "What rests on assumptions"):
+    page = html(document)
+    for title in ("Before and after", "Changed decisions", "Assumptions"):
         assert title in page
-    assert story_of(tmp_path / "mended.json") == story
-    assert from_mended({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
+    assert document_of(tmp_path / "corrected.json") == document
+    assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
 
 
 def test_the_choice_of_a_search(record) -> None:
@@ -78,17 +78,17 @@ def test_the_choice_of_a_search(record) -> None:
         "front": [{"test": {"accuracy": 0.7, "dp": 0.1}}, {"test": None}, {}],
         "versions": {"fairmp": "0"},
     }
-    story = from_best(best)
-    assert story["curve"] == [{"accuracy": 0.7, "gap": 0.1}]
-    assert story["points"][0]["gap"] == test["dp"]
-    assert "asked for: at most 2 points" in html(story)
+    document = from_best(best)
+    assert document["curve"] == [{"accuracy": 0.7, "gap": 0.1}]
+    assert document["points"][0]["gap"] == test["dp"]
+    assert "target: at most 2 points" in html(document)
 
 
 def test_several_folders_make_one_page(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        story: Story = {"title": f"Report {name}", "assumptions": ["none"], "summary": "s"}
-        write(story, tmp_path / name)
+        document: Document = {"title": f"Report {name}", "assumptions": ["none"], "summary": "s"}
+        write(document, tmp_path / name)
     page = together([tmp_path / "one", tmp_path / "two"])
     assert "Report one" in page
     assert "Report two" in page
@@ -100,8 +100,8 @@ def test_several_folders_make_one_page(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        ("mended.json", "{"),
-        ("mended.json", '{"classes": 1}'),
+        ("corrected.json", "{"),
+        ("corrected.json", '{"classes": 1}'),
         ("best.json", '{"chosen": 3}'),
         ("audit.json", "[1]"),
         ("records.jsonl", "{}\n{"),
@@ -110,13 +110,13 @@ def test_several_folders_make_one_page(tmp_path: Path) -> None:
 def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError) as caught:
-        story_of(tmp_path)
+        document_of(tmp_path)
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
 def test_nothing_to_tell_from(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"has none of story\.json"):
-        story_of(tmp_path)
-    with pytest.raises(InputError, match="there is no"):
-        story_of(tmp_path / "nowhere")
+    with pytest.raises(InputError, match=r"has none of report\.json"):
+        document_of(tmp_path)
+    with pytest.raises(InputError, match="does not exist"):
+        document_of(tmp_path / "nowhere")

@@ -64,7 +64,7 @@ def test_every_edge_of_the_three_largest_components_in_its_colour(pieces):
     assert "Not drawn: 1 smaller component and 1 node without an edge" in words
     assert "random walk" not in words
     labels = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert labels == ["a", "b", "unknown group", "inside a group", "across groups"]
+    assert labels == ["a", "b", "unknown group", "within a group", "between groups"]
     assert len(topology(pieces, components=1).axes) == 1
 
 
@@ -73,10 +73,10 @@ def test_a_large_graph_is_drawn_by_a_sample_that_says_so():
     figure = topology(data, max_nodes=300, max_edges=500)
     assert lines(figure)[INSIDE] + lines(figure)[CROSSING] == 500
     words = caption(figure)
-    assert re.search(r"4,000 nodes, 40,000 edges\. Drawn: the 300 nodes that a random walk", words)
+    assert re.search(r"4,000 nodes, 40,000 edges\. Drawn: 300 nodes of a random walk", words)
     assert "500 of the" in words
     share = lines(figure)[CROSSING] / 500
-    assert f"of which {100 * share:.1f}\N{NO-BREAK SPACE}% cross" in words
+    assert f"{100 * share:.1f}\N{NO-BREAK SPACE}% of these are between groups" in words
     # The whole graph has 8.0 %.
     assert share == pytest.approx(0.08, abs=0.04)
 
@@ -93,7 +93,7 @@ def test_svg_is_small_well_formed_and_its_words_are_text():
     svg = to_svg(topology(block_graph(500, 0.05, 0.9, 0.5, seed=0)))
     assert len(svg) < 3e6
     ElementTree.fromstring(svg)
-    assert "Dark ties stay inside a group" in svg
+    assert "edges are within a group" in svg
 
 
 def test_groups_that_keep_to_themselves_are_drawn_apart():
@@ -151,7 +151,7 @@ def test_many_groups_and_no_edges():
     )
     assert png(topology(data)).startswith(b"\x89PNG")
     data.edge_index = torch.empty(2, 0, dtype=torch.int64)
-    assert "No edge to draw" in caption(topology(data))
+    assert "No edges to draw" in caption(topology(data))
 
 
 @pytest.mark.parametrize("option", ["components", "max_nodes", "max_edges"])
@@ -167,6 +167,6 @@ def test_the_real_graphs(data_folder):
     assert "27.6\N{NO-BREAK SPACE}%" in caption(nba)
     pokec = topology(load("pokec-n-graph", data_folder))
     words = caption(pokec)
-    assert "66,082 nodes, 516,784 edges. Drawn: the 1,500 nodes that a random walk met" in words
+    assert "66,082 nodes, 516,784 edges. Drawn: 1,500 nodes of a random walk" in words
     assert "223 smaller components" in words
     assert len(to_svg(pokec)) < 3e6

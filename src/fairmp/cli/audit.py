@@ -27,14 +27,14 @@ def command(
     sensitive: options.Sensitive = None,
     sensitive_bins: options.SensitiveBins = None,
     drop: options.Drop = None,
-    steps: Annotated[int, typer.Option(help="Steps of averaging to follow.")] = 5,
+    steps: Annotated[int, typer.Option(help="Number of averaging steps.")] = 5,
     picture: Annotated[
         bool, typer.Option("--picture/--no-picture", help="Draw the largest components.")
     ] = True,
-    seed: Annotated[int, typer.Option(help="Seed of the halves and of the picture.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of the held-out halves and the picture.")] = 0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure what a graph's topology does to its groups, before anything is trained."""
+    """Measure the effect of a graph's topology on its groups, before anything is trained."""
     start = time.perf_counter()
     folder = outputs.free_name("fairmp-audit") if out is None else out
     outputs.check_free(folder, overwrite=overwrite)
@@ -46,23 +46,17 @@ def command(
         advance("measuring")
 
         from fairmp.analysis.audits import audit
-        from fairmp.analysis.audits.files import record, write
-        from fairmp.analysis.audits.page import story
-        from fairmp.report.document import write as write_story
+        from fairmp.analysis.audits.page import write
 
         found = audit(graph, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
         with outputs.results(folder, overwrite=overwrite) as staging:
-            write(found, graph, staging, picture=picture)
-            again = shlex.join(["fairmp", *sys.argv[1:]])
-            told = story(found, read=record(found, graph)["read"], command=again)
-            if picture:
-                told["picture"] = "topology.svg"
-            write_story(told, staging)
+            command_line = shlex.join(["fairmp", *sys.argv[1:]])
+            record = write(found, graph, staging, command=command_line, picture=picture)
     if as_json:
-        typer.echo(json.dumps(record(found, graph), ensure_ascii=False, allow_nan=False))
+        typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
-    for line in record(found, graph)["read"]:
+    for line in record["read"]:
         typer.echo(line)
     typer.echo(f"\n{found}\n")
     seconds = time.perf_counter() - start

@@ -15,35 +15,31 @@ from fairmp.errors import InputError
 def command(
     results: Annotated[
         list[Path],
-        typer.Argument(
-            help="Folders that train, audit, debias, tune, compare or demo wrote results to."
-        ),
+        typer.Argument(help="Result directories of train, audit, debias, tune, compare or demo."),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="The page to write; by default report.html, in the folder if there is one."
-        ),
+        typer.Option(help="Page to write; by default report.html, in the directory if it is one."),
     ] = None,
     overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace the page if it is there.")
+        bool, typer.Option("--overwrite", help="Replace an existing page.")
     ] = False,
 ) -> None:
-    """Make a report from results that were written earlier, one page for all of them.
+    """Make one report page from the results of earlier commands.
 
-    The page holds all it shows, asks no network for anything, and prints well.
+    The page is self-contained, works offline, and can be printed.
     """
     inside = len(results) == 1 and results[0].is_dir()
     goal = out or (results[0] / "report.html" if inside else Path("report.html"))
+    folder = goal.absolute().parent
     if goal.suffix.lower() not in (".html", ".htm"):
         raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
     if goal.is_dir():
-        raise InputError("--out", f"{goal} is a folder", "give the name of a page")
+        raise InputError("--out", f"{goal} is a directory", "give the name of a page")
     if goal.exists() and not overwrite:
         raise InputError("--out", f"{goal} exists", "give another name, or add --overwrite")
-    folder = goal.absolute().parent
     if not folder.is_dir():
-        raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
+        raise InputError("--out", f"{folder} is not a directory", "give another name")
     outputs.check_writable(folder)
 
     from fairmp.report.from_results import together

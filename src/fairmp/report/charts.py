@@ -1,129 +1,87 @@
-"""The charts of a report: groups with intervals, the trade-off curve, decisions that changed."""
+"""Charts of a report: decisions by group, changed decisions, the trade-off."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fairmp.report.figures import COLOURS, figure, keep_possible
-from fairmp.report.formatting import known, wilson
+from fairmp.metrics import Interval
+from fairmp.report.figures import COLOURS, bars, figure, keep_possible
+from fairmp.report.formatting import is_known, wilson_interval
 from fairmp.report.topology import shorten
 
-BEFORE, AFTER, CHOSEN = "#6b7580", COLOURS[0], COLOURS[1]
-_MOST = 12
+INK, BEFORE, AFTER, CHOSEN = "#1b1f24", "#6b7580", COLOURS[0], COLOURS[1]
+MAX_GROUPS = 12
+STYLES: dict[str, dict[str, Any]] = {
+    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
+    "after": {"facecolor": AFTER},
+}
+POINTS: dict[str, dict[str, Any]] = {
+    "chosen": {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5},
+    "before": {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4},
+}
 
 
-def group_bars(story: Mapping[str, Any], classes: Sequence[int]) -> Any:
-    """Draw the share decided for some classes, a bar a group, before and after, with intervals.
-
-    Args:
-        story: a :class:`fairmp.report.document.Story` with ``groups``.
-        classes: which classes to show, a panel each.
-    """
+def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
+    """Share of each class's decisions by group, before and after; one panel per class."""
     from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
 
-    groups = _largest(story["groups"])
-    noun, names = story.get("noun", "people"), story["classes"]
+    groups = _largest(document["groups"])
+    noun, names = document.get("noun", "people"), document["classes"]
     both = any(group.get("before") for group in groups)
     height = 0.9 + len(groups) * (0.62 if both else 0.42) + 0.35 * both
     fig = Figure(figsize=(8.2, height), layout="constrained")
     panels = fig.subplots(1, len(classes), sharey=True, squeeze=False)[0]
     for axes, c in zip(panels, classes, strict=True):
-        _plain(axes)
-        for k, group in enumerate(groups):
-            place = len(groups) - 1 - k
-            if both:
-                _bar(axes, place + 0.2, group, "before", c)
-            _bar(axes, place - 0.2 * both, group, "after", c)
+        _label_groups(axes, groups)
+        for when, offset in (("before", 0.2), ("after", -0.2 * both)):
+            intervals, places = [], []
+            for k, group in enumerate(groups):
+                share, n = (group.get(when) or {c: None})[c], group["nodes"]
+                if is_known(share):
+                    intervals.append(Interval(share, *wilson_interval(share * n, n), n))
+                    places.append(len(groups) - 1 - k + offset)
+            shares = [100 * interval.mean for interval in intervals]
+            errors: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
+            style = {**STYLES[when], "error_kw": errors}
+            drawn = axes.barh(places, shares, height=0.36, xerr=bars(intervals), **style)
+            axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
         axes.set_xlim(0, 100)
-        axes.set_yticks(range(len(groups)))
-        axes.set_yticklabels([shorten(str(g["name"])) for g in reversed(groups)])
-        axes.set_xlabel(
-            f"decided {shorten(str(names[c]))!r}, of 100 {noun}"
-            if len(classes) < 3
-            else f"{shorten(str(names[c]))!r}, of 100"
-        )
+        name = repr(shorten(str(names[c])))
+        axes.set_xlabel(f"decided {name}, of 100 {noun}" if len(classes) < 3 else f"{name}, of 100")
     if both:
-        from matplotlib.patches import Patch
-
-        handles = [
-            Patch(facecolor="white", edgecolor=BEFORE, hatch="////", label="before"),
-            Patch(facecolor=AFTER, label="after"),
-        ]
+        handles = [Patch(label=when, **style) for when, style in STYLES.items()]
         fig.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
     return fig
 
 
-def _bar(axes: Any, place: float, group: Mapping[str, Any], when: str, c: int) -> None:
-    rates = group.get(when)
-    if not rates or not known(rates[c]):
-        return
-    share = rates[c]
-    low, high = wilson(share * group["nodes"], group["nodes"])
-    style: dict[str, Any] = {"color": AFTER}
-    if when == "before":
-        style = {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"}
-    axes.barh(place, 100 * share, height=0.36, **style)
-    axes.errorbar(
-        100 * share,
-        place,
-        xerr=[[100 * max(0.0, share - low)], [100 * max(0.0, high - share)]],
-        fmt="none",
-        ecolor="#1b1f24",
-        elinewidth=1.2,
-        capsize=3,
-    )
-    axes.annotate(
-        f"{100 * share:.1f}",
-        (100 * high, place),
-        xytext=(5, 0),
-        textcoords="offset points",
-        va="center",
-        fontsize=9,
-        color="#1b1f24",
-        annotation_clip=False,
-    )
-
-
 def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: str) -> Any:
-    """Draw the decisions that changed, a bar a group, of 100 of it.
+    """Changed decisions per 100 nodes of each group.
 
-    For two classes those towards the second point right and those away from it left, where that
-    is known.
+    For two classes, changes to the second point right and changes to the first left, if known.
     """
     groups = _largest(groups)
     fig, axes = figure(8.2, 1.0 + 0.42 * len(groups))
-    _plain(axes)
+    _label_groups(axes, groups)
     two = len(classes) == 2 and all("moves" in group for group in groups)
-    widest = 0.0
-    for k, group in enumerate(groups):
-        place, n = len(groups) - 1 - k, max(group["nodes"], 1)
-        moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
-        towards = sum(m[2] for m in moves if not two or m[1] > m[0]) / n
-        away = sum(m[2] for m in moves if two and m[1] < m[0]) / n
-        widest = max(widest, 100 * towards, 100 * away)
-        for share, sign, colour in ((towards, 1, AFTER), (away, -1, CHOSEN)):
-            if not share:
-                continue
-            hatch = "" if sign > 0 else "...."
-            axes.barh(
-                place, sign * 100 * share, height=0.5, color=colour, hatch=hatch, edgecolor="white"
-            )
-            axes.annotate(
-                f"{100 * share:.1f}",
-                (sign * 100 * share, place),
-                xytext=(5 * sign, 0),
-                textcoords="offset points",
-                va="center",
-                ha="left" if sign > 0 else "right",
-                fontsize=9,
-            )
-    axes.axvline(0, color="#1b1f24", linewidth=0.8)
-    widest = max(1.0, 1.25 * widest)
-    axes.set_xlim(-widest if two else 0, widest)
+    widest = 0.8
+    for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."})):
+        shares = []
+        for group in reversed(groups):
+            moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
+            count = sum(m[2] for m in moves if (m[1] - m[0]) * sign > 0 or (not two and sign > 0))
+            shares.append(100 * count / max(group["nodes"], 1))
+        if sign > 0 or two:
+            widths = [sign * share for share in shares]
+            drawn = axes.barh(range(len(groups)), widths, height=0.5, edgecolor="white", **style)
+            labels = [f"{share:.1f}" if share else "" for share in shares]
+            axes.bar_label(drawn, labels, padding=4, fontsize=9)
+            widest = max(widest, *shares)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlim(-1.25 * widest if two else 0, 1.25 * widest)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    axes.set_yticks(range(len(groups)))
-    axes.set_yticklabels([shorten(str(group["name"])) for group in reversed(groups)])
     label = f"decisions changed, of 100 {noun} of the group"
     if two:
         one, other = (shorten(str(name)) for name in classes)
@@ -132,10 +90,10 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     return fig
 
 
-def curve(story: Mapping[str, Any]) -> Any:
-    """Draw accuracy against the gap: the curve, what there was before, and the chosen point."""
+def curve(document: Mapping[str, Any]) -> Any:
+    """Accuracy against the gap: the curve, the point before, and the chosen point."""
     fig, axes = figure(8.2, 4.4)
-    line = [point for point in story.get("curve", []) if known(point["gap"] + point["accuracy"])]
+    line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
         axes.plot(
             [100 * point["gap"] for point in line],
@@ -144,20 +102,13 @@ def curve(story: Mapping[str, Any]) -> Any:
             marker="o",
             markersize=4.5,
             linewidth=1.8,
-            label=story.get("curve_name", "what mending to each gap costs"),
+            label="post-processed to each gap",
             zorder=2,
         )
-    others = iter(
-        (colour, marker)
-        for colour, marker in zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
-    )
-    for point in story.get("points", []):
-        kind = point.get("kind", "other")
-        if kind == "chosen":
-            style = {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5}
-        elif kind == "before":
-            style = {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4}
-        else:
+    others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
+    for point in document.get("points", []):
+        style = POINTS.get(point.get("kind", "other"))
+        if style is None:
             colour, marker = next(others, (BEFORE, "o"))
             style = {"color": colour, "marker": marker, "markersize": 8, "zorder": 3}
         axes.errorbar(
@@ -173,39 +124,36 @@ def curve(story: Mapping[str, Any]) -> Any:
             label=point["name"],
             **style,
         )
-    target = story.get("target")
+    target = document.get("target")
     if target is not None and target > 0:
-        told = f"asked for: at most {100 * target:g} points"
-        axes.axvline(100 * target, color="#1b1f24", linewidth=1, linestyle=":", label=told)
+        label = f"target: at most {100 * target:g} points"
+        axes.axvline(100 * target, color=INK, linewidth=1, linestyle=":", label=label)
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     keep_possible(axes)
-    axes.set_xlabel(f"{story.get('gap', 'ΔDP')}: gap between the groups (points)")
-    axes.set_ylabel("right decisions (accuracy, %)")
-    few = len(story.get("points", [])) < 5
+    axes.set_xlabel(f"{document.get('gap', 'ΔDP')}: gap between the groups (points)")
+    axes.set_ylabel("accuracy (%)")
+    few = len(document.get("points", [])) < 5
     where = {"loc": "best"} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
     axes.legend(frameon=False, fontsize=9, **where)
     return fig
 
 
-def _error(value: float, ends: Sequence[float | None] | None) -> list[list[float]] | None:
-    if ends is None or not all(known(end) for end in ends):
-        return None
-    low, high = max(0.0, ends[0] or 0.0), min(1.0, ends[1] or 0.0)
-    return [[100 * max(0.0, value - low)], [100 * max(0.0, high - value)]]
+def _error(value: float, ends: Sequence[float | None] | None) -> list[list[float]]:
+    low, high = ends if ends is not None and all(map(is_known, ends)) else (math.nan, math.nan)
+    return bars([Interval(value, low or 0.0, high or 0.0, 2)])
 
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The largest groups, in their own order, where there are more than fit a chart."""
-    if len(groups) <= _MOST:
-        return list(groups)
-    least = sorted((group["nodes"] for group in groups), reverse=True)[_MOST - 1]
-    return [group for group in groups if group["nodes"] >= least][:_MOST]
+    """The largest groups, in their order, if there are too many for a chart."""
+    least = sorted((group["nodes"] for group in groups), reverse=True)[:MAX_GROUPS][-1]
+    return [group for group in groups if group["nodes"] >= least][:MAX_GROUPS]
 
 
-def _plain(axes: Any) -> None:
+def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> None:
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
     axes.grid(False, axis="y")
     axes.set_axisbelow(True)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
+    axes.set_yticks(range(len(groups)))
+    axes.set_yticklabels([shorten(str(group["name"])) for group in reversed(groups)])

@@ -1,4 +1,4 @@
-"""The report a manager can read, made of plain data: what a command knows, it fills in."""
+"""A report as plain data, and its HTML page. Commands fill in what they know."""
 
 from __future__ import annotations
 
@@ -7,49 +7,45 @@ from pathlib import Path
 from typing import Any, TypedDict, cast
 
 from fairmp.errors import InputError
-from fairmp.report.formatting import known, of_100, one_decision, points, span
+from fairmp.report.formatting import (
+    constant_decision_notes,
+    interval_text,
+    is_known,
+    per_hundred,
+    points,
+)
 from fairmp.report.page import Card, page
 from fairmp.report.sections import changed, sections
 
-STORY, REPORT = "story.json", "report.html"
-LIMIT = 5_000_000
-"""A page is no larger than this, in bytes; pictures are left out first."""
+DOCUMENT, PAGE = "report.json", "report.html"
+MAX_BYTES = 5_000_000
+"""Largest page; the picture of the graph is omitted beyond it."""
 
 
-class GroupPart(TypedDict, total=False):
-    """One group: how many nodes, and the share decided for each class, before and after.
-
-    ``moves`` has [class before, class after, nodes] of the decisions that changed; ``positives``
-    and ``found`` count the nodes whose true class is the last of two, and those decided so.
-    """
+class GroupSummary(TypedDict, total=False):
+    """Decisions for one group; shares by class."""
 
     name: str
     nodes: int
     labelled: int
     before: list[float | None] | None
     after: list[float | None]
-    changed: int | None
-    moves: list[list[Any]]
+    changed: int | None  # decisions
+    moves: list[list[Any]]  # [class before, class after, nodes] of the changed decisions
     accuracy: float | None
-    positives: int
-    found: int
-    found_before: int
+    positives: int  # nodes whose label is the second of two classes
+    true_positives: int  # those of them with that decision
 
 
-class Criterion(TypedDict, total=False):
-    """One figure before and after, as fractions, with intervals where there are any.
-
-    ``label`` is its name for a glance, ``meaning`` a sentence, ``unit`` "%" or "points";
-    ``within`` is how far from the whole each group was asked to be, where ``target`` follows from
-    that.
-    """
+class Metric(TypedDict, total=False):
+    """A metric before and after, as fractions, with intervals where known."""
 
     name: str
-    label: str
+    label: str  # of its card
     meaning: str
-    unit: str
+    unit: str  # "%" or "points"
     target: float | None
-    within: float | None
+    within: float | None  # largest distance from the overall rate, if the target follows from it
     before: float | None
     after: float | None
     before_interval: list[float | None] | None
@@ -67,155 +63,125 @@ class Point(TypedDict, total=False):
     gap_interval: list[float | None] | None
 
 
-class Story(TypedDict, total=False):
-    """What a report tells; every part may be absent.
-
-    Attributes:
-        title: of the page.
-        summary: the most important of it; made up from the figures where it is absent.
-        noun: what the nodes are, in the plural; "people" by default.
-        graph: an audit's record (:meth:`fairmp.analysis.audits.Audit.to_dict`).
-        picture: the name of an SVG file beside the story that shows the graph.
-        classes: the classes' names.
-        groups: the groups on the nodes measured.
-        changed: decisions that changed, and of how many, where that is not the groups' sum.
-        measured: which nodes these are, in words.
-        correction: what lies between before and after, in words.
-        criteria: accuracy and gaps before and after.
-        curve: the trade-off's curve, from the fairest on.
-        curve_note: what the curve is.
-        points: single points beside it.
-        gap: what the gap is called; "ΔDP" by default.
-        target: the largest gap that was asked for.
-        lines: a table of several runs: ``header`` and ``rows``, and a ``caption``.
-        extra: further sections (:class:`fairmp.report.Section` as a dict).
-        notes: what a reader should know about the figures.
-        assumptions: what the conclusions rest on.
-        read: what the loader read, a line each.
-        command: how to run it again.
-        setting: the configuration, in full.
-        versions: of what computed it.
-    """
+class Document(TypedDict, total=False):
+    """Content of a report; every part but the title is optional."""
 
     title: str
-    summary: str
-    noun: str
-    graph: dict[str, Any]
-    picture: str
+    summary: str  # the main result; by default derived from the metrics
+    noun: str  # what the nodes are, in the plural; "people" by default
+    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    picture: str  # name of an SVG file of the graph, in the report's directory
     classes: list[str]
-    groups: list[GroupPart]
-    changed: list[int]
-    measured: str
-    correction: str
-    criteria: list[Criterion]
-    curve: list[Point]
+    groups: list[GroupSummary]
+    changed: list[int]  # changed decisions, and all, if not the sums over groups
+    measured: str  # description of the evaluated nodes
+    correction: str  # the difference between before and after
+    metrics: list[Metric]
+    curve: list[Point]  # the trade-off, from the fairest point on
     curve_note: str
-    points: list[Point]
-    gap: str
-    target: float | None
-    lines: dict[str, Any]
-    extra: list[dict[str, Any]]
-    notes: list[str]
+    points: list[Point]  # other points of the trade-off
+    gap: str  # name of the gap; "ΔDP" by default
+    target: float | None  # the largest gap that was requested
+    lines: dict[str, Any]  # table of runs: header, rows, title, caption
+    extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
+    notes: list[str]  # remarks on the figures
     assumptions: list[str]
-    read: list[str]
-    command: str
-    setting: dict[str, Any]
+    read: list[str]  # messages of the loader
+    command: str  # that reproduces the result
+    setting: dict[str, Any]  # the full configuration
     versions: dict[str, str]
 
 
-def write(story: Story, folder: Path) -> None:
-    """Write story.json and report.html beside each other."""
-    text = json.dumps(story, ensure_ascii=False, allow_nan=False, indent=1)
-    (folder / STORY).write_text(text + "\n", encoding="utf-8")
-    (folder / REPORT).write_text(html(story, folder), encoding="utf-8")
+def write(document: Document, folder: Path) -> None:
+    """Write report.json and report.html."""
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
+    (folder / DOCUMENT).write_text(text + "\n", encoding="utf-8")
+    (folder / PAGE).write_text(html(document, folder), encoding="utf-8")
 
 
-def read(folder: Path) -> Story:
-    """Read a story written earlier."""
+def read(folder: Path) -> Document:
+    """Read a report.json."""
+    path = folder / DOCUMENT
     try:
-        story = json.loads((folder / STORY).read_text(encoding="utf-8"))
+        document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(
-            str(folder / STORY), f"it can not be read ({error})", "run the command again"
-        ) from None
-    if not isinstance(story, dict) or not isinstance(story.get("title"), str):
-        raise InputError(str(folder / STORY), "it is no story", "run the command again")
-    return cast(Story, story)
+        raise InputError(str(path), f"cannot be read ({error})", "run the command again") from None
+    if not isinstance(document, dict) or not isinstance(document.get("title"), str):
+        raise InputError(str(path), "is not a report", "run the command again")
+    return cast(Document, document)
 
 
-def html(story: Story, folder: Path | None = None) -> str:
-    """Make the page of a story; its picture is looked for in the folder.
+def html(document: Document, folder: Path | None = None) -> str:
+    """Render a report; its picture is read from the folder.
 
     Example:
-        >>> story: Story = {"title": "A <graph>", "assumptions": ["Groups are known."]}
-        >>> "A &lt;graph&gt;" in html(story)
+        >>> document: Document = {"title": "A <graph>", "assumptions": ["Groups are known."]}
+        >>> "A &lt;graph&gt;" in html(document)
         True
     """
-    text = page(story["title"], summary(story), sections(story, folder), cards(story))
-    if len(text.encode()) <= LIMIT:
+    header = document["title"], summary(document)
+    text = page(*header, sections(document, folder), cards(document))
+    if len(text.encode()) <= MAX_BYTES:
         return text
-    return page(story["title"], summary(story), sections(story, None), cards(story))
+    return page(*header, sections(document, None), cards(document))
 
 
-def summary(story: Story) -> str:
-    """The most important of a story in a sentence or two."""
-    if "summary" in story:
-        return story["summary"]
-    gap, noun = _criterion(story, "dp"), story.get("noun", "people")
-    if gap is None or not known(gap.get("after")):
-        return _moved(story, noun)
-    after = gap["after"]
-    text = (
-        f"Between the groups, positive decisions differ by {points(after)} of 100 {noun}"
-        if len(story.get("classes", [])) == 2
-        else f"Between the groups, decisions differ by up to {points(after)} of 100 {noun}"
+def summary(document: Document) -> str:
+    """The main result in a sentence or two."""
+    if "summary" in document:
+        return document["summary"]
+    found = {metric["name"]: metric for metric in document.get("metrics", [])}
+    gap, noun, classes = found.get("ΔDP"), document.get("noun", "people"), document.get("classes")
+    if gap is None or not is_known(gap.get("after")):
+        return _summary_of_targets(document, noun)
+    kind = (
+        "positive decisions differ by" if len(classes or []) == 2 else "decisions differ by up to"
     )
-    if known(gap.get("before")):
-        text += f"; without the correction it would be {points(gap['before'])}"
-    accuracy = _criterion(story, "accuracy")
-    if accuracy is not None and known(accuracy.get("after")):
-        text += f". {points(accuracy['after'])} of 100 decisions are right"
-        if known(accuracy.get("before")):
-            text += f", {points(accuracy['before'])} without it"
-    rates = [group["after"] for group in story.get("groups", []) if group["nodes"]]
-    return " ".join([f"{text}.", *one_decision(story.get("classes", []), rates)])
+    text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
+    if is_known(gap.get("before")):
+        text += f"; without the correction by {points(gap['before'])}"
+    accuracy = found.get("accuracy", {})
+    if is_known(accuracy.get("after")):
+        text += f". Accuracy is {points(accuracy['after'])} %"
+        if is_known(accuracy.get("before")):
+            text += f", without the correction {points(accuracy['before'])} %"
+    rates = [group["after"] for group in document.get("groups", []) if group["nodes"]]
+    return " ".join([f"{text}.", *constant_decision_notes(classes or [], rates)])
 
 
-def _moved(story: Story, noun: str) -> str:
-    """What was asked for and what it took, where the gap is another than ΔDP."""
-    told = [
-        f"{c['name']}: the gap went from {points(c['before'])} to {points(c['after'])} points"
-        for c in story.get("criteria", [])
-        if known(c.get("target")) and known(c.get("before")) and known(c.get("after"))
+def _summary_of_targets(document: Document, noun: str) -> str:
+    """Targets and costs, for gaps other than ΔDP."""
+    parts = [
+        f"{metric['name']}: the gap fell from {points(metric['before'])} to "
+        f"{points(metric['after'])} points"
+        if (metric["before"] or 0.0) > (metric["after"] or 0.0)
+        else f"{metric['name']}: the gap is {points(metric['after'])} points"
+        for metric in document.get("metrics", [])
+        if all(is_known(metric.get(key)) for key in ("target", "before", "after"))  # type: ignore[arg-type]
     ]
-    count, total = changed(story)
-    if told and count is not None and total:
-        told.append(f"the decision changed for {of_100(count / total)} of 100 {noun}")
-    text = "; ".join(told)
+    count, total = changed(document)
+    if parts and count is not None and total:
+        parts.append(f"the decision changed for {per_hundred(count / total)} of 100 {noun}")
+    text = "; ".join(parts)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def cards(story: Story) -> list[Card]:
-    """The figures worth a glance."""
+def cards(document: Document) -> list[Card]:
+    """Key figures: the first metrics, and the share of changed decisions."""
     found = []
-    for criterion in story.get("criteria", [])[:3]:
-        after, before = criterion.get("after"), criterion.get("before")
-        if not known(after):
+    for metric in document.get("metrics", [])[:3]:
+        after, before = metric.get("after"), metric.get("before")
+        if not is_known(after):
             continue
-        unit = criterion.get("unit", "points")
-        value = f"{points(after)} %" if unit == "%" else f"{points(after)} points"
-        notes = [f"{points(before)} before"] if known(before) else []
-        interval = span(criterion.get("after_interval"))
+        notes = [f"{points(before)} before"] if is_known(before) else []
+        interval = interval_text(metric.get("after_interval"))
         notes += [f"95 % interval {interval}"] if interval else []
-        found.append(Card(criterion.get("label", criterion["name"]), value, "; ".join(notes)))
-    count, total = changed(story)
+        value = f"{points(after)} {metric.get('unit', 'points')}"
+        found.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
+    count, total = changed(document)
     if count is not None and total:
-        found.append(Card("decisions changed", f"{of_100(count / total)} of 100"))
+        found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100"))
     return found
 
 
-def _criterion(story: Story, key: str) -> Criterion | None:
-    titles = {"dp": "ΔDP", "accuracy": "accuracy"}
-    return next(
-        (c for c in story.get("criteria", []) if titles[key].lower() in c["name"].lower()), None
-    )
+Story = Document

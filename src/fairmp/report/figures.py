@@ -1,4 +1,4 @@
-"""Figures, in colours that colour-blind readers can tell apart."""
+"""Figures, in colours that colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from fairmp.report.tables import Line
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-_ASIDE = 18  # names that fit beside the axes
+MAX_SIDE_LABELS = 18
 
 
 def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
-    """Make an empty figure with one pair of axes, drawn without a display."""
+    """Empty figure with one pair of axes, which needs no display."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(width, height), layout="constrained")
@@ -34,31 +34,8 @@ def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
 
 
 def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
-    """Draw accuracy against ΔDP, a point a method, with intervals over splits."""
-    fig, axes = figure()
-    for i, line in enumerate(lines):
-        dp, accuracy = line.figures["dp"], line.figures["accuracy"]
-        if math.isnan(dp.mean) or math.isnan(accuracy.mean):
-            continue
-        axes.errorbar(
-            100 * dp.mean,
-            100 * accuracy.mean,
-            xerr=bars([dp]),
-            yerr=bars([accuracy]),
-            fmt=MARKERS[i % len(MARKERS)],
-            color=COLOURS[i % len(COLOURS)],
-            markersize=8,
-            capsize=3,
-            label=line.name,
-        )
-    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-    keep_possible(axes)
-    axes.set_xlabel("ΔDP on the test nodes (points; further left is fairer)")
-    axes.set_ylabel("accuracy on the test nodes (%)")
-    if title:
-        axes.set_title(title, loc="left", fontsize=11)
-    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return fig
+    """Accuracy against ΔDP, one point per method, with intervals over splits."""
+    return curves({line.name: [line] for line in lines}, title)
 
 
 def curves(
@@ -69,26 +46,27 @@ def curves(
     axes: Any = None,
     legend: bool = True,
 ) -> Any:
-    """Draw trade-off curves: accuracy against ΔDP, a curve a family, a point a strength.
+    """Accuracy against ΔDP, one curve per family of methods, with intervals over splits.
 
-    Bars are intervals over splits. The dashed line is the front: what no point of any family beats.
+    The dashed line is the Pareto front of all points.
 
     Args:
-        families: lines of each, in the order of their strengths.
-        title: of the axes.
-        styles: which colour and which marker a family has, by number; by default its own each.
-        axes: where to draw; by default in a new figure.
-        legend: whether to name the families.
+        families: results of each family, in the order of its strengths.
+        title: title of the axes.
+        styles: index of the colour and marker of each family; by default all are different.
+        axes: axes to draw in; by default those of a new figure.
+        legend: whether to show a legend.
 
     Returns:
         The figure.
     """
-    many = axes is None and len(families) > _ASIDE
-    # Columns of names below the axes, by the width of the longest: about 0.052 inches a letter.
+    many = axes is None and len(families) > MAX_SIDE_LABELS
+    # Columns of a legend below the axes; a letter takes about 0.052 inches.
     columns = max(1, int(8.6 / (0.5 + 0.052 * max(map(len, families), default=1))))
     size = (8.6, 4.6 + 0.17 * math.ceil(len(families) / columns)) if many else (7.6, 4.6)
     fig, axes = figure(*size) if axes is None else (axes.figure, axes)
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
+    single = all(len(lines) == 1 for lines in families.values())
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
         colour, marker = styles[name]
@@ -104,10 +82,10 @@ def curves(
             yerr=bars([accuracy for _, accuracy in shown]),
             marker=MARKERS[marker % len(MARKERS)],
             color=COLOURS[colour % len(COLOURS)],
-            markersize=5,
+            markersize=8 if single else 5,
             linewidth=1.2,
-            elinewidth=0.5,
-            capsize=1.5,
+            elinewidth=1.2 if single else 0.5,
+            capsize=3 if single else 1.5,
             label=name,
         )
     best = front(reached)
@@ -134,15 +112,7 @@ def curves(
 
 
 def bars(intervals: Sequence[Interval]) -> list[list[float]]:
-    """How far bars reach below and above the means of shares, in points.
-
-    An interval of the mean over a few splits is symmetric, and may reach below 0 and above 100,
-    where no share and no gap is: bars end there.
-
-    Example:
-        >>> bars([Interval(0.75, 0.25, 1.25, 2), Interval(0.5, math.nan, math.nan, 1)])
-        [[50.0, 0.0], [25.0, 0.0]]
-    """
+    """Lengths of error bars below and above the means, in points, clipped to [0, 100]."""
     ends = [
         (i.mean, i.mean) if math.isnan(i.low) else (max(0.0, i.low), min(1.0, i.high))
         for i in intervals
@@ -155,7 +125,7 @@ def bars(intervals: Sequence[Interval]) -> list[list[float]]:
 
 
 def keep_possible(axes: Any, which: str = "xy") -> None:
-    """Let axes of shares in points end at 0 and 100, but for a marker's width."""
+    """Clip axes of shares in points to [0, 100], with room for a marker."""
     for name in which:
         low, high = getattr(axes, f"get_{name}lim")()
         room = 0.03 * (min(high, 100.0) - max(low, 0.0))
@@ -163,7 +133,7 @@ def keep_possible(axes: Any, which: str = "xy") -> None:
 
 
 def to_svg(fig: Any) -> str:
-    """Return a figure as SVG that stands inside a page, the same for the same figure."""
+    """Figure as SVG markup for a page; deterministic."""
     import matplotlib
 
     buffer = io.StringIO()
@@ -174,6 +144,6 @@ def to_svg(fig: Any) -> str:
 
 
 def embedded(path: Path, alt: str) -> str:
-    """Return a PNG file as an image that stands inside a page."""
+    """PNG file as an image element for a page."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'

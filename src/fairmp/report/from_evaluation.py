@@ -1,4 +1,4 @@
-"""Parts of a story made from evaluations, and from decisions before and after."""
+"""Parts of a report from evaluations, and from decisions before and after a correction."""
 
 from __future__ import annotations
 
@@ -7,27 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from fairmp.report.document import Criterion, GroupPart, Point, Story
-from fairmp.report.formatting import LARGEST, one_decision
+from fairmp.report.document import Document, GroupSummary, Metric, Point
+from fairmp.report.formatting import GAP_NOTE, constant_decision_notes
 
 
 def cautions(evaluation: Mapping[str, Any]) -> list[str]:
-    """What a reader of an evaluation's figures should know beside them.
-
-    Example:
-        >>> groups = [{"count": 9, "rates": [0.5, 0.5]}]
-        >>> found = {"class_names": "ab", "groups": groups, "intervals": {"dp": [0.1, 0.2]}}
-        >>> cautions(found) == [LARGEST]
-        True
-    """
-    ends = [_interval(evaluation, key) for key in ("dp", "eo", "odds")]
-    known = any(interval is not None and None not in interval for interval in ends)
-    return [*_alike(evaluation), *[LARGEST] * known]
+    """Notes on how to read an evaluation's figures."""
+    intervals = [_interval(evaluation, key) for key in ("dp", "eo", "odds")]
+    known = any(interval is not None and None not in interval for interval in intervals)
+    return [*_constant(evaluation), *[GAP_NOTE] * known]
 
 
-def _alike(evaluation: Mapping[str, Any]) -> list[str]:
+def _constant(evaluation: Mapping[str, Any]) -> list[str]:
     rates = [row["rates"] for row in evaluation["groups"] if row["count"]]
-    return one_decision(evaluation["class_names"], rates)
+    return constant_decision_notes(evaluation["class_names"], rates)
 
 
 def from_evaluations(
@@ -36,97 +29,85 @@ def from_evaluations(
     target: float | None = None,
     *,
     within: float | None = None,
-) -> Story:
-    """Classes, groups and criteria of evaluations, as :meth:`fairmp.metrics.Evaluation.to_dict`.
+) -> Document:
+    """Classes, groups and metrics of evaluations (:meth:`fairmp.metrics.Evaluation.to_dict`).
 
     Args:
-        after: what the model does.
-        before: what it would do without its correction.
-        target: the largest ΔDP that was asked for.
-        within: the target of a fair propagation, in its stead. For two groups it bounds ΔDP; for
-            more it bounds how far each is from the whole, so that ΔDP may be twice as large.
+        after: evaluation of the model.
+        before: evaluation without its correction.
+        target: the largest ΔDP that was requested.
+        within: the target of a fair propagation, instead. For two groups it bounds ΔDP; for more
+            it bounds each group's distance from the overall rate, and ΔDP may be twice as large.
 
     Example:
         >>> from fairmp.metrics import evaluate
         >>> scores = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
         >>> found = evaluate(scores, [1, 0, 1, 1], [0, 0, 1, 1], bootstrap=0)
-        >>> story = from_evaluations(found.to_dict())
-        >>> [criterion["name"] for criterion in story["criteria"]]
+        >>> document = from_evaluations(found.to_dict())
+        >>> [metric["name"] for metric in document["metrics"]]
         ['accuracy', 'ΔDP', 'ΔEO']
-        >>> story["groups"][1]["after"]
+        >>> document["groups"][1]["after"]
         [0.5, 0.5]
     """
     several = len(after["groups"]) > 2
     if within is not None:
         target = min(1.0, 2 * within) if several else within
-    earlier = {} if before is None else {row["name"]: row for row in before["groups"]}
-    groups: list[GroupPart] = []
-    for row in after["groups"]:
-        if not row["count"]:
-            continue
-        then = earlier.get(row["name"])
-        groups.append(
-            {
-                "name": row["name"],
-                "nodes": row["count"],
-                "labelled": row["labelled"],
-                "after": list(row["rates"]),
-                "before": None if then is None else list(then["rates"]),
-                "accuracy": row["accuracy"],
-            }
-        )
+    rates_before = {} if before is None else {g["name"]: g["rates"] for g in before["groups"]}
+    groups: list[GroupSummary] = [
+        {
+            "name": group["name"],
+            "nodes": group["count"],
+            "labelled": group["labelled"],
+            "after": list(group["rates"]),
+            "before": list(rates_before[group["name"]]) if group["name"] in rates_before else None,
+            "accuracy": group["accuracy"],
+        }
+        for group in after["groups"]
+        if group["count"]
+    ]
     classes = list(after["class_names"])
-    criteria: list[Criterion] = []
-    for key, name, label, meaning in _criteria(classes):
-        if after[key] is None:
-            continue
-        criteria.append(
-            {
-                "name": name,
-                "label": label,
-                "meaning": meaning,
-                "unit": "%" if key == "accuracy" else "points",
-                "after": after[key],
-                "after_interval": _interval(after, key),
-                "before": None if before is None else before[key],
-                "before_interval": None if before is None else _interval(before, key),
-                "target": target if key == "dp" else None,
-                "within": within if key == "dp" and several else None,
-            }
-        )
+    metrics: list[Metric] = [
+        {
+            "name": name,
+            "label": label,
+            "meaning": meaning,
+            "unit": "%" if key == "accuracy" else "points",
+            "after": after[key],
+            "after_interval": _interval(after, key),
+            "before": None if before is None else before[key],
+            "before_interval": None if before is None else _interval(before, key),
+            "target": target if key == "dp" else None,
+            "within": within if key == "dp" and several else None,
+        }
+        for key, name, label, meaning in _metrics(classes)
+        if after[key] is not None
+    ]
     return {
         "classes": classes,
         "groups": groups,
-        "criteria": criteria,
+        "metrics": metrics,
         "target": target,
-        "notes": [*after.get("notes", []), *_alike(after)],
+        "notes": [*after.get("notes", []), *_constant(after)],
     }
 
 
-def _criteria(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    """Key, name, what it is for a glance, and what it means."""
-    decided, truly = "decided for a class", "truly of a class"
-    rest = "the larger of that and the same difference among those who are not."
+def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
+    """Key, name, label and meaning of each metric."""
+    decision, label, others = "a decision", "that label", "those with another label"
     if len(classes) == 2:
-        decided, truly = f"decided {classes[1]!r}", f"whose true label is {classes[1]!r}"
-        rest = "the larger of that and the same difference among all others."
+        decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
+        others = f"those with the label {classes[0]!r}"
+    gap = f"largest difference between the groups' rates of {decision}"
     return [
-        ("accuracy", "accuracy", "right decisions (accuracy)", "how many of 100 are right."),
+        ("accuracy", "accuracy", "accuracy", "share of correct decisions."),
+        ("dp", "ΔDP", "gap between groups (ΔDP)", f"{gap}."),
+        ("eo", "ΔEO", "gap at equal labels (ΔEO)", f"{gap} among those with {label}."),
         (
-            "dp",
-            "ΔDP",
-            "gap between groups (ΔDP)",
-            f"how far apart the groups are in the share {decided}.",
+            "odds",
+            "Δodds",
+            "gap in errors (Δodds)",
+            f"the larger of ΔEO and the gap among {others}.",
         ),
-        (
-            "eo",
-            "ΔEO",
-            "gap among the truly positive (ΔEO)"
-            if len(classes) == 2
-            else "gap among the truly so (ΔEO)",
-            f"how far apart they are in the share {decided} among those {truly}.",
-        ),
-        ("odds", "Δodds", "gap in errors (Δodds)", rest),
     ]
 
 
@@ -136,51 +117,41 @@ def _interval(evaluation: Mapping[str, Any], key: str) -> list[float | None] | N
 
 
 def add_decisions(
-    story: Story,
+    document: Document,
     group_names: Sequence[str],
     sens: np.ndarray,
     y: np.ndarray,
     after: np.ndarray,
     before: np.ndarray | None = None,
 ) -> None:
-    """Add to a story's groups who was found, and whose decision changed.
+    """Add true positives and changed decisions to a document's groups, in place.
 
     Args:
-        story: with ``groups``; it is changed.
-        group_names: the groups' names, by code.
+        document: a document with ``groups``.
+        group_names: names of the groups, by code.
         sens: group of each node, −1 unknown.
         y: true class, −1 unknown.
-        after: decided class.
-        before: the same without the correction.
+        after: predicted class.
+        before: predicted class without the correction.
     """
-    named = {name: code for code, name in enumerate(group_names)}
-    two = len(story["classes"]) == 2
-    for group in story["groups"]:
-        inside = sens == named[group["name"]]
-        if two:
+    codes = {name: code for code, name in enumerate(group_names)}
+    for group in document["groups"]:
+        inside = sens == codes[group["name"]]
+        if len(document["classes"]) == 2:
             positive = inside & (y == 1)
             group["positives"] = int(positive.sum())
-            group["found"] = int((after[positive] == 1).sum())
+            group["true_positives"] = int((after[positive] == 1).sum())
         if before is None:
             continue
-        pairs, counts = np.unique(
-            np.stack([before[inside], after[inside]]), axis=1, return_counts=True
-        )
-        group["moves"] = [
-            [int(a), int(b), int(count)]
-            for a, b, count in zip(*pairs, counts, strict=True)
-            if a != b
-        ]
-        group["changed"] = sum(move[2] for move in group["moves"])
+        moved = inside & (before != after)
+        pairs = np.stack([before[moved], after[moved]])
+        kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+        group["moves"] = np.vstack([kinds, counts]).T.tolist()
+        group["changed"] = int(moved.sum())
 
 
 def point(name: str, kind: str, evaluation: Mapping[str, Any], key: str = "dp") -> Point:
-    """A point of the trade-off from an evaluation.
-
-    Example:
-        >>> point("mine", "chosen", {"accuracy": 0.8, "dp": 0.01})["gap"]
-        0.01
-    """
+    """A point of the trade-off from an evaluation."""
     return {
         "name": name,
         "kind": kind,

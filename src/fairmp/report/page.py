@@ -1,18 +1,19 @@
-"""One HTML page that needs nothing but itself."""
+"""A self-contained HTML page."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
+from typing import Any, Self
 
 from fairmp._version import __version__
 
 
 @dataclass(frozen=True)
 class Card:
-    """A figure worth a glance: what it is, its value, and how sure it is."""
+    """A key figure: label, value, and a note on its uncertainty."""
 
     label: str
     value: str
@@ -21,43 +22,38 @@ class Card:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page.
-
-    Attributes:
-        title: its heading.
-        text: paragraphs of plain text.
-        bullets: short points, below the paragraphs.
-        header: a table's column titles.
-        rows: the table's rows; the first cell names the row.
-        svg: a figure's markup, from :mod:`fairmp.report.figures`; it is not escaped.
-        alt: what the figure shows, for who can not see it; by default the caption, or the title.
-        caption: what the figure or table shows.
-        code: lines to type, shown as they are.
-        more: lines few will want, such as a whole setting; folded, and left out in print.
-        chapter: whether this is the heading of what follows rather than one part of it.
-    """
+    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
 
     title: str
-    text: Sequence[str] = ()
-    header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = field(default=())
-    svg: str = ""
+    text: Sequence[str] = ()  # paragraphs
+    header: Sequence[str] = ()  # column titles of a table
+    rows: Sequence[Sequence[str]] = ()  # the first cell names the row
+    svg: str = ""  # a figure, from fairmp.report.figures
     caption: str = ""
-    code: str = ""
-    bullets: Sequence[str] = ()
-    alt: str = ""
-    more: str = ""
-    chapter: bool = False
+    code: str = ""  # preformatted text, such as a command
+    bullets: Sequence[str] = ()  # a list below the paragraphs
+    alt: str = ""  # text alternative of the figure; by default the caption, or the title
+    more: str = ""  # preformatted details, collapsed, and omitted in print
+    chapter: bool = False  # whether the heading is one level above the others
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parts that are not empty, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, part: Mapping[str, Any]) -> Self:
+        """Make a section from its dict; unknown keys are ignored."""
+        return cls(**{f.name: part[f.name] for f in fields(cls) if f.name in part})
 
 
 def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[Card] = ()) -> str:
-    """Put a page together; everything but figures is escaped.
+    """Render a page; everything but figures is escaped.
 
     Args:
-        title: of the page.
-        summary: the most important of it, in a sentence or two.
-        sections: its parts.
-        cards: figures to show at the top.
+        title: title of the page.
+        summary: the main result, in a sentence or two.
+        sections: sections of the page.
+        cards: key figures at the top.
 
     Example:
         >>> "&lt;b&gt;" in page("<b>", "", [])
@@ -67,7 +63,11 @@ def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[
 
     template = files("fairmp.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    anchors = _anchors([section.title for section in sections])
+    anchors: list[str] = []
+    for section in sections:
+        stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
+        names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
+        anchors.append(next(name for name in names if name not in anchors))
     return environment.from_string(template).render(
         title=title,
         summary=summary,
@@ -75,16 +75,3 @@ def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[
         cards=cards,
         version=__version__,
     )
-
-
-def _anchors(titles: Sequence[str]) -> list[str]:
-    """A name for each heading that can stand behind a #, each its own."""
-    found: list[str] = []
-    for title in titles:
-        stem = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "part"
-        name, count = stem, 1
-        while name in found:
-            count += 1
-            name = f"{stem}-{count}"
-        found.append(name)
-    return found

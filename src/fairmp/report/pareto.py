@@ -1,9 +1,9 @@
-"""Accuracy against ΔDP: the front of what can be had, and the area under it as one number."""
+"""Pareto front of accuracy and ΔDP, and its hypervolume."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from fairmp.errors import InputError
@@ -14,10 +14,9 @@ Point: TypeAlias = tuple[float, float]
 
 
 def front(points: Iterable[Point]) -> list[Point]:
-    """Keep the points that no other one beats, from the fairest to the most accurate.
+    """Pareto-optimal points, from the fairest to the most accurate.
 
-    A point is beaten by one with at least its accuracy and at most its ΔDP, and better in one of
-    the two. Equal points are kept once; those with a ``nan`` are left out.
+    Duplicates are kept once; points with a ``nan`` are dropped.
 
     Example:
         >>> front([(0.8, 0.1), (0.7, 0.05), (0.75, 0.2), (0.7, 0.06)])
@@ -32,18 +31,18 @@ def front(points: Iterable[Point]) -> list[Point]:
 
 
 def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:
-    r"""The area that points dominate, as a share of all there is to dominate.
+    r"""Area dominated by points, as a share of the largest possible area.
 
     .. math::
         \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
 
     with the reference :math:`(a_0, d_0)`. In a comparison :math:`a_0` is the share of the test
-    nodes' largest class, which a constant answer reaches with no gap at all, and :math:`d_0 = 1`
-    is the largest gap there can be. 1 is a perfect classifier without a gap; 0 says that no point
-    is better than the reference in both.
+    nodes' largest class, the accuracy of a constant prediction without a gap, and :math:`d_0 = 1`
+    is the largest possible gap. 1 is a perfect classifier without a gap; at 0 no point is better
+    than the reference in both.
 
     Args:
-        points: accuracy and ΔDP of one method at its strengths.
+        points: accuracy and ΔDP of a method at its strengths.
         reference: :math:`(a_0, d_0)`.
 
     Example:
@@ -54,7 +53,7 @@ def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float
     if not (0 <= floor < 1 and 0 < ceiling <= 1):
         raise InputError(
             "reference",
-            f"{reference} is no accuracy in [0, 1) and gap in (0, 1]",
+            f"{reference} is not an accuracy in [0, 1) and a gap in (0, 1]",
             "give (0.0, 1.0)",
         )
     area, below = 0.0, floor
@@ -66,20 +65,18 @@ def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float
 
 
 def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
-    """The hypervolume of one method on one data set, with a 95 % interval over splits.
+    """Hypervolume of a family of methods on one data set, with a 95 % jackknife interval.
 
-    Its points are means over splits, one a strength, so that luck on a single split makes no
-    front. The interval is the jackknife's: splits are left out one at a time.
-
-    Args:
-        records: of one family and one data set (:func:`fairmp.comparison.compare.run`).
+    Points are means over splits, one per strength: maxima over single splits would be biased.
     """
     splits = sorted({record["split"] for record in records})
-
-    def value(left_out: object) -> float:
-        return _of([record for record in records if record["split"] != left_out])
-
-    return _jackknife(value, splits)
+    n, overall = len(splits), _of(records)
+    if n < 2:
+        return Interval(overall, math.nan, math.nan, n)
+    without = [_of([record for record in records if record["split"] != out]) for out in splits]
+    spread = mean_interval([n * overall - (n - 1) * value for value in without])
+    half = (spread.high - spread.low) / 2
+    return Interval(overall, overall - half, overall + half, n)
 
 
 def _of(records: Sequence[Mapping[str, Any]]) -> float:
@@ -92,15 +89,6 @@ def _of(records: Sequence[Mapping[str, Any]]) -> float:
     ]
     floor = _mean([record["majority"] for record in records])
     return hypervolume(points, (floor, 1.0)) if points and floor < 1 else math.nan
-
-
-def _jackknife(value: Callable[[object], float], parts: Sequence[object]) -> Interval:
-    whole, n = value(None), len(parts)
-    if n < 2:
-        return Interval(whole, math.nan, math.nan, n)
-    spread = mean_interval([n * whole - (n - 1) * value(part) for part in parts])
-    half = (spread.high - spread.low) / 2
-    return Interval(whole, whole - half, whole + half, n)
 
 
 def _mean(values: Sequence[float | None]) -> float:

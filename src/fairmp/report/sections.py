@@ -1,352 +1,291 @@
-"""The chapters of a report, each made from its part of a story and left out where there is none."""
+"""Sections of a report; a section without data is omitted."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from fairmp.errors import InputError
 from fairmp.report import charts
 from fairmp.report.figures import to_svg
 from fairmp.report.formatting import (
-    LARGEST,
-    asked,
-    known,
-    listed,
-    moved,
-    of_100,
+    GAP_NOTE,
+    change_text,
+    interval_text,
+    is_known,
+    join_names,
+    per_hundred,
     points,
-    span,
-    wilson,
-    with_span,
+    target_note,
+    wilson_interval,
+    with_interval,
 )
 from fairmp.report.page import Section
 
 if TYPE_CHECKING:
-    from fairmp.report.document import Criterion, GroupPart, Story
+    from fairmp.report.document import Document, GroupSummary, Metric
 
 
-def sections(story: Story, folder: Path | None = None) -> list[Section]:
-    """The parts of a story's page, those it has something for, always in the same order."""
+def sections(document: Document, folder: Path | None = None) -> list[Section]:
+    """Sections of a document's page, in a fixed order."""
     parts = [
-        *_graph(story, folder),
-        *_groups(story),
-        *_before_after(story),
-        *_changed(story),
-        *_tradeoff(story),
-        *_lines(story),
-        *(section_of(part) for part in story.get("extra", [])),
-        *_assumptions(story),
-        *_rerun(story),
+        _graph(document, folder),
+        _groups(document),
+        _before_after(document),
+        _changed(document),
+        _tradeoff(document),
+        _lines(document),
+        *(Section.from_dict(part) for part in document.get("extra", [])),
+        _assumptions(document),
+        _rerun(document),
     ]
-    if not parts:
-        raise InputError(story["title"], "the story has nothing to tell", "run the command again")
-    return parts
+    found = [part for part in parts if part is not None]
+    if not found:
+        raise InputError(document["title"], "the report is empty", "run the command again")
+    return found
 
 
-def section_of(part: Mapping[str, Any]) -> Section:
-    """Make a section of its dict."""
-    names = {field.name for field in fields(Section)}
-    return Section(**{key: value for key, value in part.items() if key in names})
-
-
-def part_of(section: Section) -> dict[str, Any]:
-    """Make a dict of a section, for :class:`Story`'s ``extra``."""
-    return {key: value for key, value in asdict(section).items() if value}
-
-
-def _graph(story: Story, folder: Path | None) -> list[Section]:
-    graph = story.get("graph")
+def _graph(document: Document, folder: Path | None) -> Section | None:
+    graph = document.get("graph")
     if not graph:
-        return []
-    picture = story.get("picture")
-    svg = ""
-    if picture and folder is not None and (folder / picture).is_file():
-        svg = (folder / picture).read_text(encoding="utf-8")
-    noun = story.get("noun", "people")
-    tie = graph["homophily"]["raw"]
+        return None
+    picture, noun = document.get("picture"), document.get("noun", "people")
+    drawn = folder / picture if picture and folder is not None else None
     facts = (
-        f"{graph['nodes']:,} {noun} with {graph['edges']:,} ties between them, "
-        f"{graph['average_degree']:.1f} each on average."
+        f"{graph['nodes']:,} {noun} and {graph['edges']:,} edges between them, "
+        f"{graph['average_degree']:.1f} per node on average."
     )
-    if known(tie):
+    if is_known(graph["homophily"]["raw"]):
         facts += (
-            f" Of 100 ties {of_100(tie)} join two of the same group; if groups did not matter it "
-            f"would be {of_100(graph['homophily']['chance'])}."
+            f" Of 100 edges, {per_hundred(graph['homophily']['raw'])} are within a group; by "
+            f"chance it would be {per_hundred(graph['homophily']['chance'])}."
         )
     classes = graph["classes"]
-    shown = classes[1:] if len(classes) == 2 else classes[:6]
-    first = 1 if len(classes) == 2 else 0
-    rows = []
-    for row in graph["groups"]:
-        rates = row["base_rates"] or [None] * len(classes)
-        rows.append(
-            [
-                row["name"],
-                f"{row['nodes']:,}",
-                points(row["share"]),
-                *(points(rate) for rate in rates[first : first + len(shown)]),
-                f"{row['mean_degree']:.1f}",
-                points(row["inside"]),
-            ]
-        )
-    return [
-        Section(
-            "What the graph looks like, and what that means",
-            text=[facts],
-            bullets=graph.get("verdict", []),
-            svg=svg,
-            alt=f"Picture of the graph {graph['name']}: ties inside a group dark, across groups "
-            "red.",
-            header=[
-                *("group", noun, "share %", *(f"labelled {name} %" for name in shown)),
-                *("ties each", "ties inside %"),
-            ],
-            rows=rows,
-            caption="What is known of each group before any model: its size, how often each label "
-            "occurs among those labelled, how many ties each has, and what share of these stays "
-            "inside the group.",
-        )
+    shown = slice(1, 2) if len(classes) == 2 else slice(0, 6)
+    rows = [
+        [
+            group["name"],
+            f"{group['nodes']:,}",
+            points(group["share"]),
+            *(points(rate) for rate in (group["base_rates"] or [None] * len(classes))[shown]),
+            f"{group['mean_degree']:.1f}",
+            points(group["inside"]),
+        ]
+        for group in graph["groups"]
     ]
+    labels = [f"labelled {name} %" for name in classes[shown]]
+    return Section(
+        "The graph",
+        text=[facts],
+        bullets=graph.get("verdict", []),
+        svg=drawn.read_text(encoding="utf-8") if drawn is not None and drawn.is_file() else "",
+        alt=f"Picture of the graph {graph['name']}: edges within a group dark, between groups red.",
+        header=["group", noun, "share %", *labels, "mean degree", "edges within the group %"],
+        rows=rows,
+        caption="Each group before any model: its size, the frequency of each label among the "
+        "labelled, the mean number of edges per node, and the share of them within the group.",
+    )
 
 
-def _shown(story: Story) -> list[int]:
-    """The classes to show: the positive one of two, else those whose shares differ most."""
-    classes = story.get("classes", [])
+def _shown_classes(document: Document) -> list[int]:
+    """The positive class of two, else the four whose shares differ most."""
+    classes = document.get("classes", [])
     if len(classes) == 2:
         return [1]
     ranges = []
     for c in range(len(classes)):
-        rates = [group["after"][c] or 0.0 for group in story["groups"] if known(group["after"][c])]
+        rates = [g["after"][c] or 0.0 for g in document["groups"] if is_known(g["after"][c])]
         ranges.append(max(rates, default=0.0) - min(rates, default=0.0))
     return sorted(sorted(range(len(classes)), key=lambda c: -ranges[c])[:4])
 
 
-def _groups(story: Story) -> list[Section]:
-    groups, classes = story.get("groups", []), story.get("classes", [])
+def _groups(document: Document) -> Section | None:
+    groups, classes = document.get("groups", []), document.get("classes", [])
     if not groups:
-        return []
-    noun, shown = story.get("noun", "people"), _shown(story)
-    say = []
+        return None
+    noun, shown = document.get("noun", "people"), _shown_classes(document)
+    sentences = []
     for c in shown[:2]:
-        told = [
-            f"{of_100(group['after'][c])} in {group['name']!r} ({_ends(group, c, 'after')})"
-            for group in _extremes(groups, c)
-        ]
-        say.append(f"Of 100 {noun}, the decision is {classes[c]!r} for {listed(told)}.")
-    found = [group for group in groups if group.get("positives")]
-    header = ["group", noun, *(f"decided {classes[c]!r} %" for c in shown)]
-    truly = ""
-    if found and len(classes) == 2:
-        truly = f" Of the truly {classes[1]!r}: of those with that label, the share decided so."
-        header.append(f"of the truly {classes[1]!r} %")
-    header += ["accuracy %"] * any(known(group.get("accuracy")) for group in groups)
-    rows = []
-    for group in groups:
-        row = [group["name"], f"{group['nodes']:,}"]
-        row += [with_span(group["after"][c], _wilson(group, c, "after")) for c in shown]
-        if found and len(classes) == 2:
-            hits, of = group.get("found", 0), group.get("positives", 0)
-            row.append(with_span(hits / of if of else None, wilson(hits, of)))
-        if any(known(g.get("accuracy")) for g in groups):
-            share, n = group.get("accuracy"), group.get("labelled", 0)
-            row.append(with_span(share, wilson((share or 0) * n, n) if known(share) else None))
-        rows.append(row)
-    return [
-        Section(
-            "What the model does to each group",
-            text=say,
-            bullets=story.get("notes", []),
-            svg=to_svg(charts.group_bars(story, shown)),
-            alt=" ".join(say),
-            header=header,
-            rows=rows,
-            caption=f"{story.get('measured', 'All nodes measured')}. In brackets, and as lines "
-            "across the bars, 95 % intervals: what other draws of as many would show 19 times of "
-            f"20.{truly}",
-        )
+        rates = []
+        for group in _extremes(groups, c):
+            low, high = (per_hundred(end) for end in _share_interval(group, c))
+            rates.append(f"{per_hundred(group['after'][c])} in {group['name']!r} ({low} to {high})")
+        sentences.append(f"Of 100 {noun}, {join_names(rates)} get the decision {classes[c]!r}.")
+    # A column is (title, its cells), shown if some group has a value.
+    columns = [
+        ("group", [group["name"] for group in groups]),
+        (noun, [f"{group['nodes']:,}" for group in groups]),
     ]
+    for c in shown:
+        cells = [with_interval(group["after"][c], _share_interval(group, c)) for group in groups]
+        columns.append((f"decided {classes[c]!r} %", cells))
+    caption = ""
+    if len(classes) == 2 and any(group.get("positives") for group in groups):
+        counts = [(g.get("true_positives", 0), g.get("positives", 0)) for g in groups]
+        cells = [with_interval(k / n if n else None, wilson_interval(k, n)) for k, n in counts]
+        columns.append((f"of those labelled {classes[1]!r} %", cells))
+        caption = f" Of those labelled {classes[1]!r}: the share with that decision."
+    if any(is_known(group.get("accuracy")) for group in groups):
+        cells = []
+        for group in groups:
+            share, n = group.get("accuracy"), group.get("labelled", 0)
+            ends = wilson_interval((share or 0) * n, n) if is_known(share) else None
+            cells.append(with_interval(share, ends))
+        columns.append(("accuracy %", cells))
+    return Section(
+        "Decisions by group",
+        text=sentences,
+        bullets=document.get("notes", []),
+        svg=to_svg(charts.group_bars(document, shown)),
+        alt=" ".join(sentences),
+        header=[title for title, _ in columns],
+        rows=[list(row) for row in zip(*(cells for _, cells in columns), strict=True)],
+        caption=f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are "
+        f"95 % intervals.{caption}",
+    )
 
 
-def _ends(group: GroupPart, c: int, when: str) -> str:
-    low, high = _wilson(group, c, when)
-    return f"{of_100(low)} to {of_100(high)}" if known(low) else "n/a"
-
-
-def _wilson(group: GroupPart, c: int, when: str) -> tuple[float, float]:
-    rates = group.get(when)
-    share = cast(Sequence[float | None], rates)[c] if rates else None
+def _share_interval(group: GroupSummary, c: int) -> tuple[float, float]:
+    share = group["after"][c]
     if share is None:
         return float("nan"), float("nan")
-    return wilson(share * group["nodes"], group["nodes"])
+    return wilson_interval(share * group["nodes"], group["nodes"])
 
 
-def _extremes(groups: Sequence[GroupPart], c: int) -> list[GroupPart]:
-    """All groups where they are few, else the two furthest apart."""
-    rated = [group for group in groups if known(group["after"][c])]
+def _extremes(groups: Sequence[GroupSummary], c: int) -> list[GroupSummary]:
+    """All groups if they are few, else those with the lowest and highest rate."""
+    rated = [group for group in groups if is_known(group["after"][c])]
     if len(rated) <= 4:
         return rated
     order = sorted(rated, key=lambda group: group["after"][c] or 0.0)
     return [order[0], order[-1]]
 
 
-def _before_after(story: Story) -> list[Section]:
-    criteria = [c for c in story.get("criteria", []) if known(c.get("before"))]
-    if not criteria:
-        return []
-    targeted = any(known(c.get("target")) for c in criteria)
-    header = ["", "before", "after", "change", *(["asked for"] * targeted)]
+def _before_after(document: Document) -> Section | None:
+    metrics = [metric for metric in document.get("metrics", []) if is_known(metric.get("before"))]
+    if not metrics:
+        return None
+    targeted = any(is_known(metric.get("target")) for metric in metrics)
     rows = []
-    for c in criteria:
-        unit = "%" if c.get("unit") == "%" else "points"
+    for metric in metrics:
         row = [
-            f"{c['name']}, {unit}",
-            with_span(c.get("before"), c.get("before_interval")),
-            with_span(c.get("after"), c.get("after_interval")),
-            moved(c.get("before"), c.get("after")),
+            f"{metric['name']}, {metric.get('unit', 'points')}",
+            with_interval(metric.get("before"), metric.get("before_interval")),
+            with_interval(metric.get("after"), metric.get("after_interval")),
+            change_text(metric.get("before"), metric.get("after")),
         ]
         if targeted:
-            row.append(f"≤ {points(c.get('target'))}" if known(c.get("target")) else "")
+            target = metric.get("target")
+            row.append(f"≤ {points(target)}" if is_known(target) else "")
         rows.append(row)
-    meanings = [f"{c['name']}: {c['meaning']}" for c in criteria if c.get("meaning")]
-    return [
-        Section(
-            "Before and after",
-            text=[story["correction"]] if story.get("correction") else [],
-            bullets=meanings,
-            header=header,
-            rows=rows,
-            caption=" ".join(_cautions(story, criteria)),
-        )
-    ]
+    return Section(
+        "Before and after",
+        text=[document["correction"]] if document.get("correction") else [],
+        bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
+        header=["", "before", "after", "change", *(["target"] * targeted)],
+        rows=rows,
+        caption=" ".join(_cautions(document, metrics)),
+    )
 
 
-def _cautions(story: Story, criteria: Sequence[Criterion]) -> list[str]:
-    """How to read gaps: with intervals, on few nodes, on very few."""
+def _cautions(document: Document, metrics: Sequence[Metric]) -> list[str]:
     found = []
-    if any(span(c.get("after_interval")) for c in criteria):
-        found.append("In brackets, 95 % intervals.")
-    found += [asked(within) for c in criteria if (within := c.get("within")) is not None]
-    found.append(LARGEST)
-    least = min((group["nodes"] for group in story.get("groups", [])), default=0)
+    if any(interval_text(metric.get("after_interval")) for metric in metrics):
+        found.append("Brackets are 95 % intervals.")
+    found += [target_note(within) for m in metrics if (within := m.get("within")) is not None]
+    found.append(GAP_NOTE)
+    least = min((group["nodes"] for group in document.get("groups", [])), default=0)
     if 0 < least < 100:
         found.append(
-            f"The smallest group has {least}: one decision there is {points(1 / least)} points."
+            f"The smallest group has {least} nodes: one decision is {points(1 / least)} points."
         )
     return found
 
 
-def changed(story: Story) -> tuple[int | None, int]:
-    """Decisions that changed, None where that is not known, and of how many.
-
-    Example:
-        >>> changed({"groups": [{"name": "a", "nodes": 10, "changed": 2, "after": [0.5, 0.5]}]})
-        (2, 10)
-    """
-    if "changed" in story:
-        return story["changed"][0], story["changed"][1]
-    counts = [group.get("changed") for group in story.get("groups", [])]
-    total = sum(group["nodes"] for group in story.get("groups", []))
+def changed(document: Document) -> tuple[int | None, int]:
+    """Number of changed decisions (None if unknown), and of all."""
+    if "changed" in document:
+        return document["changed"][0], document["changed"][1]
+    counts = [group.get("changed") for group in document.get("groups", [])]
+    total = sum(group["nodes"] for group in document.get("groups", []))
     if not counts or any(count is None for count in counts):
         return None, total
     return sum(count or 0 for count in counts), total
 
 
-def _changed(story: Story) -> list[Section]:
-    groups = [group for group in story.get("groups", []) if group.get("changed") is not None]
+def _changed(document: Document) -> Section | None:
+    groups = [group for group in document.get("groups", []) if group.get("changed") is not None]
     if not groups or not any(group.get("before") for group in groups):
-        return []
-    noun, classes = story.get("noun", "people"), story.get("classes", [])
-    kinds = sorted({(m[0], m[1]) for group in groups for m in group.get("moves", [])})
-    kinds = kinds[:6]
-    header = ["group", noun, "changed", "of 100"]
-    header += [f"{classes[a]} → {classes[b]}" for a, b in kinds]
+        return None
+    noun, classes = document.get("noun", "people"), document.get("classes", [])
+    kinds = sorted({(m[0], m[1]) for group in groups for m in group.get("moves", [])})[:6]
     rows = []
     for group in groups:
         counts = {(m[0], m[1]): m[2] for m in group.get("moves", [])}
         count, n = group.get("changed") or 0, group["nodes"]
-        rows.append(
-            [
-                group["name"],
-                f"{n:,}",
-                f"{count:,}",
-                of_100(count / n if n else None),
-                *(f"{counts.get(kind, 0):,}" for kind in kinds),
-            ]
-        )
-    total, everyone = changed(story)
+        share = per_hundred(count / n if n else None)
+        cells = [f"{counts.get(kind, 0):,}" for kind in kinds]
+        rows.append([group["name"], f"{n:,}", f"{count:,}", share, *cells])
+    total, everyone = changed(document)
     total = total or 0
-    share = of_100(total / everyone if everyone else None)
-    text = [f"The decision changed for {total:,} of {everyone:,} {noun}: {share} of 100."]
-    return [
-        Section(
-            "What changed for whom",
-            text=text,
-            svg=to_svg(charts.changes(groups, classes, noun)) if total else "",
-            alt=text[0],
-            header=header,
-            rows=rows,
-        )
-    ]
+    share = per_hundred(total / everyone if everyone else None)
+    text = f"The decision changed for {total:,} of {everyone:,} {noun}: {share} of 100."
+    moves = [f"{classes[a]} → {classes[b]}" for a, b in kinds]
+    return Section(
+        "Changed decisions",
+        text=[text],
+        svg=to_svg(charts.changes(groups, classes, noun)) if total else "",
+        alt=text,
+        header=["group", noun, "changed", "of 100", *moves],
+        rows=rows,
+    )
 
 
-def _tradeoff(story: Story) -> list[Section]:
-    if not story.get("curve") and not story.get("points"):
-        return []
-    gap, chosen = story.get("gap", "ΔDP"), None
-    for point in story.get("points", []):
-        chosen = point if point.get("kind") == "chosen" else chosen
-    text = []
-    if chosen is not None:
-        text.append(
-            f"The point chosen has {points(chosen['accuracy'])} % accuracy and a gap of "
-            f"{points(chosen['gap'])} points."
-        )
-    if story.get("curve_note"):
-        text.append(story["curve_note"])
-    return [
-        Section(
-            "The trade-off",
-            text=text,
-            svg=to_svg(charts.curve(story)),
-            alt=f"Accuracy against {gap}. " + " ".join(text),
-            caption=f"Further left is fairer ({gap}), further up more often right. Bars are 95 % "
-            "intervals.",
-        )
-    ]
+def _tradeoff(document: Document) -> Section | None:
+    if not document.get("curve") and not document.get("points"):
+        return None
+    gap = document.get("gap", "ΔDP")
+    text = [
+        f"The chosen point has an accuracy of {points(point['accuracy'])} % and a gap of "
+        f"{points(point['gap'])} points."
+        for point in document.get("points", [])
+        if point.get("kind") == "chosen"
+    ][-1:]
+    if document.get("curve_note"):
+        text.append(document["curve_note"])
+    return Section(
+        "The trade-off",
+        text=text,
+        svg=to_svg(charts.curve(document)),
+        alt=f"Accuracy against {gap}. " + " ".join(text),
+        caption=f"Left is fairer (smaller {gap}), up is more accurate. Bars are 95 % intervals.",
+    )
 
 
-def _lines(story: Story) -> list[Section]:
-    lines = story.get("lines")
-    if not lines:
-        return []
-    return [Section(lines.get("title", "Over several splits"), **_table(lines))]
+def _lines(document: Document) -> Section | None:
+    lines = document.get("lines")
+    return Section.from_dict({"title": "Over several splits", **lines}) if lines else None
 
 
-def _table(lines: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: lines[key] for key in ("header", "rows", "caption", "text") if key in lines}
+def _assumptions(document: Document) -> Section | None:
+    assumptions = document.get("assumptions")
+    return Section("Assumptions", bullets=assumptions) if assumptions else None
 
 
-def _assumptions(story: Story) -> list[Section]:
-    if not story.get("assumptions"):
-        return []
-    return [Section("What rests on assumptions", bullets=story["assumptions"])]
+def _rerun(document: Document) -> Section | None:
+    if not document.get("command"):
+        return None
+    made = ", ".join(f"{name} {version}" for name, version in document.get("versions", {}).items())
+    setting = document.get("setting")
+    return Section(
+        "How to rerun it",
+        text=document.get("read", []),
+        code=document["command"],
+        caption=f"Computed with {made}." if made else "",
+        more=json.dumps(setting, indent=1, ensure_ascii=False) if setting is not None else "",
+    )
 
 
-def _rerun(story: Story) -> list[Section]:
-    if not story.get("command"):
-        return []
-    made = ", ".join(f"{name} {version}" for name, version in story.get("versions", {}).items())
-    more = json.dumps(story["setting"], indent=1, ensure_ascii=False) if "setting" in story else ""
-    return [
-        Section(
-            "How to rerun it",
-            text=story.get("read", []),
-            code=story["command"],
-            caption=f"Computed with {made}." if made else "",
-            more=more,
-        )
-    ]
+part_of = Section.to_dict

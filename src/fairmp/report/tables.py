@@ -1,27 +1,30 @@
-"""One line a method: means over splits, with intervals."""
+"""Results of methods: one row per method, means over splits with intervals."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairmp.metrics import Interval, mean_interval
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
-HEADERS = ("accuracy", "dp", "eo", "auc")
+METRICS = ("accuracy", "dp", "eo", "auc")
 
 
 @dataclass(frozen=True)
 class Line:
-    """A method's figures on the test nodes, over splits, as fractions.
+    """Results of a method on the test nodes, as fractions.
 
     Attributes:
-        name: the method.
-        figures: an interval of the mean for accuracy, dp, eo and auc.
+        name: name of the method.
+        figures: interval of the mean over splits, for accuracy, dp, eo and auc.
         seconds: mean training time.
-        splits: how many splits were trained.
+        splits: number of splits.
     """
 
     name: str
@@ -30,18 +33,22 @@ class Line:
     splits: int
 
     def cell(self, key: str) -> str:
-        """One figure in points, with the half-width of its interval."""
-        interval = self.figures[key]
-        if math.isnan(interval.mean):
-            return "n/a"
-        text = f"{100 * interval.mean:.1f}"
-        if math.isnan(interval.low):
-            return text
-        return f"{text} ± {50 * (interval.high - interval.low):.1f}"
+        """A metric in points, with the half-width of its interval."""
+        return interval_cell(self.figures[key])
+
+
+def interval_cell(interval: Interval) -> str:
+    """An interval in points: "80.0 ± 1.2"."""
+    if math.isnan(interval.mean):
+        return "n/a"
+    text = f"{100 * interval.mean:.1f}"
+    if math.isnan(interval.low):
+        return text
+    return f"{text} ± {50 * (interval.high - interval.low):.1f}"
 
 
 def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
-    """Turn records (``name`` and a run's ``to_dict()``) into lines, in order of first appearance.
+    """Average records (``name`` and a run's ``to_dict()``) by name, in order of appearance.
 
     Example:
         >>> run = {"test": {"accuracy": 0.8, "dp": 0.1, "eo": None, "auc": 0.9}, "seconds": 1.0}
@@ -54,51 +61,41 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
         runs.setdefault(record["name"], []).append(record["run"])
     lines = []
     for name, group in runs.items():
+        tests = [run["test"] for run in group]
         figures = {
-            key: mean_interval(
-                [math.nan if run["test"][key] is None else run["test"][key] for run in group]
-            )
-            for key in HEADERS
+            key: mean_interval([math.nan if test[key] is None else test[key] for test in tests])
+            for key in METRICS
         }
         seconds = sum(run["seconds"] for run in group) / len(group)
         lines.append(Line(name, figures, seconds, len(group)))
     return lines
 
 
-def over(splits: int) -> str:
-    """What the figures of a table are, for its title.
+def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
+    """One row per data set and method: ``splits``, each metric with its interval, ``seconds``.
 
     Example:
-        >>> over(3), over(1)
-        ('mean ± half of a 95 % interval over 3 splits', 'one split')
+        >>> results({}).columns[:4].tolist()
+        ['data', 'method', 'splits', 'accuracy']
     """
+    import pandas as pd
+
+    ends = [key + end for key in METRICS for end in ("", "_low", "_high")]
+    rows = [
+        [data, line.name, line.splits]
+        + [value for key in METRICS for value in line.figures[key][:3]]
+        + [line.seconds]
+        for data, lines in tables.items()
+        for line in lines
+    ]
+    return pd.DataFrame(rows, columns=["data", "method", "splits", *ends, "seconds"])
+
+
+def over(splits: int) -> str:
+    """Description of a table's figures, for its title."""
     return "one split" if splits == 1 else f"mean ± half of a 95 % interval over {splits} splits"
 
 
 def cells(line: Line) -> list[str]:
-    """A line's cells, in the order of :data:`COLUMNS`."""
-    return [line.cell(key) for key in HEADERS] + [f"{line.seconds:.1f}"]
-
-
-def to_rich(lines: Sequence[Line], title: str = "") -> Any:
-    """Make a table for the terminal."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("method", no_wrap=True)
-    # AUC is in the other tables; here a row must fit 80 columns.
-    shown = [key for key in COLUMNS if key != "auc"]
-    for key in shown:
-        table.add_column(COLUMNS[key], justify="right", no_wrap=True)
-    for line in lines:
-        row = dict(zip(COLUMNS, cells(line), strict=True))
-        table.add_row(line.name, *(row[key] for key in shown))
-    return table
-
-
-def to_markdown(lines: Sequence[Line]) -> str:
-    """Make a Markdown table."""
-    rows = [["method", *COLUMNS.values()], ["---", *["---:"] * len(COLUMNS)]]
-    rows += [[line.name, *cells(line)] for line in lines]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n"
+    """Cells of a row, in the order of :data:`COLUMNS`."""
+    return [line.cell(key) for key in METRICS] + [f"{line.seconds:.1f}"]

@@ -1,4 +1,4 @@
-"""The picture of a graph: who is tied to whom, and which ties cross between groups."""
+"""Picture of a graph: nodes by group, edges within and between groups."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ import numpy as np
 from torch_geometric.data import Data
 
 from fairmp.datasets.edges import counted
-from fairmp.errors import InputError
+from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
-from fairmp.report.graph_layout import WALKS, layout, sample
+from fairmp.report.graph_layout import NUM_WALKS, layout, sample
 
-# Up to so many edges can be told from each other however few nodes they join.
-_FEW = 1000
+# So many edges can be distinguished, however few nodes they join.
+MIN_EDGES_SHOWN = 1000
 INSIDE, CROSSING, UNKNOWN = "#222222", "#cc3311", "#bbbbbb"
-# Of the palette, vermilion is too close to the red of the edges that cross, black to the others.
-NODES = tuple(COLOURS[k] for k in (0, 4, 2, 3, 5))
+# Without vermilion and black, which are too close to the colours of the edges.
+NODE_COLOURS = tuple(COLOURS[k] for k in (0, 4, 2, 3, 5))
+RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
 
 
 @dataclass(frozen=True)
-class _Piece:
-    """A component, or a sample of one.
+class _Component:
+    """A component, or a sample of it.
 
-    ``nodes`` are numbers in the graph, ``source`` and ``target`` places in ``nodes``; the edges
-    ``shown`` are drawn, all of them count for the layout. ``size`` and ``edges`` are the whole
-    component's.
+    ``source`` and ``target`` are positions in ``nodes``; all edges shape the layout, those in
+    ``shown`` are drawn. ``size`` and ``edges`` count the full component.
     """
 
     nodes: np.ndarray
@@ -46,59 +46,54 @@ def topology(
     max_edges: int = 5000,
     seed: int = 0,
 ) -> Any:
-    """Draw the largest connected components: edges inside a group dark, edges across it red.
+    """Draw the largest connected components: edges within a group dark, between groups red.
 
-    A component of more than ``max_nodes`` nodes is drawn by a sample, what a random walk meets; of
-    very many edges some are drawn, at random. The caption in the figure says so, and what share of
-    the edges cross in the picture and in the graph. The same graph and seed give the same picture.
+    A component of more than ``max_nodes`` nodes is sampled by a random walk, and of very many
+    edges a random subset is drawn. The caption says so, with the share of between-group edges in
+    the picture and in the graph. The picture is deterministic for a seed.
 
     Args:
         data: a graph with ``edge_index`` and ``sens`` (−1: unknown, drawn grey).
-        components: how many components to draw.
-        max_nodes: the most nodes to draw of one.
-        max_edges: the most edges to draw of one, and no more than four a node where there are
-            over a thousand; all of them shape the layout.
-        seed: of samples and starts.
+        components: number of components to draw.
+        max_nodes: largest number of nodes per component.
+        max_edges: largest number of edges per component, and at most four per node if there are
+            over a thousand; all edges shape the layout.
+        seed: seed of samples and initial positions.
 
     Returns:
-        A matplotlib figure; edges and nodes are rasterised in it, so that an SVG stays small.
+        A matplotlib figure; its nodes and edges are rasterised to keep an SVG small.
 
     Example:
         >>> from fairmp.datasets import social_network
         >>> figure = topology(social_network(n=200, average_degree=4))
         >>> figure.savefig("topology.png")  # doctest: +SKIP
     """
-    if components < 1:
-        raise InputError("components", f"{components} is too few", "give 1 or more")
-    if max_nodes < 2:
-        raise InputError("max_nodes", f"{max_nodes} is too few", "give 2 or more")
-    if max_edges < 1:
-        raise InputError("max_edges", f"{max_edges} is too few", "give 1 or more")
-    if seed < 0:
-        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
-    groups = data.sens.cpu().numpy()
-    pieces, count, singles = _pieces(data, groups, components, max_nodes, max_edges, seed)
-
+    check_integer("components", components, "give 1 or more")
+    check_integer("max_nodes", max_nodes, "give 2 or more", low=2)
+    check_integer("max_edges", max_edges, "give 1 or more")
+    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     from matplotlib.figure import Figure
 
+    groups = data.sens.cpu().numpy()
+    parts, count, isolated = _components(data, groups, components, max_nodes, max_edges, seed)
     fig = Figure(figsize=(9.0, 6.4), dpi=150)
-    panels = _panels(fig, len(pieces))
-    for piece, axes in zip(pieces, panels, strict=True):
-        place = layout(piece.source, piece.target, len(piece.nodes), seed=seed)
-        _draw(axes, piece, place, groups)
+    panels = _panels(fig, len(parts))
+    for part, axes in zip(parts, panels, strict=True):
+        place = layout(part.source, part.target, len(part.nodes), seed=seed)
+        _draw(axes, part, place, groups)
         if axes is not panels[0]:
-            axes.set_title(f"{piece.size:,} nodes", fontsize=8.5, color="#57606a", y=-0.05)
+            axes.set_title(f"{part.size:,} nodes", fontsize=8.5, color="#57606a", y=-0.05)
     fig.text(0.02, 0.965, str(getattr(data, "name", "graph")), fontsize=13, va="center")
     _legend(fig, groups, getattr(data, "group_names", None))
-    caption = _caption(pieces, count, singles, groups, data.edge_index.cpu().numpy())
+    caption = _caption(parts, count, isolated, groups, data.edge_index.cpu().numpy())
     fig.text(0.02, 0.015, caption, fontsize=8.5, va="bottom", linespacing=1.35)
     return fig
 
 
-def _pieces(
+def _components(
     data: Data, groups: np.ndarray, components: int, max_nodes: int, max_edges: int, seed: int
-) -> tuple[list[_Piece], int, int]:
-    """Take the largest components apart; count those with an edge, and the nodes without one."""
+) -> tuple[list[_Component], int, int]:
+    """The largest components, the number of components with an edge, and of isolated nodes."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import connected_components
 
@@ -114,27 +109,27 @@ def _pieces(
     _, member = connected_components(graph, directed=False)
     sizes = np.bincount(member, minlength=1)
     order = np.argsort(-sizes, kind="stable")[:components]
-    pieces = []
+    found = []
     for k in order[sizes[order] > 1]:
         nodes = np.flatnonzero(member == k)
         part = graph[nodes][:, nodes]
-        edges = part.nnz // 2
-        size = len(nodes)
+        size, edges = len(nodes), part.nnz // 2
         if size > max_nodes:
             chosen = sample(part, max_nodes, groups[nodes], seed=seed)
             part, nodes = part[chosen][:, chosen], nodes[chosen]
         pairs = part.tocoo()
         once = pairs.row < pairs.col
         ends = pairs.row[once], pairs.col[once]
-        most = min(max_edges, max(_FEW, 4 * len(nodes)))
-        pieces.append(_Piece(nodes, *ends, _shown(*ends, len(nodes), most, rng), size, edges))
-    return pieces, int((sizes > 1).sum()), int((sizes == 1).sum())
+        most = min(max_edges, max(MIN_EDGES_SHOWN, 4 * len(nodes)))
+        shown = _shown(*ends, len(nodes), most, rng)
+        found.append(_Component(nodes, *ends, shown, size, edges))
+    return found, int((sizes > 1).sum()), int((sizes == 1).sum())
 
 
 def _shown(
     source: np.ndarray, target: np.ndarray, n: int, most: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Choose the edges to draw at random, so that what hangs together still does."""
+    """Random edges to draw, with a spanning tree so that the component stays connected."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
@@ -147,7 +142,7 @@ def _shown(
 
 
 def _panels(fig: Any, count: int) -> list[Any]:
-    """Axes for the largest component, and small ones beside it for the others."""
+    """Axes for the largest component, and small ones at its side for the others."""
     left, bottom, top = 0.01, 0.145, 0.9
     if not count:
         return []
@@ -158,45 +153,39 @@ def _panels(fig: Any, count: int) -> list[Any]:
         panels.append(fig.add_axes((0.99 - side, top - k * height, side, 0.9 * height)))
     for axes in panels:
         axes.axis("off")
-        # Thousands of lines as one image: the SVG stays small, its words stay text.
+        # Thousands of lines as one image: the SVG stays small, and its text stays text.
         axes.set_rasterization_zorder(10)
         axes.margins(0.04 if axes is panels[0] else 0.2)
     return panels
 
 
-def _draw(axes: Any, piece: _Piece, place: np.ndarray, groups: np.ndarray) -> None:
+def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) -> None:
     from matplotlib.collections import LineCollection
 
-    own = groups[piece.nodes]
-    one, other = own[piece.source], own[piece.target]
-    crossing = (one != other) & (one >= 0) & (other >= 0)
+    own = groups[part.nodes]
+    ends = part.source[part.shown], part.target[part.shown]
+    one, other = own[ends[0]], own[ends[1]]
     unknown = (one < 0) | (other < 0)
-    lines = np.stack([place[piece.source], place[piece.target]], 1)
-    shown = np.zeros(len(lines), dtype=bool)
-    shown[piece.shown] = True
-    many = len(piece.shown) > 500
+    crossing = (one != other) & ~unknown
+    lines = np.stack([place[ends[0]], place[ends[1]]], 1)
+    many = len(lines) > 500
     kinds = (
         (unknown, UNKNOWN, 0.5, 0.6),
         (~unknown & ~crossing, INSIDE, 0.5, 0.35),
         (crossing, CROSSING, 0.8, 0.6),
     )
-    for order, (chosen, colour, width, ink) in enumerate(kinds):
-        axes.add_collection(
-            LineCollection(
-                lines[chosen & shown], colors=colour, linewidths=width if many else 1.6 * width,
-                alpha=ink if many else 0.9, zorder=1 + order,
-            )
-        )  # fmt: skip
+    for order, (chosen, colour, width, alpha) in enumerate(kinds):
+        width, alpha = (width, alpha) if many else (1.6 * width, 0.9)
+        style: dict[str, Any] = {"colors": colour, "linewidths": width, "alpha": alpha}
+        axes.add_collection(LineCollection(lines[chosen], zorder=1 + order, **style))
     size = float(np.clip(12_000 / len(place), 9, 26))
     for g in np.unique(own):
-        axes.scatter(
-            *place[own == g].T, s=size, marker=_marker(g), color=_colour(g), edgecolors="white",
-            linewidths=0.3, zorder=5,
-        )  # fmt: skip
+        style = {"s": size, "edgecolors": "white", "linewidths": 0.3, "zorder": 5}
+        axes.scatter(*place[own == g].T, marker=_marker(g), color=_colour(g), **style)
 
 
 def _colour(group: int) -> str:
-    return UNKNOWN if group < 0 else NODES[group % len(NODES)]
+    return UNKNOWN if group < 0 else NODE_COLOURS[group % len(NODE_COLOURS)]
 
 
 def _marker(group: int) -> str:
@@ -207,74 +196,63 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     from matplotlib.lines import Line2D
 
     found = np.unique(groups)
-    shown = [g for g in found if g >= 0][:8] + [g for g in found if g < 0]
     given = names if names is not None and len(names) > found.max() else None
-    handles = [
-        Line2D(
-            [], [], linestyle="", marker=_marker(g), color=_colour(g), markersize=7,
-            label="unknown group" if g < 0 else shorten(given[g]) if given else f"group {g}",
-        )
-        for g in shown
-    ]  # fmt: skip
+    handles = []
+    for g in [g for g in found if g >= 0][:8] + [g for g in found if g < 0]:
+        label = "unknown group" if g < 0 else shorten(given[g]) if given else f"group {g}"
+        style: dict[str, Any] = {"marker": _marker(g), "color": _colour(g), "markersize": 7}
+        handles.append(Line2D([], [], linestyle="", label=label, **style))
     handles += [
-        Line2D([], [], color=INSIDE, linewidth=1.4, label="inside a group"),
-        Line2D([], [], color=CROSSING, linewidth=2.2, label="across groups"),
+        Line2D([], [], color=INSIDE, linewidth=1.4, label="within a group"),
+        Line2D([], [], color=CROSSING, linewidth=2.2, label="between groups"),
     ]
-    fig.legend(
-        handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), frameon=False,
-        ncols=min(len(handles), 6), fontsize=9,
-    )  # fmt: skip
+    style = {"frameon": False, "ncols": min(len(handles), 6), "fontsize": 9}
+    fig.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), **style)
 
 
 def shorten(name: str) -> str:
-    """Cut a name that would not fit a legend.
-
-    Example:
-        >>> shorten("north"), shorten("a group with a very long name")
-        ('north', 'a group with a very lon…')
-    """
+    """Truncate a long name for a legend."""
     return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _caption(
-    pieces: list[_Piece], count: int, singles: int, groups: np.ndarray, edge_index: np.ndarray
+    parts: list[_Component], count: int, isolated: int, groups: np.ndarray, edge_index: np.ndarray
 ) -> str:
-    whole = _crossing(groups, *edge_index)
-    if not pieces or whole is None:
-        return "No edge to draw." if not pieces else "No edge joins two nodes of known group."
+    overall = _crossing(groups, *edge_index)
+    if not parts or overall is None:
+        return "No edges to draw." if not parts else "No edge joins two nodes of known group."
     lines = [
-        f"Dark ties stay inside a group ({100 - 100 * whole:.1f} % of the graph's edges), red ties "
-        f"cross between groups ({100 * whole:.1f} %)."
+        f"{100 - 100 * overall:.1f} % of the graph's edges are within a group (dark), "
+        f"{100 * overall:.1f} % between groups (red)."
     ]
-    for piece, rank in zip(pieces, _RANKS, strict=False):
-        nodes, edges = len(piece.nodes), len(piece.shown)
-        if nodes == piece.size and edges == piece.edges:
+    for part, rank in zip(parts, RANKS, strict=False):
+        nodes, edges = len(part.nodes), len(part.shown)
+        if nodes == part.size and edges == part.edges:
             continue
-        text = f"{rank} component: {piece.size:,} nodes, {piece.edges:,} edges. Drawn: "
-        if nodes < piece.size:
-            text += f"the {nodes:,} nodes that a random walk met (of {WALKS} walks the one most "
-            every = edges == len(piece.source)
-            text += "like it) and " + ("the " if every else f"{edges:,} of the ")
-            text += f"{len(piece.source):,} edges among them"
+        text = f"{rank} component: {part.size:,} nodes, {part.edges:,} edges. Drawn: "
+        if nodes < part.size:
+            text += (
+                f"{nodes:,} nodes of a random walk (the most representative of {NUM_WALKS}) and "
+            )
+            text += "the " if edges == len(part.source) else f"{edges:,} of the "
+            text += f"{len(part.source):,} edges among them"
         else:
-            text += f"all nodes and {edges:,} edges, taken at random so that nothing falls apart"
-        ends = piece.source[piece.shown], piece.target[piece.shown]
-        drawn = _crossing(groups[piece.nodes], *ends) or 0.0
-        lines.append(f"{text}, of which {100 * drawn:.1f} % cross.")
+            text += f"all nodes and {edges:,} random edges that keep them connected"
+        ends = part.source[part.shown], part.target[part.shown]
+        drawn = _crossing(groups[part.nodes], *ends) or 0.0
+        lines.append(f"{text}; {100 * drawn:.1f} % of these are between groups.")
     left = []
-    if count > len(pieces):
-        left.append(counted(count - len(pieces), "smaller component"))
-    if singles:
-        left.append(f"{counted(singles, 'node')} without an edge")
+    if count > len(parts):
+        left.append(counted(count - len(parts), "smaller component"))
+    if isolated:
+        left.append(f"{counted(isolated, 'node')} without an edge")
     if left:
         lines.append(f"Not drawn: {' and '.join(left)}.")
     return "\n".join(textwrap.wrap(" ".join(lines).replace(" %", "\N{NO-BREAK SPACE}%"), 132))
 
 
-_RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
-
-
 def _crossing(groups: np.ndarray, source: np.ndarray, target: np.ndarray) -> float | None:
+    """Share of between-group edges among those of known groups."""
     one, other = groups[source], groups[target]
     known = (one >= 0) & (other >= 0) & (source != target)
     return float((one != other)[known].mean()) if known.any() else None

@@ -121,7 +121,7 @@ def test_labels_are_made_when_asked() -> None:
         ({"rho": 0.9}, r"rho: 0.9 with eps=0.8 and c=0.5 makes p = 1.44, above 1"),
         ({"rho": 0.6, "eps": 0.1}, r"makes q = 1.08, above 1; the largest density here is 0.5556"),
         ({"c": 0.001, "rho": 0.005}, r"c: 0.001 of 100 nodes leaves a group empty"),
-        ({"seed": -1}, r"seed: -1 is negative"),
+        ({"seed": -1}, r"seed: -1"),
         ({"covariances": [[1, 2], [2, 1]]}, r"covariances: smallest eigenvalue -1 is not positive"),
         ({"covariances": np.eye(3)}, r"means: shape \(2, 2\) with covariances of shape \(3, 3\)"),
         ({"means": np.eye(3)}, r"means: shape \(3, 3\)"),

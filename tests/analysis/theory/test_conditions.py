@@ -146,7 +146,7 @@ def test_impossible_parameters_name_the_limit_they_break(model: tuple, message: 
         ({"form": "guessed"}, r"form: 'guessed' is unknown"),
         ({"normalisation": "column"}, r"normalisation: 'column' is unknown"),
         ({"covariance": [[1, 2], [2, 1]]}, r"covariance: smallest eigenvalue -1 is not positive"),
-        ({"means": [[0, 1], [0, 1]]}, r"means: the two are equal"),
+        ({"means": [[0, 1], [0, 1]]}, r"means: both are equal"),
         ({"means": np.eye(3)}, r"means: shape \(3, 3\) is not two means"),
     ],
 )

@@ -139,9 +139,9 @@ def test_the_best_dual_gives_the_l1_norm(
 def test_wrong_input_is_named(graph: tuple[Tensor, Tensor], dual: tuple[Tensor, Tensor]) -> None:
     x, edge_index = graph
     for alpha in (0.0, 1.2):
-        with pytest.raises(InputError, match=f"alpha: {alpha} is outside"):
+        with pytest.raises(InputError, match=f"alpha: {alpha}"):
             ppnp_objective(x, x, edge_index, alpha)
-        with pytest.raises(InputError, match=f"alpha: {alpha} is outside"):
+        with pytest.raises(InputError, match=f"alpha: {alpha}"):
             ppnp_solution(x, edge_index, alpha)
-    with pytest.raises(InputError, match="lambda_s: -1 is negative"):
+    with pytest.raises(InputError, match="lambda_s: -1"):
         fair_objective(x, x, edge_index, *dual, lambda_s=-1)

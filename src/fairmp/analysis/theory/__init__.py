@@ -1,8 +1,6 @@
-"""The theory of topology bias, checked and corrected: what averaging does to groups' features.
+"""Theory of topology bias: bounds, conditions, predictions, measurements, denoising.
 
-Bounds (Theorem 1), conditions on the (n, ρ, ε, c)-graph (Lemma 2, Theorem 2), predictions for one
-and more steps, the same readings measured on a graph, and message passing as denoising. The
-statements and their derivations are in ``docs/theory.md``.
+The statements and their derivations are in ``docs/theory.md``.
 """
 
 from fairmp.analysis.theory.bounds import (

@@ -1,4 +1,4 @@
-"""The (n, ρ, ε, c)-graph: two groups, two edge probabilities, normal features."""
+"""Random graphs of the (n, ρ, ε, c) model: two groups, two edge probabilities, normal features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from fairmp.analysis.theory.bounds import check_covariance
 from fairmp.analysis.theory.conditions import COVARIANCE, MEANS, connection_probabilities
 from fairmp.datasets.synthetic import both_directions, distinct_pairs
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_integer
 
 
 def block_graph(
@@ -24,24 +24,24 @@ def block_graph(
     label_direction: ArrayLike | None = None,
     seed: int = 0,
 ) -> Data:
-    r"""Draw a graph of the (n, ρ, ε, c) model with Gaussian-mixture features.
+    r"""Sample a graph of the (n, ρ, ε, c) model with Gaussian-mixture features.
 
-    Of the n nodes, ``round(c·n)`` are of group 1 and the rest, which come first, of group 0. Each
-    pair is an edge independently, with probability p inside a group and q between groups
+    The last ``round(c·n)`` nodes are in group 1, the others in group 0. Each pair is an edge
+    independently, with probability p within a group and q between groups
     (``connection_probabilities``); features are :math:`\mathcal N(\mu_s, \Sigma_s)`.
 
-    The law is exact: the number of edges in each block is binomial, and given their number every
+    Sampling is exact: the number of edges in each block is binomial, and given the number every
     set of distinct pairs is equally likely. Time and memory are O(n + edges).
 
     Args:
         n: number of nodes.
         rho: density, the share of pairs that are edges.
-        eps: sensitive homophily, the share of edges inside a group.
+        eps: sensitive homophily, the share of edges within a group.
         c: share of group 1.
         means: mean of each group's features (2×d).
         covariances: covariance of each group's features (2×d×d), or one for both (d×d).
-        label_direction: if given (d), ``y`` is 1 where the features reach further along it than
-            the median node's; by default every label is unknown (−1).
+        label_direction: if given (d), ``y`` is 1 where the features' projection on it is above
+            the median; by default every label is unknown (−1).
         seed: the same arguments and seed give the same graph.
 
     Returns:
@@ -65,11 +65,10 @@ def block_graph(
     sizes = np.array([n - ones, ones])
     if sizes.min() < 1:
         raise InputError("c", f"{c} of {n} nodes leaves a group empty", "give more nodes")
-    if seed < 0:
-        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
+    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     mu, factor = _features(means, covariances)
 
-    # One stream a purpose: the same seed keeps its features when the edges change.
+    # Independent streams: the features of a seed do not depend on the number of edges.
     edge_rng, feature_rng, mask_rng = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
     )
@@ -109,11 +108,8 @@ def _features(means: ArrayLike, covariances: ArrayLike) -> tuple[np.ndarray, np.
     sigma = check_covariance("covariances", covariances)
     d = mu.shape[-1] if mu.ndim == 2 and len(mu) == 2 else 0
     if not d or sigma.shape not in ((d, d), (2, d, d)):
-        raise InputError(
-            "means",
-            f"shape {mu.shape} with covariances of shape {sigma.shape} is not two groups' features",
-            "give 2×d means with one d×d covariance or two",
-        )
+        shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
+        raise InputError("means", shapes, "give 2×d means with one d×d covariance or two")
     return mu, np.linalg.cholesky(np.broadcast_to(sigma, (2, d, d)))
 
 
@@ -129,10 +125,7 @@ def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
         return np.full(len(x), -1, dtype=np.int64)
     along = np.asarray(direction, dtype=float)
     if along.shape != x.shape[1:]:
-        raise InputError(
-            "label_direction",
-            f"shape {along.shape} for {x.shape[1]} features",
-            "give one number each",
-        )
+        shapes = f"shape {along.shape} for {x.shape[1]} features"
+        raise InputError("label_direction", shapes, "give one number per feature")
     score = x @ along
     return (score > np.median(score)).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How much a feature vector tells about a node's group: the divergence, the bound, the truth."""
+"""Information that features carry about the group: Gaussian KL, bound (Theorem 1), estimate."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class Estimate(NamedTuple):
 
 
 def gaussian_kl(mu1: ArrayLike, sigma1: ArrayLike, mu2: ArrayLike, sigma2: ArrayLike) -> Any:
-    r"""Kullback-Leibler divergence between two normal laws, in nats.
+    r"""Kullback-Leibler divergence between two normal distributions, in nats.
 
     .. math::
         D(p_1 \| p_2) = \tfrac12 \left[ \operatorname{tr}(\Sigma_2^{-1}\Sigma_1) - d
         + (\mu_1-\mu_2)^\top \Sigma_2^{-1} (\mu_1-\mu_2) + \ln\frac{|\Sigma_2|}{|\Sigma_1|} \right]
 
     Args:
-        mu1: mean of the first law (…×d), or a number.
+        mu1: mean of the first distribution (…×d), or a number.
         sigma1: its covariance (…×d×d); a number is the variance in one dimension.
-        mu2: mean of the second law.
+        mu2: mean of the second distribution.
         sigma2: its covariance. Leading dimensions of all four broadcast.
 
     Returns:
@@ -42,13 +42,13 @@ def gaussian_kl(mu1: ArrayLike, sigma1: ArrayLike, mu2: ArrayLike, sigma2: Array
         >>> round(float(gaussian_kl(0.0, 1.0, 0.0, 4.0)), 4)
         0.3181
     """
-    first, second = _vector(mu1), _vector(mu2)
+    first, second = (np.atleast_1d(np.asarray(mu, dtype=float)) for mu in (mu1, mu2))
     factor1, factor2 = _cholesky("sigma1", sigma1), _cholesky("sigma2", sigma2)
     return _kl(first, factor1, second, factor2)[()]
 
 
 def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: ArrayLike) -> Any:
-    r"""Bound the information that features carry about the group (Theorem 1), in nats.
+    r"""Upper bound on the information that features carry about the group (Theorem 1), in nats.
 
     .. math::
         I(s; x) \le -\sum_i c_i \ln \sum_j c_j \, e^{-D(p_i \| p_j)}
@@ -56,8 +56,8 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
     for any number of groups with shares :math:`c_i` and normal features :math:`p_i`. For two
     groups this is the printed form,
     :math:`-(1-c)\ln[(1-c)+c\,e^{-D_{12}}] - c\ln[c+(1-c)\,e^{-D_{21}}]`. It lies between 0 (equal
-    groups) and the entropy of the groups (groups far apart), and is exact at both ends. The
-    library calls this number the *bias* of the features.
+    groups) and the entropy of the groups (disjoint groups), and is exact at both ends. The library
+    calls this number the *bias* of the features.
 
     Args:
         means: mean of each group (…×G×d).
@@ -77,17 +77,15 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
     if factor.ndim == 2:
         factor = factor[None]
     if factor.shape[-3] not in (1, mu.shape[-2]) or factor.shape[-1] != mu.shape[-1]:
-        raise InputError(
-            "covariances",
-            f"shape {np.shape(covariances)} does not fit means of shape {mu.shape}",
-            "give one d×d matrix, or one for each group",
-        )
-    pairs = _kl(
-        mu[..., :, None, :], factor[..., :, None, :, :], mu[..., None, :, :],
-        factor[..., None, :, :, :],
-    )  # fmt: skip
+        shapes = f"shape {np.shape(covariances)} does not fit means of shape {mu.shape}"
+        raise InputError("covariances", shapes, "give one d×d matrix, or one for each group")
+    one, other = (
+        (mu[..., :, None, :], factor[..., :, None, :, :]),
+        (mu[..., None, :, :], factor[..., None, :, :, :]),
+    )
+    pairs = _kl(*one, *other)
     inner = np.logaddexp.reduce(np.log(share)[..., None, :] - pairs, axis=-1)
-    # The sum is never negative; rounding errors of groups that coincide are.
+    # Rounding makes the bound of identical groups slightly negative.
     return np.maximum(-(share * inner).sum(-1), 0.0)[()]
 
 
@@ -99,14 +97,13 @@ def mutual_information(
     samples: int = 100_000,
     seed: int = 0,
 ) -> Estimate:
-    r"""Estimate the mutual information itself, by Monte Carlo, in nats.
+    r"""Monte-Carlo estimate of the mutual information, in nats.
 
     .. math::
         I(s; x) = \sum_i c_i \, \mathbb{E}_{x \sim p_i}
         \left[ \ln p_i(x) - \ln \textstyle\sum_j c_j p_j(x) \right]
 
-    Each group is sampled on its own with ``samples`` points, so that a small one is not left to
-    chance.
+    Sampling is stratified: every group gets ``samples`` points, however small its share.
 
     Args:
         means: mean of each group (G×d).
@@ -141,13 +138,7 @@ def mutual_information(
 
 
 def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
-    """Return covariances (…×d×d) as floats, or say which smallest eigenvalue forbids them.
-
-    Example:
-        >>> check_covariance("covariance", [[1.0, 2.0], [2.0, 1.0]])
-        Traceback (most recent call last):
-        fairmp.errors.InputError: covariance: smallest eigenvalue -1 is not positive; give a ...
-    """
+    """Return covariances (…×d×d) as floats; raise if one is not symmetric positive definite."""
     matrix = np.asarray(covariance, dtype=float)
     if matrix.ndim == 0:
         matrix = matrix.reshape(1, 1)
@@ -158,7 +149,7 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
     scale = np.abs(matrix).max(initial=0.0)
     if not np.allclose(matrix, matrix.swapaxes(-1, -2), rtol=0, atol=1e-8 * scale):
         raise InputError(name, "is not symmetric", "give a symmetric positive definite matrix")
-    # Rounding leaves a singular matrix with a tiny pivot of either sign.
+    # Rounding gives a singular matrix a tiny pivot of either sign.
     try:
         pivot = np.diagonal(np.linalg.cholesky(matrix), axis1=-2, axis2=-1).min(initial=np.inf) ** 2
     except np.linalg.LinAlgError:
@@ -181,12 +172,8 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
     """Divergence from Cholesky factors."""
     d = mu1.shape[-1]
     if not mu2.shape[-1] == factor1.shape[-1] == factor2.shape[-1] == d:
-        raise InputError(
-            "mu1",
-            f"{d} dimensions against {factor1.shape[-1]} of sigma1, {mu2.shape[-1]} of mu2 and "
-            f"{factor2.shape[-1]} of sigma2",
-            "give all four the same",
-        )
+        sizes = (d, factor1.shape[-1], mu2.shape[-1], factor2.shape[-1])
+        raise InputError("mu1", f"{d} dimensions", f"mu1, sigma1, mu2, sigma2 have {sizes}")
     whitened = np.linalg.solve(factor2, factor1)
     shift = np.linalg.solve(factor2, (mu1 - mu2)[..., None])[..., 0]
     log_volume = _log_diagonal(factor2) - _log_diagonal(factor1)
@@ -204,32 +191,18 @@ def _log_density(x: np.ndarray, mu: np.ndarray, factor: np.ndarray) -> np.ndarra
     return np.asarray(-0.5 * (z**2).sum(0) - constant)
 
 
-def _vector(mu: ArrayLike) -> np.ndarray:
-    vector = np.asarray(mu, dtype=float)
-    return vector.reshape(1) if vector.ndim == 0 else vector
-
-
 def _means(means: ArrayLike) -> np.ndarray:
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] < 2:
-        raise InputError(
-            "means",
-            f"shape {mu.shape} is not one mean for each of two or more groups",
-            "give a G×d array",
-        )
+        raise InputError("means", f"shape {mu.shape}", "give a G×d array for G ≥ 2 groups")
     return mu
 
 
 def _weights(weights: ArrayLike, groups: int) -> np.ndarray:
     share = np.asarray(weights, dtype=float)
     if share.ndim == 0 or share.shape[-1] != groups:
-        raise InputError(
-            "weights", f"shape {share.shape} for {groups} groups", "give each one's share"
-        )
+        raise InputError("weights", f"shape {share.shape} for {groups} groups", "give G shares")
     if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
-        raise InputError(
-            "weights",
-            f"{share.reshape(-1, groups)[0].tolist()} must be positive with a sum of 1",
-            "give each group's share",
-        )
+        given = share.reshape(-1, groups)[0].tolist()
+        raise InputError("weights", f"{given}", "shares must be positive with a sum of 1")
     return share

@@ -1,4 +1,4 @@
-"""When does one step of averaging add bias? The (n, ρ, ε, c) model and Theorem 2, corrected."""
+"""The (n, ρ, ε, c) graph model and the bias-enhancement condition (Theorem 2), corrected."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fairmp.analysis.theory.bounds import check_covariance
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 
 Normalisation = Literal["row", "symmetric"]
 Form = Literal["printed", "derived", "corrected"]
@@ -18,14 +18,14 @@ COVARIANCE = ((1.0, 0.0), (0.0, 1.0))
 
 
 class ConnectionProbabilities(NamedTuple):
-    """How likely a pair is an edge: inside a group (p) and between groups (q)."""
+    """Edge probability of a pair of nodes: within a group (p) and between groups (q)."""
 
     p: Any
     q: Any
 
 
 class Neighbourhood(NamedTuple):
-    """What a node averages: the first group's share ν and the number of terms ζ, by own group."""
+    """Expected share ν of the first group and number of terms ζ in a node's average, by group."""
 
     nu1: Any
     nu2: Any
@@ -41,8 +41,8 @@ def connection_probabilities(
     .. math::
         p = \frac{\rho\,\epsilon}{c^2 + (1-c)^2}, \qquad q = \frac{\rho\,(1-\epsilon)}{2c(1-c)}
 
-    A pair of nodes is of one group with probability :math:`c^2+(1-c)^2`; of all pairs a share ρ
-    are edges, and of the edges a share ε lie inside a group.
+    A pair of nodes is in the same group with probability :math:`c^2+(1-c)^2`; a share ρ of all
+    pairs are edges, and a share ε of the edges are within a group.
 
     Args:
         n: number of nodes.
@@ -62,10 +62,14 @@ def connection_probabilities(
         fairmp.errors.InputError: rho: 0.7 with eps=0.9 and c=0.5 makes p = 1.26, above 1; ...
     """
     n, rho, eps, c = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (n, rho, eps, c)))
-    _inside("n", n, n >= 2, "below 2; a graph needs two groups' worth of nodes")
-    _inside("rho", rho, (rho > 0) & (rho <= 1), "outside (0, 1]; give the share of pairs joined")
-    _inside("eps", eps, (eps >= 0) & (eps <= 1), "outside [0, 1]; give the share of edges in-group")
-    _inside("c", c, (c > 0) & (c < 1), "outside (0, 1); give the share of the second group")
+    for name, value, good, problem, hint in (
+        ("n", n, n >= 2, "below 2", "give at least two nodes"),
+        ("rho", rho, (rho > 0) & (rho <= 1), "outside (0, 1]", "give the share of pairs joined"),
+        ("eps", eps, (eps >= 0) & (eps <= 1), "outside [0, 1]", "give the in-group share of edges"),
+        ("c", c, (c > 0) & (c < 1), "outside (0, 1)", "give the share of the second group"),
+    ):
+        if not good.all():
+            raise InputError(name, f"{value[~good].flat[0]:g} is {problem}", hint)
     same, other = c**2 + (1 - c) ** 2, 2 * c * (1 - c)
     p, q = rho * eps / same, rho * (1 - eps) / other
     for name, value, room, share in (("p", p, same, eps), ("q", q, other, 1 - eps)):
@@ -81,7 +85,7 @@ def connection_probabilities(
 
 
 def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
-    r"""ν and ζ of Theorem 2, the node itself counted among its neighbours.
+    r"""ν and ζ of Theorem 2; a node counts as its own neighbour.
 
     With :math:`n_- = (1-c)n` nodes in the first group and :math:`n_+ = cn` in the second,
 
@@ -90,7 +94,7 @@ def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) ->
         \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}.
 
     A node of group g averages about :math:`\zeta_g` terms, a share :math:`\nu_g` of them from the
-    first group. These are the forms that the derivation uses.
+    first group. The derivation uses these forms.
 
     Example:
         >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]
@@ -122,17 +126,17 @@ def bias_enhancement(
         \text{derived: } (\nu_1-\nu_2)^2 \min_g \zeta_g, \qquad
         \text{corrected: } (\nu_1-\nu_2)^2 \min_g \frac{\zeta_g}{1 + \nu_g(1-\nu_g)\,m}.
 
-    The derived form takes every node's neighbourhood to hold exactly its expected share of each
-    group. That share is random, which adds :math:`\nu_g(1-\nu_g)\,\delta\delta^\top/\zeta_g` to the
-    covariance of group g; the corrected form counts it. Under the normal approximation the
-    corrected condition is sufficient, and for :math:`c = ½` necessary too.
+    The derived form assumes that every neighbourhood has exactly the expected share of each group.
+    The share is random, which adds :math:`\nu_g(1-\nu_g)\,\delta\delta^\top/\zeta_g` to the
+    covariance of group g; the corrected form includes it. Under the normal approximation the
+    corrected condition is sufficient, and for :math:`c = ½` also necessary.
 
     ``form="printed"`` is the theorem's condition, :math:`(\nu_1-\nu_2)^2\min(\zeta_1,\zeta_2) > 1`.
-    The main text labels ν and ζ inconsistently with its own derivation; the condition is taken
-    here with the derivation's ν and ζ, so ``"printed"`` and ``"derived"`` are the same number.
+    The main text labels ν and ζ inconsistently with its own derivation; we use the derivation's ν
+    and ζ, so ``"printed"`` and ``"derived"`` are the same number.
 
-    For symmetric normalisation a neighbour of group h counts :math:`1/\sqrt{d_i d_j}`, about
-    :math:`1/\sqrt{\zeta_g\zeta_h}`. Rows then no longer sum to 1, the new means are
+    For symmetric normalisation a neighbour of group h has weight :math:`1/\sqrt{d_i d_j}`, about
+    :math:`1/\sqrt{\zeta_g\zeta_h}`. Rows no longer sum to 1, the new means are
     :math:`M_g = \sum_h K_{gh}\mu_h/\sqrt{\zeta_g\zeta_h}` (:math:`K_{gh}` expected terms of group
     h), and the value is :math:`\min_g \delta'^\top S_g^{-1}\delta' / m` with
     :math:`\delta' = M_1 - M_2`,
@@ -141,9 +145,9 @@ def bias_enhancement(
         S_g = \sum_h \frac{K_{gh}}{\zeta_g\zeta_h}\Sigma + \sum_h K_{gh}\, u_{gh}u_{gh}^\top,
         \qquad u_{gh} = \frac{\mu_h}{\sqrt{\zeta_g\zeta_h}} - \frac{M_g}{2\zeta_g},
 
-    the second sum (the response to one more neighbour of group h) only in the corrected form. It
-    depends on where the means lie, not on their distance alone. The row form is the same
-    expression with :math:`1/d_i` as the weight.
+    with the second sum (the response to one more neighbour of group h) only in the corrected form.
+    It depends on the means themselves, not only on their distance. The row form is the same
+    expression with weight :math:`1/d_i`.
 
     Args:
         n: number of nodes.
@@ -153,17 +157,14 @@ def bias_enhancement(
         form: ``"printed"``, ``"derived"`` or ``"corrected"``.
         normalisation: ``"row"`` (mean of the neighbourhood) or ``"symmetric"`` (as in a GCN).
         means: the two groups' means (…×2×d).
-        covariance: their common covariance (…×d×d). For different ones see ``predicted_change``.
+        covariance: their common covariance (…×d×d); ``predicted_change`` takes different ones.
 
     Example:
         >>> [round(float(bias_enhancement(20_000, 5e-4, 0.64, 0.5, form=form)), 2)
         ...  for form in ("printed", "derived", "corrected")]
         [1.31, 1.31, 0.91]
     """
-    if form not in ("printed", "derived", "corrected"):
-        raise InputError(
-            "form", f"{form!r} is unknown", "choose 'printed', 'derived' or 'corrected'"
-        )
+    check_choice("form", form, ("printed", "derived", "corrected"))
     theta = exponent(normalisation)
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] != 2:
@@ -172,9 +173,7 @@ def bias_enhancement(
     delta = mu[..., 0, :] - mu[..., 1, :]
     distance = _quadratic(sigma, delta)
     if (distance <= 0).any():
-        raise InputError(
-            "means", "the two are equal, so there is no bias to add", "give different ones"
-        )
+        raise InputError("means", "both are equal, so there is no bias", "give different means")
 
     counts = _expected_counts(*blocks(n, rho, eps, c))
     zeta = counts.sum(-1)
@@ -195,7 +194,7 @@ def bias_enhancement(
 def blocks(
     n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Write the (n, ρ, ε, c) model as group sizes (…×2) and edge probabilities (…×2×2).
+    """Group sizes (…×2) and edge probabilities (…×2×2) of the (n, ρ, ε, c) model.
 
     Example:
         >>> sizes, probabilities = blocks(1000, 0.01, 0.8, 0.25)
@@ -209,21 +208,13 @@ def blocks(
 
 
 def exponent(normalisation: Normalisation) -> float:
-    """θ in the weight d_i^−θ d_j^(θ−1) of neighbour j: 1 for row, ½ for symmetric normalisation.
-
-    Example:
-        >>> exponent("symmetric")
-        0.5
-    """
-    if normalisation not in ("row", "symmetric"):
-        raise InputError(
-            "normalisation", f"{normalisation!r} is unknown", "choose 'row' or 'symmetric'"
-        )
+    """θ in the weight d_i^−θ d_j^(θ−1) of neighbour j: 1 for row, ½ for symmetric normalisation."""
+    check_choice("normalisation", normalisation, ("row", "symmetric"))
     return 1.0 if normalisation == "row" else 0.5
 
 
 def _expected_counts(sizes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """K: terms of each group in a node's average, itself included (…×g×h)."""
+    """K: expected terms of each group in a node's average, including itself (…×g×h)."""
     own = np.eye(sizes.shape[-1])
     return np.asarray((sizes[..., None, :] - own) * probabilities + own)
 
@@ -232,8 +223,3 @@ def _quadratic(sigma: np.ndarray, delta: np.ndarray) -> np.ndarray:
     shape = np.broadcast_shapes(sigma.shape[:-1], delta.shape)
     vector = np.broadcast_to(delta, shape)[..., None]
     return np.asarray((vector[..., 0] * np.linalg.solve(sigma, vector)[..., 0]).sum(-1))
-
-
-def _inside(name: str, value: np.ndarray, good: np.ndarray, problem: str) -> None:
-    if not good.all():
-        raise InputError(name, f"{value[~good].flat[0]:g} is {problem}")

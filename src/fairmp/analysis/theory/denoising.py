@@ -1,15 +1,15 @@
 r"""Message passing as denoising: each layer is a gradient step on an objective.
 
-Every function returns the objective and its gradient. With
+The functions return the objective and its gradient. With
 :math:`\tilde A = \hat D^{-1/2}(A+I)\hat D^{-1/2}`:
 
 ==========  ============================================================  ====================
 layer       objective                                                     step of the gradient
 ==========  ============================================================  ====================
-GCN, SGC    ``smoothness``: tr(Fᵀ(I−Ã)F)                                  ½, once a layer
+GCN, SGC    ``smoothness``: tr(Fᵀ(I−Ã)F)                                  ½, once per layer
 PPNP        ``ppnp_objective``: ‖F−X‖² + (1/α−1) tr(Fᵀ(I−Ã)F)             (its minimiser)
 APPNP       the same                                                      α/2
-GAT         ``attention_objective``: ½ Σ_i Σ_j a_ij ‖F_i−X_j‖²            1/Σ_j a_ij, by node
+GAT         ``attention_objective``: ½ Σ_i Σ_j a_ij ‖F_i−X_j‖²            1/Σ_j a_ij, per node
 FMP         ``fair_objective``: the same as PPNP's, halved, plus ⟨u, ΔP⟩  1/(1+λ_s)
 ==========  ============================================================  ====================
 """
@@ -22,23 +22,23 @@ import torch
 from torch import Tensor
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 
-from fairmp.errors import InputError
+from fairmp.errors import check_number
 from fairmp.kernels import softmax
 from fairmp.nn.functional import coupling_gradient
 
 
 class Objective(NamedTuple):
-    """The value of an objective at a point, and its gradient there."""
+    """Value and gradient of an objective."""
 
     value: Tensor
     gradient: Tensor
 
 
 def smoothness(f: Tensor, edge_index: Tensor) -> Objective:
-    r"""How much F varies along edges, :math:`\operatorname{tr}(F^\top(I-\tilde A)F)`.
+    r"""Variation of F along edges, :math:`\operatorname{tr}(F^\top(I-\tilde A)F)`.
 
-    The gradient is :math:`2(I-\tilde A)F`, so a step of ½ from F lands on :math:`\tilde AF`: what
-    one GCN layer does before its weights, and SGC K times over.
+    The gradient is :math:`2(I-\tilde A)F`; a step of ½ gives :math:`\tilde AF`, the propagation of
+    one GCN layer; SGC repeats it K times.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -51,7 +51,7 @@ def smoothness(f: Tensor, edge_index: Tensor) -> Objective:
 
 
 def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Objective:
-    r"""Weigh closeness to X against smoothness.
+    r"""Trade-off between closeness to X and smoothness.
 
     .. math::
         \|F-X\|^2 + \left(\tfrac1\alpha - 1\right)\operatorname{tr}(F^\top(I-\tilde A)F)
@@ -65,7 +65,7 @@ def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Ob
         >>> float(value), (x - 0.25 * gradient).round(decimals=4).flatten().tolist()
         (2.0, [0.5, 1.5])
     """
-    weight = 1 / _fraction("alpha", alpha) - 1
+    weight = 1 / _check_alpha(alpha) - 1
     smooth = smoothness(f, edge_index)
     value = ((f - x) ** 2).sum() + weight * smooth.value
     return Objective(value, 2 * (f - x) + weight * smooth.gradient)
@@ -74,7 +74,7 @@ def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Ob
 def ppnp_solution(x: Tensor, edge_index: Tensor, alpha: float) -> Tensor:
     r"""Minimiser of ``ppnp_objective``, :math:`\alpha(I-(1-\alpha)\tilde A)^{-1}X`, solved densely.
 
-    It takes O(n²) memory: meant for small graphs, to hold APPNP against.
+    O(n²) memory: a reference for APPNP on small graphs.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -82,26 +82,26 @@ def ppnp_solution(x: Tensor, edge_index: Tensor, alpha: float) -> Tensor:
         tensor([[0.5000],
                 [1.5000]])
     """
-    alpha = _fraction("alpha", alpha)
+    alpha = _check_alpha(alpha)
     identity = torch.eye(x.size(0), dtype=x.dtype, device=x.device)
     return alpha * torch.linalg.solve(identity - (1 - alpha) * _smooth(identity, edge_index), x)
 
 
 def attention_objective(f: Tensor, x: Tensor, edge_index: Tensor, scores: Tensor) -> Objective:
-    r"""Weigh each node's distance from its neighbours by attention, not normalised.
+    r"""Distance of each node from its neighbours, weighted by unnormalised attention.
 
     .. math::
         \tfrac12 \sum_i \sum_{j \to i} a_{ij} \|F_i - X_j\|^2
 
-    The curvature at node i is :math:`\sum_j a_{ij}`. From F = X, a step of its inverse, a step
-    size that adapts to the node, lands on :math:`\sum_j a_{ij}X_j / \sum_j a_{ij}`: GAT's
-    aggregation with :math:`a_{ij} = \exp(\text{score})`.
+    The curvature at node i is :math:`\sum_j a_{ij}`. From F = X, a step of its inverse gives
+    :math:`\sum_j a_{ij}X_j / \sum_j a_{ij}`: GAT's aggregation with
+    :math:`a_{ij} = \exp(\text{score})`.
 
     Args:
-        f: where to evaluate (n×C).
-        x: the features that are averaged (n×C).
+        f: the point to evaluate at (n×C).
+        x: the features to average (n×C).
         edge_index: edges j → i as (j, i), self-loops included as GAT has them (2×E).
-        scores: a for each edge, not negative (E).
+        scores: attention of each edge, not negative (E).
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1, 1], [0, 0, 1]])
@@ -117,14 +117,14 @@ def attention_objective(f: Tensor, x: Tensor, edge_index: Tensor, scores: Tensor
 
 
 def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
-    r"""See the gap through a dual: :math:`\langle u, \Delta\,\mathrm{softmax}(F)\rangle`.
+    r"""Gap weighted by a dual variable: :math:`\langle u, \Delta\,\mathrm{softmax}(F)\rangle`.
 
     Its gradient is (Theorem 3) :math:`G(F,u) = P \odot (U - \mathrm{rowsum}(U \odot P))` with
     :math:`P = \mathrm{softmax}(F)` and :math:`U = \Delta^\top u`, in O(nC).
 
     Args:
         f: logits (n×C).
-        delta: the incidence as a matrix (G'×n).
+        delta: the gap operator as a matrix (G'×n).
         u: the dual (G'×C).
 
     Example:
@@ -140,7 +140,7 @@ def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
 def fair_objective(
     f: Tensor, x: Tensor, edge_index: Tensor, delta: Tensor, u: Tensor, lambda_s: float
 ) -> Objective:
-    r"""FMP's objective at a dual u.
+    r"""Objective of FMP for a given dual u.
 
     .. math::
         \tfrac{\lambda_s}2 \operatorname{tr}(F^\top(I-\tilde A)F) + \tfrac12\|F-X\|^2
@@ -158,8 +158,7 @@ def fair_objective(
         >>> float(value), (x - gradient / 2).round(decimals=4).tolist()
         (0.5, [[0.25, 0.75], [0.75, 0.25]])
     """
-    if lambda_s < 0:
-        raise InputError("lambda_s", f"{lambda_s} is negative", "give 0 or more")
+    check_number("lambda_s", lambda_s, "give 0 or more", low=0)
     smooth, fair = smoothness(f, edge_index), fairness_coupling(f, delta, u)
     value = lambda_s / 2 * smooth.value + ((f - x) ** 2).sum() / 2 + fair.value
     return Objective(value, lambda_s / 2 * smooth.gradient + (f - x) + fair.gradient)
@@ -171,7 +170,5 @@ def _smooth(f: Tensor, edge_index: Tensor) -> Tensor:
     return torch.zeros_like(f).index_add(0, index[1], weight.unsqueeze(1) * f[index[0]])
 
 
-def _fraction(name: str, value: float) -> float:
-    if not 0 < value <= 1:
-        raise InputError(name, f"{value} is outside (0, 1]", "give the share of the input kept")
-    return value
+def _check_alpha(alpha: float) -> float:
+    return check_number("alpha", alpha, "give a share in (0, 1]", low=0, high=1, above=True)

@@ -1,4 +1,4 @@
-"""Each group's mean and covariance after averaging, over the random graph and not one draw."""
+"""Mean and covariance of each group's features after averaging, in expectation over graphs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike
 
 from fairmp.analysis.theory.bounds import check_covariance
 from fairmp.analysis.theory.conditions import Normalisation, exponent
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_integer
 
 
 class Moments(NamedTuple):
@@ -43,13 +43,13 @@ def predicted_moments(
     .. math::
         d^{-\kappa} = \frac{2}{\Gamma(\kappa)} \int_0^\infty v^{2\kappa-1} e^{-v^2 d}\,dv
 
-    and the binomials' generating function, by quadrature. What is left out is that two nodes
-    share neighbours, a relative effect of order ρ.
+    and the binomials' generating function, by quadrature. Shared neighbours of two nodes are
+    neglected, a relative effect of order ρ.
 
-    **More steps** use the tree that a sparse graph looks like around a node. Let
-    :math:`\pi_k(l)` be the probability that k steps of a walk that stays, returns or goes on end
-    at distance l, B the matrix of neighbours' groups (:math:`B_{gh} \propto n_h P_{gh}`, without
-    the node itself), and :math:`N_l = \lambda^l` the number of nodes at distance l. Then
+    **More steps** use the tree approximation of a sparse graph. Let :math:`\pi_k(l)` be the
+    probability that k steps of a lazy random walk end at distance l, B the matrix of neighbours'
+    groups (:math:`B_{gh} \propto n_h P_{gh}`, without the node itself), and
+    :math:`N_l = \lambda^l` the number of nodes at distance l. Then
 
     .. math::
         \mu^{(k)} &= \sum_l \pi_k(l)\, B^l \mu, \\
@@ -58,14 +58,13 @@ def predicted_moments(
           \operatorname{Cov}_{h \sim B_t}\!\left[ y^{(l)}_h \right],
         \quad y^{(l)} = \sum_{m \ge l} \pi_k(m) B^{m-l}\mu.
 
-    The means are not those of k independent steps: of the walks of two steps a share of about
-    1/ζ comes straight back, so the gap shrinks more slowly than by :math:`(\nu_1-\nu_2)^k`. The
-    covariance is scaled so that it agrees with the exact one at one step, the spread of the
-    degrees being left out otherwise; expect the means to within a few per cent and the
-    covariances to within about 15 % at an average degree of 10, less below, and nothing once
-    :math:`\lambda^k` nears n. Symmetric weights are the walk's times
-    :math:`\sqrt{d_i/d_j}`, taken at the expected :math:`\sqrt{d_i}` and
-    :math:`1/\sqrt{d_j}`.
+    The means are not those of k independent steps: a share of about 1/ζ of the two-step walks
+    returns, so the gap shrinks more slowly than by :math:`(\nu_1-\nu_2)^k`. The covariance is
+    scaled to agree with the exact one at one step, because the variance of the degrees is
+    neglected otherwise. Means are accurate to a few per cent and covariances to about 15 % at an
+    average degree of 10, less at smaller degrees; the approximation fails once :math:`\lambda^k`
+    nears n. Symmetric weights are the walk's times :math:`\sqrt{d_i/d_j}`, taken at the expected
+    :math:`\sqrt{d_i}` and :math:`1/\sqrt{d_j}`.
 
     Args:
         sizes: number of nodes in each group (…×G).
@@ -82,8 +81,7 @@ def predicted_moments(
         [0.311, 0.689]
     """
     theta = exponent(normalisation)
-    if steps < 0:
-        raise InputError("steps", f"{steps} is negative", "give 0 or more")
+    check_integer("steps", steps, "give 0 or more", low=0)
     before = as_moments(means, covariances)
     size, chance = _blocks(sizes, probabilities, before.means.shape[-2])
     if steps == 0:
@@ -92,26 +90,18 @@ def predicted_moments(
     if steps == 1:
         return exact
     tree, first = (_tree(size, chance, before, theta, k) for k in (steps, 1))
-    scale = _trace(exact.covariances) / _trace(first.covariances)
+    trace, first_trace = (np.trace(m.covariances, axis1=-2, axis2=-1) for m in (exact, first))
+    scale = np.asarray(trace / first_trace)
     return Moments(tree.means, scale[..., None, None] * tree.covariances)
 
 
 def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
-    """Check means and covariances, and give every group its own covariance.
-
-    Example:
-        >>> as_moments([[0.0, 1.0], [1.0, 0.0]], np.eye(2)).covariances.shape
-        (2, 2, 2)
-    """
+    """Check means and covariances; broadcast a common covariance to every group."""
     mu = np.asarray(means, dtype=float)
     sigma = check_covariance("covariances", covariances)
     if mu.ndim < 2 or mu.shape[-2] < 2 or sigma.shape[-1] != mu.shape[-1]:
-        raise InputError(
-            "means",
-            f"shape {mu.shape} with covariances of shape {sigma.shape} is not one mean and one "
-            "covariance for each of two or more groups",
-            "give G×d and G×d×d",
-        )
+        shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
+        raise InputError("means", shapes, "give G×d means and G×d×d covariances, G ≥ 2")
     if sigma.ndim == 2:
         sigma = np.broadcast_to(sigma, (mu.shape[-2], *sigma.shape))
     return Moments(mu, sigma)
@@ -122,12 +112,8 @@ def _blocks(
 ) -> tuple[np.ndarray, np.ndarray]:
     size, chance = np.asarray(sizes, dtype=float), np.asarray(probabilities, dtype=float)
     if size.ndim < 1 or size.shape[-1] != groups or chance.shape[-2:] != (groups, groups):
-        raise InputError(
-            "sizes",
-            f"shape {size.shape} with probabilities of shape {chance.shape} does not fit "
-            f"{groups} groups",
-            "give G sizes and G×G probabilities",
-        )
+        shapes = f"shape {size.shape} with probabilities of shape {chance.shape}"
+        raise InputError("sizes", shapes, f"give G sizes and G×G probabilities for G = {groups}")
     if not (size >= 1).all():
         raise InputError("sizes", f"{size.min():g} is below 1", "give every group a node")
     if not ((chance >= 0) & (chance <= 1)).all():
@@ -138,10 +124,7 @@ def _blocks(
     return size, chance
 
 
-@cache
-def _gauss() -> tuple[np.ndarray, np.ndarray]:
-    nodes, weights = np.polynomial.legendre.leggauss(128)
-    return nodes, weights
+_quadrature = cache(lambda: np.polynomial.legendre.leggauss(128))
 
 
 class _Degree:
@@ -152,7 +135,7 @@ class _Degree:
         rate = (trials * chance).sum(-1)
         # The integrand is about exp(−rate (1 − e^−s) − s) in s = v²: stop where it is e^−30.
         end = np.sqrt(np.where(rate > 31, -np.log1p(-30 / np.maximum(rate, 31)), 30))
-        x, w = _gauss()
+        x, w = _quadrature()
         self.v = end[..., None] * (x + 1) / 2
         s = self.v**2
         p = chance[..., None]
@@ -188,7 +171,7 @@ def _one_step(size: np.ndarray, chance: np.ndarray, before: Moments, theta: floa
     trials = size[..., None, :] - groups
     root = _Degree(trials, chance, own=1)
 
-    # What a neighbour of group h hands to a node of group g: its mean and covariance (…×g×h×…).
+    # Mean and covariance of the message from group h to group g (…×g×h×…).
     handed = np.broadcast_to(mu[..., None, :, :], (*mu.shape[:-2], len(groups), *mu.shape[-2:]))
     spread = np.broadcast_to(sigma[..., None, :, :, :], (*handed.shape, mu.shape[-1]))
     if theta != 1:
@@ -223,11 +206,8 @@ def _tree(
     expected = (size[..., None, :] - np.eye(size.shape[-1])) * chance
     rate = expected.sum(-1)
     if not (rate > 0).all():
-        raise InputError(
-            "probabilities",
-            f"a group has {rate.min():g} neighbours",
-            "more than one step needs edges",
-        )
+        problem = f"a group has {rate.min():g} neighbours per node"
+        raise InputError("probabilities", problem, "more than one step needs edges")
     mix = expected / rate[..., None]
     powers = [np.broadcast_to(np.eye(mix.shape[-1]), mix.shape)]
     for _ in range(steps):
@@ -235,7 +215,7 @@ def _tree(
     law = _distances(size, chance, steps)
     shell = np.maximum(rate, 1)[..., None] ** np.arange(steps + 1)
 
-    # Symmetric weights are the walk's times √(d_i / d_j), but for the walk that came back.
+    # Symmetric weights are the walk's times √(d_i / d_j), except for walks that return.
     leave, arrive = _stretch(size, chance, theta)
     mu = arrive[..., None] * before.means
     sigma = arrive[..., None, None] ** 2 * before.covariances
@@ -246,7 +226,7 @@ def _tree(
         thinned = (law[..., k] ** 2 / shell[..., k])[..., None, None]
         spread = spread + thinned * np.einsum("...gh,...hij->...gij", powers[k], sigma)
     for k in range(1, steps + 1):
-        # y: what a node at distance k and all beyond it bring, by that node's group (…×g×h×d).
+        # y: contribution of a node at distance k and its subtree, by the node's group (…×g×h×d).
         y = np.zeros_like(mu[..., None, :, :])
         for m in range(k, steps + 1):
             y = y + law[..., m, None, None] * (powers[m - k] @ mu)[..., None, :, :]
@@ -256,7 +236,7 @@ def _tree(
         thinned = powers[k - 1] / shell[..., k, None]
         spread = spread + np.einsum("...gt,...gtij->...gij", thinned, innovation)
     mean, spread = leave[..., None] * mean, leave[..., None, None] ** 2 * spread
-    # A node's own degree varies by λ, and moves √d by a share of √λ/2ζ.
+    # The degree has variance λ, so √d has a relative deviation of √λ/2ζ.
     own = ((1 - theta) * np.sqrt(rate) / (rate + 1))[..., None] * mean
     return Moments(mean, spread + own[..., :, None] * own[..., None, :])
 
@@ -271,7 +251,7 @@ def _stretch(size: np.ndarray, chance: np.ndarray, theta: float) -> tuple[np.nda
 
 
 def _distances(size: np.ndarray, chance: np.ndarray, steps: int) -> np.ndarray:
-    """π_k(l): where k steps of a walk end, by the group it starts from (…×g×l)."""
+    """π_k(l): distance after k steps of a lazy walk, by the starting group (…×g×l)."""
     trials = size[..., None, :] - np.eye(size.shape[-1])
     stay_root = _Degree(trials, chance, own=1).inverse(1)
     stay = _Degree(trials, chance, own=2).inverse(1)
@@ -285,7 +265,3 @@ def _distances(size: np.ndarray, chance: np.ndarray, steps: int) -> np.ndarray:
         new[..., 2:] += (1 - 2 * stay)[..., None] * law[..., 1:-1]
         law = new
     return law[..., :-1]
-
-
-def _trace(matrices: np.ndarray) -> np.ndarray:
-    return np.asarray(np.trace(matrices, axis1=-2, axis2=-1))

@@ -1,4 +1,4 @@
-"""What averaging over neighbours does to each group's features, before any graph is drawn."""
+"""Predicted change of the feature bias under averaging, without sampling a graph."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from fairmp.analysis.theory.moments import Moments, as_moments, predicted_moment
 
 
 class Bias(NamedTuple):
-    """Three readings of how far apart the groups' features are.
+    """Three measures of the bias of features.
 
     Attributes:
         gap: distance between the groups' means, ‖μ₁ − μ₂‖, in units of the features.
-        parity: demographic-parity gap of a linear decision, in [0, 1]: the share of one group
-            minus that of the other on the positive side of the midpoint between the two means,
-            along w = (c₁Σ₁ + c₂Σ₂)⁻¹(μ₁ − μ₂).
-        information: Theorem 1's bound on what the features tell about the group, in nats.
+        parity: demographic-parity gap of a linear decision, in [0, 1]: the difference of the
+            groups' shares on the positive side of the midpoint between the two means, along
+            w = (c₁Σ₁ + c₂Σ₂)⁻¹(μ₁ − μ₂).
+        information: Theorem 1's bound on the information about the group, in nats.
 
-    For more than two groups, gap and parity are those of the pair that is furthest apart.
+    For more than two groups, gap and parity are the largest over pairs of groups.
     """
 
     gap: Any
@@ -32,7 +32,7 @@ class Bias(NamedTuple):
 
 
 class Change(NamedTuple):
-    """The bias before and after averaging; the properties are differences, after − before."""
+    """Bias before and after averaging; the properties are differences, after − before."""
 
     before: Bias
     after: Bias
@@ -64,7 +64,7 @@ def predicted_change(
     steps: int = 1,
     normalisation: Normalisation = "row",
 ) -> Change:
-    """Predict what ``steps`` steps of averaging do to the bias on an (n, ρ, ε, c)-graph.
+    """Predict the change of the bias after ``steps`` averaging steps on an (n, ρ, ε, c)-graph.
 
     Args:
         n: number of nodes.
@@ -73,7 +73,7 @@ def predicted_change(
         c: share of the second group. All four broadcast.
         means: the two groups' means (2×d).
         covariances: their covariances (2×d×d), or one for both (d×d).
-        steps: number of steps; see ``predicted_moments`` for what is exact.
+        steps: number of steps; one step is exact, see ``predicted_moments``.
         normalisation: ``"row"`` or ``"symmetric"``.
 
     Example:
@@ -84,13 +84,9 @@ def predicted_change(
         array([False,  True,  True])
     """
     sizes, probabilities = blocks(n, rho, eps, c)
+    options: dict[str, Any] = {"steps": steps, "normalisation": normalisation}
     return predicted_block_change(
-        sizes,
-        probabilities,
-        means=means,
-        covariances=covariances,
-        steps=steps,
-        normalisation=normalisation,
+        sizes, probabilities, means=means, covariances=covariances, **options
     )
 
 
@@ -129,7 +125,7 @@ def predicted_block_change(
 
 
 def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
-    """Read the bias off the groups' moments, taking their features for normal.
+    """Bias of normal features with the given moments.
 
     Example:
         >>> bias = bias_of(Moments(np.eye(2), np.stack([np.eye(2)] * 2)), [0.5, 0.5])
@@ -158,14 +154,7 @@ def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
 def decision(
     moments: Moments, weights: np.ndarray, a: int, b: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Direction and threshold of the linear decision that tells group ``a`` from group ``b``.
-
-    Example:
-        >>> w, threshold = decision(Moments(np.eye(2), np.stack([np.eye(2)] * 2)),
-        ...                         np.array([0.5, 0.5]), 0, 1)
-        >>> w.tolist(), float(threshold)
-        ([1.0, -1.0], 0.0)
-    """
+    """Direction and threshold of the linear rule that separates group ``a`` from group ``b``."""
     mu, sigma = moments
     wa, wb = weights[..., a, None, None], weights[..., b, None, None]
     pooled = (wa * sigma[..., a, :, :] + wb * sigma[..., b, :, :]) / (wa + wb)
