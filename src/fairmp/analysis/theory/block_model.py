@@ -64,12 +64,20 @@ def block_graph(
     x = mu[sens]
     for group, members in enumerate((zero, one)):
         x[members] += noise[members] @ factor[group].T
+    y = np.full(n, -1, dtype=np.int64)
+    if label_direction is not None:
+        along = np.asarray(label_direction, dtype=float)
+        if along.shape != x.shape[1:]:
+            shapes = f"shape {along.shape} for {x.shape[1]} features"
+            raise InputError("label_direction", shapes, "give one number per feature")
+        score = x @ along
+        y = (score > np.median(score)).astype(np.int64)
     place = mask_rng.permutation(n)
     train, test = place < n // 2, place >= n - n // 4
     arrays = {
         "x": x.astype(np.float32),
         "edge_index": both_directions(np.concatenate(pairs, axis=1), n),
-        "y": _labels(x, label_direction),
+        "y": y,
         "sens": sens,
         "train_mask": train,
         "val_mask": ~train & ~test,
@@ -82,14 +90,3 @@ def block_graph(
         group_names=["group 0", "group 1"],
         name="block model",
     )
-
-
-def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
-    if direction is None:
-        return np.full(len(x), -1, dtype=np.int64)
-    along = np.asarray(direction, dtype=float)
-    if along.shape != x.shape[1:]:
-        shapes = f"shape {along.shape} for {x.shape[1]} features"
-        raise InputError("label_direction", shapes, "give one number per feature")
-    score = x @ along
-    return (score > np.median(score)).astype(np.int64)

@@ -31,11 +31,7 @@ def gaussian_kl(mu1: ArrayLike, sigma1: ArrayLike, mu2: ArrayLike, sigma2: Array
         D(p_1 \| p_2) = \tfrac12 \left[ \operatorname{tr}(\Sigma_2^{-1}\Sigma_1) - d
         + (\mu_1-\mu_2)^\top \Sigma_2^{-1} (\mu_1-\mu_2) + \ln\frac{|\Sigma_2|}{|\Sigma_1|} \right]
 
-    Args:
-        mu1: mean of the first distribution (…×d), or a number.
-        sigma1: its covariance (…×d×d); a number is the variance in one dimension.
-        mu2: mean of the second distribution.
-        sigma2: its covariance. Leading dimensions of all four broadcast.
+    Means (…×d) and covariances (…×d×d) broadcast; numbers are one-dimensional.
 
     Example:
         >>> float(gaussian_kl([0.0, 1.0], np.eye(2), [1.0, 0.0], np.eye(2)))
@@ -104,11 +100,13 @@ def mutual_information(
     if mu.ndim != 2:
         raise InputError("means", f"shape {mu.shape} is more than one mixture", "give a G×d array")
     groups, d = mu.shape
+    constant = _log_diagonal(factor) + 0.5 * d * np.log(2 * np.pi)
     rng = np.random.default_rng(seed)
     value, variance = 0.0, 0.0
     for i in range(groups):
         x = mu[i] + rng.standard_normal((samples, d)) @ factor[i].T
-        density = np.stack([_log_density(x, mu[j], factor[j]) for j in range(groups)])
+        z = [np.linalg.solve(factor[j], (x - mu[j]).T) for j in range(groups)]
+        density = np.stack([-0.5 * (z[j] ** 2).sum(0) - constant[j] for j in range(groups)])
         gain = density[i] - np.logaddexp.reduce(np.log(share)[:, None] + density, axis=0)
         value += share[i] * gain.mean()
         variance += share[i] ** 2 * gain.var(ddof=1) / samples
@@ -161,12 +159,6 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
 
 def _log_diagonal(factor: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(-1))
-
-
-def _log_density(x: np.ndarray, mu: np.ndarray, factor: np.ndarray) -> np.ndarray:
-    z = np.linalg.solve(factor, (x - mu).T)
-    constant = _log_diagonal(factor) + 0.5 * len(mu) * np.log(2 * np.pi)
-    return np.asarray(-0.5 * (z**2).sum(0) - constant)
 
 
 def _mixture(

@@ -73,13 +73,11 @@ def connection_probabilities(
 
 
 def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
-    r"""ν and ζ of Theorem 2, with the node itself as a neighbour.
-
-    With :math:`n_- = (1-c)n` and :math:`n_+ = cn` nodes in the first and the second group,
+    r"""ν and ζ of Theorem 2, for :math:`n_- = (1-c)n` and :math:`n_+ = cn` nodes in the groups.
 
     .. math::
         \zeta_1 = (n_- - 1)p + 1 + n_+ q, \quad \zeta_2 = (n_+ - 1)p + 1 + n_- q, \quad
-        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}.
+        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}
 
     Example:
         >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]

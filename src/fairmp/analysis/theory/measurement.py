@@ -16,8 +16,7 @@ from fairmp.analysis.theory.conditions import Normalisation, exponent
 from fairmp.analysis.theory.prediction import Bias, Change, bias_of, decision
 from fairmp.errors import InputError, check_integer
 
-HELD_OUT_RIDGE = 0.01
-"""Added to the covariances of held-out rules, as a share of the mean variance within groups."""
+HELD_OUT_RIDGE = 0.01  # of held-out rules, as a share of the mean variance within groups
 
 
 class GraphParameters(NamedTuple):
@@ -35,11 +34,8 @@ class GraphParameters(NamedTuple):
 
     @property
     def balanced_eps(self) -> float:
-        """Homophily of equal-sized groups with the same contrast b₁ − b₂ between neighbourhoods.
-
-        b_g is the share of the first group among the neighbours of group g. ε alone misleads where
-        groups are unequal: with c = 0.1, 82 % of all pairs are within a group.
-        """
+        """Homophily of equal groups whose neighbourhoods differ by the same share of group 0."""
+        # ε alone misleads where groups are unequal: with c = 0.1, 82 % of pairs are within a group.
         p = self.eps / (self.c**2 + (1 - self.c) ** 2)
         q = (1 - self.eps) / (2 * self.c * (1 - self.c))
         first = (1 - self.c) * p / ((1 - self.c) * p + self.c * q)
@@ -52,11 +48,8 @@ def aggregate(
 ) -> Tensor:
     r"""Average features over neighbours: :math:`(\hat D^{-\theta}(A+I)\hat D^{\theta-1})^k X`.
 
-    Args:
-        x: features (n×d).
-        edge_index: both directions of every edge, without self-loops (2×E).
-        steps: number of steps k.
-        normalisation: ``"row"`` (:math:`\theta = 1`) or ``"symmetric"`` (:math:`\theta = ½`).
+    :math:`\theta` is 1 for row and ½ for symmetric normalisation. ``edge_index`` has both
+    directions of every edge and no self-loops.
 
     Example:
         >>> aggregate(torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])).flatten()
@@ -91,10 +84,8 @@ def averaged(
 def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Moments, np.ndarray]:
     """Mean and covariance of each group's features, and each group's share of the known nodes.
 
-    Args:
-        x: features (n×d).
-        sens: group of each node; −1 = unknown, ignored.
-        ridge: added to the covariances' diagonal, as a share of the features' mean variance.
+    Nodes of unknown group (−1) are ignored. ``ridge`` is added to the covariances' diagonal, as a
+    share of the features' mean variance.
 
     Example:
         >>> moments, weights = group_moments(torch.tensor([[0.0], [2.0], [5.0], [7.0]]),
@@ -126,9 +117,7 @@ def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray
 
 
 def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
-    """Measure the bias of features: parity node by node, gap and information from the moments.
-
-    The arguments are those of ``group_moments``.
+    """Measure the bias of features; the arguments are those of ``group_moments``.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0], [4.0], [3.0], [5.0], [7.0]])
@@ -153,10 +142,9 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 def held_out_scores(
     values: np.ndarray, group: np.ndarray, half: np.ndarray, *, reference: int | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Scores of linear rules fitted on one half of the nodes, for the other half, both ways.
+    """Fit rules for pairs of groups on half of the nodes; score (nodes×rules) the other half.
 
-    The rules separate each pair of groups, or each group from ``reference``; a score is the
-    distance from the rule's threshold (nodes×rules). Returns (scores, groups) for each half.
+    The pairs are all, or those with ``reference``. Returns (scores, groups) for each half.
     """
     count = int(group.max()) + 1
     pairs = list(combinations(range(count), 2))
@@ -178,11 +166,7 @@ def held_out_scores(
 
 
 def held_out_bias(values: np.ndarray, group: np.ndarray, half: np.ndarray) -> tuple[float, float]:
-    r"""Separation and parity of the most distinct pair of groups, on held-out nodes.
-
-    Separation is :math:`\sqrt{\delta^\top\Sigma^{-1}\delta}`, the distance between the groups'
-    means relative to the spread within groups; ``half`` (0, 1 or −1) assigns nodes to two folds.
-    """
+    """Separation √(δᵀΣ⁻¹δ) and parity of the most distinct pair of groups, on held-out nodes."""
     if int(group.max()) < 1 or not values.shape[1]:
         return 0.0, 0.0
     folds = []
@@ -255,7 +239,6 @@ def graph_parameters(data: Data) -> GraphParameters:
     edges = probabilities * (np.outer(sizes, sizes) - np.diag(sizes))
     n, total = int(sizes.sum()), float(edges.sum())
     if total == 0:
-        problem = "no edge joins two nodes of known group"
-        raise InputError("edge_index", problem, "homophily needs one")
+        raise InputError("edge_index", "no edge joins two nodes of known group")
     within = float(np.trace(edges)) / total
     return GraphParameters(n, total / (n * (n - 1)), within, float(sizes[1]) / n)

@@ -165,10 +165,9 @@ def predicted_moments(
         normalisation: ``"row"`` or ``"symmetric"``.
 
     Example:
-        >>> after = predicted_moments([500, 500], [[0.02, 0.01], [0.01, 0.02]],
-        ...                           [[0.0], [1.0]], np.eye(1))
-        >>> after.means.round(3).ravel().tolist()
-        [0.311, 0.689]
+        >>> chance = [[0.02, 0.01], [0.01, 0.02]]
+        >>> predicted_moments([500, 500], chance, [[0.0], [1.0]], np.eye(1)).means.round(3).ravel()
+        array([0.311, 0.689])
     """
     theta = exponent(normalisation)
     check_integer("steps", steps, "give 0 or more", low=0)
