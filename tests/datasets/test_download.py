@@ -10,8 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from fairmp.datasets.download import DownloadError, NotFoundError, download, extract, sha256_of
-from fairmp.datasets.raw import cache_home, fetch
+from fairmp.datasets.raw import (
+    DownloadError,
+    NotFoundError,
+    cache_home,
+    download,
+    extract,
+    fetch,
+    sha256_of,
+)
 from fairmp.datasets.sources import NBA, RawFile, Source
 from fairmp.errors import InputError
 

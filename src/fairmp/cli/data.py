@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,7 +11,6 @@ from fairmp.cli import options
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.datasets.raw import FoundFile
     from fairmp.datasets.sources import Source
     from fairmp.datasets.statistics import Statistics
 
@@ -52,28 +50,24 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
     from fairmp.datasets.raw import listing
 
     options.must_be_folder(data_dir)
-    entries = listing(data_dir)
-    if as_json:
-        _echo(
-            [
-                {
-                    "key": entry.source.key,
-                    "title": entry.source.title,
-                    "class": entry.source.class_name,
-                    "found": entry.found,
-                    "files": [_as_dict(found) for found in entry.files],
-                }
-                for entry in entries
-            ]
-        )
-        return
-    for entry in entries:
-        state = "found" if entry.found else "missing"
-        typer.echo(f"{entry.source.key:15} {entry.source.title} ({state})")
+    rows: list[dict[str, Any]] = []
+    for entry in listing(data_dir):
+        source, files = entry.source, []
         for found in entry.files:
-            home = "can be downloaded" if found.file.url else "no public home is known"
-            place = found.path or f"{found.file.name}: missing, {home}"
-            typer.echo(f"    {place}; {_CHECKSUMS[found.file.checksum]}")
+            raw, path = found.file, found.path and str(found.path)
+            shown = {"role": found.role, "name": raw.name, "path": path, "sha256": raw.checksum}
+            files.append({**shown, "url": raw.url or None})
+        names = {"key": source.key, "title": source.title, "class": source.class_name}
+        rows.append({**names, "found": entry.found, "files": files})
+    if as_json:
+        _echo(rows)
+        return
+    for row in rows:
+        typer.echo(f"{row['key']:15} {row['title']} ({'found' if row['found'] else 'missing'})")
+        for file in row["files"]:
+            home = "can be downloaded" if file["url"] else "no public home is known"
+            place = file["path"] or f"{file['name']}: missing, {home}"
+            typer.echo(f"    {place}; {_CHECKSUMS[file['sha256']]}")
     typer.echo("Use one with 'fairmp audit --data NAME'; 'fairmp data fetch NAME' downloads it.")
 
 
@@ -94,11 +88,7 @@ def fetch(
 ) -> None:
     """Download the raw files that are missing, and verify them."""
     if bool(names) == everything:
-        raise InputError(
-            "NAME",
-            "not given, or given with --all",
-            "name data sets ('fairmp data list'), or --all",
-        )
+        raise InputError("NAME", "not given, or given with --all", "name data sets, or --all")
     from fairmp.datasets.raw import fetch as get
 
     entries = []
@@ -107,13 +97,13 @@ def fetch(
         if everything and not (mirror or public):
             continue
         try:
-            files = get(source, data_dir, mirror=mirror)
+            paths = {file.role: str(file.path) for file in get(source, data_dir, mirror=mirror)}
         except KeyboardInterrupt:
-            print("fairmp: stopped; complete files are kept", file=sys.stderr)
-            sys.exit(130)
-        entries.append({"key": source.key, "files": {f.role: str(f.path) for f in files}})
+            typer.echo("fairmp: stopped; complete files are kept", err=True)
+            raise typer.Exit(130) from None
+        entries.append({"key": source.key, "files": paths})
         if not as_json:
-            typer.echo(f"{source.key}: {', '.join(str(file.path) for file in files)}")
+            typer.echo(f"{source.key}: {', '.join(paths.values())}")
     if as_json:
         _echo(entries)
 
@@ -129,25 +119,20 @@ def verify(
     from fairmp.datasets.raw import find
 
     options.must_be_folder(data_dir)
-    checked = {
-        source.key: [(found, found.check()) for found in find(source, data_dir)]
+    checked: dict[str, list[dict[str, Any]]] = {
+        source.key: [
+            {"name": f.file.name, "path": f.path and str(f.path), "state": f.check()}
+            for f in find(source, data_dir)
+        ]
         for source in _sources(names)
     }
+    files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
-        _echo(
-            {
-                key: [
-                    {"name": f.file.name, "path": f.path and str(f.path), "state": state}
-                    for f, state in files
-                ]
-                for key, files in checked.items()
-            }
-        )
+        _echo(checked)
     else:
-        for key, files in checked.items():
-            for found, state in files:
-                typer.echo(f"{key:15} {found.path or found.file.name}: {_STATES[state]}")
-    states = {state for files in checked.values() for _, state in files}
+        for key, file in files:
+            typer.echo(f"{key:15} {file['path'] or file['name']}: {_STATES[file['state']]}")
+    states = {file["state"] for _, file in files}
     if "differs" in states or (names and "missing" in states):
         raise typer.Exit(1)
 
@@ -157,72 +142,58 @@ def stats(
     names: Names = None, data_dir: options.DataDir = None, as_json: options.AsJson = False
 ) -> None:
     """Compare size and homophily of the data sets with the figures printed in the paper."""
-    from fairmp.datasets.raw import Availability, find
+    from fairmp.datasets.raw import find
 
     options.must_be_folder(data_dir)
-    entries = [Availability(source, find(source, data_dir)) for source in _sources(names)]
-    missing = [entry for entry in entries if not entry.found]
-    if names and missing:
-        key = missing[0].source.key
-        file = next(found.file.name for found in missing[0].files if not found.path)
-        raise InputError(
-            key,
-            f"{file} is missing",
-            f"run 'fairmp data fetch {key}', or name its folder with --data-dir",
-        )
+    present: list[Source] = []
+    missing: list[Source] = []
+    for source in _sources(names):
+        absent = [found.file.name for found in find(source, data_dir) if not found.path]
+        if names and absent:
+            hint = f"run 'fairmp data fetch {source.key}', or name its folder with --data-dir"
+            raise InputError(source.key, f"{absent[0]} is missing", hint)
+        (missing if absent else present).append(source)
 
     from fairmp.datasets.statistics import PAPER, agreement, of_dataset
     from fairmp.progress import bar
 
     rows = []
-    with bar(len(entries) - len(missing), "reading") as advance:
-        for entry in entries:
-            if entry.found:
-                ours = of_dataset(entry.source.key, data_dir)
-                paper = PAPER.get(entry.source.key)
-                rows.append((ours, paper, agreement(ours, paper) if paper else {}))
-                advance(entry.source.title)
+    with bar(len(present), "reading") as advance:
+        for source in present:
+            ours, paper = of_dataset(source.key, data_dir), PAPER.get(source.key)
+            rows.append((ours, paper, agreement(ours, paper) if paper else {}))
+            advance(source.title)
     if as_json:
-        _echo(
-            {
-                "statistics": [
-                    {"ours": ours.as_dict(), "paper": paper and paper.as_dict(), "agrees": same}
-                    for ours, paper, same in rows
-                ],
-                "missing": [entry.source.key for entry in missing],
-            }
-        )
+        found = [
+            {"ours": ours.as_dict(), "paper": paper and paper.as_dict(), "agrees": same}
+            for ours, paper, same in rows
+        ]
+        _echo({"statistics": found, "missing": [source.key for source in missing]})
         return
     _print_table(rows)
     if missing:
-        titles = ", ".join(entry.source.title for entry in missing)
+        titles = ", ".join(source.title for source in missing)
         typer.echo(f"Left out, their files are missing: {titles}.")
 
 
 def _print_table(rows: list[tuple[Statistics, Statistics | None, dict[str, bool]]]) -> None:
-    from rich import box
     from rich.console import Console
-    from rich.table import Table
+
+    from fairmp.report.formats import Table, rich_table
 
     if not rows:
         typer.echo("No data set has all its files; see 'fairmp data list'.")
         return
+    marks = {True: " ✓", False: " ✗", None: "  "}
     lines = []
     for ours, paper, same in rows:
-        marks = [{True: " ✓", False: " ✗", None: "  "}[same.get(key)] for key in _COLUMNS]
-        cells = [_cell(getattr(ours, key)) for key in _COLUMNS]
-        lines.append([ours.name, *(c + m for c, m in zip(cells, marks, strict=True))])
+        cells = [_cell(getattr(ours, key)) + marks[same.get(key)] for key in _COLUMNS]
+        lines.append([ours.name, *cells])
         if paper:
             printed = [_cell(getattr(paper, key)) or "–" for key in _COLUMNS]
             lines.append(["  paper", *(f"{cell}  " for cell in printed)])
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("data set")
-    for column, title in enumerate(_COLUMNS.values(), start=1):
-        # A title may wrap on a narrow terminal, a number may not.
-        width = max(len(line[column]) for line in lines)
-        table.add_column(title, justify="right", min_width=width)
-    for line in lines:
-        table.add_row(*line)
+    table = rich_table(Table("", ["data set", *_COLUMNS.values()], lines))
+    table.padding = (0, 1, 0, 0)  # to fit 80 columns
     Console(highlight=False).print(table)
     typer.echo(
         "✓ equals the paper's figure to the printed digit, ✗ does not; no mark: not in the paper.\n"
@@ -240,16 +211,6 @@ def _sources(names: list[str] | None) -> list[Source]:
     from fairmp.datasets.sources import SOURCES, source_named
 
     return [source_named(name) for name in names] if names else list(SOURCES)
-
-
-def _as_dict(found: FoundFile) -> dict[str, Any]:
-    return {
-        "role": found.role,
-        "name": found.file.name,
-        "path": found.path and str(found.path),
-        "sha256": found.file.checksum,
-        "url": found.file.url or None,
-    }
 
 
 def _echo(content: Any) -> None:

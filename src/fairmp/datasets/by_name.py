@@ -1,8 +1,4 @@
-"""Graphs by name, for commands: from raw files, generated, or from a folder of ``.npz`` files.
-
-The ``.npz`` files need numpy alone, so that a comparison runs where only torch and PyG are
-installed.
-"""
+"""Graphs by name, for commands: from raw files, generated, or from ``.npz`` files."""
 
 from __future__ import annotations
 
@@ -18,9 +14,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 EMBEDDED = "embedded"
-MIN_NODES, MAX_NODES = 40, 100_000_000
-"""Nodes of the embedded network: fewer cannot hold its edges, more exceed any memory."""
-
+MIN_NODES, MAX_NODES = 40, 100_000_000  # of the embedded network: room for edges, any memory
 _TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
 _NAMES = ("feature_names", "class_names", "group_names")
 
@@ -36,7 +30,7 @@ def save(data: Data, path: str | Path) -> Path:
 
 
 def load(path: str | Path) -> Data:
-    """Read a graph written by :func:`save`; nothing in it is ever executed."""
+    """Read a graph written by :func:`save`."""
     import torch
     from torch_geometric.data import Data
 
@@ -66,23 +60,13 @@ def canonical(name: str) -> str:
     if not (size.isascii() and size.isdigit()):
         raise InputError("data", f"{name!r} has no number of nodes", "write 'embedded:3000'")
     if not MIN_NODES <= int(size) <= MAX_NODES:
-        raise InputError(
-            "data",
-            f"{name!r} asks for {int(size):,} nodes",
-            f"give {MIN_NODES} to {MAX_NODES:,}, as in 'embedded:3000'",
-        )
+        hint = f"give {MIN_NODES} to {MAX_NODES:,}, as in 'embedded:3000'"
+        raise InputError("data", f"{name!r} asks for {int(size):,} nodes", hint)
     return f"{EMBEDDED}:{int(size)}"
 
 
 def from_files(name: str, data_dir: str | Path | None = None) -> Data:
-    """Load a benchmark graph, or generate the embedded network, by name.
-
-    ``"embedded"`` is the network of the demonstration, ``"embedded:3000"`` one of 3,000 nodes.
-
-    Example:
-        >>> from_files("embedded:500").num_nodes
-        500
-    """
+    """Load a benchmark graph, or generate the embedded network (``"embedded:3000"``), by name."""
     from fairmp import datasets
 
     word, _, size = canonical(name).partition(":")

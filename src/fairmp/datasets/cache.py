@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,14 +27,11 @@ def write_npz(
     text = json.dumps(metadata, ensure_ascii=False).encode()
     content: dict[str, Any] = {_METADATA: np.frombuffer(text, np.uint8), **arrays}
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(dir=path.parent, suffix=".part")
-    try:
-        with os.fdopen(handle, "wb") as file:
+    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as scratch:
+        part = Path(scratch) / path.name
+        with part.open("wb") as file:
             (np.savez_compressed if compress else np.savez)(file, **content)
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+        part.replace(path)
 
 
 def read_npz(path: Path) -> tuple[Arrays, Any]:
@@ -46,11 +42,7 @@ def read_npz(path: Path) -> tuple[Arrays, Any]:
 
 
 def fingerprint(paths: Sequence[Path], options: Mapping[str, Any]) -> str:
-    """Return a key for raw files and the options they are read with.
-
-    It covers each file's size, modification time and up to 16 evenly spaced blocks of its content,
-    so that it takes a few milliseconds whatever the size.
-    """
+    """Return a key for the options, and each file's size, time and 16 evenly spaced blocks."""
     digest = hashlib.blake2b(json.dumps([VERSION, options], sort_keys=True).encode())
     for path in paths:
         stat = path.stat()
@@ -88,10 +80,8 @@ def narrow(array: np.ndarray) -> np.ndarray:
     if not array.size or array.dtype.itemsize == 1:
         return array
     low, high = array.min(), array.max()
-    for kind in (np.uint8, np.int32):
-        limits = np.iinfo(kind)
-        if limits.min <= low <= high <= limits.max and limits.bits < 8 * array.dtype.itemsize:
-            small = array.astype(kind)
-            if np.array_equal(small, array):
-                return small
+    for kind in (np.iinfo(np.uint8), np.iinfo(np.int32)):
+        fits = kind.min <= low <= high <= kind.max and kind.bits < 8 * array.dtype.itemsize
+        if fits and np.array_equal(small := array.astype(kind.dtype), array):
+            return small
     return array

@@ -19,25 +19,12 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 
 def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
-    """Raise an error if a graph cannot be used for training or prediction.
-
-    Args:
-        data: the graph.
-        labels: whether known labels of two classes and known groups are required.
-        masks: whether training, validation and test masks are required.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> check(social_network(n=200, average_degree=5))
-    """
+    """Raise an error if a graph's features, or the labels, groups and masks needed, are wrong."""
     from torch_geometric.data import Data
 
     if not isinstance(data, Data):
-        raise InputError(
-            "data",
-            f"expected a torch_geometric.data.Data, got {type(data).__name__}",
-            "a data set's graph is its first item, such as NBA()[0]",
-        )
+        problem = f"expected a torch_geometric.data.Data, got {type(data).__name__}"
+        raise InputError("data", problem, "a data set's graph is its first item, such as NBA()[0]")
     for name in ("x", "edge_index", "y", "sens")[: 4 if labels else 2]:
         if not isinstance(data.get(name), Tensor):
             raise InputError(f"data.{name}", "missing", "it must be a tensor (see fairmp.datasets)")
@@ -50,7 +37,12 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
         elif isinstance(values, Tensor):
             _check_codes(f"data.{name}", values, n)
     if labels:
-        _check_labels(data.y)
+        known = data.y[data.y >= 0]
+        if not known.numel():
+            raise InputError("data.y", "all labels are unknown (-1)", "train on labelled nodes")
+        if int(known.max()) < 1 or int(known.min()) == int(known.max()):
+            only = f"every known label is {int(known[0])}"
+            raise InputError("data.y", only, "give two classes or more (0 and 1)")
         _check_groups(data.sens)
     if masks:
         _check_masks(data, n)
@@ -58,50 +50,30 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
 
 def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
     if x.dim() != 2 or 0 in x.shape or not x.is_floating_point():
-        raise InputError(
-            "data.x",
-            f"expected floating point of shape (nodes, features), got {x.dtype} of shape "
-            f"{tuple(x.shape)}",
-            "give data.x.float(), if its numbers are quantities",
-        )
+        problem = f"{x.dtype} of shape {tuple(x.shape)} is not floating point (nodes, features)"
+        raise InputError("data.x", problem, "give data.x.float(), if its numbers are quantities")
     wrong = (~torch.isfinite(x)).nonzero()
     if len(wrong):
         node, column = wrong[0].tolist()
         title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
-        raise InputError(
-            "data.x",
-            f"{len(wrong)} value{'s' * (len(wrong) != 1)} not finite, the first at node {node}, "
-            f"column {column}{title} ({x[node, column].item()})",
-            "fill or drop them first",
-        )
+        first = f"node {node}, column {column}{title} ({x[node, column].item()})"
+        problem = f"{len(wrong)} value{'s' * (len(wrong) != 1)} not finite, the first at {first}"
+        raise InputError("data.x", problem, "fill or drop them first")
 
 
 def _check_codes(name: str, codes: Tensor, n: int) -> None:
     if codes.shape != (n,) or codes.is_floating_point():
-        raise InputError(
-            name,
-            f"expected {n} integers, one per node, got {codes.dtype} of shape {tuple(codes.shape)}",
-            f"x has {n} rows",
-        )
+        problem = f"expected integers, one per node, got {codes.dtype} of shape"
+        raise InputError(name, f"{problem} {tuple(codes.shape)}", f"x has {n} rows")
     if codes.numel() and int(codes.min()) < -1:
         raise InputError(name, f"{int(codes.min())} is not a code", "use 0 and up, -1 for unknown")
-
-
-def _check_labels(y: Tensor) -> None:
-    known = y[y >= 0]
-    if not known.numel():
-        raise InputError("data.y", "all labels are unknown (-1)", "training needs labelled nodes")
-    if int(known.max()) < 1 or int(known.min()) == int(known.max()):
-        hint = "classification needs two classes or more (0 and 1)"
-        raise InputError("data.y", f"every known label is {int(known[0])}", hint)
 
 
 def _check_groups(sens: Tensor) -> None:
     soft = groups.soft(sens)
     sizes = sens.sum(0) if soft else torch.bincount(sens[sens >= 0])
     if not sizes.numel():
-        hint = "give the group of the nodes where it is known"
-        raise InputError("data.sens", "all groups are unknown (-1)", hint)
+        raise InputError("data.sens", "all groups are unknown (-1)", "give those that are known")
     if int((sizes > 0).sum()) < 2:
         only = f"every node of known group is in group {int(sizes.argmax())}"
         raise InputError("data.sens", only, "fairness between groups needs at least two")
@@ -114,18 +86,13 @@ def _check_masks(data: Data, n: int) -> None:
     for name in MASKS:
         mask = data.get(name)
         if not isinstance(mask, Tensor) or mask.shape != (n,) or mask.dtype != torch.bool:
-            raise InputError(
-                f"data.{name}", f"expected a boolean mask of {n} nodes", "make a split"
-            )
+            raise InputError(f"data.{name}", f"not a boolean mask of {n} nodes", "make a split")
         if not bool(mask.any()):
             raise InputError(f"data.{name}", "no node is in it", "make a split with more nodes")
         unlabelled = (mask & (data.y < 0)).nonzero()
         if unlabelled.numel():
-            raise InputError(
-                f"data.{name}",
-                f"node {int(unlabelled[0])} has no known label",
-                "split labelled nodes only",
-            )
+            problem = f"node {int(unlabelled[0])} has no known label"
+            raise InputError(f"data.{name}", problem, "split labelled nodes only")
     for first, second in combinations(MASKS, 2):
         if bool((data[first] & data[second]).any()):
             raise InputError(f"data.{second}", f"shares nodes with {first}", "make them disjoint")

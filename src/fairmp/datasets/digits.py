@@ -1,8 +1,4 @@
-"""Fast reader for the one-digit columns that a wide node table ends in.
-
-It more than halves the time to read Pokec-z (0.55 s instead of 1.3 s with pyarrow alone), whose 279
-columns are nearly all such cells.
-"""
+"""Fast reader for one-digit columns: Pokec-z in 0.55 s instead of 1.3 s with pyarrow alone."""
 
 from __future__ import annotations
 
@@ -24,9 +20,8 @@ def digit_tail(path: Path, limit: int) -> tuple[bytes, np.ndarray] | None:
     """
     raw = np.memmap(path, dtype=np.uint8, mode="r")
     pieces = range(0, len(raw), _SCAN_BYTES)
-    ends = np.concatenate(
-        [np.flatnonzero(raw[k : k + _SCAN_BYTES] == _NEWLINE) + k for k in pieces]
-    )
+    found = [np.flatnonzero(raw[k : k + _SCAN_BYTES] == _NEWLINE) + k for k in pieces]
+    ends = np.concatenate(found)
     if len(ends) and ends[-1] != len(raw) - 1:
         ends = np.append(ends, len(raw))
     if len(ends) < 2:
@@ -44,7 +39,12 @@ def digit_tail(path: Path, limit: int) -> tuple[bytes, np.ndarray] | None:
         if np.bitwise_or.reduce(cells, axis=None) & 0xFF or cells.max() > 9 << 8:
             return None
         digits[k : k + _BLOCK_ROWS] = cells >> 8
-    return _heads(raw, starts, ends - width), digits
+    # Each row from its start to its digits, where a comma becomes the newline.
+    lengths = ends - width - starts + 1
+    after = np.cumsum(lengths)
+    text = raw[np.arange(after[-1]) + np.repeat(starts - (after - lengths), lengths)]
+    text[after - 1] = _NEWLINE
+    return text.tobytes(), digits
 
 
 def _digit_cells(line: np.ndarray) -> int:
@@ -52,12 +52,3 @@ def _digit_cells(line: np.ndarray) -> int:
     pairs = line[len(line) % 2 :].reshape(-1, 2)[::-1]
     fits = (pairs[:, 0] == _COMMA) & (pairs[:, 1] >= _ZERO) & (pairs[:, 1] <= _ZERO + 9)
     return len(fits) if fits.all() else int(np.argmin(fits))
-
-
-def _heads(raw: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> bytes:
-    """Copy each row from its start to its end, where a comma becomes the newline."""
-    lengths = ends - starts + 1
-    after = np.cumsum(lengths)
-    text = raw[np.arange(after[-1]) + np.repeat(starts - (after - lengths), lengths)]
-    text[after - 1] = _NEWLINE
-    return text.tobytes()

@@ -13,8 +13,8 @@ import numpy as np
 
 from fairmp.datasets.cache import Arrays, narrow
 from fairmp.datasets.digits import digit_tail
-from fairmp.datasets.download import open_raw
 from fairmp.datasets.edges import LoadReport, check_ids, counted, positions, undirected
+from fairmp.datasets.raw import open_raw
 from fairmp.datasets.readers import layout_of, read_text
 from fairmp.datasets.sources import Source
 from fairmp.errors import InputError

@@ -25,30 +25,24 @@ from fairmp.errors import InputError
 class FairGraph(InMemoryDataset):
     """One graph with labels, sensitive groups and a split; base class of the benchmark graphs.
 
-    All benchmark graphs take these arguments; ``fairmp data stats`` prints their statistics.
-
     ``dataset[0]`` has ``x`` (float32), ``edge_index`` (both directions of every edge, sorted, no
     self-loops), ``y`` and ``sens`` (−1: unknown), ``train_mask``, ``val_mask``, ``test_mask``,
     ``feature_names``, ``class_names``, ``group_names``, ``name``, and a ``report`` on what was
     read. Id, label and sensitive column are not features.
 
     Args:
-        root: Folder with the raw files; those that are missing are downloaded to it. By default
-            the folder in the environment variable ``FAIRMP_DATA``, then the user's cache.
+        root: Folder with the raw files, or to download them to; by default the folder in the
+            environment variable ``FAIRMP_DATA``, then the user's cache.
         multiclass: Keep label values above 1 as separate classes; they count as 1 otherwise.
         sens_in_features: Add the sensitive column as the last feature.
         scale: ``"standard"`` (mean 0, variance 1), ``"minmax"`` or ``"none"``; columns of 0 and 1
             are left unchanged.
         seed: Seed of the split.
         transform: Applied to the graph at every access.
-        partial: Read files that are cut off: drop broken last rows and edges with missing nodes,
-            with a note, instead of raising an error. Implies ``verify=False``.
+        partial: Drop broken last rows and edges with missing nodes; implies ``verify=False``.
         verify: Refuse a file whose SHA-256 differs from the published one, as far as it is known.
         cache: Keep the parsed graph in the user's cache folder.
         mirror: Address of a copy of a data folder to download from instead of the public homes.
-
-    Raises:
-        InputError: If a file is missing, broken or not the published one.
     """
 
     source: ClassVar[Source]
@@ -91,50 +85,37 @@ def _load(
     """Read the parsed graph from the cache, or parse the raw files and cache the result."""
     paths = {file.role: file.path for file in found if file.path}
     options = [source.key, source.label, source.sensitive, partial]
-    place = hashlib.blake2b(
-        "\n".join(map(str, [*(path.resolve() for path in paths.values()), *options])).encode(),
-        digest_size=8,
-    ).hexdigest()
+    text = "\n".join(map(str, [*(path.resolve() for path in paths.values()), *options]))
+    place = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
     kept = cache_home() / "processed" / f"{source.key}-{place}.npz"
     key = disk.fingerprint(list(paths.values()), {"options": options, "verify": verify})
-    hit = disk.load(kept, key) if cache else None
-    if hit:
+    if cache and (hit := disk.load(kept, key)):
         arrays, (names, report) = hit
         return arrays, names, LoadReport(**report)
     report = LoadReport()
-    if verify:
-        _verify(source, found, report)
+    for file in found if verify else ():
+        _verify(source, file, report)
     arrays, names = parse(source, paths, partial, report)
     if report.dangling and not partial:
-        raise InputError(
-            source.title,
-            f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id that the node "
-            "table lacks",
-            "the files do not belong together or one is cut off (partial=True drops those rows)",
-        )
+        problem = f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id without a node"
+        raise InputError(source.title, problem, "a file is cut off; partial=True drops those rows")
     if cache:
         disk.save(kept, key, arrays, [names, asdict(report)])
     return arrays, names, report
 
 
-def _verify(source: Source, found: tuple[FoundFile, ...], report: LoadReport) -> None:
-    """Refuse files that differ from the published ones, and note what cannot be checked."""
-    for file in found:
-        state, name = file.check(), file.path.name if file.path else file.file.name
-        if state == "differs":
-            raise InputError(
-                source.title,
-                f"{file.path} is not the published file, its SHA-256 does not start with "
-                f"{file.file.sha256[:8]}",
-                "fetch it again, or pass verify=False",
-            )
-        if state == "first digits ok":
-            digits = len(file.file.sha256)
-            report.notes.append(
-                f"{name}: only the first {digits} digits of its SHA-256 are known; they agree"
-            )
-        if state == "sum unknown":
-            report.notes.append(f"{name}: its SHA-256 is unknown and was not checked")
+def _verify(source: Source, found: FoundFile, report: LoadReport) -> None:
+    """Refuse a file that differs from the published one, and note what cannot be checked."""
+    state, digits = found.check(), found.file.sha256
+    name = found.path.name if found.path else found.file.name
+    if state == "differs":
+        problem = f"{found.path} is not the published file, whose SHA-256 starts with {digits[:8]}"
+        raise InputError(source.title, problem, "fetch it again, or pass verify=False")
+    if state == "first digits ok":
+        known = f"only the first {len(digits)} digits of its SHA-256 are known; they agree"
+        report.notes.append(f"{name}: {known}")
+    if state == "sum unknown":
+        report.notes.append(f"{name}: its SHA-256 is unknown and was not checked")
 
 
 class NBA(FairGraph):
@@ -142,10 +123,6 @@ class NBA(FairGraph):
 
     The label is a salary above the median (``SALARY``; unknown for 90 of 403 players), the
     sensitive group whether a player is from the United States (``country``).
-
-    Example:
-        >>> NBA()[0]  # doctest: +SKIP
-        Data(x=[403, 95], edge_index=[2, 21242], y=[403], sens=[403], ...)
     """
 
     source = sources.NBA
@@ -165,8 +142,7 @@ class PokecZ(FairGraph):
     """Pokec-z: two regions of the social network Pokec (``region_job.csv``).
 
     The label is the field of work (``I_am_working_in_field``), the sensitive group the region.
-    Only the first digits of the node table's SHA-256 are known and none of the edge table's;
-    ``data.report`` says so.
+    Only the first digits of the node table's SHA-256 are known and none of the edge table's.
     """
 
     source = sources.POKEC_Z
@@ -179,10 +155,9 @@ class PokecN(FairGraph):
 
 
 class PokecNGraph(FairGraph):
-    """Topology, labels and regions of Pokec-n with 3 of its 265 features.
+    """Pokec-n with 3 of its 265 features: ``gender``, ``AGE`` and ``public``.
 
-    The features are ``gender``, ``AGE`` and ``public``. Results on it are not results on Pokec-n.
-    No public home of these files is known.
+    Results on it are not results on Pokec-n. No public home of these files is known.
     """
 
     source = sources.POKEC_N_GRAPH
@@ -203,9 +178,8 @@ class Credit(FairGraph):
     """Credit default: clients connected if their spending and payments are similar.
 
     The label is whether a client pays next month (``NoDefaultNextMonth``), the sensitive group
-    ``Age`` as coded in the file (1 for 2,685 of 30,000). As is usual, ``Single`` is dropped. There
-    are two edge lists: ``graph_credit.edgelist`` with 137,377 edges is preferred to the far denser
-    ``credit_edges.txt`` of the public home, whose SHA-256 is unknown.
+    ``Age`` as coded in the file. As is usual, ``Single`` is dropped. ``graph_credit.edgelist`` with
+    137,377 edges is preferred to the far denser ``credit_edges.txt`` of the public home.
     """
 
     source = sources.CREDIT
@@ -234,13 +208,8 @@ class Facebook100(FairGraph):
             Amherst41, Johns Hopkins55 and Reed98 have the same public home.
         label: Label column. Its five most frequent values are the classes and all others unknown;
             ``"year>=2007"`` has two classes.
-        sensitive: Sensitive column, in the same way: ``"year"`` has the five largest class years
-            as groups.
+        sensitive: Sensitive column, in the same way.
         options: Other arguments of :class:`FairGraph`; ``multiclass`` is True by default.
-
-    Example:
-        >>> Facebook100(sensitive="year")[0].group_names  # doctest: +SKIP
-        ['year = 2005', 'year = 2006', 'year = 2007', 'year = 2008', 'year = 2009']
     """
 
     source = sources.FACEBOOK100
@@ -259,12 +228,7 @@ class Facebook100(FairGraph):
 
 
 def load(name: str, root: PathLike | None = None, **options: Any) -> Data:
-    """Load a benchmark graph by name.
-
-    Args:
-        name: Key (``"pokec-z"``), title or class name, in any case.
-        root: Folder with the raw files; see :class:`FairGraph`.
-        options: Other arguments of its class.
+    """Load a benchmark graph by key (``"pokec-z"``), title or class name; see :class:`FairGraph`.
 
     Example:
         >>> load("nba").num_nodes  # doctest: +SKIP

@@ -2,19 +2,36 @@
 
 from __future__ import annotations
 
+import gzip
+import hashlib
 import os
+import shutil
+import sys
 import tempfile
+import zipfile
+import zlib
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-from urllib.parse import quote, unquote
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, Literal, cast
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import url2pathname
 
-from fairmp.datasets.download import DownloadError, NotFoundError, download, extract, sha256_of
 from fairmp.datasets.sources import SOURCES, RawFile, Source
 from fairmp.errors import InputError
 
+MAX_EXTRACTED_BYTES = 4 << 30
+_CHUNK_BYTES = 1 << 18
+
 PathLike = str | os.PathLike[str]
 State = Literal["ok", "first digits ok", "sum unknown", "differs", "missing"]
+
+
+class DownloadError(InputError):
+    """A file could not be downloaded; no part of it was kept."""
+
+
+class NotFoundError(DownloadError):
+    """The server has no such file."""
 
 
 @dataclass(frozen=True)
@@ -29,15 +46,14 @@ class FoundFile:
         """Compare the file's SHA-256 with the published one, as far as that is known."""
         if self.path is None:
             return "missing"
-        if self.file.checksum == "unknown":
+        if not self.file.sha256:
             return "sum unknown"
         try:
-            same = sha256_of(self.path).startswith(self.file.sha256)
+            if sha256_of(self.path).startswith(self.file.sha256):
+                return "ok" if self.file.checksum == "known" else "first digits ok"
         except (OSError, EOFError):
-            same = False
-        if not same:
-            return "differs"
-        return "ok" if self.file.checksum == "known" else "first digits ok"
+            pass
+        return "differs"
 
 
 @dataclass(frozen=True)
@@ -59,19 +75,15 @@ def cache_home() -> Path:
 
 
 def data_folders(root: PathLike | None = None) -> list[Path]:
-    """Return the folders searched for raw files, in order; downloads go to the last one.
-
-    Only ``root`` if it is given; otherwise the folder in ``FAIRMP_DATA``, then the cache.
-    """
+    """Return the folders searched for raw files, in order; downloads go to the last one."""
     if root is not None:
         return [Path(root).expanduser()]
     folders = [cache_home() / "raw"]
     if named := os.environ.get("FAIRMP_DATA"):
         folders.insert(0, Path(named).expanduser())
         if not folders[0].is_dir():
-            raise InputError(
-                "FAIRMP_DATA", f"{named!r} is not a folder", "name the one with the raw files"
-            )
+            hint = "name the one with the raw files"
+            raise InputError("FAIRMP_DATA", f"{named!r} is not a folder", hint)
     return folders
 
 
@@ -93,16 +105,10 @@ def listing(root: PathLike | None = None) -> list[Availability]:
 def fetch(
     source: Source, root: PathLike | None = None, *, mirror: str | None = None
 ) -> tuple[FoundFile, ...]:
-    """Find the raw files of a graph, downloading those that are missing.
-
-    ``mirror`` is the address of a copy of a data folder, used instead of the public homes; by
-    default that in the environment variable ``FAIRMP_MIRROR``.
-    """
+    """Find the raw files of a graph; download missing ones from ``mirror`` or the public homes."""
     mirror = mirror or os.environ.get("FAIRMP_MIRROR") or None
-    return tuple(
-        found if found.path else _get(source, found.role, root, mirror)
-        for found in find(source, root)
-    )
+    files = find(source, root)
+    return tuple(f if f.path else _get(source, f.role, root, mirror) for f in files)
 
 
 def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -> FoundFile:
@@ -111,22 +117,25 @@ def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -
     folder.mkdir(parents=True, exist_ok=True)
     failures: list[DownloadError] = []
     for file in source.files[role]:
-        archive = _locate(source, root, _archive(file))
-        if archive:
+        if archive := _locate(source, root, _archive(file)):
             return FoundFile(role, file, extract(archive, file.name, folder, sha256=file.sha256))
-        for url in _addresses(source, file, mirror):
+        urls = [file.url] if file.url else []
+        if mirror:
+            names = filter(None, (file.name, _archive(file), f"{file.name}.gz"))
+            urls = [f"{mirror.rstrip('/')}/{source.folders[0]}/{quote(name)}" for name in names]
+        for url in urls:
             try:
                 return FoundFile(role, file, _download(url, file, folder))
             except DownloadError as error:
                 failures.append(error)
                 if not isinstance(error, NotFoundError):
                     break
-    name = source.files[role][0].name
-    unknown = DownloadError(name, f"no public home is known for this file of {source.title}")
+    problem = f"no public home is known for this file of {source.title}"
+    unknown = DownloadError(source.files[role][0].name, problem)
     # What is merely absent at one address says less than a failure at another.
     failure = min(failures, key=lambda e: isinstance(e, NotFoundError), default=unknown)
-    names = ", ".join(files[0].name for files in source.files.values())
-    hint = f"put {names} in a folder and name it with root=, --data-dir or FAIRMP_DATA"
+    wanted = ", ".join(files[0].name for files in source.files.values())
+    hint = f"put {wanted} in a folder and name it with root=, --data-dir or FAIRMP_DATA"
     raise DownloadError(failure.argument, failure.value, hint)
 
 
@@ -142,13 +151,6 @@ def _archive(file: RawFile) -> str:
     return file.url.rsplit("/", 1)[-1] if file.url.endswith(".zip") else ""
 
 
-def _addresses(source: Source, file: RawFile, mirror: str | None) -> list[str]:
-    if mirror is None:
-        return [file.url] if file.url else []
-    names = (file.name, _archive(file), f"{file.name}.gz")
-    return [f"{mirror.rstrip('/')}/{source.folders[0]}/{quote(name)}" for name in names if name]
-
-
 def _download(url: str, file: RawFile, folder: Path) -> Path:
     name = unquote(url.rsplit("/", 1)[-1])
     if not name.endswith(".zip"):
@@ -156,3 +158,97 @@ def _download(url: str, file: RawFile, folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder, prefix=".download-") as scratch:
         archive = download(url, Path(scratch) / name)
         return extract(archive, file.name, folder, sha256=file.sha256)
+
+
+def open_raw(path: Path, gzipped: bool | None = None) -> BinaryIO:
+    """Open a raw file; it is decompressed if ``gzipped``, by default if its name ends in .gz."""
+    gzipped = path.suffix == ".gz" if gzipped is None else gzipped
+    return cast("BinaryIO", gzip.open(path)) if gzipped else path.open("rb")
+
+
+def sha256_of(path: Path, gzipped: bool | None = None) -> str:
+    """Return the SHA-256 of a raw file's uncompressed content."""
+    with open_raw(path, gzipped) as file:
+        return hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
+
+
+def download(
+    url: str, path: Path, *, sha256: str = "", retries: int = 3, progress: bool | None = None
+) -> Path:
+    """Download ``url`` to ``path``; ``sha256`` or its first digits must match to keep the file."""
+    import pooch
+
+    if urlsplit(url).scheme not in ("http", "https", "file"):
+        raise DownloadError(path.name, f"{url!r} is not an address", "give http(s):// or file://")
+
+    def fetch(url: str, part: str, _: object) -> None:
+        _fetch(url, part, path.name, sys.stderr.isatty() if progress is None else progress)
+        # Pooch compares whole sums of the stored bytes; prefixes and .gz copies are checked here.
+        if known is None and not sha256_of(Path(part), gzipped).startswith(sha256):
+            raise ValueError(f"its SHA-256 does not start with the expected {sha256}")
+
+    gzipped = path.suffix == ".gz"
+    known = sha256 if len(sha256) == 64 and not gzipped else None
+    pooch.get_logger().setLevel("ERROR")
+    registry, urls = {path.name: known}, {path.name: url}
+    files = pooch.create(path.parent, "", registry=registry, urls=urls, retry_if_failed=retries)
+    try:
+        files.fetch(path.name, downloader=fetch)
+    except FileNotFoundError as error:
+        raise NotFoundError(path.name, f"{url} does not exist ({error})") from None
+    except (OSError, ValueError) as error:
+        cause: BaseException = error
+        while cause.__context__ is not None:  # requests wraps the first cause in several layers
+            cause = cause.__context__
+        reason = " ".join(str(cause).split()) or type(cause).__name__
+        raise DownloadError(path.name, f"cannot download {url} ({reason})") from None
+    path.chmod(0o644)
+    return path
+
+
+def _fetch(url: str, part: str, name: str, progress: bool) -> None:
+    """Copy ``url`` to the temporary file ``part``."""
+    if url.startswith("file:"):
+        shutil.copyfile(url2pathname(urlsplit(url).path), part)
+        return
+    import pooch
+    import requests
+    from tqdm import tqdm  # type: ignore[import-untyped]
+
+    # Pooch sets the total, and ignores a bar without one.
+    with tqdm(desc=name, total=1, unit="B", unit_scale=True, disable=not progress) as bar:
+        get = pooch.HTTPDownloader(bar if progress else False, chunk_size=_CHUNK_BYTES)
+        try:
+            get(url, part, None)
+        except requests.HTTPError as error:
+            response = cast("requests.Response", error.response)
+            response.close()
+            if response.status_code in (404, 410):  # pooch retries any HTTP error
+                raise FileNotFoundError(f"HTTP {response.status_code}") from None
+            raise
+
+
+def extract(
+    archive: Path, name: str, folder: Path, *, sha256: str = "", limit: int = MAX_EXTRACTED_BYTES
+) -> Path:
+    """Extract the file called ``name``, of at most ``limit`` bytes and in any folder of a zip."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=".extract-") as scratch:
+        part = Path(scratch) / name
+        try:
+            with zipfile.ZipFile(archive) as bundle:
+                files = {PurePosixPath(m.filename): m for m in bundle.infolist() if not m.is_dir()}
+                member = next((m for path, m in files.items() if path.name == name), None)
+                if member is None:
+                    held = ", ".join(map(str, files)) or "nothing"
+                    raise InputError(archive.name, f"has no {name}", f"it has {held}")
+                if member.file_size > limit:  # no more than this is ever decompressed
+                    raise InputError(archive.name, f"{name} in it is too large")
+                with bundle.open(member) as stream, part.open("wb") as file:
+                    shutil.copyfileobj(stream, file, _CHUNK_BYTES)
+        except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:
+            problem = f"cannot be unpacked ({error})"
+            raise InputError(archive.name, problem, "download it again") from None
+        if not sha256_of(part).startswith(sha256):
+            problem = f"{name} in it does not have the SHA-256 {sha256}"
+            raise InputError(archive.name, problem, "it was changed")
+        return part.replace(folder / name)

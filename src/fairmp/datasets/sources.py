@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 from urllib.parse import quote
 
 from fairmp.errors import InputError
 
-FAIRGNN = "https://raw.githubusercontent.com/EnyanDai/FairGNN/main/dataset"
-NIFTY = "https://raw.githubusercontent.com/chirag126/nifty/main/dataset"
-FACEBOOK = (
-    "https://raw.githubusercontent.com/CUAI/Non-Homophily-Large-Scale/master/data/facebook100"
-)
+_GITHUB = "https://raw.githubusercontent.com"
+FAIRGNN = f"{_GITHUB}/EnyanDai/FairGNN/main/dataset"
+NIFTY = f"{_GITHUB}/chirag126/nifty/main/dataset"
+FACEBOOK = f"{_GITHUB}/CUAI/Non-Homophily-Large-Scale/master/data/facebook100"
 
 SHA256 = dict(
     line.split()
@@ -71,152 +70,91 @@ class Source:
     files: Mapping[str, tuple[RawFile, ...]]  # candidates per role, in order of preference
     label: str = ""
     sensitive: str = ""
-    layout: Literal["tables", "numpy", "matlab"] = "tables"
     id_column: str | None = None  # rows are numbered from 0 without one
+    layout: Literal["tables", "numpy", "matlab"] = "tables"
     drop: tuple[str, ...] = ()  # columns that are not features
     label_values: Mapping[int, int] = field(default_factory=dict)  # class of each label value
     group_values: Mapping[str, int] = field(default_factory=dict)  # group of each sensitive value
 
 
 def _files(home: str = "", **names: str) -> dict[str, tuple[RawFile, ...]]:
-    return {role: (_file(name, home),) for role, name in names.items()}
+    """Describe one file per role, of the public folder ``home`` if there is one."""
+    return {
+        role: (RawFile(name, SHA256.get(name, ""), f"{home}/{quote(name)}" if home else ""),)
+        for role, name in names.items()
+    }
 
 
-def _file(name: str, home: str = "") -> RawFile:
-    return RawFile(name, SHA256.get(name, ""), f"{home}/{quote(name)}" if home else "")
-
-
-def _pokec(
-    key: str, title: str, class_name: str, folders: tuple[str, ...], home: str = "", **names: str
-) -> Source:
-    return Source(
-        key,
-        title,
-        class_name,
-        folders,
-        _files(home, **names),
-        label="I_am_working_in_field",
-        sensitive="region",
-        layout="tables" if "nodes" in names else "numpy",
-        id_column="user_id",
-    )
-
-
-NBA = Source(
-    "nba",
-    "NBA",
-    "NBA",
-    ("nba", "NBA"),
-    files=_files(f"{FAIRGNN}/NBA", nodes="nba.csv", edges="nba_relationship.txt"),
-    label="SALARY",
-    sensitive="country",
-    id_column="user_id",
+_POKEC_COLUMNS = ("I_am_working_in_field", "region", "user_id")
+_NBA_FILES = _files(f"{FAIRGNN}/NBA", nodes="nba.csv", edges="nba_relationship.txt")
+_POKEC_Z_FILES = _files(
+    f"{FAIRGNN}/pokec", nodes="region_job.csv", edges="region_job_relationship.txt"
 )
-POKEC_Z = _pokec(
-    "pokec-z",
-    "Pokec-z",
-    "PokecZ",
-    ("pokec_z", "pokec"),
-    f"{FAIRGNN}/pokec",
-    nodes="region_job.csv",
-    edges="region_job_relationship.txt",
+_POKEC_N_FILES = _files(
+    f"{FAIRGNN}/pokec", nodes="region_job_2.csv", edges="region_job_2_relationship.txt"
 )
-POKEC_N = _pokec(
-    "pokec-n",
-    "Pokec-n",
-    "PokecN",
-    ("pokec_n", "pokec"),
-    f"{FAIRGNN}/pokec",
-    nodes="region_job_2.csv",
-    edges="region_job_2_relationship.txt",
-)
-POKEC_PROVINCE = _pokec(
-    "pokec-province",
-    "Pokec province",
-    "PokecProvince",
-    ("pokec_bb", "pokec_province"),
-    nodes="banskobystricky_processed.csv",
-    edges="banskobystricky.txt",
-)
-POKEC_N_GRAPH = _pokec(
-    "pokec-n-graph",
-    "Pokec-n, 3 features",
-    "PokecNGraph",
-    ("pokec_n_graph", "pokec_n_attributes"),
+_PROVINCE_FILES = _files(nodes="banskobystricky_processed.csv", edges="banskobystricky.txt")
+_POKEC_N_GRAPH_FILES = _files(
     attributes="pokec-n_node_attribute.csv",
     public="pokec-n_node_label.csv",
     edges="edges.npz",
     labels="labels.npy",
     sens="sens.npy",
 )
-GERMAN = Source(
-    "german",
-    "German",
-    "German",
-    ("german",),
-    files=_files(f"{NIFTY}/german", nodes="german.csv", edges="german_edges.txt"),
-    label="GoodCustomer",
-    sensitive="Gender",
+_GERMAN_FILES = _files(f"{NIFTY}/german", nodes="german.csv", edges="german_edges.txt")
+_CREDIT_FILES = _files(f"{NIFTY}/credit", nodes="credit.csv")
+_CREDIT_FILES["edges"] = (
+    *_files(edges="graph_credit.edgelist")["edges"],
+    RawFile("credit_edges.txt", url=f"{NIFTY}/credit/credit_edges.txt.zip"),
+)
+_BAIL_FILES = _files(f"{NIFTY}/bail", nodes="bail.csv", edges="bail_edges.txt")
+
+NBA = Source("nba", "NBA", "NBA", ("nba", "NBA"), _NBA_FILES, "SALARY", "country", "user_id")
+POKEC_Z = Source(
+    "pokec-z", "Pokec-z", "PokecZ", ("pokec_z", "pokec"), _POKEC_Z_FILES, *_POKEC_COLUMNS
+)
+POKEC_N = Source(
+    "pokec-n", "Pokec-n", "PokecN", ("pokec_n", "pokec"), _POKEC_N_FILES, *_POKEC_COLUMNS
+)
+POKEC_PROVINCE = Source(
+    "pokec-province",
+    "Pokec province",
+    "PokecProvince",
+    ("pokec_bb", "pokec_province"),
+    _PROVINCE_FILES,
+    *_POKEC_COLUMNS,
+)
+POKEC_N_GRAPH = Source(
+    "pokec-n-graph",
+    "Pokec-n, 3 features",
+    "PokecNGraph",
+    ("pokec_n_graph", "pokec_n_attributes"),
+    _POKEC_N_GRAPH_FILES,
+    *_POKEC_COLUMNS,
+    layout="numpy",
+)
+GERMAN = replace(
+    Source("german", "German", "German", ("german",), _GERMAN_FILES, "GoodCustomer", "Gender"),
     drop=("OtherLoansAtStore", "PurposeOfLoan"),
     label_values={-1: 0, 1: 1},
     group_values={"Male": 0, "Female": 1},
 )
-CREDIT = Source(
-    "credit",
-    "Credit",
-    "Credit",
-    ("credit",),
-    files={
-        **_files(f"{NIFTY}/credit", nodes="credit.csv"),
-        "edges": (
-            _file("graph_credit.edgelist"),
-            RawFile("credit_edges.txt", url=f"{NIFTY}/credit/credit_edges.txt.zip"),
-        ),
-    },
-    label="NoDefaultNextMonth",
-    sensitive="Age",
+CREDIT = replace(
+    Source("credit", "Credit", "Credit", ("credit",), _CREDIT_FILES, "NoDefaultNextMonth", "Age"),
     drop=("Single",),
 )
-BAIL = Source(
-    "bail",
-    "Bail",
-    "Bail",
-    ("bail",),
-    files=_files(f"{NIFTY}/bail", nodes="bail.csv", edges="bail_edges.txt"),
-    label="RECID",
-    sensitive="WHITE",
-)
+BAIL = Source("bail", "Bail", "Bail", ("bail",), _BAIL_FILES, "RECID", "WHITE")
 
 
-def facebook100(
-    name: str = "Cornell5", label: str = "gender", sensitive: str = "year>=2007"
-) -> Source:
+def facebook100(name: str, label: str, sensitive: str) -> Source:
     """Describe the Facebook network of one school."""
-    return Source(
-        "facebook100",
-        f"Facebook100 {name}",
-        "Facebook100",
-        ("facebook100",),
-        files=_files(FACEBOOK, graph=f"{name}.mat"),
-        label=label,
-        sensitive=sensitive,
-        layout="matlab",
-    )
+    title, files = f"Facebook100 {name}", _files(FACEBOOK, graph=f"{name}.mat")
+    names = ("facebook100", title, "Facebook100", ("facebook100",))
+    return Source(*names, files, label, sensitive, layout="matlab")
 
 
-FACEBOOK100 = facebook100()
-
-SOURCES = (
-    NBA,
-    POKEC_Z,
-    POKEC_N,
-    POKEC_PROVINCE,
-    POKEC_N_GRAPH,
-    GERMAN,
-    CREDIT,
-    BAIL,
-    FACEBOOK100,
-)
+FACEBOOK100 = facebook100("Cornell5", "gender", "year>=2007")
+SOURCES = (NBA, POKEC_Z, POKEC_N, POKEC_PROVINCE, POKEC_N_GRAPH, GERMAN, CREDIT, BAIL, FACEBOOK100)
 
 
 def source_named(name: str, others: Sequence[str] = ()) -> Source:

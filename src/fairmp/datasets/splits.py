@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_integer
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -32,10 +32,8 @@ class Split(NamedTuple):
 def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Split:
     """Split the nodes whose label and group are both known, stratified by (label, group).
 
-    A stratum of ``m`` nodes gives at least ``floor(m · fraction)`` of them to each part. The
-    remaining nodes of all strata are assigned in a random rotation, so that the sizes of the parts
-    match ``fractions`` to one node and small strata do not all land in the same part. Every class
-    and every group is in the training part if that part is large enough. scikit-learn's stratified
+    The parts match ``fractions`` to one node, small strata do not all land in the same part, and
+    every class and group is in the training part if it is large enough. scikit-learn's stratified
     splits do none of this, and our recorded results depend on these exact splits.
 
     Args:
@@ -43,117 +41,77 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
         seed: The same seed gives the same split.
         fractions: Shares of training, validation and test nodes; a sum below 1 leaves nodes unused.
 
-    Raises:
-        InputError: If a fraction is wrong, or too few nodes are known to fill the three parts.
-
     Example:
         >>> y, sens = torch.tensor([0, 1] * 8 + [-1]), torch.tensor([0, 0, 1, 1] * 4 + [0])
         >>> [int(mask.sum()) for mask in split((y, sens), seed=3)]
         [8, 4, 4]
     """
-    y, sens, device = _labels_and_groups(source)
-    shares = _shares(fractions)
+    if not isinstance(source, tuple):
+        for name in ("y", "sens"):
+            if getattr(source, name, None) is None:
+                raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
+        source = source.y, source.sens
+    labels, groups = map(torch.as_tensor, source)
+    if labels.dim() != 1 or labels.shape != groups.shape:
+        shapes = f"shape {tuple(groups.shape)}, but y has {tuple(labels.shape)}"
+        raise InputError("sens", shapes, "give one label and one group per node")
+    shares = np.asarray(fractions, dtype=float)
+    if shares.shape != (3,) or not (shares > 0).all() or shares.sum() > 1 + 1e-9:
+        problem = f"{tuple(fractions)} are not three positive shares with a sum of at most 1"
+        raise InputError("fractions", problem, f"as in {FRACTIONS}: training, validation, test")
+    shares = np.append(shares, max(0.0, 1 - shares.sum()))
+    y, sens = labels.cpu().numpy(), groups.cpu().numpy()
     known = np.flatnonzero((y >= 0) & (sens >= 0))
     if not len(known):
-        raise InputError(
-            "split",
-            f"none of the {len(y)} nodes has both a known label and a known group",
-            "−1 means unknown, give y and sens from 0 up",
-        )
+        problem = f"none of the {len(y)} nodes has both a known label and a known group"
+        raise InputError("split", problem, "−1 means unknown, give y and sens from 0 up")
     totals = largest_remainder(len(known) * shares, len(known))
     if not totals[:3].all():
-        raise InputError(
-            "split",
-            f"{len(known)} nodes with a known label and group cannot fill three parts of "
-            f"{tuple(fractions)}",
-            "label more nodes or change fractions",
-        )
-    if seed < 0:
-        raise InputError("seed", f"{seed} is negative", "give 0 or a positive integer")
+        problem = f"{len(known)} known nodes cannot fill three parts of {tuple(fractions)}"
+        raise InputError("split", problem, "label more nodes or change fractions")
+    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     rng = np.random.default_rng(seed)
     part = np.full(len(y), -1)
-    part[known] = _assign(y[known], sens[known], shares, totals, rng)
+    part[known] = _assign(_strata(y[known], sens[known]), shares, totals, rng)
     _complete_training(part, known, y, sens, rng)
-    train, val, test = (torch.from_numpy(part == k).to(device) for k in range(3))
-    return Split(train, val, test)
+    return Split(*(torch.from_numpy(part == k).to(labels.device) for k in range(3)))
 
 
 def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Data:
-    """Return a shallow copy of ``data`` with ``train_mask``, ``val_mask`` and ``test_mask``.
-
-    Example:
-        >>> from torch_geometric.data import Data
-        >>> data = Data(y=torch.tensor([0, 1] * 8), sens=torch.tensor([0, 0, 1, 1] * 4))
-        >>> int(with_split(data, seed=1).test_mask.sum()), "test_mask" in data
-        (4, False)
-    """
+    """Return a shallow copy of ``data`` with ``train_mask``, ``val_mask`` and ``test_mask``."""
+    masks = split(data, seed=seed, fractions=fractions)
     result = copy.copy(data)
-    result.train_mask, result.val_mask, result.test_mask = split(
-        data, seed=seed, fractions=fractions
-    )
+    result.train_mask, result.val_mask, result.test_mask = masks
     return result
 
 
 def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
     """Round quotas to integers with the given sum, each within one of its quota."""
-    # A quota that is an integer up to rounding errors counts as that integer.
+    # 1e-6: a quota that is an integer up to rounding errors counts as that integer.
     floors = np.floor(quotas + 1e-6).astype(np.int64)
     order = np.argsort(floors - quotas, kind="stable")
     floors[order[: total - int(floors.sum())]] += 1
     return floors
 
 
-def _labels_and_groups(source: Source) -> tuple[np.ndarray, np.ndarray, torch.device]:
-    if not isinstance(source, tuple):
-        for name in ("y", "sens"):
-            if getattr(source, name, None) is None:
-                raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
-        source = source.y, source.sens
-    y, sens = map(torch.as_tensor, source)
-    if y.dim() != 1 or y.shape != sens.shape:
-        raise InputError(
-            "sens",
-            f"shape {tuple(sens.shape)}, but y has {tuple(y.shape)}",
-            "give one label and one group per node",
-        )
-    return y.cpu().numpy(), sens.cpu().numpy(), y.device
-
-
-def _shares(fractions: Sequence[float]) -> np.ndarray:
-    values = np.asarray(fractions, dtype=float)
-    if values.shape != (3,) or not (values > 0).all() or values.sum() > 1 + 1e-9:
-        raise InputError(
-            "fractions",
-            f"{tuple(fractions)} are not three positive shares with a sum of at most 1",
-            f"give training, validation, test, as in {FRACTIONS}",
-        )
-    return np.append(values, max(0.0, 1 - values.sum()))
-
-
 def _assign(
-    y: np.ndarray,
-    sens: np.ndarray,
-    shares: np.ndarray,
-    totals: np.ndarray,
-    rng: np.random.Generator,
+    strata: np.ndarray, shares: np.ndarray, totals: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Assign each node a part: the whole quotas of each stratum first, then the leftovers."""
-    _, stratum, sizes = np.unique(_strata(y, sens), return_inverse=True, return_counts=True)
-    order = rng.permutation(len(y))
+    _, stratum, sizes = np.unique(strata, return_inverse=True, return_counts=True)
+    order = rng.permutation(len(strata))
     order = order[np.argsort(stratum[order], kind="stable")]
     whole = np.floor(sizes[:, None] * shares + 1e-9).astype(np.int64)
 
     # Along each stratum: its whole quotas, and −1 for each leftover node.
-    left = sizes - whole.sum(1)
-    runs = np.concatenate([whole, left[:, None]], axis=1)
+    runs = np.column_stack([whole, sizes - whole.sum(1)])
     parts = np.repeat(np.tile([0, 1, 2, 3, -1], len(sizes)), runs.reshape(-1))
-    waiting = np.flatnonzero(parts < 0)
     missing = totals - whole.sum(0)
     places = np.concatenate([(np.arange(m) + rng.random()) / max(m, 1) for m in missing])
     rotation = np.repeat(np.arange(4), missing)[np.argsort(places, kind="stable")]
-    parts[waiting] = np.roll(rotation, int(rng.integers(len(rotation) + 1)))
+    parts[parts < 0] = np.roll(rotation, int(rng.integers(len(rotation) + 1)))
 
-    result = np.empty(len(y), dtype=np.int64)
+    result = np.empty(len(strata), dtype=np.int64)
     result[order] = parts
     return result
 
@@ -169,19 +127,15 @@ def _complete_training(
             _, first = np.unique(_strata(y[incoming], sens[incoming]), return_index=True)
             for node in incoming[np.sort(first)]:
                 training = np.append(np.flatnonzero(part == 0), node)
-                spare = training[:-1][
-                    (_occurrences(y[training]) > 1)[:-1] & (_occurrences(sens[training]) > 1)[:-1]
-                ]
-                if len(spare):
-                    part[rng.choice(spare)] = part[node]
+                spare = np.ones(len(training), dtype=bool)
+                for values in (y[training], sens[training]):
+                    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+                    spare &= counts[inverse] > 1
+                if spare[:-1].any():
+                    part[rng.choice(training[:-1][spare[:-1]])] = part[node]
                     part[node] = 0
                     break
 
 
 def _strata(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) * (int(sens.max()) + 1) + sens
-
-
-def _occurrences(values: np.ndarray) -> np.ndarray:
-    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return counts[inverse]

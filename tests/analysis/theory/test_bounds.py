@@ -135,7 +135,7 @@ def test_bound_broadcasts_over_weights_and_means() -> None:
         (lambda: gaussian_kl(0, np.nan, 0, 1), r"sigma1: contains values that are not finite"),
         (lambda: gaussian_kl([0, 0], np.ones((2, 3)), [0, 0], np.eye(2)), r"sigma1: .* not square"),
         (lambda: mutual_information_bound([[0.0]], np.eye(1), [1.0]), r"means: shape \(1, 1\)"),
-        (lambda: mutual_information_bound(np.eye(2), np.eye(3), [0.5, 0.5]), r"covariances: shape"),
+        (lambda: mutual_information_bound(np.eye(2), np.eye(3), [0.5, 0.5]), r"means: shape"),
         (lambda: mutual_information_bound(np.eye(2), np.eye(2), [0.5, 0.6]), r"weights: .* sum of"),
         (lambda: mutual_information_bound(np.eye(2), np.eye(2), [1.0]), r"weights: shape \(1,\)"),
         (lambda: mutual_information(np.eye(2), np.eye(2), [0.5, 0.5], samples=1), r"samples: 1"),

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch_geometric.data import Data
 
-from fairmp.analysis.theory.bounds import check_covariance
+from fairmp.analysis.theory.bounds import as_moments
 from fairmp.analysis.theory.conditions import COVARIANCE, MEANS, connection_probabilities
 from fairmp.datasets.synthetic import both_directions, distinct_pairs
 from fairmp.errors import InputError, check_integer
@@ -26,106 +26,67 @@ def block_graph(
 ) -> Data:
     r"""Sample a graph of the (n, ρ, ε, c) model with Gaussian-mixture features.
 
-    The last ``round(c·n)`` nodes are in group 1, the others in group 0. Each pair is an edge
-    independently, with probability p within a group and q between groups
-    (``connection_probabilities``); features are :math:`\mathcal N(\mu_s, \Sigma_s)`.
-
-    Sampling is exact: the number of edges in each block is binomial, and given the number every
-    set of distinct pairs is equally likely. Time and memory are O(n + edges).
-
-    Args:
-        n: number of nodes.
-        rho: density, the share of pairs that are edges.
-        eps: sensitive homophily, the share of edges within a group.
-        c: share of group 1.
-        means: mean of each group's features (2×d).
-        covariances: covariance of each group's features (2×d×d), or one for both (d×d).
-        label_direction: if given (d), ``y`` is 1 where the features' projection on it is above
-            the median; by default every label is unknown (−1).
-        seed: the same arguments and seed give the same graph.
-
-    Returns:
-        A graph with ``x``, ``edge_index``, ``y``, ``sens`` and masks (half of the nodes for
-        training, a quarter each for validation and test).
-
-    Raises:
-        InputError: If a parameter leaves its range, p or q would exceed 1, a group would be empty,
-            or a covariance is not positive definite.
+    The last ``round(c·n)`` nodes are in group 1. Each pair is an edge independently, with
+    probability p within a group and q between groups; features are
+    :math:`\mathcal N(\mu_s, \Sigma_s)`. Sampling is exact, in O(n + edges) time and memory.
+    ``connection_probabilities`` describes the parameters. ``y`` is 1 where the features' projection
+    on ``label_direction`` is above the median; every label is unknown (−1) without a direction.
+    Half of the nodes are for training, a quarter each for validation and test.
 
     Example:
         >>> data = block_graph(2000, 0.01, 0.9, 0.25, seed=1)
-        >>> data.num_nodes, int(data.sens.sum()), int(data.y.max())
-        (2000, 500, -1)
         >>> source, target = data.edge_index
         >>> float((data.sens[source] == data.sens[target]).float().mean())
         0.90...
     """
     p, q = connection_probabilities(n, rho, eps, c)
-    ones = round(c * n)
-    sizes = np.array([n - ones, ones])
-    if sizes.min() < 1:
+    zeros = n - round(c * n)
+    if not 0 < zeros < n:
         raise InputError("c", f"{c} of {n} nodes leaves a group empty", "give more nodes")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
-    mu, factor = _features(means, covariances)
+    mu, sigma = as_moments(means, covariances)
+    if mu.shape[:-1] != (2,) or sigma.ndim != 3:
+        raise InputError("means", f"shape {mu.shape}", "give 2×d means, and one covariance or two")
+    factor = np.linalg.cholesky(sigma)
 
     # Independent streams: the features of a seed do not depend on the number of edges.
     edge_rng, feature_rng, mask_rng = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
     )
-    zero, one = np.arange(n - ones), np.arange(n - ones, n)
-    pairs = np.concatenate(
-        [
-            _edges(edge_rng, zero, None, float(p)),
-            _edges(edge_rng, one, None, float(p)),
-            _edges(edge_rng, zero, one, float(q)),
-        ],
-        axis=1,
-    )
-    sens = np.repeat([0, 1], sizes)
+    zero, one = np.arange(zeros), np.arange(zeros, n)
+    pairs = []
+    for rows, cols, chance in ((zero, None, p), (one, None, p), (zero, one, q)):
+        room = len(rows) * (len(rows) - 1) // 2 if cols is None else len(rows) * len(cols)
+        count = int(edge_rng.binomial(room, float(chance)))
+        pairs.append(distinct_pairs(edge_rng, rows, cols, count))
+    sens = (np.arange(n) >= zeros).astype(np.int64)
     noise = feature_rng.standard_normal((n, mu.shape[1]))
     x = mu[sens]
     for group, members in enumerate((zero, one)):
         x[members] += noise[members] @ factor[group].T
+    y = np.full(n, -1, dtype=np.int64)
+    if label_direction is not None:
+        along = np.asarray(label_direction, dtype=float)
+        if along.shape != x.shape[1:]:
+            shapes = f"shape {along.shape} for {x.shape[1]} features"
+            raise InputError("label_direction", shapes, "give one number per feature")
+        score = x @ along
+        y = (score > np.median(score)).astype(np.int64)
     place = mask_rng.permutation(n)
     train, test = place < n // 2, place >= n - n // 4
+    arrays = {
+        "x": x.astype(np.float32),
+        "edge_index": both_directions(np.concatenate(pairs, axis=1), n),
+        "y": y,
+        "sens": sens,
+        "train_mask": train,
+        "val_mask": ~train & ~test,
+        "test_mask": test,
+    }
     return Data(
-        x=torch.from_numpy(x.astype(np.float32)),
-        edge_index=torch.from_numpy(both_directions(pairs, n)),
-        y=torch.from_numpy(_labels(x, label_direction)),
-        sens=torch.from_numpy(sens),
-        train_mask=torch.from_numpy(train),
-        val_mask=torch.from_numpy(~train & ~test),
-        test_mask=torch.from_numpy(test),
+        **{key: torch.from_numpy(array) for key, array in arrays.items()},
         feature_names=[f"x{k}" for k in range(mu.shape[1])],
         class_names=[] if label_direction is None else ["below", "above"],
         group_names=["group 0", "group 1"],
         name="block model",
     )
-
-
-def _features(means: ArrayLike, covariances: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    mu = np.asarray(means, dtype=float)
-    sigma = check_covariance("covariances", covariances)
-    d = mu.shape[-1] if mu.ndim == 2 and len(mu) == 2 else 0
-    if not d or sigma.shape not in ((d, d), (2, d, d)):
-        shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
-        raise InputError("means", shapes, "give 2×d means with one d×d covariance or two")
-    return mu, np.linalg.cholesky(np.broadcast_to(sigma, (2, d, d)))
-
-
-def _edges(
-    rng: np.random.Generator, rows: np.ndarray, cols: np.ndarray | None, chance: float
-) -> np.ndarray:
-    room = len(rows) * (len(rows) - 1) // 2 if cols is None else len(rows) * len(cols)
-    return distinct_pairs(rng, rows, cols, int(rng.binomial(room, chance)))
-
-
-def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
-    if direction is None:
-        return np.full(len(x), -1, dtype=np.int64)
-    along = np.asarray(direction, dtype=float)
-    if along.shape != x.shape[1:]:
-        shapes = f"shape {along.shape} for {x.shape[1]} features"
-        raise InputError("label_direction", shapes, "give one number per feature")
-    score = x @ along
-    return (score > np.median(score)).astype(np.int64)

@@ -18,10 +18,10 @@ COVARIANCE = ((1.0, 0.0), (0.0, 1.0))
 
 
 class ConnectionProbabilities(NamedTuple):
-    """Edge probability of a pair of nodes: within a group (p) and between groups (q)."""
+    """Edge probability of a pair of nodes."""
 
-    p: Any
-    q: Any
+    p: Any  # within a group
+    q: Any  # between groups
 
 
 class Neighbourhood(NamedTuple):
@@ -41,25 +41,16 @@ def connection_probabilities(
     .. math::
         p = \frac{\rho\,\epsilon}{c^2 + (1-c)^2}, \qquad q = \frac{\rho\,(1-\epsilon)}{2c(1-c)}
 
-    A pair of nodes is in the same group with probability :math:`c^2+(1-c)^2`; a share ρ of all
-    pairs are edges, and a share ε of the edges are within a group.
-
     Args:
         n: number of nodes.
         rho: density, the share of pairs that are edges, in (0, 1].
         eps: sensitive homophily, the share of edges inside a group, in [0, 1].
         c: share of the second group, in (0, 1). All four broadcast.
 
-    Raises:
-        InputError: If an argument leaves its range, or p or q would exceed 1.
-
     Example:
         >>> p, q = connection_probabilities(10_000, 1e-3, 0.8, 0.5)
         >>> round(float(p), 6), round(float(q), 6)
         (0.0016, 0.0004)
-        >>> connection_probabilities(100, 0.7, 0.9, 0.5)
-        Traceback (most recent call last):
-        fairmp.errors.InputError: rho: 0.7 with eps=0.9 and c=0.5 makes p = 1.26, above 1; ...
     """
     n, rho, eps, c = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (n, rho, eps, c)))
     for name, value, good, problem, hint in (
@@ -75,26 +66,18 @@ def connection_probabilities(
     for name, value, room, share in (("p", p, same, eps), ("q", q, other, 1 - eps)):
         if (value > 1).any():
             k = np.unravel_index(np.argmax(value), value.shape)
-            raise InputError(
-                "rho",
-                f"{rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = {value[k]:.4g}, "
-                "above 1",
-                f"the largest density here is {room[k] / share[k]:.4g}",
-            )
+            problem = f"{rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = {value[k]:.4g}"
+            limit = f"the largest density here is {room[k] / share[k]:.4g}"
+            raise InputError("rho", f"{problem}, above 1", limit)
     return ConnectionProbabilities(p[()], q[()])
 
 
 def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
-    r"""ν and ζ of Theorem 2; a node counts as its own neighbour.
-
-    With :math:`n_- = (1-c)n` nodes in the first group and :math:`n_+ = cn` in the second,
+    r"""ν and ζ of Theorem 2, for :math:`n_- = (1-c)n` and :math:`n_+ = cn` nodes in the groups.
 
     .. math::
         \zeta_1 = (n_- - 1)p + 1 + n_+ q, \quad \zeta_2 = (n_+ - 1)p + 1 + n_- q, \quad
-        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}.
-
-    A node of group g averages about :math:`\zeta_g` terms, a share :math:`\nu_g` of them from the
-    first group. The derivation uses these forms.
+        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}
 
     Example:
         >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]
@@ -126,38 +109,11 @@ def bias_enhancement(
         \text{derived: } (\nu_1-\nu_2)^2 \min_g \zeta_g, \qquad
         \text{corrected: } (\nu_1-\nu_2)^2 \min_g \frac{\zeta_g}{1 + \nu_g(1-\nu_g)\,m}.
 
-    The derived form assumes that every neighbourhood has exactly the expected share of each group.
-    The share is random, which adds :math:`\nu_g(1-\nu_g)\,\delta\delta^\top/\zeta_g` to the
-    covariance of group g; the corrected form includes it. Under the normal approximation the
-    corrected condition is sufficient, and for :math:`c = ½` also necessary.
-
-    ``form="printed"`` is the theorem's condition, :math:`(\nu_1-\nu_2)^2\min(\zeta_1,\zeta_2) > 1`.
-    The main text labels ν and ζ inconsistently with its own derivation; we use the derivation's ν
-    and ζ, so ``"printed"`` and ``"derived"`` are the same number.
-
-    For symmetric normalisation a neighbour of group h has weight :math:`1/\sqrt{d_i d_j}`, about
-    :math:`1/\sqrt{\zeta_g\zeta_h}`. Rows no longer sum to 1, the new means are
-    :math:`M_g = \sum_h K_{gh}\mu_h/\sqrt{\zeta_g\zeta_h}` (:math:`K_{gh}` expected terms of group
-    h), and the value is :math:`\min_g \delta'^\top S_g^{-1}\delta' / m` with
-    :math:`\delta' = M_1 - M_2`,
-
-    .. math::
-        S_g = \sum_h \frac{K_{gh}}{\zeta_g\zeta_h}\Sigma + \sum_h K_{gh}\, u_{gh}u_{gh}^\top,
-        \qquad u_{gh} = \frac{\mu_h}{\sqrt{\zeta_g\zeta_h}} - \frac{M_g}{2\zeta_g},
-
-    with the second sum (the response to one more neighbour of group h) only in the corrected form.
-    It depends on the means themselves, not only on their distance. The row form is the same
-    expression with weight :math:`1/d_i`.
-
-    Args:
-        n: number of nodes.
-        rho: density.
-        eps: sensitive homophily.
-        c: share of the second group. All four broadcast.
-        form: ``"printed"``, ``"derived"`` or ``"corrected"``.
-        normalisation: ``"row"`` (mean of the neighbourhood) or ``"symmetric"`` (as in a GCN).
-        means: the two groups' means (…×2×d).
-        covariance: their common covariance (…×d×d); ``predicted_change`` takes different ones.
+    The derived form assumes that every neighbourhood has exactly the expected share of each group;
+    the corrected form includes the variance of that share. ``"printed"``, with the ν and ζ of the
+    theorem's derivation, equals ``"derived"``. ``docs/theory.md`` has the form for symmetric
+    normalisation. ``means`` are the two groups' (…×2×d), with a common ``covariance`` (…×d×d);
+    ``connection_probabilities`` describes the other parameters.
 
     Example:
         >>> [round(float(bias_enhancement(20_000, 5e-4, 0.64, 0.5, form=form)), 2)
@@ -182,10 +138,8 @@ def bias_enhancement(
     noise = (counts * weight**2).sum(-1)
     spread = noise[..., None, None] * sigma[..., None, :, :]
     if form == "corrected":
-        response = (
-            weight[..., None] * mu[..., None, :, :]
-            - theta * (after / zeta[..., None])[..., :, None, :]
-        )
+        response = weight[..., None] * mu[..., None, :, :]
+        response = response - theta * (after / zeta[..., None])[..., :, None, :]
         spread = spread + np.einsum("...gh,...ghi,...ghj->...gij", counts, response, response)
     moved = after[..., 0, :] - after[..., 1, :]
     return (_quadratic(spread, moved[..., None, :]).min(-1) / distance)[()]
@@ -197,9 +151,8 @@ def blocks(
     """Group sizes (…×2) and edge probabilities (…×2×2) of the (n, ρ, ε, c) model.
 
     Example:
-        >>> sizes, probabilities = blocks(1000, 0.01, 0.8, 0.25)
-        >>> sizes.tolist(), probabilities.round(4).tolist()
-        ([750.0, 250.0], [[0.0128, 0.0053], [0.0053, 0.0128]])
+        >>> blocks(1000, 0.01, 0.8, 0.25)[0].tolist()
+        [750.0, 250.0]
     """
     p, q = connection_probabilities(n, rho, eps, c)
     p, q, size, share = np.broadcast_arrays(p, q, np.asarray(n, float), np.asarray(c, float))

@@ -1,18 +1,4 @@
-r"""Message passing as denoising: each layer is a gradient step on an objective.
-
-The functions return the objective and its gradient. With
-:math:`\tilde A = \hat D^{-1/2}(A+I)\hat D^{-1/2}`:
-
-==========  ============================================================  ====================
-layer       objective                                                     step of the gradient
-==========  ============================================================  ====================
-GCN, SGC    ``smoothness``: tr(Fᵀ(I−Ã)F)                                  ½, once per layer
-PPNP        ``ppnp_objective``: ‖F−X‖² + (1/α−1) tr(Fᵀ(I−Ã)F)             (its minimiser)
-APPNP       the same                                                      α/2
-GAT         ``attention_objective``: ½ Σ_i Σ_j a_ij ‖F_i−X_j‖²            1/Σ_j a_ij, per node
-FMP         ``fair_objective``: the same as PPNP's, halved, plus ⟨u, ΔP⟩  1/(1+λ_s)
-==========  ============================================================  ====================
-"""
+"""Message passing as denoising: layers as gradient steps on objectives (``docs/theory.md``)."""
 
 from __future__ import annotations
 
@@ -37,8 +23,7 @@ class Objective(NamedTuple):
 def smoothness(f: Tensor, edge_index: Tensor) -> Objective:
     r"""Variation of F along edges, :math:`\operatorname{tr}(F^\top(I-\tilde A)F)`.
 
-    The gradient is :math:`2(I-\tilde A)F`; a step of ½ gives :math:`\tilde AF`, the propagation of
-    one GCN layer; SGC repeats it K times.
+    A gradient step of ½ gives :math:`\tilde AF`, the propagation of a GCN layer.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -56,8 +41,7 @@ def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Ob
     .. math::
         \|F-X\|^2 + \left(\tfrac1\alpha - 1\right)\operatorname{tr}(F^\top(I-\tilde A)F)
 
-    Its minimiser is ``ppnp_solution``. A gradient step of α/2 gives
-    :math:`\alpha X + (1-\alpha)\tilde AF`, which is APPNP's.
+    A gradient step of α/2 gives APPNP's :math:`\alpha X + (1-\alpha)\tilde AF`.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -65,22 +49,18 @@ def ppnp_objective(f: Tensor, x: Tensor, edge_index: Tensor, alpha: float) -> Ob
         >>> float(value), (x - 0.25 * gradient).round(decimals=4).flatten().tolist()
         (2.0, [0.5, 1.5])
     """
-    weight = 1 / _check_alpha(alpha) - 1
-    smooth = smoothness(f, edge_index)
+    weight, smooth = 1 / _check_alpha(alpha) - 1, smoothness(f, edge_index)
     value = ((f - x) ** 2).sum() + weight * smooth.value
     return Objective(value, 2 * (f - x) + weight * smooth.gradient)
 
 
 def ppnp_solution(x: Tensor, edge_index: Tensor, alpha: float) -> Tensor:
-    r"""Minimiser of ``ppnp_objective``, :math:`\alpha(I-(1-\alpha)\tilde A)^{-1}X`, solved densely.
-
-    O(n²) memory: a reference for APPNP on small graphs.
+    r"""Minimiser of ``ppnp_objective``, :math:`\alpha(I-(1-\alpha)\tilde A)^{-1}X`; O(n²) memory.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])
-        >>> ppnp_solution(x, edge_index, alpha=0.5)
-        tensor([[0.5000],
-                [1.5000]])
+        >>> ppnp_solution(x, edge_index, alpha=0.5).flatten()
+        tensor([0.5000, 1.5000])
     """
     alpha = _check_alpha(alpha)
     identity = torch.eye(x.size(0), dtype=x.dtype, device=x.device)
@@ -93,15 +73,8 @@ def attention_objective(f: Tensor, x: Tensor, edge_index: Tensor, scores: Tensor
     .. math::
         \tfrac12 \sum_i \sum_{j \to i} a_{ij} \|F_i - X_j\|^2
 
-    The curvature at node i is :math:`\sum_j a_{ij}`. From F = X, a step of its inverse gives
-    :math:`\sum_j a_{ij}X_j / \sum_j a_{ij}`: GAT's aggregation with
-    :math:`a_{ij} = \exp(\text{score})`.
-
-    Args:
-        f: the point to evaluate at (n×C).
-        x: the features to average (n×C).
-        edge_index: edges j → i as (j, i), self-loops included as GAT has them (2×E).
-        scores: attention of each edge, not negative (E).
+    From F = X, a step of :math:`1/\sum_j a_{ij}` is GAT's aggregation; ``edge_index`` includes
+    self-loops as GAT has them.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0], [3.0]]), torch.tensor([[0, 1, 1], [0, 0, 1]])
@@ -120,12 +93,7 @@ def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
     r"""Gap weighted by a dual variable: :math:`\langle u, \Delta\,\mathrm{softmax}(F)\rangle`.
 
     Its gradient is (Theorem 3) :math:`G(F,u) = P \odot (U - \mathrm{rowsum}(U \odot P))` with
-    :math:`P = \mathrm{softmax}(F)` and :math:`U = \Delta^\top u`, in O(nC).
-
-    Args:
-        f: logits (n×C).
-        delta: the gap operator as a matrix (G'×n).
-        u: the dual (G'×C).
+    :math:`P = \mathrm{softmax}(F)` and :math:`U = \Delta^\top u`. ``delta`` is a matrix (G'×n).
 
     Example:
         >>> f, delta = torch.zeros(2, 2), torch.tensor([[1.0, -1.0]])
@@ -133,8 +101,7 @@ def fairness_coupling(f: Tensor, delta: Tensor, u: Tensor) -> Objective:
         >>> float(value), gradient.tolist()
         (0.0, [[0.25, -0.25], [-0.25, 0.25]])
     """
-    value = (u * (delta @ softmax(f))).sum()
-    return Objective(value, coupling_gradient(f, delta.T @ u))
+    return Objective((u * (delta @ softmax(f))).sum(), coupling_gradient(f, delta.T @ u))
 
 
 def fair_objective(
@@ -146,10 +113,8 @@ def fair_objective(
         \tfrac{\lambda_s}2 \operatorname{tr}(F^\top(I-\tilde A)F) + \tfrac12\|F-X\|^2
         + \langle u, \Delta\,\mathrm{softmax}(F) \rangle
 
-    Its maximum over :math:`|u| \le \lambda_f` is the primal objective with
-    :math:`\lambda_f\|\Delta\,\mathrm{softmax}(F)\|_1`. A gradient step of
-    :math:`\gamma = 1/(1+\lambda_s)` gives :math:`\gamma X + (1-\gamma)\tilde AF - \gamma G(F,u)`,
-    a step of FMP; with u = 0 it is half of ``ppnp_objective`` at α = γ.
+    A gradient step of :math:`\gamma = 1/(1+\lambda_s)` is a step of FMP,
+    :math:`\gamma X + (1-\gamma)\tilde AF - \gamma G(F,u)`.
 
     Example:
         >>> x, edge_index = torch.tensor([[0.0, 1.0], [1.0, 0.0]]), torch.tensor([[0, 1], [1, 0]])
@@ -165,7 +130,7 @@ def fair_objective(
 
 
 def _smooth(f: Tensor, edge_index: Tensor) -> Tensor:
-    """Ã F."""
+    """Return Ã F."""
     index, weight = gcn_norm(edge_index, num_nodes=f.size(0), dtype=f.dtype)
     return torch.zeros_like(f).index_add(0, index[1], weight.unsqueeze(1) * f[index[0]])
 

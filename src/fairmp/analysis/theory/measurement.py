@@ -11,13 +11,12 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from fairmp.analysis.theory.bounds import Moments
 from fairmp.analysis.theory.conditions import Normalisation, exponent
-from fairmp.analysis.theory.moments import Moments
 from fairmp.analysis.theory.prediction import Bias, Change, bias_of, decision
 from fairmp.errors import InputError, check_integer
 
-HELD_OUT_RIDGE = 0.01
-"""Added to the covariances of held-out rules, as a share of the mean variance within groups."""
+HELD_OUT_RIDGE = 0.01  # of held-out rules, as a share of the mean variance within groups
 
 
 class GraphParameters(NamedTuple):
@@ -35,17 +34,8 @@ class GraphParameters(NamedTuple):
 
     @property
     def balanced_eps(self) -> float:
-        """Homophily of equal-sized groups with the same contrast between neighbourhoods.
-
-        ε alone misleads where groups are unequal: with c = 0.1, 82 % of all pairs are within a
-        group, so ε = 0.82 is no homophily at all. Averaging moves the groups' means by the
-        difference of their neighbours' shares of the first group, b₁ − b₂ (without the node
-        itself), which for c = ½ is 2ε − 1; this is (1 + b₁ − b₂)/2.
-
-        Example:
-            >>> round(GraphParameters(n=1000, rho=0.01, eps=0.82, c=0.1).balanced_eps, 3)
-            0.5
-        """
+        """Homophily of equal groups whose neighbourhoods differ by the same share of group 0."""
+        # ε alone misleads where groups are unequal: with c = 0.1, 82 % of pairs are within a group.
         p = self.eps / (self.c**2 + (1 - self.c) ** 2)
         q = (1 - self.eps) / (2 * self.c * (1 - self.c))
         first = (1 - self.c) * p / ((1 - self.c) * p + self.c * q)
@@ -58,16 +48,12 @@ def aggregate(
 ) -> Tensor:
     r"""Average features over neighbours: :math:`(\hat D^{-\theta}(A+I)\hat D^{\theta-1})^k X`.
 
-    Args:
-        x: features (n×d).
-        edge_index: both directions of every edge, without self-loops (2×E).
-        steps: number of steps k.
-        normalisation: ``"row"`` (:math:`\theta = 1`) or ``"symmetric"`` (:math:`\theta = ½`).
+    :math:`\theta` is 1 for row and ½ for symmetric normalisation. ``edge_index`` has both
+    directions of every edge and no self-loops.
 
     Example:
-        >>> aggregate(torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]]))
-        tensor([[1.],
-                [1.]])
+        >>> aggregate(torch.tensor([[0.0], [2.0]]), torch.tensor([[0, 1], [1, 0]])).flatten()
+        tensor([1., 1.])
     """
     check_integer("steps", steps, "give 0 or more", low=0)
     values = x.detach().cpu().double().numpy()
@@ -98,11 +84,8 @@ def averaged(
 def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Moments, np.ndarray]:
     """Mean and covariance of each group's features, and each group's share of the known nodes.
 
-    Args:
-        x: features (n×d).
-        sens: group of each node; −1 = unknown, ignored.
-        ridge: added to the covariances' diagonal, as a share of the features' mean variance;
-            needed for constant or linearly dependent features.
+    Nodes of unknown group (−1) are ignored. ``ridge`` is added to the covariances' diagonal, as a
+    share of the features' mean variance.
 
     Example:
         >>> moments, weights = group_moments(torch.tensor([[0.0], [2.0], [5.0], [7.0]]),
@@ -121,9 +104,8 @@ def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Momen
 def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray]:
     counts = np.bincount(group[group >= 0])
     if len(counts) < 2 or counts.min() < 2:
-        raise InputError(
-            "sens", f"{counts.tolist()} nodes by group", "give two groups with two nodes each"
-        )
+        by_group = f"{counts.tolist()} nodes by group"
+        raise InputError("sens", by_group, "give two groups with two nodes each")
     means, covariances = [], []
     for g in range(len(counts)):
         part = values[group == g]
@@ -135,15 +117,7 @@ def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray
 
 
 def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
-    """Measure the bias of features, in the three measures of ``predicted_change``.
-
-    Gap and information follow from the groups' sample moments; parity is the rate of positive
-    decisions, node by node, of the linear rule that those moments give.
-
-    Args:
-        x: features (n×d).
-        sens: group of each node; −1 = unknown, ignored.
-        ridge: see ``group_moments``.
+    """Measure the bias of features; the arguments are those of ``group_moments``.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0], [4.0], [3.0], [5.0], [7.0]])
@@ -153,12 +127,8 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
     moments, weights = group_moments(x, sens, ridge=ridge)
     smallest = float(np.linalg.eigvalsh(moments.covariances).min())
     if not smallest > 1e-12 * float(np.abs(moments.covariances).max()):
-        raise InputError(
-            "x",
-            "a feature is constant or linearly dependent within a group (smallest eigenvalue "
-            f"{smallest:.2g})",
-            "give ridge=1e-3, or fewer features",
-        )
+        problem = f"features are linearly dependent in a group (smallest eigenvalue {smallest:.2g})"
+        raise InputError("x", problem, "give ridge=1e-3, or fewer features")
     gap, _, information = bias_of(moments, weights)
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
     parities = []
@@ -172,10 +142,9 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 def held_out_scores(
     values: np.ndarray, group: np.ndarray, half: np.ndarray, *, reference: int | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Scores of linear rules fitted on one half of the nodes, for the other half, both ways.
+    """Fit rules for pairs of groups on half of the nodes; score (nodes×rules) the other half.
 
-    The rules separate each pair of groups, or each group from ``reference``; a score is the
-    distance from the rule's threshold (nodes×rules). Returns (scores, groups) for each half.
+    The pairs are all, or those with ``reference``. Returns (scores, groups) for each half.
     """
     count = int(group.max()) + 1
     pairs = list(combinations(range(count), 2))
@@ -197,12 +166,7 @@ def held_out_scores(
 
 
 def held_out_bias(values: np.ndarray, group: np.ndarray, half: np.ndarray) -> tuple[float, float]:
-    r"""Separation and parity of the most distinct pair of groups, on held-out nodes.
-
-    Separation is :math:`\sqrt{\delta^\top\Sigma^{-1}\delta}`, the distance between the groups'
-    means relative to the spread within groups. In sample, many features on few nodes would look
-    like a difference; ``half`` (0, 1 or −1) assigns nodes to the two folds.
-    """
+    """Separation √(δᵀΣ⁻¹δ) and parity of the most distinct pair of groups, on held-out nodes."""
     if int(group.max()) < 1 or not values.shape[1]:
         return 0.0, 0.0
     folds = []
@@ -226,11 +190,7 @@ def measured_change(
 ) -> Change:
     """Measure the change of the bias of a graph's features after ``steps`` steps of averaging.
 
-    Args:
-        data: a graph with ``x``, ``edge_index`` and ``sens``.
-        steps: number of steps.
-        normalisation: ``"row"`` or ``"symmetric"``.
-        ridge: see ``group_moments``; 1e-3 suits real tables.
+    See ``aggregate`` for ``steps`` and ``normalisation`` and ``group_moments`` for ``ridge``.
 
     Example:
         >>> from fairmp.analysis.theory.block_model import block_graph
@@ -239,15 +199,11 @@ def measured_change(
         (True, True)
     """
     after = aggregate(data.x, data.edge_index, steps=steps, normalisation=normalisation)
-    return Change(
-        measured_bias(data.x, data.sens, ridge=ridge), measured_bias(after, data.sens, ridge=ridge)
-    )
+    return Change(*(measured_bias(x, data.sens, ridge=ridge) for x in (data.x, after)))
 
 
 def block_counts(data: Data) -> tuple[np.ndarray, np.ndarray]:
     """Group sizes (G) and observed edge probabilities (G×G), among nodes of known group.
-
-    These are the arguments of ``predicted_block_change``.
 
     Example:
         >>> data = Data(edge_index=torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
@@ -283,9 +239,6 @@ def graph_parameters(data: Data) -> GraphParameters:
     edges = probabilities * (np.outer(sizes, sizes) - np.diag(sizes))
     n, total = int(sizes.sum()), float(edges.sum())
     if total == 0:
-        raise InputError(
-            "edge_index", "no edge joins two nodes of known group", "homophily needs one"
-        )
-    return GraphParameters(
-        n, total / (n * (n - 1)), float(np.trace(edges)) / total, float(sizes[1]) / n
-    )
+        raise InputError("edge_index", "no edge joins two nodes of known group")
+    within = float(np.trace(edges)) / total
+    return GraphParameters(n, total / (n * (n - 1)), within, float(sizes[1]) / n)
