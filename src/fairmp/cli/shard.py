@@ -27,7 +27,7 @@ def command(
         str,
         typer.Option(
             help="Order of the nodes: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
-            "exchanged; all edges in memory), or 'given' (as in the table).",
+            "exchanged; all edges in memory), or 'given' (as in the table)."
         ),
     ] = "locality",
     data: options.DataName = "embedded",

@@ -213,10 +213,8 @@ class EdgeTable:
             if rows and not example:
                 example = [column[0].as_py() for column in ends]
             yield source, target
-        if not rows:
-            raise InputError("edges", "the table has a header and no rows", "give edges")
         if not joined:
-            raise InputError("edges", _no_match(rows, example, known))
+            raise InputError("edges", _no_match(example, known, rows))
 
 
 def edge_positions(
@@ -232,19 +230,14 @@ def edge_positions(
 
     A table that joins no two ids is refused, or noted if all nodes may be ``isolated``.
     """
-    ends = EdgeTable(edges, ids, source, target, report).read()
-    if not len(ends[0]):
-        if not isolated:
-            raise InputError("edges", "the table has a header and no rows", "give edges")
-        report.notes.append("the edge table has no rows: no node has an edge")
-        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    known, *ends = comparable(ids, *ends)
+    known, *ends = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
     one, other = positions(_checked(known, ids), *ends)
     if not ((one >= 0) & (other >= 0)).any():
-        message = _no_match(len(one), [column[0].as_py() for column in ends], known)
+        example = [column[0].as_py() for column in ends if len(column)]
+        problem = _no_match(example, known, len(one))
         if not isolated:
-            raise InputError("edges", message)
-        report.notes.append(f"no node has an edge: of the edge table {message}")
+            raise InputError("edges", problem)
+        report.notes.append(f"no node has an edge: {problem}")
     return one, other
 
 
@@ -255,11 +248,11 @@ def _checked(known: Any, ids: Any) -> Any:
     return known
 
 
-def _no_match(rows: int, example: list[Any], known: Any) -> str:
-    return (
-        f"none of the {rows:,} rows joins two ids of the node table; an edge has"
-        f" {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}"
-    )
+def _no_match(example: list[Any], known: Any, rows: int) -> str:
+    if not rows:
+        return "the table has a header and no rows"
+    ends = f"an edge has {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}"
+    return f"none of the {rows:,} rows joins two ids of the node table; {ends}"
 
 
 def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:

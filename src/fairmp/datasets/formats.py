@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -109,7 +109,7 @@ def _parse_rows(lines: bytes, names: list[str]) -> Any | None:
     return table if complete and not any(c.null_count for c in table.columns) else None
 
 
-def read_raw(raw: Raw, file: str, names: list[str] | None = None) -> Any:
+def read_raw(raw: Raw, file: str, names: Sequence[str] = ()) -> Any:
     """Read a raw table; published files have no empty cell, so that one means a cut-off file."""
     path, title, notes = raw.paths[file], raw.source.title, raw.report.notes
     reader = TableReader(path, title, names=names, notes=notes)

@@ -9,7 +9,7 @@ import mmap
 import re
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,18 +139,18 @@ class TableReader:
         path: Path,
         argument: str,
         *,
-        names: Sequence[str] | None = None,
+        names: Sequence[str] = (),
         notes: list[str] | None = None,
     ) -> None:
         self.path, self.argument = path, argument
         self.notes = [] if notes is None else notes
         self.dialect = sniff(path, argument)
-        self.header = names is None
+        self.header = not names
         self.commas: dict[str, CommaMeaning] = {}
         if self.dialect is None:
             self.stored_names = list(self._parquet().schema_arrow.names)
             return
-        self.stored_names = list(self.dialect.first) if names is None else list(names)
+        self.stored_names = list(names or self.dialect.first)
         suffixes = [suffix.lower() for suffix in path.suffixes]
         expected = "," if ".csv" in suffixes else "\t" if ".tsv" in suffixes else None
         used = self.dialect.separator
@@ -183,18 +183,14 @@ class TableReader:
         return f"line {row + 1 + self.header + self.dialect.comments:,}"
 
     def table(
-        self,
-        columns: Sequence[str] | None = None,
-        *,
-        text: Sequence[str] = (),
-        partial: bool = False,
+        self, columns: Sequence[str] = (), *, text: Sequence[str] = (), partial: bool = False
     ) -> Any:
         """Read columns (by default all) as a pyarrow table, with several threads.
 
         The ``text`` columns of a text file are read as text, the types of others are inferred.
         ``partial`` drops rows that are cut short, with a note, instead of refusing the file.
         """
-        wanted = self._stored(columns)
+        wanted = self._stored(columns or self.names)
         short: list[Any] = []
 
         def on_invalid_row(row: Any) -> str:
@@ -209,7 +205,14 @@ class TableReader:
             types = dict.fromkeys(self._stored(text), pa.string())
             # A parser that need not watch for quotes is twice as fast.
             quotes = self.dialect.gzipped or _has_quotes(self.path)
-            options = self._options(BLOCK_BYTES, wanted, types, quotes, quotes, on_invalid_row)
+            options = self._options(
+                BLOCK_BYTES,
+                wanted,
+                types,
+                quote_char='"' if quotes else False,
+                newlines_in_values=quotes,
+                invalid_row_handler=on_invalid_row,
+            )
             with self._stream() as stream:
                 table = arrow.read_csv(stream, *options)
         except READ_ERRORS as error:
@@ -220,14 +223,14 @@ class TableReader:
         return table
 
     def batches(
-        self, columns: Sequence[str] | None = None, type: Any = None, *, multiline: bool = True
+        self, columns: Sequence[str] = (), type: Any = None, *, multiline: bool = True
     ) -> Iterator[Any]:
         """Read columns front to back as record batches, of a type or else as text.
 
         By default a Parquet file's columns keep their types. ``multiline`` allows line breaks
         inside quoted cells.
         """
-        wanted = self._stored(columns)
+        wanted = self._stored(columns or self.names)
         try:
             if self.dialect is None:
                 for batch in self._parquet().iter_batches(BATCH_ROWS, columns=wanted):
@@ -235,7 +238,7 @@ class TableReader:
                     yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
                 return
             types = dict.fromkeys(wanted, type or pa.string())
-            options = self._options(BATCH_BYTES, wanted, types, True, multiline)
+            options = self._options(BATCH_BYTES, wanted, types, newlines_in_values=multiline)
             with self._stream() as stream, arrow.open_csv(stream, *options) as reader:
                 yield from reader
         except READ_ERRORS as error:
@@ -331,41 +334,28 @@ class TableReader:
                 return pc.cast(cells, kind)
         return cells
 
-    def _stored(self, columns: Sequence[str] | None) -> list[str]:
+    def _stored(self, columns: Sequence[str]) -> list[str]:
         """The names of columns as the file has them."""
-        if columns is None:
-            return list(self.stored_names)
         stored = dict(zip(self.names, self.stored_names, strict=True))
         return [stored[name] for name in columns if name in stored]
 
-    def _options(
-        self,
-        block: int,
-        columns: list[str],
-        types: dict[str, Any],
-        quotes: bool,
-        multiline: bool,
-        on_invalid_row: Callable[[Any], str] | None = None,
-    ) -> tuple[Any, Any, Any]:
+    def _options(self, block: int, columns: list[str], types: Any, **parse: Any) -> Any:
+        """Options of pyarrow's CSV reader."""
         assert self.dialect is not None
-        read = arrow.ReadOptions(
-            skip_rows=self.dialect.comments,
-            column_names=None if self.header else self.stored_names,
-            block_size=block,
+        return (
+            arrow.ReadOptions(
+                skip_rows=self.dialect.comments,
+                column_names=None if self.header else self.stored_names,
+                block_size=block,
+            ),
+            arrow.ParseOptions(delimiter=self.dialect.separator, **parse),
+            arrow.ConvertOptions(
+                column_types=types,
+                include_columns=[] if columns == self.stored_names else columns,
+                null_values=list(MISSING),
+                strings_can_be_null=False,
+            ),
         )
-        parse = arrow.ParseOptions(
-            delimiter=self.dialect.separator,
-            quote_char='"' if quotes else False,
-            newlines_in_values=multiline,
-            invalid_row_handler=on_invalid_row,
-        )
-        convert = arrow.ConvertOptions(
-            column_types=types,
-            include_columns=[] if columns == self.stored_names else columns,
-            null_values=list(MISSING),
-            strings_can_be_null=False,
-        )
-        return read, parse, convert
 
     def _explain(self, error: Exception) -> InputError:
         """Say what is wrong with the file; pyarrow does not know the line of a broken row."""

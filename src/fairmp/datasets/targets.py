@@ -92,11 +92,7 @@ class Sensitive:
 
     @classmethod
     def fit(
-        cls,
-        series: pd.Series,
-        bins: Bins | None,
-        unknown: Sequence[Any] | None,
-        report: LoadReport,
+        cls, series: pd.Series, bins: Bins | None, unknown: Sequence[Any] | None, report: LoadReport
     ) -> Sensitive:
         """Learn the values of a column, or where to cut a column of numbers."""
         name = str(series.name)
