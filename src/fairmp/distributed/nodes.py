@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyarrow.parquet import ParquetWriter
+import pyarrow.compute as pc
 
 from fairmp.datasets.edge_tables import node_ids
 from fairmp.datasets.edges import LoadReport
@@ -53,7 +53,8 @@ def read_nodes(
         write_array(files[-1], blocks, shape, np.float32)
 
     def features(rows: np.ndarray) -> np.ndarray:
-        return np.concatenate([np.load(file, mmap_mode="r")[rows] for file in files], axis=1)
+        blocks = [np.take(np.load(file, mmap_mode="r"), rows, axis=0) for file in files]
+        return np.concatenate(blocks, axis=1)
 
     encoding, y, sens = fit_encoding(table.names, table.load, roles, report, save)
     report.nodes = len(y)
@@ -63,25 +64,31 @@ def read_nodes(
 
 
 class _ColumnStore:
-    """The columns of a table file, loaded one at a time; text is copied to Parquet for this."""
+    """The columns of a table file, loaded one at a time; text is copied to an Arrow file first."""
 
     def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
-        self.reader = self.stored = TableReader(path, "nodes", notes=report.notes)
+        self.reader, self.copy = TableReader(path, "nodes", notes=report.notes), folder / "nodes"
         self.names, self.id = self.reader.unique_names(), roles.id
         used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
         wanted = [name for name in self.names if name in used]
         if self.reader.dialect is None:
             return
-        copy, schema = folder / "nodes.parquet", pa.schema([(name, pa.string()) for name in wanted])
-        with ParquetWriter(copy, schema, compression="none", use_dictionary=False) as writer:
+        schema, with_comma = pa.schema([(name, pa.string()) for name in wanted]), set()
+        with pa.OSFile(str(self.copy), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in self.reader.batches(wanted):
-                writer.write_batch(pa.record_batch(batch.columns, schema=schema))
-        self.stored = TableReader(copy, "nodes")
-        cells = ((name, self._cells(name)) for name in wanted if name != self.id)
-        self.reader.settle_commas(cells)
+                writer.write(pa.record_batch(batch.columns, schema=schema))
+                for name, cells in zip(wanted, batch.columns, strict=True):
+                    if name not in with_comma and pc.any(pc.match_substring(cells, ",")).as_py():
+                        with_comma.add(name)
+        names = [name for name in wanted if name in with_comma and name != self.id]
+        self.reader.settle_commas((name, self._cells(name)) for name in names)
 
     def _cells(self, name: str) -> Any:
-        column = self.stored.table([name]).column(0)
+        if self.reader.dialect is None:
+            column = self.reader.table([name]).column(0)
+        else:
+            with pa.memory_map(str(self.copy)) as file:
+                column = pa.ipc.open_file(file).read_all().column(name)
         return self.reader.strip(name, column, missing=name != self.id)
 
     def load(self, name: str) -> pd.Series:
