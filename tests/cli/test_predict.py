@@ -102,8 +102,8 @@ def test_nodes_without_ties(fairmp, trained: Path) -> None:
     (trained / "strange.csv").write_text("a,b\nx,y\ny,z\n")
     tables = {
         "single.csv": "no edge table: no node has an edge",
-        "single.csv --edges header.csv": "the edge table has no rows: no node has an edge",
-        "single.csv --edges strange.csv": "of the edge table none of the 2 rows joins two ids",
+        "single.csv --edges header.csv": "no node has an edge: the table has a header and no rows",
+        "single.csv --edges strange.csv": "none of the 2 rows joins two ids",
         "new.csv": "no edge table: no node has an edge",
     }
     found = {}

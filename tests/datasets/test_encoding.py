@@ -209,10 +209,10 @@ def test_truth_values_may_be_numbers_in_one_table_and_bools_in_the_other(sensiti
     ("edges", "note"),
     [
         (None, "no edge table: no node has an edge"),
-        (FRIENDS.head(0), "the edge table has no rows: no node has an edge"),
+        (FRIENDS.head(0), "no node has an edge: the table has a header and no rows"),
         (
             FRIENDS.assign(to="Q1"),
-            "no node has an edge: of the edge table none of the 23 rows joins two ids of the node"
+            "no node has an edge: none of the 23 rows joins two ids of the node"
             " table; an edge has 'P0' and 'Q1', a node has 'P3'",
         ),
     ],

@@ -265,7 +265,7 @@ def write(path: Path, content: bytes) -> Path:
         (b"who,hired\0\1\2\3", "people.csv is a binary file"),
         ("who,hired\na,ü\n".encode("latin-1"), "people.csv is not UTF-8 text (byte 12)"),
         (b"PK\x03\x04rest", "is a zip archive or an Excel sheet"),
-        (b"PAR1rest", "cannot read the Parquet file people.csv"),
+        (b"PAR1rest", "cannot read people.csv"),
         (b"\x1f\x8bno gzip at all", "people.csv is a broken gzip file"),
         (b"who,hired,group\na,1,x\nb,2\n", "people.csv line 3 has 2 cells where 3 were expected"),
         (b"who,hired,group\na,1,x\nb,2,y,z\n", "people.csv line 3 has 4 cells where 3"),

@@ -83,5 +83,5 @@ def test_too_many_parts_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
             partition.ranges(np.ones(5), parts)
     monkeypatch.setitem(sys.modules, "pymetis", None)
     row, col = grid(3)
-    with pytest.raises(InputError, match="pymetis, which is not installed"):
+    with pytest.raises(InputError, match="needs the package pymetis"):
         partition.metis(row, col, np.ones(9), 2)

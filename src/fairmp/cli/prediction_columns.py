@@ -28,49 +28,34 @@ ROUNDING_ERROR = 0.005  # of a probability written with two digits
 
 @dataclass
 class Found:
-    """The predictions of a table.
+    """The predictions of a table."""
 
-    Attributes:
-        values: Predictions (n×C), or probabilities of class 1 (n).
-        columns: The columns they came from.
-        names: Names of the classes, if the table has them.
-        drawn: Whether they are decisions, so that corrected ones are drawn at random.
-        log_odds: Whether a single column holds the log-odds of class 1.
-        notes: How the columns were found.
-    """
-
-    values: np.ndarray
-    columns: list[str]
-    names: list[str] | None
-    drawn: bool = False
-    log_odds: bool = False
-    notes: list[str] = field(default_factory=list)
+    values: np.ndarray  # predictions (n×C), or probabilities of class 1 (n)
+    columns: list[str]  # the columns they came from
+    names: list[str] | None  # names of the classes, if the table has them
+    drawn: bool = False  # they are decisions, so that corrected ones are drawn at random
+    log_odds: bool = False  # a single column holds the log-odds of class 1
+    notes: list[str] = field(default_factory=list)  # how the columns were found
 
 
 def probabilities(table: PredictionTable, text: str) -> Found:
     """Read the columns named by ``--probabilities``."""
-    columns = listed("--probabilities", text)
-    values = [table.numbers("--probabilities", column) for column in columns]
-    for column, numbers in zip(columns, values, strict=True):
-        wrong = np.flatnonzero((numbers < 0) | (numbers > 1))
-        if len(wrong):
-            raise InputError(
-                "--probabilities",
-                f"{numbers[wrong[0]]:g} in column {column!r}, {table.line(int(wrong[0]))}, is no "
-                "probability",
-                "give numbers in [0, 1], or name the columns with --logits",
-            )
+    option = "--probabilities"
+    columns = listed(option, text)
+    matrix = np.stack([table.numbers(option, column) for column in columns], 1)
+    for column, numbers in zip(columns, matrix.T, strict=True):
+        wrong = (numbers < 0) | (numbers > 1)
+        if wrong.any():
+            value = f"{numbers[wrong][0]:g} in column {column!r}, {table.place(wrong)}"
+            hint = "give numbers in [0, 1], or name the columns with --logits"
+            raise InputError(option, f"{value}, is no probability", hint)
     if len(columns) == 1:
-        return Found(values[0], columns, None)
-    matrix = np.stack(values, 1)
+        return Found(matrix[:, 0], columns, None)
     total = matrix.sum(1)
-    off = np.flatnonzero(np.abs(total - 1) > ROUNDING_ERROR * len(columns))
-    if len(off):
-        raise InputError(
-            "--probabilities",
-            f"{', '.join(columns)} sum to {total[off[0]]:.4g} in {table.line(int(off[0]))}, not 1",
-            "name one column for each class, and normalise them",
-        )
+    off = np.abs(total - 1) > ROUNDING_ERROR * len(columns)
+    if off.any():
+        value = f"{', '.join(columns)} sum to {total[off][0]:.4g} in {table.place(off)}, not 1"
+        raise InputError(option, value, "name one column for each class, and normalise them")
     return Found(matrix / total[:, None], columns, class_names(columns))
 
 
@@ -79,21 +64,17 @@ def logits(table: PredictionTable, text: str) -> Found:
     columns = listed("--logits", text)
     values = [table.numbers("--logits", column) for column in columns]
     if len(columns) == 1:
-        odds = values[0]
-        return Found(np.stack([np.zeros_like(odds), odds], 1), columns, None, log_odds=True)
+        odds = np.stack([np.zeros_like(values[0]), values[0]], 1)
+        return Found(odds, columns, None, log_odds=True)
     return Found(np.stack(values, 1), columns, class_names(columns))
 
 
 def decisions(table: PredictionTable, column: str, positive: str | None) -> Found:
     """Read a column of decisions as probabilities of 0 and 1."""
     codes, names = _classes(table, "--decision", column, positive)
-    missing = np.flatnonzero(codes < 0)
-    if len(missing):
-        raise InputError(
-            "--decision",
-            f"column {column!r} is empty in {table.line(int(missing[0]))}",
-            "drop such rows",
-        )
+    if (codes < 0).any():
+        value = f"column {column!r} is empty in {table.place(codes < 0)}"
+        raise InputError("--decision", value, "drop such rows")
     return Found(np.eye(len(names))[codes], [column], names, drawn=True)
 
 
@@ -113,9 +94,7 @@ def _classes(
 def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     """Find the columns of probabilities if none is named.
 
-    Args:
-        table: The table.
-        taken: Columns with another role, and the option that gives it.
+    ``taken`` maps columns with another role to the option that gives it.
     """
     from fairmp.datasets.columns import as_numbers
 
@@ -130,34 +109,30 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     free = {column: values for column, values in candidates.items() if column not in taken}
     if candidates and not free:
         column = next(iter(candidates))
-        raise InputError(
-            taken[column],
-            f"no other column of {table.path.name} than {column!r} is in [0, 1] and can hold the "
-            "predictions",
-            "give another column here, or name the predictions with --probabilities, --logits "
-            "or --decision",
-        )
-    candidates = free
-    together = [
-        group for group in _alike(list(candidates)) if len(group) > 1 and _sum(candidates, group)
-    ]
-    likely = [column for column in candidates if PREDICTION_NAME.fullmatch(column.strip())]
+        value = f"no other column of {table.path.name} than {column!r} is in [0, 1]"
+        hint = "give another column here, or name --probabilities, --logits or --decision"
+        raise InputError(taken[column], f"{value} and can hold the predictions", hint)
+    together = [group for group in _alike(list(free)) if len(group) > 1 and _sum(free, group)]
+    likely = [column for column in free if PREDICTION_NAME.fullmatch(column.strip())]
     chosen = together[0] if len(together) == 1 else likely
-    if not together and len(likely) != 1:
-        chosen = []
-    if not chosen:
-        which = ", ".join(candidates) or "none"
-        raise InputError(
-            "--probabilities",
-            f"it is not clear which columns of {table.path.name} hold the predictions (in [0, 1]: "
-            f"{which})",
-            "name them with --probabilities or --logits",
-        )
+    if not chosen or (not together and len(likely) != 1):
+        value = f"it is not clear which columns of {table.path.name} hold the predictions"
+        hint = "name them with --probabilities or --logits"
+        in_range = ", ".join(free) or "none"
+        raise InputError("--probabilities", f"{value} (in [0, 1]: {in_range})", hint)
     found = probabilities(table, ",".join(chosen))
-    shown = ", ".join(found.columns)
     of = "of class 1 " if len(found.columns) == 1 else ""
-    found.notes.append(f"probabilities {of}taken from {shown}")
+    found.notes.append(f"probabilities {of}taken from {', '.join(found.columns)}")
     return found
+
+
+def _alike(columns: list[str]) -> list[list[str]]:
+    """Columns that may belong together: all of them, or those with the same first word."""
+    groups: dict[str, list[str]] = {}
+    for column in columns:
+        start = re.split(r"[\W_\d]", column, maxsplit=1)[0].lower()
+        groups.setdefault(start, []).append(column)
+    return [columns, *(group for group in groups.values() if group != columns)]
 
 
 def _sum(candidates: dict[str, np.ndarray], group: Sequence[str]) -> bool:
@@ -169,17 +144,15 @@ def _sum(candidates: dict[str, np.ndarray], group: Sequence[str]) -> bool:
 def class_names(columns: Sequence[str]) -> list[str]:
     """Names of columns without what they share: ``p(no)`` and ``p(yes)`` are "no" and "yes"."""
     start = _common_start(columns)
-    end = _common_start([column[::-1] for column in columns])[::-1]
-    # A shared beginning ends where a word does: "north" and "nowhere" share nothing.
-    start = start[: len(start) - len(re.search(r"[^\W_]*$", start).group())]  # type: ignore[union-attr]
-    end = end[len(re.match(r"[^\W_]*", end).group()) :]  # type: ignore[union-attr]
+    end = _common_start([column[::-1] for column in columns])
     names = [column[len(start) : len(column) - len(end)] for column in columns]
     return names if all(names) and len(set(names)) == len(names) else list(columns)
 
 
 def _common_start(words: Sequence[str]) -> str:
+    """What words begin with, up to the end of a part: "north" and "nowhere" share nothing."""
     letters = takewhile(lambda pair: len(set(pair)) == 1, zip(*words, strict=False))
-    return "".join(pair[0] for pair in letters)
+    return re.sub(r"[^\W_]*$", "", "".join(pair[0] for pair in letters))
 
 
 def labels(
@@ -188,22 +161,17 @@ def labels(
     """True classes (−1 unknown) in the order of the predictions, and their names."""
     codes, names = _classes(table, "--label", column, positive)
     count = 2 if found.values.ndim == 1 else found.values.shape[1]
-    if found.names is not None and set(names) <= set(found.names):
-        rank = np.array([*(found.names.index(name) for name in names), -1])
-        return rank[codes], found.names
     numbers = [str(k) for k in range(count)]
-    if set(names) <= set(numbers):
-        rank = np.array([*(numbers.index(name) for name in names), -1])
-        return rank[codes], found.names or numbers
+    for order in (found.names, numbers):
+        if order is not None and set(names) <= set(order):
+            rank = np.array([*(order.index(name) for name in names), -1])
+            return rank[codes], found.names or numbers
     if len(names) == count == 2 and found.names is None:
         found.notes.append(f"class 1 is {names[1]!r} ({column}); --positive names another")
         return codes, names
-    raise InputError(
-        "--label",
-        f"column {column!r} has {', '.join(names[:12])}, the predictions have "
-        f"{', '.join(found.names or numbers)}",
-        "name the columns of probabilities after the classes",
-    )
+    expected = ", ".join(found.names or numbers)
+    value = f"column {column!r} has {', '.join(names[:12])}, the predictions have {expected}"
+    raise InputError("--label", value, "name the columns of probabilities after the classes")
 
 
 def groups(
@@ -218,15 +186,13 @@ def groups(
 
     if not sensitive:
         return None
-    for column in sensitive:
-        table.require("--sensitive", column)
+    table.require("--sensitive", *sensitive)
     found = []
     for part in [sensitive] if cross else [[column] for column in sensitive]:
-        wanted = cuts
-        if len(sensitive) > 1 and not cross and as_numbers(table.frame[part[0]]) is None:
-            wanted = None
-        encoder = GroupEncoder.fit(table.frame[part], bins=wanted, report=table.report)
-        sens = torch.from_numpy(encoder.transform(table.frame[part], table.report))
+        frame = table.frame[part]
+        binned = cross or len(sensitive) == 1 or as_numbers(frame[part[0]]) is not None
+        encoder = GroupEncoder.fit(frame, bins=cuts if binned else None, report=table.report)
+        sens = torch.from_numpy(encoder.transform(frame, table.report))
         stem = f"{part[0]} = " if len(part) == 1 else ""
         names = tuple(name.removeprefix(stem) for name in encoder.groups)
         observed = torch.zeros(len(sens), dtype=torch.bool)
@@ -251,13 +217,14 @@ def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
         return None
     import torch
 
-    from fairmp.datasets.edge_tables import edge_positions
-    from fairmp.datasets.edges import node_ids, undirected
+    from fairmp.datasets.edge_tables import edge_positions, node_ids
+    from fairmp.datasets.edges import undirected
 
-    ends = edge_positions(edges, node_ids(table.frame, id), None, None, table.report)
-    table.report.nodes = len(table.frame)
-    found = torch.from_numpy(undirected(*ends, len(table.frame), table.report))
-    table.report.notes[:0] = table.report.lines()[: -len(table.report.notes) or None]
+    report, count = table.report, len(table.frame)
+    ends = edge_positions(edges, node_ids(table.frame, id), None, None, report)
+    report.nodes = count
+    found = torch.from_numpy(undirected(*ends, count, report))
+    report.notes[:0] = report.lines()[: -len(report.notes) or None]
     return found
 
 
@@ -265,16 +232,13 @@ def mask(table: PredictionTable, column: str) -> np.ndarray:
     """Rows that are true in a column."""
     table.require("--population", column)
     words = table.frame[column].astype(str).str.strip().str.lower()
-    true = words.isin(["true", "1", "1.0", "yes", "y", "t"])
-    false = words.isin(["false", "0", "0.0", "no", "n", "f", "", "nan", "none", "<na>"])
-    wrong = np.flatnonzero(~(true | false))
-    if len(wrong):
-        raise InputError(
-            "--population",
-            f"{words.iloc[wrong[0]]!r} in {table.line(int(wrong[0]))} is neither true nor false",
-            "give 1 and 0, or true and false",
-        )
-    return true.to_numpy(dtype=bool)
+    true = words.isin(["true", "1", "1.0", "yes", "y", "t"]).to_numpy(dtype=bool)
+    false = words.isin(["false", "0", "0.0", "no", "n", "f", "", "nan", "none", "<na>"]).to_numpy()
+    wrong = ~(true | false)
+    if wrong.any():
+        value = f"{words[wrong].iloc[0]!r} in {table.place(wrong)} is neither true nor false"
+        raise InputError("--population", value, "give 1 and 0, or true and false")
+    return true
 
 
 def features_of(
@@ -297,8 +261,7 @@ def features_of(
         names = [column for column in table.columns if column not in taken]
     else:
         names = listed("--features", features)
-        for name in names:
-            table.require("--features", name)
+        table.require("--features", *names)
     encoders = [fit_column(table.frame[name], report=table.report) for name in names]
     blocks = [one.transform(table.frame[one.name], table.report) for one in encoders if one]
     if not blocks:
@@ -315,13 +278,3 @@ def listed(option: str, text: str) -> list[str]:
     if len(set(columns)) < len(columns):
         raise InputError(option, f"{text!r} names a column twice")
     return columns
-
-
-def _alike(columns: list[str]) -> list[list[str]]:
-    """Columns that may belong together: all of them, or those with the same first word."""
-    groups: dict[str, list[str]] = {}
-    for column in columns:
-        start = re.match(r"[^\W_\d]*", column).group().lower()  # type: ignore[union-attr]
-        groups.setdefault(start, []).append(column)
-    parts = [group for group in groups.values() if group != columns]
-    return [columns, *parts]

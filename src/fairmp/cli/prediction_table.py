@@ -25,20 +25,12 @@ TEXT = (".csv", ".tsv", ".txt", ".gz")
 
 @dataclass
 class PredictionTable:
-    """A table of predictions.
-
-    Attributes:
-        path: The file.
-        reader: Its reader.
-        raw: A pyarrow table to write again; that of a text file has every cell as written.
-        frame: The columns as numbers and text.
-        report: Notes on reading it.
-    """
+    """A table of predictions."""
 
     path: Path
     reader: TableReader
-    raw: Any
-    frame: pd.DataFrame
+    raw: Any  # a pyarrow table to write again; that of a text file has every cell as written
+    frame: pd.DataFrame  # the columns as numbers and text
     report: LoadReport
 
     @property
@@ -46,15 +38,16 @@ class PredictionTable:
         """Column names."""
         return [str(column) for column in self.frame.columns]
 
-    def require(self, option: str, column: str) -> None:
+    def require(self, option: str, *columns: str) -> None:
         """Refuse the name of a column that the table lacks."""
         from fairmp.datasets.columns import require_column
 
-        require_column(option, column, self.columns, self.path.name)
+        for column in columns:
+            require_column(option, column, self.columns, self.path.name)
 
-    def line(self, row: int) -> str:
-        """Name the place of a row (from 0) in the file."""
-        return self.reader.locate(row)
+    def place(self, rows: np.ndarray) -> str:
+        """Name the place of the first of some rows (a mask) in the file."""
+        return self.reader.locate(int(np.argmax(rows)))
 
     def numbers(self, option: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
@@ -65,14 +58,11 @@ class PredictionTable:
         values = as_numbers(self.frame[column])
         if values is None:
             raise InputError(option, f"column {column!r} of {self.path.name} holds no numbers")
-        missing = np.flatnonzero(~np.isfinite(values))
-        if len(missing):
-            raise InputError(
-                option,
-                f"column {column!r} has no number in {counted(len(missing), 'row')}, the first is "
-                f"{self.line(int(missing[0]))}",
-                "fill or drop them",
-            )
+        missing = ~np.isfinite(values)
+        if missing.any():
+            rows = counted(int(missing.sum()), "row")
+            value = f"column {column!r} has no number in {rows}, the first is {self.place(missing)}"
+            raise InputError(option, value, "fill or drop them")
         return values
 
 
@@ -91,56 +81,43 @@ def read(path: Path, id: str | None) -> PredictionTable:
 
 
 def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
-    """Write the table with more columns, in the format of the file's ending, atomically."""
+    """Write the table with more columns, in the format of the file's ending, atomically.
+
+    Text is written in the dialect of the file that was read; missing values are empty.
+    """
+    import pandas as pd
     import pyarrow as pa
+    import pyarrow.parquet as parquet
 
     for name in extra:
         if name in table.columns:
-            raise InputError(
-                "PREDICTIONS", f"{table.path.name} has a column {name!r} already", "rename it"
-            )
+            value = f"{table.path.name} has a column {name!r} already"
+            raise InputError("PREDICTIONS", value, "rename it")
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
-    handle, staging = tempfile.mkstemp(prefix=f".{goal.name}-", dir=goal.absolute().parent)
-    os.close(handle)
-    try:
-        if goal.suffix.lower() in PARQUET:
-            import pyarrow.parquet as parquet
-
+    dialect, ending = table.reader.dialect, goal.suffix.lower()
+    with tempfile.TemporaryDirectory(prefix=".predictions-", dir=goal.absolute().parent) as folder:
+        staging = Path(folder) / goal.name
+        if ending in PARQUET:
             raw = table.raw
-            if table.reader.dialect is not None:  # cells of text become numbers where they are
+            if dialect is not None:  # cells of text become numbers where they are
                 raw = pa.Table.from_pandas(table.frame, preserve_index=False)
             for name, values in extra.items():
                 raw = raw.append_column(name, pa.array(values))
             parquet.write_table(raw, staging)
         else:
-            _write_text(table, extra, staging, gzipped=goal.suffix.lower() == ".gz")
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(staging, 0o666 & ~mask)
+            # Arrow types, so that a column of integers with missing values stays one.
+            frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
+            decimal = "," if "decimal" in table.reader.commas.values() else "."
+            for name, values in extra.items():
+                column = pd.Series(values, index=frame.index)
+                if column.dtype.kind == "f":
+                    column = column.map("{:.9g}".format).str.replace(".", decimal, regex=False)
+                frame[name] = column
+            frame.to_csv(
+                staging,
+                sep=dialect.separator if dialect else ",",
+                index=False,
+                lineterminator="\n",
+                compression="gzip" if ending == ".gz" else None,
+            )
         os.replace(staging, goal)
-    finally:
-        Path(staging).unlink(missing_ok=True)
-
-
-def _write_text(
-    table: PredictionTable, extra: Mapping[str, Any], path: str, *, gzipped: bool
-) -> None:
-    """Write separated text in the dialect of the file that was read; missing values are empty."""
-    import pandas as pd
-
-    dialect = table.reader.dialect
-    decimal = "," if "decimal" in table.reader.commas.values() else "."
-    # Arrow types, so that a column of integers with missing values stays one.
-    frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
-    for name, values in extra.items():
-        column = pd.Series(values, index=frame.index)
-        if column.dtype.kind == "f":
-            column = column.map("{:.9g}".format).str.replace(".", decimal, regex=False)
-        frame[name] = column
-    frame.to_csv(
-        path,
-        sep=dialect.separator if dialect else ",",
-        index=False,
-        lineterminator="\n",
-        compression="gzip" if gzipped else None,
-    )

@@ -5,20 +5,13 @@ from __future__ import annotations
 import json
 import shlex
 import time
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.errors import InputError
-
-if TYPE_CHECKING:
-    from fairmp.distributed.shard_format import Manifest
-
-_TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
-OPTIONS = {name: f"--{name.replace('_', '-')}" for name in (*_TABLES, "parts", "order")}
 
 
 def command(
@@ -31,7 +24,7 @@ def command(
         str,
         typer.Option(
             help="Order of the nodes: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
-            "exchanged; all edges in memory), or 'given' (as in the table).",
+            "exchanged; all edges in memory), or 'given' (as in the table)."
         ),
     ] = "locality",
     data: options.DataName = "embedded",
@@ -59,12 +52,8 @@ def command(
     from fairmp.distributed.shard_format import check_target
 
     check_target(folder, overwrite=overwrite)
-    common: dict[str, Any] = {
-        "parts": parts,
-        "order": order,
-        "split_seeds": range(seed, seed + splits),
-        "overwrite": overwrite,
-    }
+    common: dict[str, Any] = {"parts": parts, "order": order, "overwrite": overwrite}
+    common["split_seeds"] = range(seed, seed + splits)
     try:
         if data.lower() == "embedded" and nodes and edges and label and sensitive:
             manifest = shard_tables(
@@ -85,60 +74,41 @@ def command(
             manifest = shard(graph, folder, **common)
     except InputError as error:
         raise options.as_typed(error, {"parts": "--parts", "order": "--order"}, id=id) from None
+    part_sizes = [
+        {
+            "nodes": part.stop - part.start,
+            "entries": part.entries,
+            "halo": part.halo,
+            "bytes": sum(file.bytes for file in part.files.values()),
+        }
+        for part in manifest.parts
+    ]
     if as_json:
-        typer.echo(json.dumps(_as_dict(manifest, folder), ensure_ascii=False))
+        keys = ("name", "nodes", "edges", "order", "fingerprint", "report")
+        record = {"folder": str(folder), **{key: getattr(manifest, key) for key in keys}}
+        typer.echo(json.dumps({**record, "parts": part_sizes}, ensure_ascii=False))
         return
-    _show(manifest, folder, time.perf_counter() - start)
-
-
-def _as_dict(manifest: Manifest, folder: Path) -> dict[str, Any]:
-    return {
-        "folder": str(folder),
-        "name": manifest.name,
-        "nodes": manifest.nodes,
-        "edges": manifest.edges,
-        "order": manifest.order,
-        "fingerprint": manifest.fingerprint,
-        "report": list(manifest.report),
-        "parts": [
-            {
-                "nodes": part.stop - part.start,
-                "entries": part.entries,
-                "halo": part.halo,
-                "bytes": sum(file.bytes for file in part.files.values()),
-            }
-            for part in manifest.parts
-        ],
-    }
-
-
-def _show(manifest: Manifest, folder: Path, seconds: float) -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
     for line in manifest.report:
         console.print(line)
-    table = Table(title=f"{manifest.name}: {len(manifest.parts)} parts, order {manifest.order}")
+    table = Table(title=f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}")
     for title in ("part", "nodes", "entries", "halo nodes", "MB"):
         table.add_column(title, justify="right")
-    described = _as_dict(manifest, folder)["parts"]
-    for index, part in enumerate(described[:16]):
+    for index, part in enumerate(part_sizes[:16]):
         sizes = [f"{part[key]:,}" for key in ("nodes", "entries", "halo")]
         table.add_row(str(index), *sizes, f"{part['bytes'] / 1e6:,.1f}")
-    if len(described) > 16:
-        table.add_row(f"… {len(described) - 16} more", "", "", "", "")
+    if len(part_sizes) > 16:
+        table.add_row(f"… {len(part_sizes) - 16} more", "", "", "", "")
     console.print(table)
+    seconds = time.perf_counter() - start
     rate = manifest.edges / max(seconds, 1e-9)
     console.print(f"{seconds:.0f} s, {rate:,.0f} edges per second. Shards in {folder}; train with")
-    console.print(f"  {train_command(manifest, folder)}", soft_wrap=True)
-
-
-def train_command(manifest: Manifest, folder: Path) -> str:
-    """The shell command that trains on all splits that were written."""
-    words = ["torchrun", "--nproc-per-node", str(len(manifest.parts)), "-m", "fairmp", "train"]
+    words = ["torchrun", "--nproc-per-node", str(len(part_sizes)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
     if seeds[0] is not None:  # None: the split came with the graph
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
-    return shlex.join(words)
+    console.print(f"  {shlex.join(words)}", soft_wrap=True)

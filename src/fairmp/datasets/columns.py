@@ -39,10 +39,6 @@ def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
     ``"standard"`` subtracts the mean and divides by the standard deviation, ``"minmax"`` maps the
     range to [0, 1], ``"none"`` does nothing. A constant column becomes 0. Columns of 0 and 1 are
     left as they are, since dividing a rare indicator by its deviation makes its few ones huge.
-
-    Example:
-        >>> rescale(np.array([[1.0, 0.0], [3.0, 1.0]], dtype=np.float32), "standard").tolist()
-        [[-1.0, 0.0], [1.0, 1.0]]
     """
     check_scale(scale)
     result = x.astype(np.float32)
@@ -83,34 +79,30 @@ def as_numbers(
     import pandas as pd
     from pandas.api import types
 
-    dtype = series.dtype
-    if isinstance(dtype, pd.CategoricalDtype):
+    notes = [] if report is None else report.notes
+    if isinstance(series.dtype, pd.CategoricalDtype):
         return None
-    if types.is_datetime64_any_dtype(dtype):
+    if holds_dates(series):
         seconds = series.to_numpy(dtype="datetime64[s]").astype(np.float64)
         return np.where(series.isna(), np.nan, seconds / 86_400)
-    if types.is_bool_dtype(dtype) or types.is_numeric_dtype(dtype):
+    if types.is_bool_dtype(series.dtype) or types.is_numeric_dtype(series.dtype):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
         infinite = int(np.isinf(values).sum())
-        if infinite and report is not None:
-            report.notes.append(
-                f"column {series.name!r}: {counted(infinite, 'infinite value')} taken as missing"
-            )
+        if infinite:
+            count = counted(infinite, "infinite value")
+            notes.append(f"column {series.name!r}: {count} taken as missing")
         return np.where(np.isfinite(values), values, np.nan)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     numbers = np.where(np.isfinite(numbers), numbers, np.nan)
     given = series.notna().to_numpy()
-    not_numeric = given & np.isnan(numbers)
-    if not not_numeric.any():
+    other = given & np.isnan(numbers)
+    if not other.any():
         return numbers
-    if not_numeric.sum() <= 0.1 * given.sum() and series.nunique() > max_categories:
-        if report is not None:
-            report.notes.append(
-                f"column {series.name!r}: {counted(int(not_numeric.sum()), 'non-numeric value')}"
-                f" (such as {series[not_numeric].iloc[0]!r}) taken as missing"
-            )
-        return numbers
-    return None
+    if other.sum() > 0.1 * given.sum() or series.nunique() <= max_categories:
+        return None
+    count, example = counted(int(other.sum()), "non-numeric value"), series[other].iloc[0]
+    notes.append(f"column {series.name!r}: {count} (such as {example!r}) taken as missing")
+    return numbers
 
 
 def holds_dates(series: pd.Series) -> bool:
@@ -125,11 +117,8 @@ def without_missing_text(series: pd.Series) -> pd.Series:
     import pandas as pd
     from pandas.api.types import is_object_dtype, is_string_dtype
 
-    if not (
-        is_object_dtype(series.dtype)
-        or is_string_dtype(series.dtype)
-        or isinstance(series.dtype, pd.CategoricalDtype)
-    ):
+    text = is_object_dtype(series.dtype) or is_string_dtype(series.dtype)
+    if not text and not isinstance(series.dtype, pd.CategoricalDtype):
         return series
     missing = series.isin(MISSING)
     return series.mask(missing) if missing.any() else series
@@ -143,17 +132,16 @@ def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
     """
     import pandas as pd
 
+    def key(value: Any) -> tuple[int, float, str]:
+        return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
     codes, uniques = pd.factorize(series, use_na_sentinel=True)
     values = [value.item() if isinstance(value, np.generic) else value for value in uniques]
-    order = sorted(range(len(values)), key=lambda k: _sort_key(values[k]))
+    order = sorted(range(len(values)), key=lambda k: key(values[k]))
     rank = np.empty(len(values) + 1, dtype=np.int64)
     rank[order] = np.arange(len(values))
     rank[-1] = -1
     return rank[codes], [values[k] for k in order]
-
-
-def _sort_key(value: Any) -> tuple[int, float, str]:
-    return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
 
 def as_text(value: Any) -> str:
@@ -180,7 +168,5 @@ def require_column(argument: str, column: str, columns: Sequence[str], table: st
     if column in columns:
         return
     best = closest(str(column), columns)
-    hint = f", did you mean {best!r}?" if best else ""
-    raise InputError(
-        argument, f"{table} has no column {column!r}{hint}", f"there are {shortlist(columns, 30)}"
-    )
+    value = f"{table} has no column {column!r}" + (f", did you mean {best!r}?" if best else "")
+    raise InputError(argument, value, f"there are {shortlist(columns, 30)}")

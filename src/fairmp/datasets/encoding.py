@@ -8,15 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fairmp.datasets.columns import (
-    MAX_CATEGORIES,
-    BinsGiven,
-    Scale,
-    check_scale,
-    closest,
-    require_column,
-    shortlist,
-)
+from fairmp.datasets.columns import MAX_CATEGORIES, check_scale, closest, require_column, shortlist
 from fairmp.datasets.edges import LoadReport, counted
 from fairmp.datasets.features import Category, Column, Number, fit_column
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
@@ -24,6 +16,8 @@ from fairmp.errors import InputError, check_integer
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from fairmp.datasets.columns import BinsGiven, Scale
 
 DEGREE = "log(1 + degree)"
 Part = TypeVar("Part")
@@ -51,9 +45,8 @@ class Roles:
     def check_unset(self) -> None:
         """Refuse roles beside an encoding, except the id and the endpoints of edges."""
         for field in fields(self):
-            if field.name in ("id", "source", "target"):
-                continue
-            if getattr(self, field.name) != field.default:
+            allowed = field.name in ("id", "source", "target")
+            if not allowed and getattr(self, field.name) != field.default:
                 raise InputError(field.name, "goes without encoding, which determines it")
 
     @property
@@ -75,10 +68,8 @@ class Roles:
                 continue
             require_column(argument, column, columns, "the node table")
             if column in roles:
-                role = roles[column]
-                raise InputError(
-                    argument, f"column {column!r} is the {role} column already", "name another"
-                )
+                value = f"column {column!r} is the {roles[column]} column already"
+                raise InputError(argument, value, "name another")
             roles[column] = argument
         for argument in ("drop", "features", "categorical"):
             for column in getattr(self, argument) or ():
@@ -97,17 +88,6 @@ class Encoding:
     ``from_tables(nodes, edges, encoding=…)`` encodes new tables with it: columns are found by
     name, in any order, and scaled, filled and one-hot encoded as those of the first table.
 
-    Attributes:
-        id: The id column; None if row numbers are the ids.
-        source: The source column of the edge table; None for the first.
-        target: The target column of the edge table; None for the second.
-        label: Encoder of the label column.
-        sensitive: Encoders of the sensitive columns.
-        groups: Names of the groups.
-        columns: Encoders of the feature columns.
-        ignored: Columns of the training table that are not features.
-        degree: Whether log(1 + degree) is the only feature, because no column is left.
-
     Example:
         >>> import pandas as pd
         >>> from fairmp.datasets import from_tables
@@ -122,15 +102,15 @@ class Encoding:
         True
     """
 
-    id: str | None
-    source: str | None
-    target: str | None
+    id: str | None  # None: row numbers are the ids
+    source: str | None  # None: the first column of the edge table
+    target: str | None  # None: the second
     label: Label
     sensitive: tuple[Sensitive, ...]
-    groups: tuple[str, ...]
+    groups: tuple[str, ...]  # their names
     columns: tuple[Column, ...]
-    ignored: tuple[str, ...]
-    degree: bool = False
+    ignored: tuple[str, ...]  # columns of the training table that are not features
+    degree: bool = False  # log(1 + degree) is the only feature, because no column is left
 
     @property
     def feature_names(self) -> list[str]:
@@ -141,18 +121,12 @@ class Encoding:
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the encoding in values that JSON can hold."""
-        kinds = [
-            {"kind": type(column).__name__.lower(), **asdict(column)} for column in self.columns
-        ]
-        return {**asdict(self), "columns": kinds}
+        columns = [{"kind": type(part).__name__.lower(), **asdict(part)} for part in self.columns]
+        return {**asdict(self), "columns": columns}
 
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Encoding:
-        """Make the encoding that :meth:`to_dict` described.
-
-        Raises:
-            InputError: If the description is damaged.
-        """
+        """Make the encoding that :meth:`to_dict` described."""
         kinds: dict[str, type[Column]] = {"number": Number, "category": Category}
         try:
             parts = dict(given)
@@ -161,20 +135,16 @@ class Encoding:
             parts["columns"] = tuple(_restore(kinds[c["kind"]], c) for c in given["columns"])
             return _restore(cls, parts)
         except (KeyError, TypeError) as error:
-            raise InputError(
-                "encoding", f"it is damaged or of another version ({error})", "save the model again"
-            ) from None
+            value = f"it is damaged or of another version ({error})"
+            raise InputError("encoding", value, "save the model again") from None
 
     def transform(
         self, table: pd.DataFrame, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Encode a table: features (n×d, float32), classes (n) and groups (n), −1 unknown.
 
-        Args:
-            table: The node table. Without the label column all classes are unknown.
-            report: Where notes go.
-            unknown_groups: ``"refuse"`` a table without a sensitive column or with a group not
-                seen in training, or ``"allow"`` it: such groups are unknown.
+        Without the label column all classes are unknown. A table without a sensitive column or
+        with a group not seen in training is refused, or such groups are unknown (``"allow"``).
         """
         names = [str(name) for name in table.columns]
         seen = {column.name for column in self.columns} | {self.id, self.label.column}
@@ -184,9 +154,8 @@ class Encoding:
             if column.name not in names:
                 raise _absent(column.name, names, new, "the model learned from")
         if new:
-            report.notes.append(
-                f"{counted(len(new), 'column')} not used, new since training: {shortlist(new)}"
-            )
+            count = counted(len(new), "column")
+            report.notes.append(f"{count} not used, new since training: {shortlist(new)}")
         blocks = [column.transform(table[column.name], report) for column in self.columns]
         y = sens = np.full(len(table), -1, dtype=np.int64)
         absent = [part.column for part in self.sensitive if part.column not in names]
@@ -201,8 +170,8 @@ class Encoding:
         if self.label.column in names:
             y = self.label.transform(table[self.label.column], report)
         else:
-            name = self.label.column
-            report.notes.append(f"no column {name!r}: there are no labels to compare with")
+            absence = f"no column {self.label.column!r}"
+            report.notes.append(f"{absence}: there are no labels to compare with")
         return stack(blocks, len(table)), y, sens
 
 
@@ -215,16 +184,8 @@ def fit_encoding(
 ) -> tuple[Encoding, np.ndarray, np.ndarray]:
     """Learn the encoding of a node table, one feature column at a time.
 
-    Args:
-        names: Columns of the table.
-        load: Returns a column.
-        roles: What each column is.
-        report: Where notes go.
-        save: Takes the encoder of each feature column and the column's codes, for
-            :meth:`~fairmp.datasets.features.Number.expand`.
-
-    Returns:
-        The encoding, classes (n) and groups (n), −1 unknown.
+    ``load`` returns a column, and ``save`` takes the encoder of each feature column and the
+    column's codes, for its ``expand``. Returns the encoding, classes (n) and groups (n).
     """
     chosen = roles.feature_columns(names)
     assert roles.label is not None
@@ -232,19 +193,15 @@ def fit_encoding(
     label = Label.fit(series, positive=roles.positive, unknown=roles.unknown, report=report)
     y = label.transform(series, report)
     table = {name: load(name) for name in roles.groups}
-    groups = GroupEncoder.fit(
-        table, bins=roles.sensitive_bins, unknown=roles.unknown, report=report
-    )
+    bins, unknown = roles.sensitive_bins, roles.unknown
+    groups = GroupEncoder.fit(table, bins=bins, unknown=unknown, report=report)
     sens = groups.transform(table, report)
     columns: list[Column] = []
     for name in chosen:
         series = load(name)
+        categorical, limit = name in roles.categorical, roles.max_categories
         column = fit_column(
-            series,
-            categorical=name in roles.categorical,
-            max_categories=roles.max_categories,
-            scale=roles.scale,
-            report=report,
+            series, categorical=categorical, max_categories=limit, scale=roles.scale, report=report
         )
         if column is not None:
             columns.append(column)
@@ -252,18 +209,10 @@ def fit_encoding(
     if not columns:
         report.notes.append(f"no feature column is left: the only feature is {DEGREE}")
     used = {column.name for column in columns}
-    encoding = Encoding(
-        roles.id,
-        roles.source,
-        roles.target,
-        label,
-        groups.columns,
-        groups.groups,
-        tuple(columns),
-        tuple(name for name in names if name not in used),
-        degree=not columns,
-    )
-    return encoding, y, sens
+    ignored = tuple(name for name in names if name not in used)
+    ends = roles.id, roles.source, roles.target
+    targets = label, groups.columns, groups.groups
+    return Encoding(*ends, *targets, tuple(columns), ignored, degree=not columns), y, sens
 
 
 def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
@@ -281,9 +230,6 @@ def _restore(kind: type[Part], given: Mapping[str, Any]) -> Part:
 
 def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) -> InputError:
     best = closest(column, new)
-    hint = f" (is it {best!r} now?)" if best else ""
-    return InputError(
-        "nodes",
-        f"there is no column {column!r}{hint}, which {role}",
-        f"there are {shortlist(names)}",
-    )
+    guess = f" (is it {best!r} now?)" if best else ""
+    value = f"there is no column {column!r}{guess}, which {role}"
+    return InputError("nodes", value, f"there are {shortlist(names)}")

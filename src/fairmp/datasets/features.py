@@ -12,15 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from fairmp.datasets.columns import (
-    MAX_CATEGORIES,
-    Scale,
-    as_numbers,
-    as_text,
-    factorize,
-    holds_dates,
-    shift_and_divisor,
-)
+from fairmp.datasets import columns
+from fairmp.datasets.columns import MAX_CATEGORIES, Scale, as_numbers, as_text, factorize
 from fairmp.datasets.edges import LoadReport, counted
 from fairmp.errors import InputError
 
@@ -29,70 +22,39 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ColumnEncoder:
-    """Encoder of one column: a code per cell, expanded to features.
-
-    Attributes:
-        name: The column.
-    """
+class Number:
+    """Encoder of a column of numbers or dates."""
 
     name: str
-
-    def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
-        """Return one number per cell."""
-        raise NotImplementedError
-
-    def expand(self, codes: np.ndarray) -> np.ndarray:
-        """Turn codes (n) into features (n×d)."""
-        raise NotImplementedError
-
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
-        """Encode a column as features (n×d)."""
-        return self.expand(self.codes(series, report or LoadReport()))
-
-    def _changed(self, how: str) -> InputError:
-        hint = "give the same kind of values, or empty cells"
-        return InputError("nodes", f"column {self.name!r} {how}", hint)
-
-
-@dataclass(frozen=True)
-class Number(ColumnEncoder):
-    """Encoder of a column of numbers or dates.
-
-    Attributes:
-        dates: Whether it holds dates, which count as days.
-        shift: What is subtracted.
-        divisor: What the rest is divided by.
-        fill: Scaled value of a missing number: the mean.
-        varied: Whether the numbers are a feature; not if they are constant.
-        missing: Whether there is a feature ``name missing``.
-    """
-
-    dates: bool
+    dates: bool  # dates count as days
     shift: float
     divisor: float
-    fill: float
-    varied: bool
-    missing: bool
+    fill: float  # scaled value of a missing number: the mean
+    varied: bool  # the numbers are a feature, since they are not constant
+    missing: bool  # there is a feature "name missing"
 
     @classmethod
     def fit(cls, series: pd.Series, values: np.ndarray, scale: Scale) -> Number | None:
         """Learn the scale of a column's numbers (NaN: missing); None if they carry nothing."""
         missing = np.isnan(values)
         known = values[~missing]
-        varied = bool((known != known[0]).any())
-        if not varied and not missing.any():
+        varied = len(known) > 0 and bool((known != known[0]).any())
+        if not len(known) or not (varied or missing.any()):
             return None
         indicator = ((known == 0) | (known == 1)).all()
-        shift, divisor = (0.0, 1.0) if indicator else shift_and_divisor(known, scale)
+        shift, divisor = (0.0, 1.0) if indicator else columns.shift_and_divisor(known, scale)
         fill = float(((known - shift) / divisor).mean())
-        dates = holds_dates(series)
+        dates = columns.holds_dates(series)
         return cls(str(series.name), dates, shift, divisor, fill, varied, bool(missing.any()))
 
     @property
     def feature_names(self) -> list[str]:
         """Names of the features."""
         return [self.name] * self.varied + [f"{self.name} missing"] * self.missing
+
+    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
+        """Encode a column as features (n×d)."""
+        return self.expand(self.codes(series, report or LoadReport()))
 
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the numbers of a column, NaN for missing; a column of another kind is refused."""
@@ -101,13 +63,13 @@ class Number(ColumnEncoder):
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(object)
         given = series.dropna()
-        if len(given) and holds_dates(series) != self.dates:
+        if len(given) and columns.holds_dates(series) != self.dates:
             was, now = ("dates", "no dates") if self.dates else ("numbers", "dates")
-            raise self._changed(f"held {was} in training and holds {now} now")
+            raise _changed(self.name, f"held {was} in training and holds {now} now")
         numbers = as_numbers(series, 0, report)
         if numbers is None:
             text = given[pd.to_numeric(given, errors="coerce").isna()].iloc[0]
-            raise self._changed(f"held numbers in training and now holds {as_text(text)!r}")
+            raise _changed(self.name, f"held numbers in training and now holds {as_text(text)!r}")
         missing = int(np.isnan(numbers).sum())
         if missing:
             report.missing[self.name] = missing
@@ -116,29 +78,20 @@ class Number(ColumnEncoder):
     def expand(self, codes: np.ndarray) -> np.ndarray:
         """Turn numbers (n, NaN missing) into features (n×d)."""
         missing = np.isnan(codes)
-        parts = []
-        if self.varied:
-            parts.append(np.where(missing, self.fill, (codes - self.shift) / self.divisor))
-        if self.missing:
-            parts.append(missing.astype(np.float64))
+        scaled = np.where(missing, self.fill, (codes - self.shift) / self.divisor)
+        parts = [scaled] * self.varied + [missing.astype(np.float64)] * self.missing
         return np.stack(parts, axis=1)
 
 
 @dataclass(frozen=True)
-class Category(ColumnEncoder):
-    """One-hot encoder of a column of text or categories.
+class Category:
+    """One-hot encoder of a column of text or categories."""
 
-    Attributes:
-        values: Values with a feature each.
-        labels: Names of these features.
-        other: Whether there is a feature ``name=other`` for all other values.
-        missing: Whether there is a feature ``name=missing``.
-    """
-
-    values: tuple[str | float | bool, ...]
-    labels: tuple[str, ...]
-    other: bool
-    missing: bool
+    name: str
+    values: tuple[str | float | bool, ...]  # values with a feature each
+    labels: tuple[str, ...]  # names of these features
+    other: bool  # there is a feature "name=other" for all other values
+    missing: bool  # there is a feature "name=missing"
 
     @classmethod
     def fit(cls, series: pd.Series, max_categories: int, report: LoadReport) -> Category | None:
@@ -146,32 +99,28 @@ class Category(ColumnEncoder):
         name = str(series.name)
         codes, values = factorize(series)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))
-        missing = bool((codes < 0).any())
-        if len(values) > max_categories and len(values) > 0.9 * counts.sum():
+        missing, many = bool((codes < 0).any()), len(values) > max_categories
+        if (many and len(values) > 0.9 * counts.sum()) or (len(values) == 1 and not missing):
             return None
-        if len(values) == 1 and not missing:
-            return None
-        kept = np.arange(len(values))
-        if len(values) > max_categories:
-            kept = np.sort(np.argsort(-counts, kind="stable")[:max_categories])
+        if many:
             report.notes.append(
                 f"column {name!r} has {len(values):,} categories: the {max_categories} most"
                 " frequent have a feature each, the others share one"
             )
-        chosen = [values[int(k)] for k in kept]
-        return cls(
-            name,
-            tuple(v if isinstance(v, str | int | float) else str(v) for v in chosen),
-            tuple(f"{name}={value}" for value in chosen),
-            len(kept) < len(values),
-            missing,
-        )
+            frequent = np.argsort(-counts, kind="stable")[:max_categories]
+            values = [values[int(k)] for k in np.sort(frequent)]
+        kept = tuple(v if isinstance(v, str | int | float) else str(v) for v in values)
+        return cls(name, kept, tuple(f"{name}={value}" for value in values), many, missing)
 
     @property
     def feature_names(self) -> list[str]:
         """Names of the features."""
         rest = [f"{self.name}=other"] * self.other + [f"{self.name}=missing"] * self.missing
         return [*self.labels, *rest]
+
+    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
+        """Encode a column as features (n×d)."""
+        return self.expand(self.codes(series, report or LoadReport()))
 
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the index of each cell's value, ``len(values)`` if unknown, −1 if missing."""
@@ -181,11 +130,11 @@ class Category(ColumnEncoder):
         # A code may be read as a number in one table and as text in another.
         written = {as_text(value): k for k, value in reversed(list(enumerate(self.values)))}
         index = np.array([exact.get(v, written.get(as_text(v), known)) for v in values], dtype=int)
-        new = index == known
-        kinds = {isinstance(value, str) for value in values}
-        if len(values) and new.all() and not kinds & {isinstance(v, str) for v in self.values}:
+        same_kind = {type(v) is str for v in values} & {type(v) is str for v in self.values}
+        if len(values) and (index == known).all() and not same_kind:
             was, now = as_text(self.values[0]), as_text(values[0])
-            raise self._changed(f"had values such as {was!r} in training and now holds {now!r}")
+            how = f"had values such as {was!r} in training and now holds {now!r}"
+            raise _changed(self.name, how)
         index = np.append(index, -1)[codes]
         unseen = index == known
         if unseen.any() and not self.other:
@@ -200,13 +149,16 @@ class Category(ColumnEncoder):
 
     def expand(self, codes: np.ndarray) -> np.ndarray:
         """Turn codes (n) into one-hot features (n×d)."""
-        columns = [codes == k for k in range(len(self.values) + self.other)]
-        if self.missing:
-            columns.append(codes < 0)
-        return np.stack(columns, axis=1).astype(np.float64)
+        parts = [codes == k for k in range(len(self.values) + self.other)]
+        return np.stack(parts + [codes < 0] * self.missing, axis=1).astype(np.float64)
 
 
 Column = Number | Category
+
+
+def _changed(name: str, how: str) -> InputError:
+    hint = "give the same kind of values, or empty cells"
+    return InputError("nodes", f"column {name!r} {how}", hint)
 
 
 def fit_column(
@@ -233,10 +185,10 @@ def fit_column(
         return None
     numbers = None if categorical else as_numbers(series, max_categories)
     column: Column | None
-    if numbers is not None:
-        column = Number.fit(series, numbers, scale) if np.isfinite(numbers).any() else None
-    else:
+    if numbers is None:
         column = Category.fit(series, max_categories, report)
+    else:
+        column = Number.fit(series, numbers, scale)
     if column is None:
         constant = series.nunique() < 2 or numbers is not None
         why = "has one value" if constant else "has a different value in nearly every row"

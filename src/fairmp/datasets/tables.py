@@ -11,16 +11,11 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import (
-    MAX_CATEGORIES,
-    BinsGiven,
-    Scale,
-    require_column,
-    without_missing_text,
-)
-from fairmp.datasets.edge_tables import check_frame, edge_positions, is_path
-from fairmp.datasets.edges import LoadReport, node_ids, undirected
+from fairmp.datasets.columns import MAX_CATEGORIES, require_column, without_missing_text
+from fairmp.datasets.edge_tables import check_frame, edge_positions, is_path, node_ids
+from fairmp.datasets.edges import LoadReport, undirected
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding, stack
+from fairmp.datasets.features import Column
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import UnknownGroups
@@ -29,6 +24,7 @@ from fairmp.errors import InputError, check_choice
 if TYPE_CHECKING:
     import pandas as pd
 
+    from fairmp.datasets.columns import BinsGiven, Scale
     from fairmp.datasets.edge_tables import Table
 
 
@@ -66,10 +62,9 @@ def from_tables(
 
     Args:
         nodes: One row per node.
-        edges: One row per edge, by node id. Direction is ignored; repeated rows, self-loops and
-            rows with an id that ``nodes`` lacks are dropped and counted. The header line may be
-            absent. With an ``encoding`` the table may be left out, be empty or join none of the
-            nodes: they have no edges then, and the report says so.
+        edges: One row per edge, by node id; the header line may be absent. Direction is ignored;
+            repeated rows, self-loops and rows with an unknown id are dropped and counted. With an
+            ``encoding`` the table may be left out, be empty or join none of the nodes.
         id: Id column of ``nodes``; None takes the row number, from 0.
         label: Column with the classes, any number of them; missing is −1.
         sensitive: Column with the groups; several are crossed, ``"f × north"``; missing is −1.
@@ -83,33 +78,24 @@ def from_tables(
             of about equal size, or the cut points, or ``{column: bins}``.
         sens_in_features: Whether the sensitive columns are features too.
         max_categories: Largest number of one-hot features per column, beside "other" and "missing".
-        scale: ``"standard"`` (the default: mean 0 and variance 1, so that columns in euros and in
-            years weigh alike when averaged over neighbours), ``"minmax"`` or ``"none"``; columns
-            of 0 and 1 are left alone.
+        scale: ``"standard"`` (mean 0 and variance 1, so that columns in euros and in years weigh
+            alike), ``"minmax"`` or ``"none"``; columns of 0 and 1 are left alone.
         positive: The label value that is class 1; all others are class 0.
         unknown: Values of label and sensitive columns that mean "unknown"; by default −1 if it is
             the only negative number and there are at least two others.
         seed: Seed of the split into training, validation and test nodes.
         name: Name of the graph; by default that of the node file.
         encoding: Encoding of an earlier table (its ``data.encoding``, or a classifier's
-            ``encoding_``), to be applied to these. Columns are found by name: an absent feature
-            column is refused, a new one is reported and not used, a new category is encoded as
-            none of the known ones, and the label column is optional. Only ``id``, ``source``,
-            ``target``, ``name`` and ``unknown_groups`` may go with it, and there is no split.
+            ``encoding_``), applied to these without a split. Columns are found by name: an absent
+            feature column is refused, a new one is not used, and the label column is optional.
+            Only ``id``, ``source``, ``target``, ``name`` and ``unknown_groups`` may go with it.
         unknown_groups: With an encoding, ``"refuse"`` groups not seen in training and a table
             without the sensitive column, or ``"allow"`` them: such groups are unknown (−1).
 
-    Raises:
-        InputError: With one line that says what is wrong and what to do.
-
     Example:
         >>> import pandas as pd
-        >>> people = pd.DataFrame({
-        ...     "who": list("abcdefghijkl"),
-        ...     "hired": ["yes", "no"] * 6,
-        ...     "sex": ["f", "f", "m"] * 4,
-        ...     "age": range(20, 32),
-        ... })
+        >>> people = pd.DataFrame({"who": list("abcdefghijkl"), "hired": ["yes", "no"] * 6})
+        >>> people = people.assign(sex=["f", "f", "m"] * 4, age=range(20, 32))
         >>> friends = pd.DataFrame({"from": list("abcda"), "to": list("bcdax")})
         >>> data = from_tables(people, friends, id="who", label="hired", sensitive="sex")
         >>> data.feature_names, data.class_names, data.group_names
@@ -120,22 +106,9 @@ def from_tables(
     """
     report = LoadReport()
     own = None if id is ... else id
-    roles = Roles(
-        own,
-        label,
-        sensitive,
-        features,
-        tuple(drop),
-        tuple(categorical),
-        source,
-        target,
-        sensitive_bins,
-        sens_in_features,
-        max_categories,
-        scale,
-        positive,
-        unknown,
-    )
+    used_as = own, label, sensitive, features, tuple(drop), tuple(categorical), source, target
+    how = sensitive_bins, sens_in_features, max_categories, scale, positive, unknown
+    roles = Roles(*used_as, *how)
     if encoding is not None:
         roles.check_unset()
         if seed:
@@ -154,13 +127,12 @@ def from_tables(
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
         table = _node_table(nodes, own, report, unused=drop)
         blocks: list[np.ndarray] = []
-        used, y, sens = fit_encoding(
-            list(table.columns),
-            table.__getitem__,
-            roles,
-            report,
-            lambda column, codes: blocks.append(column.expand(codes)),
-        )
+
+        def save(column: Column, codes: np.ndarray) -> None:
+            blocks.append(column.expand(codes))
+
+        names = list(table.columns)
+        used, y, sens = fit_encoding(names, table.__getitem__, roles, report, save)
         x = stack(blocks, len(table))
     ids = node_ids(table, own)
     report.nodes = len(ids)

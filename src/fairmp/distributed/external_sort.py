@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairmp.datasets.edges import LoadReport, distinct
+from fairmp.datasets.edges import LoadReport, distinct_pairs, proper_rows
 from fairmp.errors import InputError
 
 EDGES_PER_PIECE = 1 << 22  # edges worked on at a time
@@ -52,12 +52,7 @@ class Buckets:
 
 
 class EdgeSet:
-    """The distinct undirected edges of a graph, on disk.
-
-    Attributes:
-        degree: Number of neighbours of each node (n).
-        report: Counts of rows, repeats, self-loops and unknown ids.
-    """
+    """The distinct undirected edges of a graph, on disk, and the degree of each node (n)."""
 
     def __init__(self, folder: Path, nodes: int, report: LoadReport) -> None:
         self.folder, self.nodes, self.report = folder, nodes, report
@@ -71,15 +66,7 @@ class EdgeSet:
 
     def add(self, source: np.ndarray, target: np.ndarray) -> None:
         """Add rows of the edge table, as node numbers; −1 where an id is unknown."""
-        report = self.report
-        report.edge_rows += len(source)
-        known = (source >= 0) & (target >= 0)
-        loops = known & (source == target)
-        report.dangling += len(source) - int(known.sum())
-        report.self_loops += int(loops.sum())
-        keep = known & ~loops
-        if not keep.all():
-            source, target = source[keep], target[keep]
+        source, target = proper_rows(source, target, self.report)
         small = np.minimum(source, target).astype(np.int64)
         bucket = (small & (BUCKETS - 1)).astype(np.uint16)
         keys = small >> self.low_bits
@@ -95,23 +82,16 @@ class EdgeSet:
         report.edge_rows = report.dangling = report.self_loops = 0
         shutil.rmtree(self._rows.folder)
 
-    def finish(self, y: np.ndarray, sens: np.ndarray) -> dict[str, float | None]:
+    def finish(self, y: np.ndarray, sens: np.ndarray) -> tuple[float | None, ...]:
         """Find the distinct edges, and return the homophily of labels and groups.
 
-        ``"label"`` counts all edges, ``"labelled"`` and ``"sens"`` those with two known endpoints.
+        Three shares: of labels among all edges, of labels among those with two labelled endpoints,
+        and of groups among those with two known groups.
         """
         self._edges.mkdir()
-        same = dict.fromkeys(("label", "labelled", "sens"), 0)
-        total = dict(same)
+        same, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
         for bucket in range(BUCKETS):
-            rows = self._rows.take(bucket)
-            rows.sort()
-            directed = distinct(rows)
-            self.report.repeated += len(rows) - len(directed)
-            directed >>= 1
-            edges = distinct(directed)
-            self.report.reciprocal += len(directed) - len(edges)
-            self.report.edges += len(edges)
+            edges = distinct_pairs(self._rows.take(bucket), self.report)
             edges.tofile(self._edges / str(bucket))
             for one, other in self._split(bucket, edges):
                 np.add.at(self.degree, one, 1)
@@ -119,14 +99,10 @@ class EdgeSet:
                 labelled = (y[one] >= 0) & (y[other] >= 0)
                 grouped = (sens[one] >= 0) & (sens[other] >= 0)
                 alike = y[one] == y[other]
-                for key, mask, equal in (
-                    ("label", np.ones_like(alike), alike),
-                    ("labelled", labelled, alike),
-                    ("sens", grouped, sens[one] == sens[other]),
-                ):
-                    same[key] += int((equal & mask).sum())
-                    total[key] += int(mask.sum())
-        return {key: same[key] / total[key] if total[key] else None for key in same}
+                near = grouped & (sens[one] == sens[other])
+                same += [alike.sum(), (alike & labelled).sum(), near.sum()]
+                total += [len(one), labelled.sum(), grouped.sum()]
+        return tuple(int(k) / int(n) if n else None for k, n in zip(same, total, strict=True))
 
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         for bucket in range(BUCKETS):
@@ -140,30 +116,20 @@ class EdgeSet:
 
 
 class RowBlock(NamedTuple):
-    """Consecutive rows of the adjacency in CSR form.
+    """Consecutive rows of the adjacency in CSR form."""
 
-    Attributes:
-        start: The first row.
-        counts: Entries per row.
-        col: Their columns, ascending within a row.
-    """
-
-    start: int
-    counts: np.ndarray
-    col: np.ndarray
+    start: int  # the first row
+    counts: np.ndarray  # entries per row
+    col: np.ndarray  # their columns, ascending within a row
 
 
 def csr_blocks(
     edges: EdgeSet, rank: np.ndarray | None, cuts: Sequence[int], folder: Path, *, loops: bool
 ) -> Iterator[RowBlock]:
-    """Yield the rows of the adjacency, in the order of a new numbering.
+    """Yield the rows of the adjacency, in blocks that cross no cut.
 
-    Args:
-        edges: The graph.
-        rank: New number of each node; None keeps the numbers.
-        cuts: Rows that no block crosses.
-        folder: Scratch folder; it must not exist.
-        loops: Whether each node is its own neighbour too.
+    ``rank`` is the new number of each node (None keeps the numbers), ``folder`` is created for
+    temporary files, and with ``loops`` each node is its own neighbour too.
     """
     degree = edges.degree
     if rank is not None:

@@ -15,12 +15,7 @@ _ROWS = 1 << 17  # rows whose entries are counted at a time
 
 
 class Partition(NamedTuple):
-    """A numbering of the nodes, and the ranges of its parts.
-
-    Attributes:
-        place: New number of each node (n).
-        bounds: Part p has the numbers from ``bounds[p]`` up to ``bounds[p + 1]`` (parts + 1).
-    """
+    """The new number of each node (n), and the bounds of the parts' ranges (parts + 1)."""
 
     place: np.ndarray
     bounds: np.ndarray
@@ -29,9 +24,8 @@ class Partition(NamedTuple):
 def check_parts(parts: int, nodes: int) -> None:
     """Refuse a number of parts that would leave one empty."""
     if not 1 <= parts <= nodes:
-        raise InputError(
-            "parts", f"{parts} for {nodes:,} nodes", "give a number from 1 to that of the nodes"
-        )
+        hint = "give a number from 1 to that of the nodes"
+        raise InputError("parts", f"{parts} for {nodes:,} nodes", hint)
 
 
 def cost(degree: np.ndarray, features: int) -> np.ndarray:
@@ -45,9 +39,8 @@ def ranges(weight: np.ndarray, parts: int) -> np.ndarray:
     total = np.concatenate([[0.0], np.cumsum(weight, dtype=np.float64)])
     goals = total[-1] * np.arange(1, parts) / parts
     cuts = np.searchsorted(total, goals, side="left")
-    cuts -= (
-        goals - total[cuts - 1] <= total[cuts] - goals
-    )  # the nearer side of the node that is cut
+    # The nearer side of the node that is cut.
+    cuts -= goals - total[cuts - 1] <= total[cuts] - goals
     # A heavy node may hold several cuts: move them apart, and leave each later part a node.
     room = np.arange(1, parts)
     cuts = np.maximum.accumulate(np.maximum(cuts, room) - room) + room
@@ -63,13 +56,8 @@ def given(weight: np.ndarray, parts: int) -> Partition:
 def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
     """Order nodes by reverse Cuthill-McKee, so that neighbours get close numbers.
 
-    The given order is kept if it cuts fewer edges, as that of a crawl may.
-
-    Args:
-        row: Row pointers of the adjacency in CSR form (n + 1).
-        col: Neighbours.
-        weight: Weight of each node (n).
-        parts: Number of parts.
+    The given order is kept if it cuts fewer edges, as that of a crawl may. ``row`` and ``col`` are
+    the adjacency in CSR form.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -80,9 +68,7 @@ def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -
     graph.indptr = np.asarray(row, dtype=kind)
     graph.indices = np.asarray(col, dtype=kind)
     order = reverse_cuthill_mckee(graph, symmetric_mode=True)
-    place = np.empty(len(order), dtype=np.int64)
-    place[order] = np.arange(len(order))
-    found, kept = Partition(place, ranges(weight[order], parts)), given(weight, parts)
+    found, kept = Partition(inverse(order), ranges(weight[order], parts)), given(weight, parts)
     return found if cut(row, col, found) < cut(row, col, kept) else kept
 
 
@@ -103,28 +89,25 @@ def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> P
     try:
         import pymetis
     except ImportError:
-        raise InputError(
-            "order",
-            "'metis' needs the package pymetis, which is not installed",
-            "run pip install 'fairmp[scale]', or choose 'locality'",
-        ) from None
+        hint = "run pip install 'fairmp[scale]', or choose 'locality'"
+        raise InputError("order", "'metis' needs the package pymetis", hint) from None
     kind = pymetis.zero_copy_dtype() if hasattr(pymetis, "zero_copy_dtype") else np.int32
-    if len(col) > np.iinfo(kind).max:
-        raise InputError(
-            "order",
-            f"METIS was built for {np.iinfo(kind).max:,} entries, the graph has {len(col):,}",
-            "choose 'locality'",
-        )
+    limit = np.iinfo(kind).max
+    if len(col) > limit:
+        value = f"METIS was built for {limit:,} entries, the graph has {len(col):,}"
+        raise InputError("order", value, "choose 'locality'")
     graph = pymetis.CSRAdjacency(np.asarray(row, dtype=kind), np.asarray(col, dtype=kind))
     _, found = pymetis.part_graph(parts, graph, vweights=np.asarray(weight, dtype=kind))
-    part = np.asarray(found, dtype=np.int64)
-    sizes = np.bincount(part, minlength=parts)
+    sizes = np.bincount(found, minlength=parts)
     if not sizes.all():
-        raise InputError(
-            "parts",
-            f"METIS left part {int(np.argmin(sizes))} of {parts} empty",
-            "give fewer parts, or choose the order 'locality'",
-        )
-    place = np.empty(len(part), dtype=np.int64)
-    place[np.argsort(part, kind="stable")] = np.arange(len(part))
+        value = f"METIS left part {int(np.argmin(sizes))} of {parts} empty"
+        raise InputError("parts", value, "give fewer parts, or choose the order 'locality'")
+    place = inverse(np.argsort(found, kind="stable"))
     return Partition(place, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+
+def inverse(order: np.ndarray) -> np.ndarray:
+    """The inverse of a permutation."""
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    return place

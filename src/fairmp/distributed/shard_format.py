@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
+import math
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -34,56 +37,36 @@ class File:
 
 @dataclass(frozen=True)
 class Part:
-    """A range of nodes and their rows of Â = A + I.
+    """A range of nodes, numbered in the order of the shards, and their rows of Â = A + I.
 
-    Attributes:
-        start: Number of the first node, in the order of the shards.
-        stop: One more than the number of the last node.
-        entries: Entries of Â in these rows: every neighbour, and the node itself.
-        halo: Number of neighbours in other parts.
-        files: ``x`` (features), ``y`` and ``sens`` (int32, −1 unknown), ``split`` (int8, one
-            column per split: 0 training, 1 validation, 2 test, −1 none), ``number`` (row of the
-            node in its table), ``row`` (pointers, from 0) and ``col`` (neighbours).
+    Its files are ``x`` (features), ``y`` and ``sens`` (int32, −1 unknown), ``split`` (int8, one
+    column per split: 0 training, 1 validation, 2 test, −1 none), ``number`` (row of the node in its
+    table), ``row`` (pointers, from 0) and ``col`` (neighbours).
     """
 
     start: int
     stop: int
-    entries: int
-    halo: int
+    entries: int  # entries of Â in these rows: every neighbour, and the node itself
+    halo: int  # neighbours in other parts
     files: dict[str, File]
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """Content of a folder of shards.
-
-    Attributes:
-        name: Name of the graph.
-        order: How nodes were ordered, ``"given"``, ``"locality"`` or ``"metis"``.
-        feature_names: Names of the columns of ``x``.
-        class_names: Names of the classes.
-        group_names: Names of the sensitive groups.
-        split_seeds: Seed of each column of ``split``; ``None`` for masks that came with the data.
-        encoding: How the columns of a table became numbers, if there was one.
-        nodes: Number of nodes.
-        edges: Number of undirected edges, without self-loops.
-        statistics: The row of :func:`fairmp.datasets.statistics.statistics`.
-        report: Lines of the load report.
-        parts: The parts in order, from node 0 to node n − 1.
-    """
+    """Content of a folder of shards."""
 
     name: str
-    order: str
+    order: str  # how nodes were ordered: "given", "locality" or "metis"
     feature_names: tuple[str, ...]
     class_names: tuple[str, ...]
     group_names: tuple[str, ...]
-    split_seeds: tuple[int | None, ...]
-    encoding: dict[str, Any] | None = None
+    split_seeds: tuple[int | None, ...]  # of the columns of split; None: masks of the data
+    encoding: dict[str, Any] | None = None  # how the columns of a table became numbers
     nodes: int = 0
-    edges: int = 0
-    statistics: dict[str, Any] = field(default_factory=dict)
-    report: tuple[str, ...] = ()
-    parts: tuple[Part, ...] = ()
+    edges: int = 0  # undirected, without self-loops
+    statistics: dict[str, Any] = field(default_factory=dict)  # see fairmp.datasets.statistics
+    report: tuple[str, ...] = ()  # lines of the load report
+    parts: tuple[Part, ...] = ()  # in order, from node 0 to node n − 1
 
     @property
     def fingerprint(self) -> str:
@@ -93,53 +76,35 @@ class Manifest:
 
     def write(self, folder: Path) -> None:
         """Write ``manifest.json``."""
-        content = {
-            "format": FORMAT,
-            "fairmp": __version__,
-            "fingerprint": self.fingerprint,
-            **asdict(self),
-        }
-        text = json.dumps(content, ensure_ascii=False, indent=1)
+        head = {"format": FORMAT, "fairmp": __version__, "fingerprint": self.fingerprint}
+        text = json.dumps(head | asdict(self), ensure_ascii=False, indent=1)
         (folder / MANIFEST).write_text(text + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: str | Path) -> Manifest:
-        """Read a folder's manifest.
-
-        Raises:
-            InputError: If it is missing, damaged or altered.
-        """
-        path = Path(folder) / MANIFEST
+        """Read a folder's manifest; one that is missing, damaged or altered is refused."""
+        path, again = Path(folder) / MANIFEST, "shard the graph again"
         if not path.is_file():
-            raise InputError(
-                "shards", f"{folder} has no {MANIFEST}", "give the folder 'fairmp shard' wrote"
-            )
-        damaged = InputError(
-            "shards", f"{path} is damaged or no manifest of shards", "shard the graph again"
-        )
+            hint = "give the folder 'fairmp shard' wrote"
+            raise InputError("shards", f"{folder} has no {MANIFEST}", hint)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version = content.pop("format")
             fingerprint, _ = content.pop("fingerprint"), content.pop("fairmp")
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise damaged from None
-        if version != FORMAT:
-            raise InputError(
-                "shards",
-                f"{folder} has format {version}, this fairmp ({__version__}) reads {FORMAT}",
-                "shard the graph again",
-            )
-        try:
+            if version != FORMAT:
+                value = f"format {version}, this fairmp ({__version__}) reads {FORMAT}"
+                raise InputError("shards", f"{folder} has {value}", again)
             lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
             parts = tuple(
                 Part(**{**part, "files": {k: File(**file) for k, file in part["files"].items()}})
                 for part in content["parts"]
             )
             manifest = cls(**{**content, **lists, "parts": parts})
-        except (KeyError, TypeError, AttributeError):
-            raise damaged from None
+        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+            value = f"{path} is damaged or no manifest of shards"
+            raise InputError("shards", value, again) from None
         if manifest.fingerprint != fingerprint:
-            raise InputError("shards", f"{path} was altered", "shard the graph again")
+            raise InputError("shards", f"{path} was altered", again)
         return manifest
 
 
@@ -149,11 +114,7 @@ def part_folder(folder: Path, index: int) -> Path:
 
 
 def verify(folder: Path, index: int, part: Part) -> None:
-    """Compare the files of a part with their checksums.
-
-    Raises:
-        InputError: If a file is missing, cut short or altered; it names the file.
-    """
+    """Refuse a part with a file that is missing, cut short or altered."""
     hint = "shard the graph again, or copy the file again"
     for name in ARRAYS:
         path = part_folder(folder, index) / f"{name}.npy"
@@ -163,9 +124,8 @@ def verify(folder: Path, index: int, part: Part) -> None:
             raise InputError("shards", f"{path} is missing", hint)
         size, expected = path.stat().st_size, part.files[name]
         if size != expected.bytes:
-            raise InputError(
-                "shards", f"{path} has {size:,} bytes where {expected.bytes:,} were written", hint
-            )
+            value = f"{path} has {size:,} bytes where {expected.bytes:,} were written"
+            raise InputError("shards", value, hint)
         with path.open("rb") as file:
             checksum = hashlib.file_digest(file, "sha256").hexdigest()
         if checksum != expected.sha256:
@@ -186,39 +146,21 @@ def read_rows(folder: Path, index: int, name: str, out: np.ndarray) -> None:
         file.readinto(out.reshape(-1).view(np.uint8).data)
 
 
-class ArrayWriter:
-    """Write a ``.npy`` file front to back, and compute its checksum."""
-
-    def __init__(self, path: Path, shape: tuple[int, ...], dtype: Any) -> None:
-        self.path, self.shape, self.dtype = path, shape, np.dtype(dtype)
-        self._rows, self._bytes, self._sum = 0, 0, hashlib.sha256()
-
-    def __enter__(self) -> ArrayWriter:
-        self._stream: BinaryIO = self.path.open("wb")
-        header = {"descr": self.dtype.str, "fortran_order": False, "shape": self.shape}
-        np.lib.format.write_array_header_1_0(self._stream, header)
-        self._stream.flush()
-        start = self.path.read_bytes()
-        self._sum.update(start)
-        self._bytes = len(start)
-        return self
-
-    def append(self, rows: np.ndarray) -> None:
-        """Write the next rows."""
-        content = np.ascontiguousarray(rows, dtype=self.dtype)
-        self._stream.write(content.data)
-        self._sum.update(content.data)
-        self._rows, self._bytes = self._rows + len(content), self._bytes + content.nbytes
-
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        self._stream.close()
-        if kind is None and self._rows != self.shape[0]:
-            raise AssertionError(f"{self.path.name}: {self._rows} rows of {self.shape[0]}")
-
-    @property
-    def file(self) -> File:
-        """Size and checksum of the file, once all is written."""
-        return File(self._bytes, self._sum.hexdigest())
+def write_array(
+    path: Path, pieces: Iterable[np.ndarray], shape: tuple[int, ...], dtype: Any
+) -> File:
+    """Write an array to a ``.npy`` file piece by piece, and return its size and checksum."""
+    dtype, header, digest = np.dtype(dtype), io.BytesIO(), hashlib.sha256()
+    start = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(header, start)
+    size = 0
+    with path.open("wb") as file:
+        arrays = (np.ascontiguousarray(piece, dtype=dtype).data for piece in pieces)
+        for content in chain([header.getbuffer()], arrays):
+            size += file.write(content)
+            digest.update(content)
+    assert size == len(header.getbuffer()) + math.prod(shape) * dtype.itemsize, path
+    return File(size, digest.hexdigest())
 
 
 def check_target(folder: Path, *, overwrite: bool) -> None:
@@ -229,11 +171,8 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     others = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
     if others or not (folder / MANIFEST).is_file():
         name = others[0] if others else "no manifest"
-        raise InputError(
-            "--out",
-            f"{folder} holds something other than shards ({name}), and is not replaced",
-            "give another folder",
-        )
+        value = f"{folder} holds something other than shards ({name}), and is not replaced"
+        raise InputError("--out", value, "give another folder")
 
 
 @contextmanager

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
@@ -22,29 +23,17 @@ from fairmp.datasets.edges import LoadReport
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.readers import TableReadError
 from fairmp.datasets.splits import split
+from fairmp.datasets.statistics import Statistics
 from fairmp.distributed import partition
-from fairmp.distributed.assembly import Progress, write_parts
-from fairmp.distributed.external_sort import EdgeSet
-from fairmp.distributed.nodes import read_nodes
-from fairmp.distributed.partition import Order
-from fairmp.distributed.shard_format import Manifest, staged
+from fairmp.distributed.external_sort import EdgeSet, RowBlock, csr_blocks
+from fairmp.distributed.nodes import Nodes, read_nodes
+from fairmp.distributed.partition import Order, Partition
+from fairmp.distributed.shard_format import Manifest, Part, part_folder, staged, write_array
 from fairmp.errors import InputError, check_choice
 from fairmp.progress import bar
 
-
-@dataclass(frozen=True)
-class _NodesInMemory:
-    """The nodes of a graph in memory."""
-
-    x: np.ndarray
-    y: np.ndarray
-    sens: np.ndarray
-
-    def features(self, rows: np.ndarray) -> np.ndarray:
-        return self.x[rows]
-
-    def set_degree(self, degree: np.ndarray) -> None:
-        pass
+FEATURE_ROWS = 1 << 16  # rows of features copied at a time
+Progress = Callable[[str], None]
 
 
 def shard(
@@ -80,14 +69,14 @@ def shard(
     folder = Path(folder)
     check(data)
     _check_undirected(data)
+    y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
     if split_seeds is None and all(name in data for name in MASKS):
         check(data, masks=True)
         seeds: tuple[int | None, ...] = (None,)
-        masks = [data[name].cpu().numpy() for name in MASKS]
-        splits = np.select(masks, [0, 1, 2], -1).astype(np.int8)[:, None]
+        splits = _subset(data[name] for name in MASKS)[:, None]
     else:
         seeds = tuple(split_seeds or (0,))
-        splits = _splits(data.y.cpu().numpy(), data.sens.cpu().numpy(), seeds)
+        splits = _splits(y, sens, seeds)
     _check_arguments(parts, data.x.size(0), order)
     report = getattr(data, "report", None)
     encoding = getattr(data, "encoding", None)
@@ -108,18 +97,15 @@ def shard(
         report=() if report is None else tuple(report.lines()),
     )
     x = data.x.detach().cpu()
-    nodes = _NodesInMemory(
-        (x if x.dtype == torch.float64 else x.float()).numpy(),
-        data.y.cpu().numpy().astype(np.int32),
-        data.sens.cpu().numpy().astype(np.int32),
-    )
+    x = (x if x.dtype == torch.float64 else x.float()).numpy()
+    nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), lambda rows: x[rows])
     with _writing(folder, overwrite, parts, progress) as (staging, advance):
-        edges = EdgeSet(staging / "scratch", len(nodes.y), LoadReport(nodes=len(nodes.y)))
+        edges = EdgeSet(staging / "scratch", len(y), LoadReport(nodes=len(y)))
         source, target = data.edge_index.cpu().numpy()
         forward = source <= target
         edges.add(source[forward], target[forward])
         advance("edges")
-        return write_parts(staging, manifest, edges, nodes, splits, parts, advance)
+        return _write(staging, manifest, edges, nodes, splits, parts, advance)
 
 
 def shard_tables(
@@ -143,49 +129,22 @@ def shard_tables(
 ) -> Manifest:
     """Write tables as shards, reading each of them once.
 
-    The numbers are those of :func:`fairmp.datasets.from_tables` with the same arguments. Memory
-    holds one column of the node table at a time, some twenty numbers per node, and blocks of
-    edges; ``"locality"`` and ``"metis"`` also need each edge twice, in 4 bytes.
-
-    Args:
-        nodes: Node table, a file.
-        edges: Edge table, a file.
-        folder: Output folder.
-        id: Id column; None takes row numbers.
-        label: Column with the classes.
-        sensitive: Column or columns with the groups.
-        parts: Number of parts: the number of processes, or a multiple of it.
-        order: ``"locality"`` (reverse Cuthill-McKee), ``"metis"`` or ``"given"``.
-        sensitive_bins: How to cut a sensitive column of numbers.
-        drop: Columns to leave out.
-        source: Source column of ``edges``; by default the first.
-        target: Target column of ``edges``; by default the second.
-        split_seeds: Seeds of the splits to write.
-        name: Name of the graph; by default that of the node file.
-        overwrite: Replace existing shards.
-        progress: Show a progress bar; by default if standard error is a terminal.
+    ``nodes`` and ``edges`` are files. ``folder``, ``parts``, ``order``, ``split_seeds``,
+    ``overwrite`` and ``progress`` are those of :func:`shard`, all other arguments those of
+    :func:`fairmp.datasets.from_tables`, which makes the same numbers of them. Memory holds one
+    column of the node table at a time, some twenty numbers per node, and blocks of edges;
+    ``"locality"`` and ``"metis"`` also need each edge twice, in 4 bytes.
     """
     folder, nodes = Path(folder), Path(nodes)
     _check_arguments(parts, 1 << 62, order)
-    roles = Roles(
-        id,
-        label,
-        sensitive,
-        drop=tuple(drop),
-        source=source,
-        target=target,
-        sensitive_bins=sensitive_bins,
-    )
+    roles = Roles(id, label, sensitive, None, tuple(drop), (), source, target, sensitive_bins)
     with _writing(folder, overwrite, parts, progress) as (staging, advance):
         scratch, report = staging / "scratch", LoadReport()
-        encoded = read_nodes(nodes, roles, scratch, report)
-        _check_arguments(parts, len(encoded.y), order)
+        encoded, ids, encoding = read_nodes(nodes, roles, scratch, report)
+        _check_arguments(parts, len(ids), order)
         advance("nodes")
-        table = EdgeTable(edges, encoded.ids, source, target, report)
-        found = _read_edges(table, scratch, report)
+        found = _read_edges(EdgeTable(edges, ids, source, target, report), scratch, report)
         advance("edges")
-        splits = _splits(encoded.y, encoded.sens, split_seeds)
-        encoding = encoded.encoding
         manifest = Manifest(
             name or nodes.name.split(".")[0],
             order,
@@ -195,7 +154,8 @@ def shard_tables(
             tuple(split_seeds),
             encoding.to_dict(),
         )
-        return write_parts(staging, manifest, found, encoded, splits, parts, advance)
+        splits = _splits(encoded.y, encoded.sens, split_seeds)
+        return _write(staging, manifest, found, encoded, splits, parts, advance)
 
 
 def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
@@ -215,30 +175,30 @@ def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
 def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
     if not seeds:
         raise InputError("split_seeds", "none given", "give one or more, such as 0")
-    columns = []
-    for seed in seeds:
-        masks = split((y, sens), seed=seed or 0)
-        columns.append(np.select([mask.numpy() for mask in masks], [0, 1, 2], -1).astype(np.int8))
+    columns = [_subset(split((y, sens), seed=seed or 0)) for seed in seeds]
     return np.stack(columns, axis=1)
+
+
+def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
+    """The mask each node is in: 0 training, 1 validation, 2 test, −1 none."""
+    return np.select([mask.cpu().numpy() for mask in masks], [0, 1, 2], -1).astype(np.int8)
 
 
 @contextmanager
 def _writing(
     folder: Path, overwrite: bool, parts: int, progress: bool | None
 ) -> Iterator[tuple[Path, Progress]]:
-    with ExitStack() as stack:
-        staging = stack.enter_context(staged(folder, overwrite=overwrite))
-        advance = stack.enter_context(bar(parts + 4, "sharding", show=progress))
+    with (
+        staged(folder, overwrite=overwrite) as staging,
+        bar(parts + 4, "sharding", show=progress) as advance,
+    ):
         try:
             yield staging, advance
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
-            raise InputError(
-                "--out",
-                f"no space is left for {folder}",
-                "shards and their scratch files need about 40 bytes per edge, and the features",
-            ) from None
+            hint = "shards and scratch files need about 40 bytes per edge, and the features"
+            raise InputError("--out", f"no space is left for {folder}", hint) from None
 
 
 def _check_arguments(parts: int, nodes: int, order: str) -> None:
@@ -250,16 +210,119 @@ def _check_undirected(data: Data) -> None:
     if data.get("edge_weight") is not None:
         raise InputError("data.edge_weight", "shards have no edge weights", "leave them out")
     if groups.soft(data.sens):
-        raise InputError(
-            "data.sens",
-            "shards hold one group per node, not probabilities",
-            "give codes, -1 where unknown",
-        )
+        value = "shards hold one group per node, not probabilities"
+        raise InputError("data.sens", value, "give codes, -1 where unknown")
     there = coalesce(data.edge_index, num_nodes=data.x.size(0))
     back = coalesce(data.edge_index.flip(0), num_nodes=data.x.size(0))
     if there.shape != data.edge_index.shape or not torch.equal(there, back):
-        raise InputError(
-            "data.edge_index",
-            "directed or with repeated edges, and shards are undirected",
-            "use torch_geometric.utils.to_undirected",
-        )
+        value = "directed or with repeated edges, and shards are undirected"
+        raise InputError("data.edge_index", value, "use torch_geometric.utils.to_undirected")
+
+
+def _write(
+    staging: Path,
+    manifest: Manifest,
+    edges: EdgeSet,
+    nodes: Nodes,
+    splits: np.ndarray,
+    parts: int,
+    advance: Progress,
+) -> Manifest:
+    """Order the nodes, write the parts, and complete and write the manifest.
+
+    ``splits`` has the subset of each node in each split (n×splits, −1 none).
+    """
+    label, labelled, sens = edges.finish(nodes.y, nodes.sens)
+    advance("edges sorted")
+    count, features = edges.nodes, len(manifest.feature_names)
+    ordered = _ordered(edges, manifest.order, parts, features, staging / "scratch")
+    advance("order")
+
+    def sizes(codes: np.ndarray, names: Sequence[str]) -> dict[str, int]:
+        counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
+        return dict(zip(names, counts, strict=True))
+
+    classes, members = sizes(nodes.y, manifest.class_names), sizes(nodes.sens, manifest.group_names)
+    known, entries = int((nodes.y >= 0).sum()), 2 * edges.report.edges
+    statistics = Statistics(
+        manifest.name, count, features, entries, label, labelled, sens, known, classes, members
+    )
+    manifest = replace(
+        manifest,
+        nodes=count,
+        edges=edges.report.edges,
+        statistics=statistics.as_dict(),
+        report=manifest.report or tuple(edges.report.lines()),
+        parts=tuple(_write_parts(staging, edges, nodes, splits, ordered, advance)),
+    )
+    manifest.write(staging)
+    return manifest
+
+
+def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Path) -> Partition:
+    weight = partition.cost(edges.degree, features)
+    if order == "given":
+        return partition.given(weight, parts)
+    row = np.concatenate([[0], np.cumsum(edges.degree)])
+    path = scratch / "neighbours"
+    with path.open("wb") as file:
+        for block in csr_blocks(edges, None, [0, edges.nodes], scratch / "plain", loops=False):
+            file.write(block.col.astype(_kind(edges)).data)
+    col = np.memmap(path, _kind(edges), "c") if path.stat().st_size else np.zeros(0, _kind(edges))
+    find = partition.locality if order == "locality" else partition.metis
+    ordered = find(row, col, weight, parts)
+    path.unlink()
+    return ordered
+
+
+def _kind(edges: EdgeSet) -> type[np.signedinteger[Any]]:
+    return np.int32 if edges.nodes < 2**31 else np.int64
+
+
+def _write_parts(
+    staging: Path,
+    edges: EdgeSet,
+    nodes: Nodes,
+    splits: np.ndarray,
+    ordered: Partition,
+    advance: Progress,
+) -> Iterator[Part]:
+    def degree(rows: np.ndarray) -> np.ndarray:
+        return np.log1p(edges.degree[rows]).astype(np.float32)[:, None]
+
+    number, bounds = partition.inverse(ordered.place), ordered.bounds.tolist()
+    features = nodes.features or degree
+    first = features(number[:1])
+    scratch = staging / "scratch" / "ordered"
+    blocks = csr_blocks(edges, ordered.place, bounds, scratch, loops=True)
+    neighbour = np.zeros(edges.nodes, dtype=bool)
+    for index, (start, stop) in enumerate(pairwise(bounds)):
+        count, own = stop - start, number[start:stop]
+        row = np.concatenate([[0], np.cumsum(edges.degree[own] + 1)])
+        entries = int(row[-1])
+        x = (features(own[k : k + FEATURE_ROWS]) for k in range(0, count, FEATURE_ROWS))
+        arrays: dict[str, tuple[Iterable[np.ndarray], tuple[int, ...], Any]] = {
+            "x": (x, (count, first.shape[1]), first.dtype),
+            "y": ([nodes.y[own]], (count,), np.int32),
+            "sens": ([nodes.sens[own]], (count,), np.int32),
+            "split": ([splits[own]], (count, splits.shape[1]), np.int8),
+            "number": ([own], (count,), np.int64),
+            "row": ([row], (count + 1,), np.int64),
+            "col": (_columns(blocks, stop, neighbour), (entries,), _kind(edges)),
+        }
+        folder = part_folder(staging, index)
+        folder.mkdir()
+        files = {name: write_array(folder / f"{name}.npy", *arrays[name]) for name in arrays}
+        neighbour[start:stop] = False
+        yield Part(start, stop, entries, int(np.count_nonzero(neighbour)), files)
+        neighbour[:] = False
+        advance(f"part {index + 1}")
+
+
+def _columns(blocks: Iterator[RowBlock], stop: int, neighbour: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield the columns of the rows up to ``stop``, and mark the neighbours."""
+    for block in blocks:
+        neighbour[block.col] = True
+        yield block.col
+        if block.start + len(block.counts) == stop:
+            return
