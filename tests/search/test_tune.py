@@ -125,14 +125,14 @@ import os, signal, sys
 from fairmp.datasets import social_network
 from fairmp.search import trials as tune_trials
 from fairmp.search.tune import Method, tune
-calls, measure = [], tune_trials.measure
+calls, train = [], tune_trials.train
 def dying(*arguments):
     calls.append(1)
     if len(calls) == 3:
         print("killed", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return measure(*arguments)
-tune_trials.measure = dying
+    return train(*arguments)
+tune_trials.train = dying
 tune(social_network(n=240, average_degree=6), method=Method(epochs=3), goal=0.05, trials=6,
      space=["hidden=8", "K=1..3"], storage=sys.argv[1])
 """
@@ -174,7 +174,7 @@ def test_the_trial_of_a_killed_process_is_repeated(
 
 
 def trials_of(storage: str) -> list[optuna.trial.FrozenTrial]:
-    with open_study(*_search(storage)) as study:
+    with open_study(_search(storage)) as study:
         return study.trials
 
 
@@ -189,7 +189,7 @@ def test_trials_of_other_machines(tmp_path: Path, quick_heartbeat: None) -> None
         study._storage.record_heartbeat(trial._trial_id)
         return trial.number
 
-    with open_study(*_search(storage)) as study:
+    with open_study(_search(storage)) as study:
         silent = begin(study)
         time.sleep(2.5)
         alive = begin(study)
@@ -218,10 +218,10 @@ def _beat(study: optuna.Study, number: int, stop: threading.Event) -> None:
         study._storage.record_heartbeat(study.trials[number]._trial_id)
 
 
-def _search(storage: str) -> tuple[Search, dict[str, Any]]:
+def _search(storage: str) -> Search:
     space = tune_space.narrowed(tune_space.default_space(SHORT, 0.05), SMALL, SHORT)
-    search = Search(SHORT, space, 0.05, "dp", 3, 1, 0, "cpu", storage, "fairmp")
-    return search, search.identity() | _fingerprint(_parts(small(), 1, 0)[0])
+    graph = _fingerprint(_parts(small(), 1, 0)[0])
+    return Search(SHORT, space, 0.05, "dp", 3, 1, 0, "cpu", storage, "fairmp", graph)
 
 
 def test_two_workers_make_as_many_trials_as_asked_for(tmp_path: Path) -> None:

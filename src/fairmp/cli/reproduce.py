@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,17 +32,13 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from fairmp.datasets.statistics import Statistics
+    from fairmp.report.formats import Table
 
 app = typer.Typer(
-    help="Rerun the paper's experiments.",
+    help="Rerun the paper's experiments, by default on every data set whose files are found.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Rerun the paper's experiments. By default on every data set whose files are found."""
 
 
 def _add_grid_command(name: str, description: str) -> None:
@@ -58,8 +56,6 @@ def _add_grid_command(name: str, description: str) -> None:
     ) -> None:
         folder = out or Path(f"fairmp-{name}")
 
-        from importlib import import_module
-
         from fairmp.cli import compare as compare_command
         from fairmp.comparison import compare
         from fairmp.datasets.by_name import from_files
@@ -70,17 +66,13 @@ def _add_grid_command(name: str, description: str) -> None:
         specs = GRIDS[name](list(graphs), quick=quick, splits=splits)
         records = compare.read(folder / compare_command.RECORDS)
         if {record["key"] for record in records} - {spec.key for spec in specs}:
-            raise InputError(
-                "--out",
-                f"{folder} has records of another run",
-                "give another folder, or the options they were made with",
-            )
+            hint = "give another folder, or the options they were made with"
+            raise InputError("--out", f"{folder} has records of another run", hint)
         if quick:
             say("This takes under two minutes on two cores.")
         load = partial(from_files, data_dir=data_dir)
-        records = compare_command.run_with_progress(
-            specs, load, folder, workers=workers, device=device
-        )
+        how: dict[str, Any] = {"workers": workers, "device": device}
+        records = compare_command.run_with_progress(specs, load, folder, **how)
         experiment = import_module(f"fairmp.reproduction.{name}")
         found = experiment.write(records, folder, command=rerun_command())
         compare_command.show(found, folder, as_json=as_json)
@@ -118,18 +110,10 @@ def runtime(
     say(f"{len(specs)} runs, one at a time.")
     with outputs.results(folder, overwrite=overwrite) as staging:
         with bar(len(specs), "runs") as advance:
-            records = experiment.run(
-                specs,
-                graphs.__getitem__,
-                staging / "records.jsonl",
-                device=device,
-                on_record=lambda record: advance(record["name"]),
-            )
+            path, load = staging / "records.jsonl", graphs.__getitem__
+            records = experiment.run(specs, load, path, device, lambda r: advance(r["name"]))
         tables = experiment.write(records, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
-    else:
-        print_tables(tables, folder)
+    _show(records, tables, folder, as_json)
 
 
 @app.command("statistics")
@@ -162,10 +146,7 @@ def statistics(
     _check_some(found, absent)
     with outputs.results(folder, overwrite=overwrite) as staging:
         table = experiment.write(found, absent, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps({key: row.as_dict() for key, row in found.items()}))
-    else:
-        print_tables([table], folder)
+    _show({key: row.as_dict() for key, row in found.items()}, [table], folder, as_json)
 
 
 @app.command("topology")
@@ -185,15 +166,11 @@ def topology(
 
     graphs, absent = _graphs(data or (["embedded:1000"] if quick else None), data_dir)
     say(f"This takes about {duration(15.0 * len(graphs))}, on one core.")
-    with (
-        outputs.results(folder, overwrite=overwrite) as staging,
-        bar(len(graphs), "pictures") as advance,
-    ):
-        paths = experiment.write(
-            graphs, absent, staging, command=rerun_command(), seed=seed, progress=advance
-        )
-    names = [str(folder / path.name) for path in paths]
-    typer.echo(json.dumps(names) if as_json else f"Open {folder / 'report.html'}.")
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        command = rerun_command()
+        with bar(len(graphs), "pictures") as advance:
+            paths = experiment.write(graphs, absent, staging, command, seed, advance)
+    _show([str(folder / path.name) for path in paths], [], folder, as_json)
 
 
 @app.command("synthetic")
@@ -227,17 +204,13 @@ def synthetic(
                     advance(name)
                 percent[name] = 100 * done // total
 
-            summary = experiment.run(
-                staging, quick=quick, seed=seed, graphs=graphs.values(), progress=report
-            )
+            summary = experiment.run(staging, quick, seed, graphs.values(), report)
         experiment.write(summary, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps(summary, ensure_ascii=False))
-        return
-    typer.echo(experiment.witness_text(summary))
-    if absent:
-        typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
-    print_tables([experiment.table(summary)], folder)
+    if not as_json:
+        typer.echo(experiment.witness_text(summary))
+        if absent:
+            typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
+    _show(summary, [experiment.table(summary)], folder, as_json)
 
 
 @app.command("unknown")
@@ -266,18 +239,11 @@ def unknown(
     setting = replace(setting, splits=splits or setting.splits)
     time = "under two minutes" if quick else "minutes, about ten for Pokec"
     say(f"This takes {time}, on two cores.")
-    with (
-        outputs.results(folder, overwrite=overwrite) as staging,
-        bar(len(graphs) * setting.splits, "splits") as advance,
-    ):
-        records = experiment.run(
-            graphs, setting, workers=workers or default_workers(), on_record=advance
-        )
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        with bar(len(graphs) * setting.splits, "splits") as advance:
+            records = experiment.run(graphs, setting, workers or default_workers(), advance)
         tables = experiment.write(records, staging, command=rerun_command(), absent=absent)
-    if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False, allow_nan=False))
-    else:
-        print_tables(tables, folder)
+    _show(records, tables, folder, as_json)
 
 
 def _free_folder(name: str, out: Path | None, overwrite: bool) -> Path:
@@ -301,8 +267,12 @@ def _check_some(graphs: object, absent: dict[str, str]) -> None:
     for name, why in absent.items():
         say(f"Left out, {name}: {why}.")
     if not graphs:
-        raise InputError(
-            "--data",
-            "no data set's files were found",
-            "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded",
-        )
+        hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
+        raise InputError("--data", "no data set's files were found", hint)
+
+
+def _show(found: object, tables: Sequence[Table], folder: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        print_tables(tables, folder)

@@ -24,12 +24,7 @@ RUNTIME_EPOCHS = 200
 def table1(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
-
-    Example:
-        >>> len(table1(["nba"])), len(table1(["embedded:2000"], quick=True))
-        (70, 14)
-    """
+    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits."""
     return run_specs(
         names,
         tuple(BACKBONES),
@@ -42,12 +37,7 @@ def table1(
 def pareto(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """Every strength of regulariser and adversary on plain networks, and every target of FMP.
-
-    Example:
-        >>> len(pareto(["nba"], splits=1)) == 4 * (10 + 8) + 6
-        True
-    """
+    """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
     shared: dict[str, Any] = {
         "splits": splits or (2 if quick else 3),
         "setting": QUICK if quick else None,
@@ -64,12 +54,7 @@ def pareto(
 def hyperparameters(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value.
-
-    Example:
-        >>> len(hyperparameters(["nba"], splits=1)) == 2 * 8 + 6 + 4 * 9 - 3
-        True
-    """
+    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value."""
     step, count = (3, splits or 2) if quick else (1, splits or 3)
 
     def swept(solver: str, backbone: str, targets: Any, lambda_s: float = 3.0) -> list[RunSpec]:
@@ -90,12 +75,7 @@ def hyperparameters(
 def runtime(
     names: Sequence[str], *, quick: bool = False, epochs: int = RUNTIME_EPOCHS
 ) -> list[RunSpec]:
-    """Every backbone × strategy, three times; quick: once. Validation is evaluated once.
-
-    Example:
-        >>> len(runtime(["nba"], quick=True)) == 7 * 5
-        True
-    """
+    """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
     pretrain = 70 * epochs // RUNTIME_EPOCHS
     setting = Setting(epochs=epochs, eval_every=epochs, pretrain=pretrain)
     return run_specs(names, splits=1, seeds=1 if quick else 3, setting=setting)

@@ -30,13 +30,7 @@ def measure(name: str, data_dir: str | Path | None = None) -> Statistics:
 
 
 def table(ours: Mapping[str, Statistics]) -> Table:
-    """One row per data set and, where the paper has one, its row below; differences are starred.
-
-    Example:
-        >>> rows = table({"nba": PAPER["nba"]}).rows
-        >>> rows[0][1], rows[1][0]
-        ('403', '– in the paper')
-    """
+    """One row per data set and, where the paper has one, its row below; differences are starred."""
     rows = []
     for key, own in ours.items():
         paper = PAPER.get(key)

@@ -49,19 +49,10 @@ QUICK = Setting(epochs=60, lr=0.01, splits=3, shares=(0.01, 0.05, 0.2, 1.0))
 def run(
     graphs: Mapping[str, Data],
     setting: Setting,
-    *,
     workers: int = 1,
     on_record: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
-    """Train on every split, hide groups, post-process both ways, and measure the true gap.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> small = Setting(epochs=5, lr=0.02, splits=1, shares=(0.2,))
-        >>> records = run({"small": social_network(n=400, average_degree=8)}, small)
-        >>> [record["how"] for record in records]
-        ['as predicted', 'unknown unchanged', 'unknown estimated']
-    """
+    """Train on every split, hide groups, post-process both ways, and measure the true gap."""
     jobs = [(name, split) for name in graphs for split in range(setting.splits)]
     done: dict[tuple[str, int], list[Record]] = {}
     with WorkerPool(partial(_split, graphs=dict(graphs), setting=setting), workers) as pool:
@@ -139,15 +130,7 @@ def intervals(records: Sequence[Record]) -> Intervals:
 
 
 def table(title: str, records: Sequence[Record]) -> Table:
-    """One row per share of known groups, both treatments of the others side by side.
-
-    Example:
-        >>> row = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "split": 0}
-        >>> records = [{**row, "how": PLAIN, "share": None}]
-        >>> records += [{**row, "how": how, "share": 0.1} for how in (UNCHANGED, ESTIMATED)]
-        >>> [list(row)[:3] for row in table("small", records).rows]
-        [['plain', '10.0', '10.0'], ['10 %', '10.0', '10.0']]
-    """
+    """One row per share of known groups, both treatments of the others side by side."""
     found = intervals(records)
     header = ["known", "ΔDP, unchanged", "ΔDP, estimated"]
     header += ["accuracy, unchanged", "accuracy, estimated", "right %"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -16,6 +17,7 @@ import optuna
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._heartbeat import BaseHeartbeat
+from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
 from optuna.study import Study, StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 
@@ -31,7 +33,8 @@ MAX_RETRIES = 1
 class Search:
     """Goal, space and storage of a search; see :func:`fairmp.search.tune.tune`.
 
-    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front.
+    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front;
+    ``graph`` is the fingerprint of the data, ``deadline`` the time after which no trial begins.
     """
 
     method: Method
@@ -44,6 +47,13 @@ class Search:
     device: str
     storage: str | None
     study_name: str
+    graph: Mapping[str, Any]
+    deadline: float | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
 
     def identity(self) -> dict[str, Any]:
         """Everything that all trials of one study must have in common, as JSON types."""
@@ -54,20 +64,17 @@ class Search:
             "seed": self.seed,
             **{name: value for name, value in vars(self.method).items() if value is not None},
             **{f"space of {name}": format_domain(domain) for name, domain in self.space.items()},
+            **self.graph,
         }
 
 
 @contextmanager
-def open_study(search: Search, identity: Mapping[str, Any]) -> Iterator[Study]:
-    """Open or create the study of a search; refuse one that was created for another search.
-
-    A storage is ``None`` (in memory), an SQLite file, another file (optuna's journal, for machines
-    that share a folder), or any URL of optuna's.
-    """
+def open_study(search: Search) -> Iterator[Study]:
+    """Open or create the study of a search; refuse one that was created for another search."""
     with _quiet():
         storage = _storage(search.storage)
         try:
-            yield _study(search, identity, storage)
+            yield _study(search, storage)
         except optuna.exceptions.StorageInternalError as error:
             raise _unusable(search.storage, error) from None
         finally:
@@ -78,13 +85,7 @@ def open_study(search: Search, identity: Mapping[str, Any]) -> Iterator[Study]:
 
 def without_password(storage: str | None) -> str:
     """Return the place of a storage for display."""
-    if storage is None:
-        return "memory"
-    if "://" not in storage or "@" not in storage:
-        return storage
-    scheme, rest = storage.split("://", 1)
-    user, host = rest.rsplit("@", 1)
-    return f"{scheme}://{user.split(':', 1)[0]}:***@{host}" if ":" in user else storage
+    return "memory" if storage is None else re.sub(r"(://[^:@/]*):.*@", r"\1:***@", storage)
 
 
 def retry(study: Study, trial: FrozenTrial) -> None:
@@ -141,14 +142,9 @@ def _storage(place: str | None) -> BaseStorage:
                 raise InputError("storage", f"{path} has a '?' in its name", "give another name")
             path.parent.mkdir(parents=True, exist_ok=True)
             if not _is_sqlite(path):
-                from optuna.storages.journal import JournalFileBackend
-
-                _check_journal(path)
                 return _HeartbeatJournal(JournalFileBackend(str(path)))
             place = f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
         if place.startswith("redis"):
-            from optuna.storages.journal import JournalRedisBackend
-
             return _HeartbeatJournal(JournalRedisBackend(place))
         # Several processes write to one SQLite file: one may wait for the others.
         wait = {"connect_args": {"timeout": 60}} if place.startswith("sqlite") else {}
@@ -167,75 +163,60 @@ def _storage(place: str | None) -> BaseStorage:
 
 def _unusable(place: str | None, error: Exception) -> InputError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
-    return InputError(
-        "storage",
-        f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}",
-        "give an SQLite file, a journal file, or a URL of optuna's such as "
-        "postgresql://user@host/name",
-    )
+    value = f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}"
+    hint = "give a file, or a URL of optuna's such as postgresql://user@host/name"
+    return InputError("storage", value, hint)
 
 
 def _is_sqlite(path: Path) -> bool:
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file:
-            return file.read(15) == b"SQLite format 3"
-    return path.suffix in (".db", ".sqlite", ".sqlite3")
+    """Tell SQLite from a journal; refuse another file, which optuna would append to."""
+    if not path.is_file() or not path.stat().st_size:
+        return path.suffix in (".db", ".sqlite", ".sqlite3")
+    with path.open("rb") as file:
+        start = file.read(15)
+    if start != b"SQLite format 3" and not start.startswith(b'{"op_code"'):
+        reason = f"{path} is neither an SQLite file nor a journal of optuna's"
+        raise InputError("storage", reason, "give another name")
+    return not start.startswith(b"{")
 
 
-def _check_journal(path: Path) -> None:
-    """Refuse a file of something else, which optuna would append to before it reads it."""
-    if path.exists() and path.stat().st_size:
-        with path.open("rb") as file:
-            if not file.read(10).startswith(b'{"op_code"'):
-                raise InputError(
-                    "storage",
-                    f"{path} is neither an SQLite file nor a journal of optuna's",
-                    "give another name",
-                )
-
-
-def _study(search: Search, identity: Mapping[str, Any], storage: BaseStorage) -> Study:
+def _study(search: Search, storage: BaseStorage) -> Study:
+    identity = search.identity()
     constrained = search.limit is not None
+    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE][: 1 if constrained else 2]
     sampler = _PerTrialSampler(search.seed, constant_liar=True, multivariate=constrained)
-    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
     try:
         study = optuna.create_study(
             storage=storage,
             sampler=sampler,
             study_name=search.study_name,
-            directions=directions[:1] if constrained else directions,
+            directions=directions,
             load_if_exists=True,
         )
         known = study.user_attrs.get("fairmp")
     except Exception as error:
         raise _unusable(search.storage, error) from None
     name = f"{search.study_name!r} in {without_password(search.storage)}"
-    if known is None and study.get_trials(deepcopy=False):
-        raise InputError(
-            "study", f"{name} was not made by fairmp tune", "give another study name or storage"
-        )
     if known is None:
-        study.set_user_attr("fairmp", dict(identity))
+        if study.get_trials(deepcopy=False):
+            hint = "give another study name or storage"
+            raise InputError("study", f"{name} was not made by fairmp tune", hint)
+        study.set_user_attr("fairmp", identity)
         limit = search.limit if search.criterion == "dp" else None
         for settings in first_settings(search.space, limit):
             study.enqueue_trial(settings)
         return study
     for key in dict.fromkeys([*identity, *known]):
         before, now = known.get(key), identity.get(key)
-        if not _same(before, now):
+        # Statistics of features may round differently on another machine.
+        floats = isinstance(before, float) and isinstance(now, float)
+        if before != now and not (floats and math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)):
             raise InputError(
                 "study",
                 f"{name} was made with {key} = {before}, this run has {now}",
                 "give the same, or another study name, storage or folder",
             )
     return study
-
-
-def _same(before: Any, now: Any) -> bool:
-    # Statistics of features may round differently on another machine.
-    if isinstance(before, float) and isinstance(now, float):
-        return math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)
-    return bool(before == now)
 
 
 @contextmanager

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import optuna
@@ -35,10 +35,10 @@ class TrialResult:
     """
 
     number: int
-    settings: Settings
-    figures: Mapping[str, float | None]
-    per_split: Sequence[Mapping[str, float | None]]
-    seconds: float
+    settings: Settings = field(default_factory=dict)
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    per_split: Sequence[Mapping[str, float | None]] = ()
+    seconds: float = 0.0
     failed: str | None = None
 
     def figure(self, key: str) -> float:
@@ -50,29 +50,22 @@ class TrialResult:
 class TrialWorker:
     """What each process of a search does with a job: add a trial, or train a chosen one."""
 
-    def __init__(
-        self,
-        search: Search,
-        identity: Mapping[str, Any],
-        parts: Sequence[Data],
-        deadline: float | None,
-        study: Study | None,
-    ) -> None:
-        self.search, self.identity, self.parts = search, dict(identity), parts
-        self.deadline, self.study = deadline, study
+    def __init__(self, search: Search, parts: Sequence[Data], study: Study | None) -> None:
+        self.search, self.parts, self.study = search, parts, study
 
     def __getstate__(self) -> dict[str, Any]:
         # Only what training needs, and no open storage, goes to another process.
         parts = [Data(**{k: part[k] for k in _NEEDED if k in part}) for part in self.parts]
-        return {**vars(self), "parts": parts, "study": None}
+        return {"search": self.search, "parts": parts, "study": None}
 
     def __call__(self, trial: TrialResult | None) -> list[Run]:
         """Add a trial, or return the runs of the one given."""
         if trial is not None:
-            return train(self.search, trial.settings, self.parts)[0]
+            models = train(self.search, trial.settings, self.parts, bootstrap=1000)
+            return [model.run_ for model in models]
         if self.study is None:
-            self.study = ExitStack().enter_context(open_study(self.search, self.identity))
-        if self.deadline is None or time.time() < self.deadline:
+            self.study = ExitStack().enter_context(open_study(self.search))
+        if not self.search.expired:
             add_trial(self.study, self.search, self.parts)
         return []
 
@@ -81,7 +74,6 @@ def run_trials(
     study: Study,
     search: Search,
     pool: WorkerPool[TrialResult | None, list[Run]],
-    deadline: float | None,
     on_trial: Callable[[], None],
 ) -> None:
     """Add trials until the study has all of them, or time is up.
@@ -90,7 +82,7 @@ def run_trials(
     are dead, so that those of a killed process are repeated.
     """
     idle_since = None
-    while deadline is None or time.time() < deadline:
+    while not search.expired:
         optuna.storages.fail_stale_trials(study)
         missing = search.trials - sum(map(_counts, _all(study)))
         if missing > 0:
@@ -132,10 +124,9 @@ def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
 
 def results(study: Study) -> list[TrialResult]:
     """Results of the finished trials, in order; trials that were cut short have none."""
-    names = ("settings", "figures", "per_split", "seconds", "failed")
-    empty = {"settings": {}, "figures": {}, "per_split": [], "seconds": 0.0, "failed": None}
+    names = {own.name for own in fields(TrialResult)}
     return [
-        TrialResult(t.number, **{name: t.user_attrs.get(name, empty[name]) for name in names})
+        TrialResult(t.number, **{k: v for k, v in t.user_attrs.items() if k in names})
         for t in _all(study)
         if t.state.is_finished() and _counts(t)
     ]
@@ -146,37 +137,20 @@ def running(study: Study) -> int:
     return sum(t.state == TrialState.RUNNING for t in _all(study))
 
 
-def measure(search: Search, settings: Settings, parts: Sequence[Data]) -> list[Evaluation]:
-    """Train settings on every split, and evaluate them on the validation nodes."""
-    found = []
-    for data in parts:
-        model = classifier(search.method, settings, search.device)
-        found.append(model.fit(data, seed=search.seed, bootstrap=0, progress=False).val)
-    return found
-
-
 def train(
-    search: Search, settings: Settings, parts: Sequence[Data]
-) -> tuple[list[Run], FairClassifier]:
-    """Train settings on every split with intervals; return the runs, and the first split's model.
-
-    Only here the test nodes are evaluated.
-    """
+    search: Search, settings: Settings, parts: Sequence[Data], bootstrap: int = 0
+) -> list[FairClassifier]:
+    """Train settings on every split."""
     models = [classifier(search.method, settings, search.device) for _ in parts]
-    runs = [
-        model.fit(data, seed=search.seed, bootstrap=1000, progress=False)
-        for model, data in zip(models, parts, strict=True)
-    ]
-    return runs, models[0]
+    for model, data in zip(models, parts, strict=True):
+        model.fit(data, seed=search.seed, bootstrap=bootstrap, progress=False)
+    return models
 
 
-def means(evaluations: Sequence[Mapping[str, float | None]]) -> dict[str, float | None]:
+def means(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
     """Mean of each figure over splits, ``None`` where a split has none."""
-    found: dict[str, float | None] = {}
-    for key in FIGURES:
-        known = [value for row in evaluations if (value := row.get(key)) is not None]
-        found[key] = math.fsum(known) / len(known) if len(known) == len(evaluations) else None
-    return found
+    columns = {key: [row[key] for row in evaluations] for key in FIGURES}
+    return {k: None if None in v else math.fsum(v) / len(v) for k, v in columns.items()}
 
 
 def plain(evaluation: Evaluation) -> dict[str, float | None]:
@@ -192,12 +166,12 @@ def _evaluate(
     try:
         settings = suggest(trial, search.space)
         trial.set_user_attr("settings", settings)
-        per_split = [plain(evaluation) for evaluation in measure(search, settings, parts)]
+        per_split = [plain(model.run_.val) for model in train(search, settings, parts)]
         figures = means(per_split)
         gap, accuracy = figures[search.criterion], figures["accuracy"]
         if gap is None or accuracy is None:
-            symbol = SYMBOLS[search.criterion]
-            raise InputError(symbol, "cannot be estimated on the validation nodes")
+            missing = "cannot be estimated on the validation nodes"
+            raise InputError(SYMBOLS[search.criterion], missing)
     except KeyboardInterrupt:
         retry(study, _all(study)[trial.number])
         raise

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import optuna
 import torch
 from optuna.study import Study
@@ -144,11 +144,9 @@ def tune(
         >>> len(tuned.trials), tuned.model.run_.test.n
         (3, 75)
     """
-    deadline = None
+    began = time.time()
     if timeout is not None:
-        deadline = time.time() + check_number(
-            "timeout", timeout, "give seconds, more than 0", low=0, above=True
-        )
+        check_number("timeout", timeout, "give seconds, more than 0", low=0, above=True)
     method = method or Method()
     check_choice("criterion", criterion, SYMBOLS)
     limit = None
@@ -164,11 +162,11 @@ def tune(
     FairClassifier(device=device)
     check(data)
     parts = _parts(data, splits, seed)
-    search = Search(
-        method, domains, limit, criterion, trials, splits, seed, device, storage, study_name
-    )
-    identity = search.identity() | _fingerprint(parts[0])
-    with open_study(search, identity) as study:
+    deadline = None if timeout is None else began + timeout
+    shared = (trials, splits, seed, device, storage, study_name)
+    graph = _fingerprint(parts[0])
+    search = Search(method, domains, limit, criterion, *shared, graph, deadline)
+    with open_study(search) as study:
         optuna.storages.fail_stale_trials(study)
         seen = {trial.number for trial in results(study)}
         left = max(0, trials - len(seen))
@@ -180,9 +178,9 @@ def tune(
                     seen.add(trial.number)
                     on_trial(trial)
 
-        worker = TrialWorker(search, identity, parts, deadline, study)
+        worker = TrialWorker(search, parts, study)
         with WorkerPool(worker, max(1, min(workers, left))) as pool:
-            run_trials(study, search, pool, deadline, report)
+            run_trials(study, search, pool, report)
             return _result(study, search, parts, pool)
 
 
@@ -234,16 +232,14 @@ def _result(
         raise InputError("trials", f"none of {len(found)} has any figures", reason)
     best = pareto(done, search.criterion)
     chosen, met = choose(done, search.limit, search.criterion)
+    models = train(search, chosen.settings, parts, bootstrap=1000)
+    checked = {chosen.number: [model.run_ for model in models]}
     others = [] if search.limit is not None else [t for t in best if t is not chosen]
-    runs, model = train(search, chosen.settings, parts)
-    checked = {chosen.number: runs}
-    for trial, its in pool.map(others):
+    for trial, runs in pool.map(others):
         assert trial is not None
-        checked[trial.number] = its
-    name = str(getattr(parts[0], "name", "graph"))
-    return Tuned(
-        search, name, tuple(found), chosen, met, tuple(best), checked, model, running(study)
-    )
+        checked[trial.number] = runs
+    rest = tuple(best), checked, models[0], running(study)
+    return Tuned(search, search.graph["data"], tuple(found), chosen, met, *rest)
 
 
 def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
@@ -267,13 +263,9 @@ def choose(
 
 
 def _nearest(best: Sequence[TrialResult], criterion: str) -> TrialResult:
-    accuracies = [trial.figure("accuracy") for trial in best]
-    gaps = [trial.figure(criterion) for trial in best]
+    """The trial nearest to the ideal corner of a front, both axes scaled to it."""
+    points = np.array([[trial.figure("accuracy"), -trial.figure(criterion)] for trial in best])
+    corner, spread = points.max(0), np.ptp(points, axis=0)
     # A single point is its own corner, whatever the scale.
-    height = max(accuracies) - min(accuracies) or 1.0
-    width = max(gaps) - min(gaps) or 1.0
-    distances = [
-        math.hypot((max(accuracies) - accuracy) / height, (gap - min(gaps)) / width)
-        for accuracy, gap in zip(accuracies, gaps, strict=True)
-    ]
-    return best[distances.index(min(distances))]
+    distances = np.hypot(*((corner - points) / np.where(spread == 0, 1, spread)).T)
+    return best[int(distances.argmin())]
