@@ -28,10 +28,8 @@ from fairmp.nn.fmp import PPR
 from fairmp.search import page as tune_page
 from fairmp.search import space as tune_space
 from fairmp.search import study as tune_study
-from fairmp.search import trials as tune_trials
 from fairmp.search.space import BACKBONES, STRATEGIES, Method
-from fairmp.search.study import Search, open_study, without_password
-from fairmp.search.trials import TrialResult
+from fairmp.search.study import Search, TrialResult, open_study, without_password
 from fairmp.search.tune import _fingerprint, _parts, choose, pareto, tune
 from fairmp.training.penalties import Adversary, Regulariser
 
@@ -123,16 +121,16 @@ def test_a_search_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from fairmp.datasets import social_network
-from fairmp.search import trials as tune_trials
+from fairmp.search import study as tune_study
 from fairmp.search.tune import Method, tune
-calls, train = [], tune_trials.train
+calls, train = [], tune_study.train
 def dying(*arguments):
     calls.append(1)
     if len(calls) == 3:
         print("killed", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     return train(*arguments)
-tune_trials.train = dying
+tune_study.train = dying
 tune(social_network(n=240, average_degree=6), method=Method(epochs=3), goal=0.05, trials=6,
      space=["hidden=8", "K=1..3"], storage=sys.argv[1])
 """
@@ -141,9 +139,8 @@ tune(social_network(n=240, average_degree=6), method=Method(epochs=3), goal=0.05
 @pytest.fixture
 def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead trial is noticed in two seconds instead of half a minute."""
-    for module in (tune_study, tune_trials):
-        monkeypatch.setattr(module, "HEARTBEAT_S", 1)
-        monkeypatch.setattr(module, "GRACE_S", 1)
+    monkeypatch.setattr(tune_study, "HEARTBEAT_S", 1)
+    monkeypatch.setattr(tune_study, "GRACE_S", 1)
 
 
 @pytest.mark.parametrize("file", ["study.db", "study.log"])
@@ -205,7 +202,7 @@ def test_trials_of_other_machines(tmp_path: Path, quick_heartbeat: None) -> None
             time.sleep(2.5)
             optuna.storages.fail_stale_trials(study)
             assert not [t for t in study.trials if t.state.name == "WAITING"]
-            assert tune_trials.running(study) == 1
+            assert tune_study.running(study) == 1
             tuned = look(storage=storage, trials=3)
         finally:
             stop.set()

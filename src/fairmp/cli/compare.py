@@ -38,14 +38,10 @@ def command(
     data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     backbones: Annotated[
-        str,
-        _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is fmp without correction."),
+        str, _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is plain propagation.")
     ] = "all",
     strategies: Annotated[
-        str,
-        _grid(
-            help="all, or some of vanilla,regulariser,adversary,thresholds-val,thresholds-batch."
-        ),
+        str, _grid(help="all, or vanilla,regulariser,adversary,thresholds-val,thresholds-batch.")
     ] = "all",
     strengths: Annotated[
         str, _grid(help="h of regulariser and adversary: default (5), all, or 1,2,5.")
@@ -53,8 +49,8 @@ def command(
     targets: Annotated[
         str | None,
         _grid(
-            help="Target gap of fmp and thresholds: default (0), all, or 0,0.02; λ_f of fmp "
-            "with papc or paper. By default as --strengths, if that is a word."
+            help="Target gap (λ_f of papc and paper) of fmp and thresholds: default (0), all, or "
+            "0,0.02; as --strengths, if that is a word."
         ),
     ] = None,
     splits: Annotated[int, _grid(min=1, help="Number of splits.")] = 10,
@@ -69,12 +65,8 @@ def command(
     k: Annotated[int, network("--k", help="Propagation steps of ppr and fmp.")] = 5,
     lambda_s: Annotated[float, network(help="Smoothing of ppr and fmp.")] = 3.0,
     lambda_f: Annotated[float, network(help="Fairness strength of papc and paper.")] = 1.0,
-    solver: Annotated[
-        str, network(help="Solver of fmp: projection, papc or paper.")
-    ] = "projection",
-    target: Annotated[
-        float, network(help="Largest gap fmp accepts when combined with a strategy.")
-    ] = 0.0,
+    solver: Annotated[str, network(help="Of fmp: projection, papc or paper.")] = "projection",
+    target: Annotated[float, network(help="Largest gap of fmp with a strategy.")] = 0.0,
     pretrain: grid_options.Pretrain = 70,
     workers: grid_options.Workers = None,
     device: grid_options.Device = "cpu",
@@ -96,8 +88,8 @@ def command(
     specs = grid.specs_of_options(names, context.params | {"num_layers": layers, "K": k})
     _check_setting(out, specs[0].setting)
     load = partial(from_files, data_dir=data_dir)
-    how: dict[str, Any] = {"workers": workers, "device": device, "retry": retry}
-    records = run_with_progress(specs, load, out, **how, check_data=True)
+    how = {"workers": workers, "device": device, "retry": retry}
+    records = run_with_progress(specs, load, out, check_data=True, **how)
     methods = counted(len({spec.name for spec in specs}), "method")
     found = page.write(
         records,
@@ -133,28 +125,24 @@ def _check_setting(out: Path, setting: Setting) -> None:
 
 
 def run_with_progress(
-    specs: list[RunSpec],
-    load: Any,
-    out: Path,
-    *,
-    workers: int | None,
-    device: str,
-    retry: bool = False,
-    check_data: bool = False,
+    specs: list[RunSpec], load: Any, out: Path, *, check_data: bool = False, **how: Any
 ) -> list[dict[str, Any]]:
-    """Train runs into the records of a folder, with a progress bar and an estimate of the time."""
+    """Train runs into the records of a folder, with a progress bar and an estimate of the time.
+
+    ``how`` are the ``workers``, the ``device`` and ``retry`` of :func:`fairmp.comparison.compare`.
+    """
     from fairmp.comparison import compare
     from fairmp.comparison.grid import classifier
     from fairmp.parallel import default_workers
 
     path = out / RECORDS
-    left = len(compare.missing(specs, compare.read(path), retry=retry))
+    left = len(compare.missing(specs, compare.read(path), retry=how["retry"]))
     if left:
-        classifier(specs[0], device)
+        classifier(specs[0], how["device"])
         for name in dict.fromkeys(spec.data for spec in specs) if check_data else ():
             load(name)
-    workers = workers or default_workers()
-    forecast = min(max(FORECAST_RUNS, 2 * workers), left - 1)
+    how["workers"] = how["workers"] or default_workers()
+    forecast = min(max(FORECAST_RUNS, 2 * how["workers"]), left - 1)
     say(f"{len(specs)} runs, {len(specs) - left} done already, {left} to go in {out}.")
     first, done = 0.0, 0
     try:
@@ -171,9 +159,7 @@ def run_with_progress(
                     say(f"About {time_left} to go, estimated from the first {done} runs.")
                 advance(f"{record['data']}, {record['name']}")
 
-            return compare.run(
-                specs, load, path, workers=workers, device=device, retry=retry, on_record=report
-            )
+            return compare.run(specs, load, path, **how, on_record=report)
     except KeyboardInterrupt:
         say(f"fairmp: stopped; {done} new runs are in {path}, the same command continues")
         sys.exit(130)

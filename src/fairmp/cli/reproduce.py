@@ -13,18 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.grid_options import (
-    DataNames,
-    Device,
-    Quick,
-    Splits,
-    Workers,
-    duration,
-    print_tables,
-    rerun_command,
-    say,
-)
+from fairmp.cli import grid_options, options
+from fairmp.cli.grid_options import duration, print_tables, rerun_command, say
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
@@ -46,12 +36,12 @@ def _add_grid_command(name: str, description: str) -> None:
 
     def command(
         out: options.Out = None,
-        quick: Quick = False,
-        data: DataNames = None,
+        quick: grid_options.Quick = False,
+        data: grid_options.DataNames = None,
         data_dir: options.DataDir = None,
-        splits: Splits = None,
-        workers: Workers = None,
-        device: Device = "cpu",
+        splits: grid_options.Splits = None,
+        workers: grid_options.Workers = None,
+        device: grid_options.Device = "cpu",
         as_json: options.AsJson = False,
     ) -> None:
         folder = out or Path(f"fairmp-{name}")
@@ -71,7 +61,7 @@ def _add_grid_command(name: str, description: str) -> None:
         if quick:
             say("This takes under two minutes on two cores.")
         load = partial(from_files, data_dir=data_dir)
-        how: dict[str, Any] = {"workers": workers, "device": device}
+        how: dict[str, Any] = {"workers": workers, "device": device, "retry": False}
         records = compare_command.run_with_progress(specs, load, folder, **how)
         experiment = import_module(f"fairmp.reproduction.{name}")
         found = experiment.write(records, folder, command=rerun_command())
@@ -93,10 +83,10 @@ _add_grid_command("hyperparameters", "Vary λ_f, the projection's target and λ_
 def runtime(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
-    device: Device = "cpu",
+    device: grid_options.Device = "cpu",
     as_json: options.AsJson = False,
 ) -> None:
     """Time 200 epochs of every network with every strategy, relative to an MLP."""
@@ -110,8 +100,7 @@ def runtime(
     say(f"{len(specs)} runs, one at a time.")
     with outputs.results(folder, overwrite=overwrite) as staging:
         with bar(len(specs), "runs") as advance:
-            path, load = staging / "records.jsonl", graphs.__getitem__
-            records = experiment.run(specs, load, path, device, lambda r: advance(r["name"]))
+            records = experiment.run(specs, graphs, staging, device, advance)
         tables = experiment.write(records, staging, command=rerun_command())
     _show(records, tables, folder, as_json)
 
@@ -123,7 +112,7 @@ def statistics(
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the embedded network and the smaller files.")
     ] = False,
-    data: DataNames = None,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -153,8 +142,8 @@ def statistics(
 def topology(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of samples and layouts.")] = 0,
     as_json: options.AsJson = False,
@@ -195,16 +184,10 @@ def synthetic(
 
     say(f"This takes about {'a minute' if quick else '15 minutes'} on two cores.")
     graphs, absent = available(None, data_dir)
+    count = sum(len(settings) for _, settings in experiment.designs(quick).values())
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with bar(4 * 100, "experiments") as advance:
-            percent: dict[str, int] = {}
-
-            def report(name: str, done: int, total: int) -> None:
-                for _ in range(100 * done // total - percent.get(name, 0)):
-                    advance(name)
-                percent[name] = 100 * done // total
-
-            summary = experiment.run(staging, quick, seed, graphs.values(), report)
+        with bar(count, "settings") as advance:
+            summary = experiment.run(staging, quick, seed, graphs.values(), advance)
         experiment.write(summary, staging, command=rerun_command())
     if not as_json:
         typer.echo(experiment.witness_text(summary))
@@ -217,11 +200,11 @@ def synthetic(
 def unknown(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
-    splits: Splits = None,
-    workers: Workers = None,
+    splits: grid_options.Splits = None,
+    workers: grid_options.Workers = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Hide the groups of all but 1 to 100 % of the nodes, and correct with and without estimates.

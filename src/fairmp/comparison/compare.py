@@ -37,12 +37,12 @@ def run(
     retry: bool = False,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
-    """Train every run that has no record yet, and return the records of all.
+    """Train every run that has no record yet, and return the records of all in order.
 
-    A record is one line of JSON, appended and synced to disk by this process as soon as its run is
-    done: a comparison killed at any moment continues where it was. On a CPU a record depends on its
-    spec, the graph and the versions it names, not on ``workers`` or on what ran before. A run that
-    fails is recorded with the reason, and the others go on.
+    A record is one line of JSON, appended and synced to disk as soon as its run is done: a
+    comparison killed at any moment continues where it was. On a CPU a record does not depend on
+    ``workers`` or on what ran before. A run that fails is recorded with the reason. ``load`` is
+    called once per data set and worker; with several workers it must be picklable.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,15 +16,7 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
 from fairmp.training.classifier import FairClassifier, build_classifier
 
-BACKBONES = {
-    "mlp": "MLP",
-    "gcn": "GCN",
-    "gat": "GAT",
-    "sgc": "SGC",
-    "appnp": "APPNP",
-    "ppr": "PPR",
-    "fmp": "FMP",
-}
+BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
 """Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
 
 STRATEGIES = ("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch")
@@ -104,21 +96,16 @@ class RunSpec:
         title = BACKBONES[self.backbone]
         if self.backbone == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
-        if self.strategy in THRESHOLDS:
-            return f"{title} + {THRESHOLDS[self.strategy]}"
-        return title if self.strategy == "vanilla" else f"{title} + {self.strategy}"
+        strategy = THRESHOLDS.get(self.strategy, self.strategy)
+        return title if strategy == "vanilla" else f"{title} + {strategy}"
 
     @property
     def name(self) -> str:
         """Name of the method with its strength."""
         if self.strength is None:
             return self.family
-        if self.strategy in PENALTIES:
-            symbol = "h"
-        elif self.strategy in THRESHOLDS or self.setting.solver == "projection":
-            symbol = "target"
-        else:
-            symbol = "λ_f"
+        target = self.strategy in THRESHOLDS or self.setting.solver == "projection"
+        symbol = "h" if self.strategy in PENALTIES else "target" if target else "λ_f"
         return f"{self.family} {symbol}={self.strength:g}"
 
     def training(self) -> RunSpec:
@@ -213,18 +200,18 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
 
 def specs_of_options(data: Sequence[str], given: Mapping[str, Any]) -> list[RunSpec]:
     """List the runs that the options of a command describe, given by name as they were typed."""
-    names = {
+    axes: dict[str, Any] = {
         "backbones": _parse_names("--backbones", given["backbones"], list(BACKBONES)),
         "strategies": _parse_names("--strategies", given["strategies"], list(STRATEGIES)),
+        "strengths": parse_strengths(given["strengths"], "--strengths"),
+        "targets": given["targets"],
+        "splits": given["splits"],
+        "seeds": given["seeds"],
     }
+    if axes["targets"] is not None:
+        axes["targets"] = parse_strengths(axes["targets"], "--targets")
     setting = {own.name: given[own.name] for own in fields(Setting) if own.name in given}
-    strengths = parse_strengths(given["strengths"], "--strengths")
-    text = given["targets"]
-    targets = None if text is None else parse_strengths(text, "--targets")
-    counts = {"splits": given["splits"], "seeds": given["seeds"]}
-    return run_specs(
-        data, **names, **counts, strengths=strengths, targets=targets, setting=Setting(**setting)
-    )
+    return run_specs(data, **axes, setting=Setting(**setting))
 
 
 def _parse_names(option: str, text: str, known: list[str]) -> list[str]:

@@ -206,15 +206,13 @@ def file_name(name: str) -> str:
 
 def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Means over the seeds of each split, as records."""
-    keys = ("accuracy", "dp", "eo", "auc")
-    frame = pd.DataFrame(
-        [{key: r["run"]["test"][key] for key in keys} for r in records], dtype=float
-    )
-    frame["seconds"] = [record["run"]["seconds"] for record in records]
+    rows = [{**r["run"]["test"], "seconds": r["run"]["seconds"]} for r in records]
+    frame = pd.DataFrame(rows)[["accuracy", "dp", "eo", "auc", "seconds"]].astype(float)
     groups = [[record[key] for record in records] for key in ("name", "split")]
+    means = frame.groupby(groups, sort=False).mean()
     return [
         {"name": name, "run": {"seconds": row.pop("seconds"), "test": row}}
-        for (name, _), row in frame.groupby(groups, sort=False).mean().to_dict("index").items()
+        for name, row in zip(means.index.get_level_values(0), means.to_dict("records"), strict=True)
     ]
 
 

@@ -6,15 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairmp.comparison.grid import (
-    BACKBONES,
-    LAMBDAS_F,
-    PENALTIES,
-    TARGETS,
-    RunSpec,
-    Setting,
-    run_specs,
-)
+from fairmp.comparison.grid import LAMBDAS_F, PENALTIES, TARGETS, RunSpec, Setting, run_specs
 
 QUICK = Setting(epochs=50, pretrain=20)
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
@@ -25,23 +17,16 @@ def table1(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
     """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits."""
-    return run_specs(
-        names,
-        tuple(BACKBONES),
-        ("vanilla",),
-        splits=splits or (2 if quick else 10),
-        setting=QUICK if quick else None,
-    )
+    setting, splits = QUICK if quick else None, splits or (2 if quick else 10)
+    return run_specs(names, strategies=("vanilla",), splits=splits, setting=setting)
 
 
 def pareto(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
     """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
-    shared: dict[str, Any] = {
-        "splits": splits or (2 if quick else 3),
-        "setting": QUICK if quick else None,
-    }
+    shared: dict[str, Any] = {"splits": splits or (2 if quick else 3)}
+    shared["setting"] = QUICK if quick else None
     backbones = ("mlp", "gcn") if quick else ("mlp", "gcn", "appnp", "ppr")
     strengths: Any = (0.0, 2.0, 10.0) if quick else "all"
     targets = (0.0, 0.05, 0.2) if quick else TARGETS
@@ -59,8 +44,8 @@ def hyperparameters(
 
     def swept(solver: str, backbone: str, targets: Any, lambda_s: float = 3.0) -> list[RunSpec]:
         setting = replace(QUICK if quick else Setting(), solver=solver, lambda_s=lambda_s)
-        shared: dict[str, Any] = {"splits": count, "targets": targets, "setting": setting}
-        return run_specs(names, (backbone,), ("vanilla",), **shared)
+        shared: dict[str, Any] = {"targets": targets, "setting": setting}
+        return run_specs(names, (backbone,), ("vanilla",), splits=count, **shared)
 
     found = [*swept("paper", "fmp", LAMBDAS_F[::step]), *swept("papc", "fmp", LAMBDAS_F[::step])]
     found += swept("projection", "fmp", TARGETS[::step])

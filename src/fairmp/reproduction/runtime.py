@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+
+from torch_geometric.data import Data
 
 from fairmp.comparison import compare, page
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
@@ -15,16 +17,16 @@ from fairmp.report.formats import Table
 
 def run(
     specs: Sequence[RunSpec],
-    load: compare.Load,
-    path: Path,
+    graphs: Mapping[str, Data],
+    folder: Path,
     device: str,
-    on_record: Callable[[Record], None],
+    progress: Callable[[str], None],
 ) -> list[Record]:
     """Time the runs one after the other on one thread, after a run that is not counted."""
-    first = specs[0]
-    short = replace(first.setting, epochs=2, eval_every=2, pretrain=1)
-    compare.train([replace(first, setting=short)], load, device)
-    return compare.run(specs, load, path, device=device, on_record=on_record)
+    short = replace(specs[0].setting, epochs=2, eval_every=2, pretrain=1)
+    load, path = graphs.__getitem__, folder / "records.jsonl"
+    compare.train([replace(specs[0], setting=short)], load, device)
+    return compare.run(specs, load, path, device=device, on_record=lambda r: progress(r["name"]))
 
 
 def tables(records: Sequence[Record]) -> list[Table]:

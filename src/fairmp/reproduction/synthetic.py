@@ -1,13 +1,9 @@
-"""Message passing on synthetic graphs: measurement against theory.
+"""Message passing on synthetic graphs, measurement against theory: ``fairmp reproduce synthetic``.
 
-``fairmp reproduce synthetic`` runs everything here:
-
-* ``panels``: the change of the demographic-parity gap under one step of averaging, against
-  sensitive homophily, for densities, node counts and group ratios;
+* ``panels``: change of the demographic-parity gap under one step of averaging, against homophily;
 * ``agreement``: how often each form of Theorem 2's condition agrees with measurement;
-* ``phase``: for which homophily and average degree averaging adds bias;
-* ``depth``: the same question after one to four steps;
-* real graphs, if given, are placed on the phase diagram.
+* ``phase``: for which homophily and average degree averaging adds bias, and where real graphs lie;
+* ``depth``: the same question after one to four steps.
 """
 
 from __future__ import annotations
@@ -15,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,40 +22,16 @@ from fairmp.comparison.page import section, write_page, write_records
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table
-from fairmp.reproduction.synthetic_figures import (
-    draw_agreement,
-    draw_depth,
-    draw_panels,
-    draw_phase,
-)
-from fairmp.reproduction.synthetic_runs import (
-    COVARIANCES,
-    QUANTITIES,
-    Point,
-    Setting,
-    measure,
-    place,
-)
+from fairmp.reproduction import synthetic_figures as figures
+from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting, measure, place
 
 CENTRE = Setting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
 COUNTEREXAMPLE = Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
 FIGURES = {
-    "panels_parity": (
-        "ΔDP against homophily",
-        "Change of ΔDP under one step of averaging; markers are measured, lines are predicted.",
-    ),
-    "panels_information": (
-        "Bias against homophily",
-        "The same for the bound on the mutual information, in nats.",
-    ),
-    "agreement": (
-        "Each condition against measurement",
-        "Points in the lower left and upper right quadrants agree.",
-    ),
-    "phase": (
-        "The phase diagram",
-        "Where one step of averaging adds bias, and where real graphs lie.",
-    ),
+    "panels_parity": ("ΔDP against homophily", "Markers are measured, lines are predicted."),
+    "panels_information": ("Bias against homophily", "In nats, after one step of averaging."),
+    "agreement": ("Each condition against measurement", "Lower left and upper right agree."),
+    "phase": ("The phase diagram", "Where one step of averaging adds bias, and real graphs."),
     "depth": ("More than one step", "The same question after one to four steps."),
 }
 
@@ -114,24 +85,22 @@ def measure_all(
     seeds: int,
     settings: Sequence[tuple[str, Setting]],
     seed: int = 0,
-    progress: Callable[[int, int], None] = lambda done, total: None,
+    progress: Callable[[str], None] = lambda series: None,
 ) -> list[Point]:
-    """Measure the settings of an experiment; ``progress`` is called with (done, total)."""
+    """Measure the settings of an experiment; ``progress`` is called with the series of each."""
     points = []
-    for done, (series, setting) in enumerate(settings, start=1):
-        points.append(measure(setting, seeds=seeds, seed=seed + done, series=series))
-        progress(done, len(settings))
+    for number, (series, setting) in enumerate(settings, start=1):
+        points.append(measure(setting, seeds=seeds, seed=seed + number, series=series))
+        progress(series)
     return points
 
 
 def agreement_table(points: Sequence[Point]) -> list[dict[str, object]]:
     """Count how often each form agrees with the measured sign of the bias's change.
 
-    A point is *decided* when the measured interval excludes 0, and *near the threshold* (columns
-    ``border``) when the printed or the corrected condition lies between ½ and 2. A form predicts
-    added bias when its value exceeds 1 (the prediction: when its change is positive).
-    ``false_alarms`` are points where it does and bias decreased: counterexamples to a sufficient
-    condition. ``misses`` are the reverse.
+    A point is *decided* when the measured interval excludes 0, and near the *border* when the
+    printed or the corrected condition lies between ½ and 2. False alarms are counterexamples to a
+    sufficient condition: the form predicts added bias, and bias decreased.
     """
     decided = [p for p in points if p.information.sign and p.printed is not None]
     border = sum(map(_near, decided))
@@ -166,34 +135,28 @@ def run(
     quick: bool = False,
     seed: int = 0,
     graphs: Iterable[Data] = (),
-    progress: Callable[[str, int, int], None] = lambda name, done, total: None,
+    progress: Callable[[str], None] = lambda series: None,
 ) -> dict[str, Any]:
-    """Run every synthetic experiment; write records, figures and the summary that is returned.
-
-    ``quick`` takes under a minute on two cores. ``graphs`` are real graphs of two groups to place
-    on the phase diagram; ``progress`` is called with (experiment, done, total).
-    """
+    """Run every experiment; write records, figures and the summary that is returned."""
     places = [place(graph) for graph in graphs]
     folder.mkdir(parents=True, exist_ok=True)
-    results = {
-        name: measure_all(*design, seed, partial(progress, name))
-        for name, design in designs(quick).items()
-    }
+    plans = designs(quick).items()
+    results = {name: measure_all(*design, seed, progress) for name, design in plans}
     seeds = 5 if quick else 20
     witness = measure(COUNTEREXAMPLE, seeds=seeds, seed=seed, series="counterexample")
     for quantity in ("parity", "information"):
-        draw_panels(results["panels"], folder / f"panels_{quantity}.png", quantity=quantity)
-    draw_agreement(results["agreement"], folder / "agreement.png")
+        figures.draw_panels(results["panels"], folder / f"panels_{quantity}.png", quantity=quantity)
+    figures.draw_agreement(results["agreement"], folder / "agreement.png")
     spots = [(spot["name"], spot["balanced_eps"], spot["average_degree"]) for spot in places]
-    draw_phase(results["phase"], folder / "phase.png", graphs=spots)
-    draw_depth(results["depth"], folder / "depth.png")
+    figures.draw_phase(results["phase"], folder / "phase.png", graphs=spots)
+    figures.draw_depth(results["depth"], folder / "depth.png")
     every = [*(point for points in results.values() for point in points), witness]
     write_records([point.to_dict() for point in every], folder)
     equal = [point for point in results["agreement"] if point.setting.c == 0.5]
     summary: dict[str, Any] = {
         "agreement": agreement_table(results["agreement"]),
         "agreement_equal_groups": agreement_table(equal),
-        "coverage": {q: coverage(results["agreement"], q) for q in QUANTITIES},
+        "coverage": {q: coverage(results["agreement"], q) for q in figures.LABELS},
         "counterexample": witness.to_dict(),
         "graphs": places,
     }

@@ -29,7 +29,7 @@ TITLES = {
 ROWS = {"identity": "Σ = I", "diagonal": "Σ = diag(1, 2)", "different": "Σ₁ ≠ Σ₂"}
 
 
-def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "parity") -> Path:
+def draw_panels(points: Sequence[Point], path: Path, *, quantity: str = "parity") -> None:
     """Draw the change under one step against homophily, one row per covariance."""
     check_choice("quantity", quantity, LABELS)
     names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
@@ -47,10 +47,10 @@ def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "p
             if row == len(names) - 1:
                 axis.set_xlabel("sensitive homophily ε")
         axes[row, 0].set_ylabel(f"{ROWS[name]}\n{LABELS[quantity]}")
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
-def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
+def draw_agreement(points: Sequence[Point], path: Path) -> None:
     """Draw the measured change of the bias against each condition's value."""
     figure, axes = _figure(1, 2, width=8, height=3.4)
     for axis, form in zip(axes[0], FORMS, strict=True):
@@ -68,25 +68,23 @@ def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
             axis.plot(value[mask], change[mask], marker, markersize=3.5, markeredgewidth=0, **style)
         axis.axhline(0, color="0.6", linewidth=0.8, zorder=0)
         axis.axvline(1, color="0.6", linewidth=0.8, zorder=0)
-        axis.set_xscale("log")
-        axis.set_xlabel("left-hand side of the condition")
+        axis.set(xscale="log", xlabel="left-hand side of the condition")
         axis.set_title(f"{form} condition", fontsize=10)
         axis.legend(fontsize=8, frameon=False, loc="upper left")
     axes[0, 0].set_ylabel("measured " + LABELS["information"])
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
 def draw_phase(
-    points: Sequence[Point], path: str | Path, *, graphs: Iterable[tuple[str, float, float]] = ()
-) -> Path:
+    points: Sequence[Point], path: Path, *, graphs: Iterable[tuple[str, float, float]] = ()
+) -> None:
     """Draw the phase diagram: where one step of averaging adds bias.
 
     Lines are where each condition and the prediction change sign. ``graphs`` are real graphs as
     (name, balanced homophily, average degree); the diagram holds for the features of ``points``,
     so their places are a guide.
     """
-    figure, axes = _figure(1, 1, width=6.4, height=4.4)
-    axis = axes[0, 0]
+    figure, [[axis]] = _figure(1, 1, width=6.4, height=4.4)
     places = list(graphs)
     eps = _values(points, "eps")
     degree = sorted({p.setting.average_degree for p in points})
@@ -94,9 +92,8 @@ def draw_phase(
     grid = np.array([[table[e, d] for e in eps] for d in degree])
     # Colours beyond twice the median change would only hide the threshold.
     limit = 2 * float(np.median(np.abs(grid)))
-    mesh = axis.pcolormesh(
-        eps, degree, grid, cmap="PuOr_r", vmin=-limit, vmax=limit, shading="nearest"
-    )
+    shades = {"cmap": "PuOr_r", "vmin": -limit, "vmax": limit, "shading": "nearest"}
+    mesh = axis.pcolormesh(eps, degree, grid, **shades)
     figure.colorbar(mesh, ax=axis, label="measured " + LABELS["information"])
 
     setting = points[0].setting
@@ -121,16 +118,13 @@ def draw_phase(
         box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
         offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
         axis.annotate(name, (e, d), fontsize=8, bbox=box, **offset)
-    axis.set_yscale("log")
-    axis.set_ylim(lowest, 1.15 * highest)
-    axis.set_xlim(0, 1)
-    axis.set_xlabel("sensitive homophily ε")
-    axis.set_ylabel("average degree (neighbours)")
+    axis.set(xlabel="sensitive homophily ε", ylabel="average degree (neighbours)", yscale="log")
+    axis.set(xlim=(0, 1), ylim=(lowest, 1.15 * highest))
     axis.legend(fontsize=8, loc="lower center")
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
-def draw_depth(points: Sequence[Point], path: str | Path) -> Path:
+def draw_depth(points: Sequence[Point], path: Path) -> None:
     """Draw the change of the bias after one and more steps, row and symmetric side by side."""
     figure, axes = _figure(1, 2, width=8, height=3.2)
     for axis, normalisation in zip(axes[0], ("row", "symmetric"), strict=True):
@@ -140,13 +134,12 @@ def draw_depth(points: Sequence[Point], path: str | Path) -> Path:
             label = f"ε = {eps:g}"
             _curve(axis, line, "information", against="steps", color=colour, label=label)
         axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-        axis.set_xticks(_values(here, "steps"))
-        axis.set_xlabel("steps of averaging")
+        axis.set(xticks=_values(here, "steps"), xlabel="steps of averaging")
         axis.set_title(f"{normalisation} normalisation", fontsize=10)
         axis.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
         axis.margins(y=0.2)
     axes[0, 0].set_ylabel(LABELS["information"])
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
 def _curve(
@@ -180,8 +173,3 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[An
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _save(figure: Any, path: str | Path) -> Path:
-    figure.savefig(path, dpi=110)
-    return Path(path)

@@ -8,14 +8,9 @@ from typing import Any
 import numpy as np
 from torch_geometric.data import Data
 
+from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
-from fairmp.analysis.theory.measurement import (
-    block_counts,
-    graph_parameters,
-    group_moments,
-    measured_change,
-)
 from fairmp.analysis.theory.prediction import Change, predicted_block_change, predicted_change
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
@@ -57,19 +52,17 @@ class Setting:
     def predicted(self, eps: float | np.ndarray | None = None) -> Change:
         """Change predicted by theory, at this homophily or at others."""
         model = (self.n, self.rho, self.eps if eps is None else eps, self.c)
-        features = {"means": self.means, "covariances": COVARIANCES[self.covariance]}
-        return predicted_change(
-            *model, **features, steps=self.steps, normalisation=self.normalisation
-        )
+        how: dict[str, Any] = {"steps": self.steps, "normalisation": self.normalisation}
+        sigma = COVARIANCES[self.covariance]
+        return predicted_change(*model, means=self.means, covariances=sigma, **how)
 
     def condition(self, form: Form) -> float | None:
         """Left-hand side of Theorem 2's condition; ``None`` where the covariances differ."""
         model, sigma = (self.n, self.rho, self.eps, self.c), COVARIANCES[self.covariance]
         if sigma.ndim > 2:
             return None
-        features: dict[str, Any] = {"means": self.means, "covariance": sigma}
-        value = bias_enhancement(*model, form=form, normalisation=self.normalisation, **features)
-        return float(value)
+        how: dict[str, Any] = {"form": form, "normalisation": self.normalisation}
+        return float(bias_enhancement(*model, means=self.means, covariance=sigma, **how))
 
 
 @dataclass(frozen=True)
@@ -121,11 +114,12 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
     """
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     model = (setting.n, setting.rho, setting.eps, setting.c)
-    features = {"means": setting.means, "covariances": COVARIANCES[setting.covariance]}
+    features: dict[str, Any] = {"means": setting.means}
+    features["covariances"] = COVARIANCES[setting.covariance]
     how: dict[str, Any] = {"steps": setting.steps, "normalisation": setting.normalisation}
     children = np.random.SeedSequence(seed).generate_state(seeds)
     graphs = (block_graph(*model, **features, seed=int(child)) for child in children)
-    changes = [measured_change(graph, **how) for graph in graphs]
+    changes = [measurement.measured_change(graph, **how) for graph in graphs]
     theory = setting.predicted()
     readings = {}
     for quantity in QUANTITIES:
@@ -148,13 +142,12 @@ def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
     varied = deviation > 0
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
-    moments, _ = group_moments(x, data.sens, ridge=ridge)
-    features = {"means": moments.means, "covariances": moments.covariances}
-    changes = {
-        "measured": measured_change(graph, ridge=ridge),
-        "predicted": predicted_block_change(*block_counts(graph), **features),
-    }
-    parameters = graph_parameters(graph)
+    moments, _ = measurement.group_moments(x, data.sens, ridge=ridge)
+    measured = measurement.measured_change(graph, ridge=ridge)
+    predicted = predicted_block_change(
+        *measurement.block_counts(graph), means=moments.means, covariances=moments.covariances
+    )
+    parameters = measurement.graph_parameters(graph)
     names = ("n", "average_degree", "eps", "c", "balanced_eps")
     return {
         "name": str(data.name),
@@ -162,6 +155,6 @@ def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
         **{
             f"{quantity}_{how}": float(getattr(change, quantity))
             for quantity in ("parity", "information")
-            for how, change in changes.items()
+            for how, change in (("measured", measured), ("predicted", predicted))
         },
     }

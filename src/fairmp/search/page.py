@@ -12,14 +12,23 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from fairmp.datasets.edges import counted
 from fairmp.metrics import Interval, mean_interval
-from fairmp.report import Section, page
+from fairmp.report import Line, Section, page
 from fairmp.report.figures import COLOURS, bars, figure, to_svg
 from fairmp.search.space import format_settings, format_value, python_code
-from fairmp.search.study import without_password
-from fairmp.search.trials import FIGURES, TrialResult, means, plain
+from fairmp.search.study import FIGURES, TrialResult, means, plain, without_password
 from fairmp.search.tune import Tuned
 
+TRADEOFF = (
+    "Each dot is a trial, evaluated on the validation nodes. The star is the chosen one; the "
+    "diamond is its model on the test nodes, which no trial has seen."
+)
+CHOSEN = (
+    "In points; brackets are a 95 % bootstrap interval over the test nodes. As the best of many, "
+    "the validation figures are optimistic: quote the test figures."
+)
+FRONT = "Validation nodes, in points: trials that no other trial dominates."
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
@@ -49,17 +58,13 @@ def write(tuned: Tuned, folder: Path, *, train: str | None, command: str) -> dic
 
 def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
     """Return the results as JSON types."""
-    search = tuned.search
+    search, done = tuned.search, len(tuned.done)
+    counts = {"done": done, "failed": len(tuned.trials) - done}
     return {
         "data": tuned.name,
         "goal": {"criterion": search.criterion, "limit": search.limit},
         "met": tuned.met,
-        "trials": {
-            "asked": search.trials,
-            "done": len(tuned.done),
-            "failed": len(tuned.trials) - len(tuned.done),
-            "running": tuned.running,
-        },
+        "trials": {"asked": search.trials, **counts, "running": tuned.running},
         "splits": search.splits,
         "seed": search.seed,
         "chosen": {
@@ -85,27 +90,24 @@ def title(tuned: Tuned) -> str:
 
 def summary(tuned: Tuned) -> str:
     """Result of the search in a paragraph."""
-    count, splits = len(tuned.trials), tuned.search.splits
-    failed = count - len(tuned.done)
-    text = f"{count} trial{'s' * (count != 1)}"
-    text += f" ({failed} failed)" if failed else ""
+    count, splits, chosen = len(tuned.trials), tuned.search.splits, tuned.chosen
+    test, failed = tuned.model.run_.test, count - len(tuned.done)
+    text = "" if tuned.met else f"{not_met(tuned)} "
+    text += counted(count, "trial") + (f" ({failed} failed)" if failed else "")
     text += f", figures over {splits} splits. " if splits > 1 else ". "
-    test = tuned.model.run_.test
-    text += (
-        f"Trial {tuned.chosen.number} has {_points(tuned.chosen.figure('accuracy'))} % accuracy "
-        f"and {tuned.symbol} {_points(tuned.gap(tuned.chosen))} on the validation nodes; its saved "
-        f"model has {_points(test.accuracy)} % and {_points(getattr(test, tuned.search.criterion))}"
-        " on the test nodes."
+    return text + (
+        f"Trial {chosen.number} has {_points(chosen.figure('accuracy'))} % accuracy and "
+        f"{tuned.symbol} {_points(tuned.gap(chosen))} on the validation nodes; its saved model has "
+        f"{_points(test.accuracy)} % and {_points(getattr(test, tuned.search.criterion))} on the "
+        "test nodes."
     )
-    return text if tuned.met else f"{not_met(tuned)} {text}"
 
 
 def not_met(tuned: Tuned) -> str:
     """Explain that no trial is within the limit."""
-    assert tuned.search.limit is not None
     return (
         f"None of {len(tuned.done)} trials has {tuned.symbol} ≤ "
-        f"{100 * tuned.search.limit:g} points on the validation nodes; the closest, trial "
+        f"{100 * (tuned.search.limit or 0):g} points on the validation nodes; the closest, trial "
         f"{tuned.chosen.number}, has {_points(tuned.gap(tuned.chosen))}."
     )
 
@@ -142,7 +144,7 @@ def table(tuned: Tuned, trials: Sequence[TrialResult]) -> pd.DataFrame:
     """Return trials as a table: figures as fractions, then every setting."""
     rows = []
     for trial in trials:
-        test = _test(tuned, trial)
+        test = _entry(tuned, trial).get("test", {})
         row: dict[str, Any] = {"trial": trial.number}
         row["chosen"] = int(trial.number == tuned.chosen.number)
         row |= {f"validation_{key}": trial.figures.get(key) for key in FIGURES}
@@ -166,7 +168,7 @@ def picture(tuned: Tuned) -> Any:
 
     within = [t for t in tuned.done if limit is None or tuned.gap(t) <= limit]
     if len(within) < len(tuned.done):
-        beyond = (t for t in tuned.done if t not in within)
+        beyond = (t for t in tuned.done if tuned.gap(t) > (limit or 0))
         scatter(beyond, "trial, beyond the limit", facecolors="white", edgecolors=COLOURS[7])
     if within:
         label = "trial" if limit is None else "trial, within the limit"
@@ -181,8 +183,7 @@ def picture(tuned: Tuned) -> Any:
     star = {"marker": "*", "color": COLOURS[1], "edgecolors": "white", "zorder": 6}
     scatter([tuned.chosen], label, 230, **star)
     axes.set_xlim(left=min(-0.02 * axes.get_xlim()[1], 0.0))
-    axes.set_xlabel(f"{tuned.symbol} (points; further left is fairer)")
-    axes.set_ylabel("accuracy (%)")
+    axes.set(xlabel=f"{tuned.symbol} (points; further left is fairer)", ylabel="accuracy (%)")
     axes.set_title(f"{tuned.name}, validation nodes", loc="left", fontsize=11)
     axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return fig
@@ -207,37 +208,25 @@ def _draw_tests(axes: Any, tuned: Tuned) -> None:
 
 def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
     chosen, space = found["chosen"], tuned.search.space
-    how = "± is half of a 95 % interval over splits; " if tuned.search.splits > 1 else ""
+    how = "± is half of a 95 % interval over splits. " if tuned.search.splits > 1 else ""
     rows = []
     for trial in tuned.front:
-        settings = [format_value(trial.settings.get(name, "")) for name in space]
-        rows.append(
-            [str(trial.number), *(_points(trial.figure(key)) for key in COLUMNS), *settings]
-        )
+        rows.append([str(trial.number), *(_points(trial.figure(key)) for key in COLUMNS)])
+        rows[-1] += [format_value(trial.settings.get(name, "")) for name in space]
     train = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
     failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
     reasons = [[str(count), reason] for reason, count in failed.items()]
+    titles = list(COLUMNS.values())
     return [
-        Section(
-            "Accuracy and gap",
-            svg=svg,
-            caption="Each dot is a trial, evaluated on the validation nodes. The star is the "
-            "chosen one; the diamond is its model on the test nodes, which no trial has seen.",
-        ),
+        Section("Accuracy and gap", svg=svg, caption=TRADEOFF),
         Section(
             "Chosen trial",
             text=[format_settings(tuned.chosen.settings)],
-            header=["nodes", *COLUMNS.values()],
+            header=["nodes", *titles],
             rows=figures_table(tuned),
-            caption=f"In points. {how}brackets are a 95 % bootstrap interval over the test nodes. "
-            "As the best of many, the validation figures are optimistic: quote the test figures.",
+            caption=how + CHOSEN,
         ),
-        Section(
-            "Pareto front",
-            header=["trial", *COLUMNS.values(), *space],
-            rows=rows,
-            caption="Validation nodes, in points: trials that no other trial dominates.",
-        ),
+        Section("Pareto front", header=["trial", *titles, *space], rows=rows, caption=FRONT),
         *([Section("Failed trials", header=["trials", "reason"], rows=reasons)] if failed else []),
         Section("Train it again", code=train + chosen["python"]),
         Section("Continue the search", code=command),
@@ -256,18 +245,10 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
     return entry
 
 
-def _test(tuned: Tuned, trial: TrialResult) -> dict[str, float | None]:
-    runs = tuned.checked.get(trial.number)
-    return {} if runs is None else means([plain(run.test) for run in runs])
-
-
 def _over_splits(evaluations: Sequence[Any]) -> list[str]:
-    texts = []
-    for key in COLUMNS:
-        interval = mean_interval([getattr(evaluation, key) for evaluation in evaluations])
-        half = "" if math.isnan(interval.low) else f" ± {50 * (interval.high - interval.low):.1f}"
-        texts.append(_points(interval.mean) + half)
-    return texts
+    figures = {key: mean_interval([getattr(one, key) for one in evaluations]) for key in COLUMNS}
+    line = Line("", figures, 0.0, len(evaluations))
+    return [line.cell(key) for key in COLUMNS]
 
 
 def _points(value: float | None) -> str:

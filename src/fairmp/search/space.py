@@ -178,29 +178,26 @@ def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu")
     shared = dict(vars(method))
     if method.backbone in PROPAGATING:
         shared["backbone"] = "mlp"
-    solver = {"solver": PROPAGATING.get(method.backbone, "none")}
-    return build_classifier(**(solver | settings), **shared, select=method.select, device=device)
+    solver = PROPAGATING.get(method.backbone, "none")
+    chosen = {"solver": solver, **settings}
+    return build_classifier(**chosen, **shared, select=method.select, device=device)
 
 
 def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> dict[str, str]:
     """Options of ``fairmp train`` that train a trial's classifier on the first split."""
-    given = {name: format_value(value) for name, value in settings.items()}
-    if given.get("predict_temperature") == "decisions":  # the default
-        del given["predict_temperature"]
-    options = {"solver": given.pop("solver", "plain" if method.backbone == "ppr" else "none")}
-    if "h" in given:
-        options[method.strategy] = given.pop("h")
+    options: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
     if method.backbone not in PROPAGATING:
         options["backbone"] = method.backbone
-    options |= {name.lower(): value for name, value in given.items()}
-    options |= {"layers": str(method.num_layers), "epochs": str(method.epochs)}
-    if method.patience is not None:
-        options["patience"] = str(method.patience)
+    for name, value in settings.items():
+        if (name, value) != ("predict_temperature", "decisions"):  # the default
+            options[method.strategy if name == "h" else name.lower()] = format_value(value)
+    options |= {"layers": method.num_layers, "epochs": method.epochs, "patience": method.patience}
     if method.eval_every != 1:
-        options["eval_every"] = str(method.eval_every)
+        options["eval_every"] = method.eval_every
     if method.strategy == "adversary":
-        options |= {"pretrain": str(method.pretrain), "select": method.select}
-    return options | {"splits": "1", "seed": str(seed)}
+        options |= {"pretrain": method.pretrain, "select": method.select}
+    options |= {"splits": 1, "seed": seed}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def python_code(model: FairClassifier) -> str:
@@ -225,8 +222,9 @@ def format_domain(domain: BaseDistribution) -> str:
 
 def format_value(value: Value) -> str:
     """Return a value as it is typed: ``5`` for 5.0, ``1e-05``, ``papc``."""
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _contains(domain: BaseDistribution, value: Value) -> bool:
@@ -267,9 +265,8 @@ def _value(name: str, text: str) -> Value:
         kind = "a whole number" if integer else "a number"
         raise InputError("space", f"{name}={text!r} is not {kind}") from None
     low, high = (float(end) for end in known.interval[1:-1].split(","))
-    above = value >= low if known.interval[0] == "[" else value > low
-    below = value <= high if known.interval[-1] == "]" else value < high
-    if not (above and below):
+    ends = (low if known.interval[0] == "[" else None, high if known.interval[-1] == "]" else None)
+    if not (low < value < high or value in ends):
         outside = f"{name}={format_value(value)} is outside {known.interval}"
         raise InputError("space", outside, "give values inside")
     return value
