@@ -33,16 +33,6 @@ class WorkerPool(Generic[Job, Result]):
 
     Sums over several threads round differently. With one thread a result depends neither on the
     number of workers nor on what else the machine does.
-
-    Args:
-        work: the function. With several workers it is pickled and sent to each of them once, so
-            it may carry data; what it keeps between calls stays in its process.
-        workers: number of processes; with one, jobs run in this process.
-
-    Example:
-        >>> with WorkerPool(abs, workers=1) as pool:
-        ...     list(pool.map([-1, 2]))
-        [(-1, 1), (2, 2)]
     """
 
     def __init__(self, work: Callable[[Job], Result], workers: int = 1) -> None:

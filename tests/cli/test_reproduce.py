@@ -8,34 +8,31 @@ import pytest
 
 from fairmp.cli import main
 from fairmp.reproduction import synthetic
-from fairmp.reproduction.synthetic_runs import Point, Setting, measure
+from fairmp.reproduction.synthetic_runs import Setting
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same experiments on a handful of small graphs."""
-    names = ("panels", "agreement", "phase", "depth")
-    series = {"panels": ("density", "nodes", "ratio")}
 
-    def experiment(name: str) -> object:
-        def points(**_: object) -> list[Point]:
-            return [
-                measure(
-                    Setting(400, 0.03, eps, 0.5, normalisation=normalisation),
-                    seeds=2,
-                    series=kind,
-                )
-                for kind in series.get(name, (name,))
-                for eps in (0.5, 0.9)
-                for normalisation in (("row", "symmetric") if name == "depth" else ("row",))
-            ]
+    def designs(quick: bool) -> dict[str, tuple[int, list[tuple[str, Setting]]]]:
+        assert quick
+        series = {"panels": ("density", "nodes", "ratio"), "depth": ("row", "symmetric")}
+        return {
+            name: (
+                2,
+                [
+                    (kind, Setting(400, 0.03, eps, 0.5, normalisation=normalisation))
+                    for kind in series.get(name, (name,))
+                    for normalisation in ("symmetric" if kind == "symmetric" else "row",)
+                    for eps in (0.5, 0.9)
+                ],
+            )
+            for name in ("panels", "agreement", "phase", "depth")
+        }
 
-        return points
-
-    for name in names:
-        monkeypatch.setattr(synthetic, name, experiment(name))
-    witness = measure(Setting(400, 0.03, 0.64, 0.5), seeds=2, series="counterexample")
-    monkeypatch.setattr(synthetic, "counterexample", lambda **_: witness)
+    monkeypatch.setattr(synthetic, "designs", designs)
+    monkeypatch.setattr(synthetic, "COUNTEREXAMPLE", Setting(400, 0.03, 0.64, 0.5))
 
 
 def test_synthetic_writes_records_figures_and_a_page(

@@ -12,7 +12,8 @@ import pytest
 from fairmp import FairClassifier
 from fairmp.cli import main, tune
 from fairmp.datasets import from_tables, social_network
-from fairmp.search import trials as tune_trials
+from fairmp.search import study as tune_study
+from fairmp.search import tune as _imported_before_patches  # noqa: F401
 
 Program = Callable[..., tuple[int, str, str]]
 
@@ -122,16 +123,16 @@ def test_out_of_reach_is_written_and_told(fairmp: Program, tmp_path: Path) -> No
 
 
 def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    measure, seen = tune_trials.measure, []
+    train, seen = tune_study.train, []
 
-    def stop(*arguments: object) -> object:
+    def stop(*arguments: object, **options: object) -> object:
         seen.append(1)
         if len(seen) == 3:
             raise KeyboardInterrupt
-        return measure(*arguments)  # type: ignore[arg-type]
+        return train(*arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune_trials, "measure", stop)
+        patch.setattr(tune_study, "train", stop)
         status, out, err = fairmp("tune", *TABLES, *SHORT)
     assert (status, out) == (130, "")
     assert err.endswith("fairmp: stopped; 2 trials are kept, the same command continues\n")

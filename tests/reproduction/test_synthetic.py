@@ -12,31 +12,38 @@ from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import load
 from fairmp.errors import InputError
 from fairmp.reproduction import synthetic
-from fairmp.reproduction.phase_diagram import place
 from fairmp.reproduction.synthetic import (
     CENTRE,
-    agreement,
+    COUNTEREXAMPLE,
     agreement_table,
-    counterexample,
     coverage,
+    designs,
+    measure_all,
 )
 from fairmp.reproduction.synthetic_figures import (
     draw_depth,
     draw_panels,
     draw_phase,
 )
-from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Reading, Setting, measure
+from fairmp.reproduction.synthetic_runs import (
+    COVARIANCES,
+    Point,
+    Reading,
+    Setting,
+    measure,
+    place,
+)
 
 SMALL = Setting(n=500, rho=0.02, eps=0.8, c=0.5)
 
 
 @pytest.fixture(scope="module")
 def grid() -> list[Point]:
-    return agreement(quick=True)
+    return measure_all(*designs(quick=True)["agreement"])
 
 
 def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
-    point = counterexample(seeds=5)
+    point = measure(COUNTEREXAMPLE, seeds=5)
     assert point.setting == Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
     assert point.printed == pytest.approx(1.31, abs=0.005)
     assert point.corrected == pytest.approx(0.91, abs=0.005)
@@ -152,19 +159,18 @@ def test_run_writes_records_summary_and_figures(
     parts = {
         "panels": few_panels, "agreement": grid, "phase": few_phases, "depth": few_depths,
     }  # fmt: skip
-    for name, points in parts.items():
-        monkeypatch.setattr(
-            synthetic, name, lambda *, points=points, progress, **_: progress(1, 1) or points
-        )
-    told: list[tuple[str, int, int]] = []
+    points = iter(parts.values())
+    monkeypatch.setattr(synthetic, "designs", lambda quick: dict.fromkeys(parts, (2, [])))
+    monkeypatch.setattr(synthetic, "measure_all", lambda *given: given[-1]("done") or next(points))
+    told: list[str] = []
     summary = synthetic.run(
         tmp_path / "new" / "folder",
         quick=True,
         graphs=[block_graph(500, 0.02, 0.9, 0.3)],
-        progress=lambda *news: told.append(news),
+        progress=told.append,
     )
     folder = tmp_path / "new" / "folder"
-    assert told == [(name, 1, 1) for name in parts]
+    assert told == ["done"] * len(parts)
     assert json.loads((folder / "summary.json").read_text(encoding="utf-8")) == summary
     assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
     lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
@@ -176,33 +182,34 @@ def test_run_writes_records_summary_and_figures(
 def test_figures_are_saved_in_the_format_asked(
     tmp_path: Path, few_phases: list[Point], few_depths: list[Point]
 ) -> None:
-    svg = draw_phase(few_phases, tmp_path / "phase.svg", graphs=[("a graph", 0.9, 40.0)])
-    text = svg.read_text(encoding="utf-8")
+    draw_phase(few_phases, tmp_path / "phase.svg", graphs=[("a graph", 0.9, 40.0)])
+    text = (tmp_path / "phase.svg").read_text(encoding="utf-8")
     assert "<svg" in text
     assert "a graph" in text
-    assert draw_depth(few_depths, str(tmp_path / "depth.pdf")).read_bytes().startswith(b"%PDF")
+    draw_depth(few_depths, tmp_path / "depth.pdf")
+    assert (tmp_path / "depth.pdf").read_bytes().startswith(b"%PDF")
 
 
 def test_a_place_knows_where_its_graph_came_from() -> None:
     data = block_graph(5000, 4e-3, 0.9, 0.2, covariances=[[1.0, 0.0], [0.0, 4.0]])
     data.x = torch.cat([data.x, torch.ones(5000, 1)], dim=1)
     spot = place(data)
-    assert (spot.n, spot.c) == (5000, 0.2)
-    assert spot.average_degree == pytest.approx(20, rel=0.03)
-    assert spot.eps == pytest.approx(0.9, abs=0.01)
+    assert (spot["n"], spot["c"]) == (5000, 0.2)
+    assert spot["average_degree"] == pytest.approx(20, rel=0.03)
+    assert spot["eps"] == pytest.approx(0.9, abs=0.01)
     # Contrast of the neighbourhoods: b₁ − b₂ with n₊ = 1000, n₋ = 4000.
     p, q = 0.9 / 0.68, 0.1 / 0.32
     contrast = 4 * p / (4 * p + q) - 4 * q / (4 * q + p)
-    assert 2 * spot.balanced_eps - 1 == pytest.approx(contrast, abs=0.02)
-    assert spot.parity_measured == pytest.approx(spot.parity_predicted, abs=0.03)
-    assert spot.information_measured == pytest.approx(spot.information_predicted, abs=0.03)
+    assert 2 * spot["balanced_eps"] - 1 == pytest.approx(contrast, abs=0.02)
+    assert spot["parity_measured"] == pytest.approx(spot["parity_predicted"], abs=0.03)
+    assert spot["information_measured"] == pytest.approx(spot["information_predicted"], abs=0.03)
 
 
 @pytest.mark.skipif(not os.environ.get("FAIRMP_DATA"), reason="FAIRMP_DATA is not set")
 @pytest.mark.parametrize("name", ["nba", "german", "credit", "bail"])
 def test_theory_tells_the_direction_on_real_graphs(name: str) -> None:
     spot = place(load(name))
-    assert spot.parity_measured * spot.parity_predicted > 0
+    assert spot["parity_measured"] * spot["parity_predicted"] > 0
 
 
 def test_wrong_input_is_named(tmp_path: Path) -> None:

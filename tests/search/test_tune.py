@@ -28,10 +28,8 @@ from fairmp.nn.fmp import PPR
 from fairmp.search import page as tune_page
 from fairmp.search import space as tune_space
 from fairmp.search import study as tune_study
-from fairmp.search import trials as tune_trials
 from fairmp.search.space import BACKBONES, STRATEGIES, Method
-from fairmp.search.study import Search, open_study, without_password
-from fairmp.search.trials import TrialResult
+from fairmp.search.study import Search, TrialResult, open_study, without_password
 from fairmp.search.tune import _fingerprint, _parts, choose, pareto, tune
 from fairmp.training.penalties import Adversary, Regulariser
 
@@ -123,16 +121,16 @@ def test_a_search_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from fairmp.datasets import social_network
-from fairmp.search import trials as tune_trials
+from fairmp.search import study as tune_study
 from fairmp.search.tune import Method, tune
-calls, measure = [], tune_trials.measure
+calls, train = [], tune_study.train
 def dying(*arguments):
     calls.append(1)
     if len(calls) == 3:
         print("killed", flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
-    return measure(*arguments)
-tune_trials.measure = dying
+    return train(*arguments)
+tune_study.train = dying
 tune(social_network(n=240, average_degree=6), method=Method(epochs=3), goal=0.05, trials=6,
      space=["hidden=8", "K=1..3"], storage=sys.argv[1])
 """
@@ -141,9 +139,8 @@ tune(social_network(n=240, average_degree=6), method=Method(epochs=3), goal=0.05
 @pytest.fixture
 def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dead trial is noticed in two seconds instead of half a minute."""
-    for module in (tune_study, tune_trials):
-        monkeypatch.setattr(module, "HEARTBEAT_S", 1)
-        monkeypatch.setattr(module, "GRACE_S", 1)
+    monkeypatch.setattr(tune_study, "HEARTBEAT_S", 1)
+    monkeypatch.setattr(tune_study, "GRACE_S", 1)
 
 
 @pytest.mark.parametrize("file", ["study.db", "study.log"])
@@ -174,7 +171,7 @@ def test_the_trial_of_a_killed_process_is_repeated(
 
 
 def trials_of(storage: str) -> list[optuna.trial.FrozenTrial]:
-    with open_study(*_search(storage)) as study:
+    with open_study(_search(storage)) as study:
         return study.trials
 
 
@@ -189,7 +186,7 @@ def test_trials_of_other_machines(tmp_path: Path, quick_heartbeat: None) -> None
         study._storage.record_heartbeat(trial._trial_id)
         return trial.number
 
-    with open_study(*_search(storage)) as study:
+    with open_study(_search(storage)) as study:
         silent = begin(study)
         time.sleep(2.5)
         alive = begin(study)
@@ -205,7 +202,7 @@ def test_trials_of_other_machines(tmp_path: Path, quick_heartbeat: None) -> None
             time.sleep(2.5)
             optuna.storages.fail_stale_trials(study)
             assert not [t for t in study.trials if t.state.name == "WAITING"]
-            assert tune_trials.running(study) == 1
+            assert tune_study.running(study) == 1
             tuned = look(storage=storage, trials=3)
         finally:
             stop.set()
@@ -218,10 +215,10 @@ def _beat(study: optuna.Study, number: int, stop: threading.Event) -> None:
         study._storage.record_heartbeat(study.trials[number]._trial_id)
 
 
-def _search(storage: str) -> tuple[Search, dict[str, Any]]:
+def _search(storage: str) -> Search:
     space = tune_space.narrowed(tune_space.default_space(SHORT, 0.05), SMALL, SHORT)
-    search = Search(SHORT, space, 0.05, "dp", 3, 1, 0, "cpu", storage, "fairmp")
-    return search, search.identity() | _fingerprint(_parts(small(), 1, 0)[0])
+    graph = _fingerprint(_parts(small(), 1, 0)[0])
+    return Search(SHORT, space, 0.05, "dp", 3, 1, 0, "cpu", storage, "fairmp", graph)
 
 
 def test_two_workers_make_as_many_trials_as_asked_for(tmp_path: Path) -> None:

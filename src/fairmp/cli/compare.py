@@ -38,14 +38,10 @@ def command(
     data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     backbones: Annotated[
-        str,
-        _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is fmp without correction."),
+        str, _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is plain propagation.")
     ] = "all",
     strategies: Annotated[
-        str,
-        _grid(
-            help="all, or some of vanilla,regulariser,adversary,thresholds-val,thresholds-batch."
-        ),
+        str, _grid(help="all, or vanilla,regulariser,adversary,thresholds-val,thresholds-batch.")
     ] = "all",
     strengths: Annotated[
         str, _grid(help="h of regulariser and adversary: default (5), all, or 1,2,5.")
@@ -53,8 +49,8 @@ def command(
     targets: Annotated[
         str | None,
         _grid(
-            help="Target gap of fmp and thresholds: default (0), all, or 0,0.02; λ_f of fmp "
-            "with papc or paper. By default as --strengths, if that is a word."
+            help="Target gap (λ_f of papc and paper) of fmp and thresholds: default (0), all, or "
+            "0,0.02; as --strengths, if that is a word."
         ),
     ] = None,
     splits: Annotated[int, _grid(min=1, help="Number of splits.")] = 10,
@@ -69,12 +65,8 @@ def command(
     k: Annotated[int, network("--k", help="Propagation steps of ppr and fmp.")] = 5,
     lambda_s: Annotated[float, network(help="Smoothing of ppr and fmp.")] = 3.0,
     lambda_f: Annotated[float, network(help="Fairness strength of papc and paper.")] = 1.0,
-    solver: Annotated[
-        str, network(help="Solver of fmp: projection, papc or paper.")
-    ] = "projection",
-    target: Annotated[
-        float, network(help="Largest gap fmp accepts when combined with a strategy.")
-    ] = 0.0,
+    solver: Annotated[str, network(help="Of fmp: projection, papc or paper.")] = "projection",
+    target: Annotated[float, network(help="Largest gap of fmp with a strategy.")] = 0.0,
     pretrain: grid_options.Pretrain = 70,
     workers: grid_options.Workers = None,
     device: grid_options.Device = "cpu",
@@ -92,44 +84,18 @@ def command(
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.edges import counted
 
-    setting = grid.Setting(
-        epochs=epochs,
-        lr=lr,
-        weight_decay=weight_decay,
-        hidden=hidden,
-        num_layers=layers,
-        dropout=dropout,
-        eval_every=eval_every,
-        K=k,
-        lambda_s=lambda_s,
-        lambda_f=lambda_f,
-        solver=solver,
-        target=target,
-        pretrain=pretrain,
-    )
     names = list(dict.fromkeys(map(canonical, data or ["embedded"])))
-    specs = grid.run_specs(
-        names,
-        grid.parse_names(backbones, "--backbones", grid.BACKBONES),
-        grid.parse_names(strategies, "--strategies", grid.STRATEGIES),
-        splits=splits,
-        seeds=seeds,
-        strengths=grid.parse_strengths(strengths, "--strengths"),
-        targets=None if targets is None else grid.parse_strengths(targets, "--targets"),
-        setting=setting,
-    )
-    _check_setting(out, setting)
+    specs = grid.specs_of_options(names, context.params | {"num_layers": layers, "K": k})
+    _check_setting(out, specs[0].setting)
     load = partial(from_files, data_dir=data_dir)
-    records = run_with_progress(
-        specs, load, out, workers=workers, device=device, retry=retry, check_data=True
-    )
-    methods = len({spec.name for spec in specs})
+    how = {"workers": workers, "device": device, "retry": retry}
+    records = run_with_progress(specs, load, out, check_data=True, **how)
+    methods = counted(len({spec.name for spec in specs}), "method")
     found = page.write(
         records,
         out,
         title="Comparison of methods",
-        summary=f"{counted(methods, 'method')} on {counted(len(names), 'data set')}, "
-        f"{counted(splits, 'split')}.",
+        summary=f"{methods} on {counted(len(names), 'data set')}, {counted(splits, 'split')}.",
         command=grid_options.rerun_command(),
     )
     show(found, out, as_json=as_json)
@@ -146,45 +112,37 @@ def check_folder(out: Path) -> None:
 
 def _check_setting(out: Path, setting: Setting) -> None:
     """Refuse a folder with records of another setting, before anything is trained."""
-    from dataclasses import asdict
-
     from fairmp.comparison import compare
 
     check_folder(out)
     for record in compare.read(out / RECORDS):
         before = record.get("spec", {}).get("setting", {})
-        for name, value in asdict(setting).items():
+        for name, value in vars(setting).items():
             if before.get(name) != value:
-                raise InputError(
-                    "--out",
-                    f"{out} has records with {name}={before.get(name)}, this run has "
-                    f"{name}={value}",
-                    "give another folder, or the same setting",
-                )
+                given = f"{name}={before.get(name)}, this run has {name}={value}"
+                hint = "give another folder, or the same setting"
+                raise InputError("--out", f"{out} has records with {given}", hint)
 
 
 def run_with_progress(
-    specs: list[RunSpec],
-    load: Any,
-    out: Path,
-    *,
-    workers: int | None,
-    device: str,
-    retry: bool = False,
-    check_data: bool = False,
+    specs: list[RunSpec], load: Any, out: Path, *, check_data: bool = False, **how: Any
 ) -> list[dict[str, Any]]:
-    """Train runs into the records of a folder, with a progress bar and an estimate of the time."""
+    """Train runs into the records of a folder, with a progress bar and an estimate of the time.
+
+    ``how`` are the ``workers``, the ``device`` and ``retry`` of :func:`fairmp.comparison.compare`.
+    """
     from fairmp.comparison import compare
     from fairmp.comparison.grid import classifier
     from fairmp.parallel import default_workers
 
     path = out / RECORDS
-    left = len(compare.missing(specs, compare.read(path), retry=retry))
+    left = len(compare.missing(specs, compare.read(path), retry=how["retry"]))
     if left:
-        classifier(specs[0], device)
+        classifier(specs[0], how["device"])
         for name in dict.fromkeys(spec.data for spec in specs) if check_data else ():
             load(name)
-    workers = workers or default_workers()
+    how["workers"] = how["workers"] or default_workers()
+    forecast = min(max(FORECAST_RUNS, 2 * how["workers"]), left - 1)
     say(f"{len(specs)} runs, {len(specs) - left} done already, {left} to go in {out}.")
     first, done = 0.0, 0
     try:
@@ -195,15 +153,13 @@ def run_with_progress(
                 done += 1
                 if done == 1:  # before it, processes start and files are read
                     first = time.perf_counter()
-                if done > 1 and done == min(max(FORECAST_RUNS, 2 * workers), left - 1):
+                elif done == forecast:
                     rest = (time.perf_counter() - first) / (done - 1) * (left - done)
                     time_left = grid_options.duration(rest)
                     say(f"About {time_left} to go, estimated from the first {done} runs.")
                 advance(f"{record['data']}, {record['name']}")
 
-            return compare.run(
-                specs, load, path, workers=workers, device=device, retry=retry, on_record=report
-            )
+            return compare.run(specs, load, path, **how, on_record=report)
     except KeyboardInterrupt:
         say(f"fairmp: stopped; {done} new runs are in {path}, the same command continues")
         sys.exit(130)
@@ -229,8 +185,7 @@ def _narrow(table: Table) -> list[Table]:
     parts = []
     for first in range(1, len(table.header), MAX_COLUMNS):
         kept = [0, *range(first, min(first + MAX_COLUMNS, len(table.header)))]
-        bold = {(row, kept.index(column)) for row, column in table.bold if column in kept}
-        rows = [[row[column] for column in kept] for row in table.rows]
-        header = [table.header[column] for column in kept]
-        parts.append(Table(table.title, header, rows, frozenset(bold)))
+        bold = frozenset((row, kept.index(column)) for row, column in table.bold if column in kept)
+        header, *rows = ([row[column] for column in kept] for row in (table.header, *table.rows))
+        parts.append(Table(table.title, header, rows, bold))
     return parts

@@ -31,13 +31,8 @@ def command(
 
     with outputs.results(folder, overwrite=overwrite) as staging:
         with bar(splits * len(demo.METHODS), "training") as advance:
-            found = demo.run(
-                n=nodes,
-                splits=splits,
-                seed=seed,
-                workers=default_workers(),
-                on_record=lambda record: advance(record["name"]),
-            )
+            workers = default_workers()
+            found = demo.run(nodes, splits, seed, workers, lambda r: advance(r["name"]))
         again = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
         lines = demo.write(found, staging, command=again)
     if as_json:

@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.grid_options import (
-    DataNames,
-    Device,
-    Quick,
-    Splits,
-    Workers,
-    duration,
-    print_tables,
-    rerun_command,
-    say,
-)
+from fairmp.cli import grid_options, options
+from fairmp.cli.grid_options import duration, print_tables, rerun_command, say
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
@@ -30,17 +22,13 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from fairmp.datasets.statistics import Statistics
+    from fairmp.report.formats import Table
 
 app = typer.Typer(
-    help="Rerun the paper's experiments.",
+    help="Rerun the paper's experiments, by default on every data set whose files are found.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-
-@app.callback()
-def _group() -> None:
-    """Rerun the paper's experiments. By default on every data set whose files are found."""
 
 
 def _add_grid_command(name: str, description: str) -> None:
@@ -48,17 +36,15 @@ def _add_grid_command(name: str, description: str) -> None:
 
     def command(
         out: options.Out = None,
-        quick: Quick = False,
-        data: DataNames = None,
+        quick: grid_options.Quick = False,
+        data: grid_options.DataNames = None,
         data_dir: options.DataDir = None,
-        splits: Splits = None,
-        workers: Workers = None,
-        device: Device = "cpu",
+        splits: grid_options.Splits = None,
+        workers: grid_options.Workers = None,
+        device: grid_options.Device = "cpu",
         as_json: options.AsJson = False,
     ) -> None:
         folder = out or Path(f"fairmp-{name}")
-
-        from importlib import import_module
 
         from fairmp.cli import compare as compare_command
         from fairmp.comparison import compare
@@ -70,17 +56,13 @@ def _add_grid_command(name: str, description: str) -> None:
         specs = GRIDS[name](list(graphs), quick=quick, splits=splits)
         records = compare.read(folder / compare_command.RECORDS)
         if {record["key"] for record in records} - {spec.key for spec in specs}:
-            raise InputError(
-                "--out",
-                f"{folder} has records of another run",
-                "give another folder, or the options they were made with",
-            )
+            hint = "give another folder, or the options they were made with"
+            raise InputError("--out", f"{folder} has records of another run", hint)
         if quick:
             say("This takes under two minutes on two cores.")
         load = partial(from_files, data_dir=data_dir)
-        records = compare_command.run_with_progress(
-            specs, load, folder, workers=workers, device=device
-        )
+        how: dict[str, Any] = {"workers": workers, "device": device, "retry": False}
+        records = compare_command.run_with_progress(specs, load, folder, **how)
         experiment = import_module(f"fairmp.reproduction.{name}")
         found = experiment.write(records, folder, command=rerun_command())
         compare_command.show(found, folder, as_json=as_json)
@@ -101,10 +83,10 @@ _add_grid_command("hyperparameters", "Vary λ_f, the projection's target and λ_
 def runtime(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
-    device: Device = "cpu",
+    device: grid_options.Device = "cpu",
     as_json: options.AsJson = False,
 ) -> None:
     """Time 200 epochs of every network with every strategy, relative to an MLP."""
@@ -118,18 +100,9 @@ def runtime(
     say(f"{len(specs)} runs, one at a time.")
     with outputs.results(folder, overwrite=overwrite) as staging:
         with bar(len(specs), "runs") as advance:
-            records = experiment.run(
-                specs,
-                graphs.__getitem__,
-                staging / "records.jsonl",
-                device=device,
-                on_record=lambda record: advance(record["name"]),
-            )
+            records = experiment.run(specs, graphs, staging, device, advance)
         tables = experiment.write(records, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
-    else:
-        print_tables(tables, folder)
+    _show(records, tables, folder, as_json)
 
 
 @app.command("statistics")
@@ -139,7 +112,7 @@ def statistics(
     quick: Annotated[
         bool, typer.Option("--quick", help="Only the embedded network and the smaller files.")
     ] = False,
-    data: DataNames = None,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -162,18 +135,15 @@ def statistics(
     _check_some(found, absent)
     with outputs.results(folder, overwrite=overwrite) as staging:
         table = experiment.write(found, absent, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps({key: row.as_dict() for key, row in found.items()}))
-    else:
-        print_tables([table], folder)
+    _show({key: row.as_dict() for key, row in found.items()}, [table], folder, as_json)
 
 
 @app.command("topology")
 def topology(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of samples and layouts.")] = 0,
     as_json: options.AsJson = False,
@@ -185,15 +155,11 @@ def topology(
 
     graphs, absent = _graphs(data or (["embedded:1000"] if quick else None), data_dir)
     say(f"This takes about {duration(15.0 * len(graphs))}, on one core.")
-    with (
-        outputs.results(folder, overwrite=overwrite) as staging,
-        bar(len(graphs), "pictures") as advance,
-    ):
-        paths = experiment.write(
-            graphs, absent, staging, command=rerun_command(), seed=seed, progress=advance
-        )
-    names = [str(folder / path.name) for path in paths]
-    typer.echo(json.dumps(names) if as_json else f"Open {folder / 'report.html'}.")
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        command = rerun_command()
+        with bar(len(graphs), "pictures") as advance:
+            paths = experiment.write(graphs, absent, staging, command, seed, advance)
+    _show([str(folder / path.name) for path in paths], [], folder, as_json)
 
 
 @app.command("synthetic")
@@ -218,37 +184,27 @@ def synthetic(
 
     say(f"This takes about {'a minute' if quick else '15 minutes'} on two cores.")
     graphs, absent = available(None, data_dir)
+    count = sum(len(settings) for _, settings in experiment.designs(quick).values())
     with outputs.results(folder, overwrite=overwrite) as staging:
-        with bar(4 * 100, "experiments") as advance:
-            percent: dict[str, int] = {}
-
-            def report(name: str, done: int, total: int) -> None:
-                for _ in range(100 * done // total - percent.get(name, 0)):
-                    advance(name)
-                percent[name] = 100 * done // total
-
-            summary = experiment.run(
-                staging, quick=quick, seed=seed, graphs=graphs.values(), progress=report
-            )
+        with bar(count, "settings") as advance:
+            summary = experiment.run(staging, quick, seed, graphs.values(), advance)
         experiment.write(summary, staging, command=rerun_command())
-    if as_json:
-        typer.echo(json.dumps(summary, ensure_ascii=False))
-        return
-    typer.echo(experiment.witness_text(summary))
-    if absent:
-        typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
-    print_tables([experiment.table(summary)], folder)
+    if not as_json:
+        typer.echo(experiment.witness_text(summary))
+        if absent:
+            typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
+    _show(summary, [experiment.table(summary)], folder, as_json)
 
 
 @app.command("unknown")
 def unknown(
     out: options.Out = None,
     overwrite: options.Overwrite = False,
-    quick: Quick = False,
-    data: DataNames = None,
+    quick: grid_options.Quick = False,
+    data: grid_options.DataNames = None,
     data_dir: options.DataDir = None,
-    splits: Splits = None,
-    workers: Workers = None,
+    splits: grid_options.Splits = None,
+    workers: grid_options.Workers = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Hide the groups of all but 1 to 100 % of the nodes, and correct with and without estimates.
@@ -266,18 +222,11 @@ def unknown(
     setting = replace(setting, splits=splits or setting.splits)
     time = "under two minutes" if quick else "minutes, about ten for Pokec"
     say(f"This takes {time}, on two cores.")
-    with (
-        outputs.results(folder, overwrite=overwrite) as staging,
-        bar(len(graphs) * setting.splits, "splits") as advance,
-    ):
-        records = experiment.run(
-            graphs, setting, workers=workers or default_workers(), on_record=advance
-        )
+    with outputs.results(folder, overwrite=overwrite) as staging:
+        with bar(len(graphs) * setting.splits, "splits") as advance:
+            records = experiment.run(graphs, setting, workers or default_workers(), advance)
         tables = experiment.write(records, staging, command=rerun_command(), absent=absent)
-    if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False, allow_nan=False))
-    else:
-        print_tables(tables, folder)
+    _show(records, tables, folder, as_json)
 
 
 def _free_folder(name: str, out: Path | None, overwrite: bool) -> Path:
@@ -301,8 +250,12 @@ def _check_some(graphs: object, absent: dict[str, str]) -> None:
     for name, why in absent.items():
         say(f"Left out, {name}: {why}.")
     if not graphs:
-        raise InputError(
-            "--data",
-            "no data set's files were found",
-            "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded",
-        )
+        hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
+        raise InputError("--data", "no data set's files were found", hint)
+
+
+def _show(found: object, tables: Sequence[Table], folder: Path, as_json: bool) -> None:
+    if as_json:
+        typer.echo(json.dumps(found, ensure_ascii=False))
+    else:
+        print_tables(tables, folder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import shlex
 import sys
@@ -22,7 +23,7 @@ from fairmp.errors import InputError, check_choice, check_number
 from fairmp.progress import bar
 
 if TYPE_CHECKING:
-    from fairmp.search.trials import TrialResult
+    from fairmp.search.study import TrialResult
     from fairmp.search.tune import Tuned
 
 _goal_option = partial(typer.Option, rich_help_panel="Goal")
@@ -33,6 +34,7 @@ MAX_FRONT_ROWS = 12
 
 
 def command(
+    context: typer.Context,
     dataset: Annotated[
         str | None, typer.Argument(metavar="[DATASET]", help="A data set, as --data takes it.")
     ] = None,
@@ -50,11 +52,7 @@ def command(
     sensitive_bins: options.SensitiveBins = None,
     drop: options.Drop = None,
     dp: Annotated[
-        float | None,
-        _goal_option(
-            help="Best accuracy with ΔDP up to this on validation nodes; 0.02, two points, by "
-            "default."
-        ),
+        float | None, _goal_option(help="Largest ΔDP on validation nodes; 0.02, two points.")
     ] = None,
     eo: Annotated[float | None, _goal_option(help="The same with ΔEO (equal opportunity).")] = None,
     front: Annotated[bool, _goal_option("--front", help="The whole Pareto front instead.")] = False,
@@ -70,10 +68,7 @@ def command(
     ] = "vanilla",
     space: Annotated[
         list[str] | None,
-        _search(
-            help="Change the space of a setting: lr=0.01, hidden=16,64 or lambda_s=1..10; may be "
-            "repeated."
-        ),
+        _search(help="Space of a setting: lr=0.01, hidden=16,64 or lambda_s=1..10; repeatable."),
     ] = None,
     trials: Annotated[int, _search(min=1, help="Total number of trials.")] = 50,
     timeout: Annotated[float | None, _search(help="Seconds after which no trial begins.")] = None,
@@ -82,10 +77,7 @@ def command(
     ] = 1,
     storage: Annotated[
         str | None,
-        _search(
-            help="Storage of the study: a file, or a URL of optuna's such as "
-            "postgresql://user@host/name; by default study.db in --out."
-        ),
+        _search(help="File, or URL such as postgresql://user@host/name; study.db in --out."),
     ] = None,
     study_name: Annotated[str, _search(help="Name of the study in its storage.")] = "fairmp",
     splits: Annotated[int, _search(min=1, help="Splits each trial is trained on.")] = 3,
@@ -108,7 +100,6 @@ def command(
     goal, gap = _goal(dp, eo, front, criterion)
     if dataset is not None and data != "embedded":
         raise InputError("--data", f"{data!r} beside the data set {dataset!r}", "give one of them")
-    name = dataset or data
     if not any((out / file).is_file() for file in (STUDY, BEST)):
         outputs.check_free(out, overwrite=overwrite)
 
@@ -118,8 +109,10 @@ def command(
     from fairmp.search.tune import tune
 
     method = Method(backbone, strategy, epochs, layers, patience, eval_every, pretrain)
-    given = (name, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop)
-    graph = options.load_data(*given)
+    given: dict[str, Any] = {"data_dir": data_dir, "nodes": nodes, "edges": edges, "id": id}
+    given |= {"label": label, "sensitive": sensitive, "sensitive_bins": sensitive_bins}
+    given["drop"] = drop
+    graph = options.load_data(dataset or data, **given)
     if backbone == "fmp":
         options.check_groups(graph, [seed])
     kept = 0
@@ -141,27 +134,22 @@ def command(
                 text = f"{accuracy:.1f} %, Δ{gap.upper()} {points:.1f}"
                 advance(f"trial {trial.number}: {'failed' if trial.failed else text}")
 
+            shared = ("trials", "timeout", "workers", "splits", "seed", "study_name", "device")
             tuned = tune(
                 with_split(graph, seed=seed),
                 goal=cast(Any, goal),
                 criterion=gap,
                 method=method,
                 space=space or (),
-                trials=trials,
-                timeout=timeout,
-                workers=workers,
-                splits=splits,
-                seed=seed,
-                storage=str(out / STUDY) if storage is None else storage,
-                study_name=study_name,
-                device=device,
+                storage=storage or str(out / STUDY),
                 on_start=on_start,
                 on_trial=on_trial,
+                **{name: context.params[name] for name in shared},
             )
     except KeyboardInterrupt:
         say(f"fairmp: stopped; {kept} trials are kept, the same command continues")
         sys.exit(130)
-    train = _train_command(tuned, given, device)
+    train = _train_command(tuned, {"data": dataset or data, **given})
     with outputs.results(out, overwrite=True) as staging:
         found = page.write(tuned, staging, train=train, command=_again(storage))
     if as_json:
@@ -169,27 +157,27 @@ def command(
     else:
         _show(tuned, train, out, time.perf_counter() - began)
     if not tuned.met:
-        say(
-            f"fairmp: {page.not_met(tuned)} Its results are in {out}; try more --trials, "
-            "a larger gap, or another --backbone or --strategy"
-        )
+        hint = "try more --trials, a larger gap, or another --backbone or --strategy"
+        say(f"fairmp: {page.not_met(tuned)} Its results are in {out}; {hint}")
         raise typer.Exit(1)
 
 
-def _train_command(tuned: Tuned, given: tuple[Any, ...], device: str) -> str | None:
+def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str | None:
     """Return the ``fairmp train`` command of the chosen classifier; ``None`` if there is none."""
-    import inspect
-
     from fairmp.cli import train
     from fairmp.search.space import train_options
 
-    names = ("data", "data_dir", "nodes", "edges", "id", "label", "sensitive")
-    of_data = dict(zip((*names, "sensitive_bins", "drop"), given, strict=True))
-    chosen = train_options(tuned.search.method, tuned.chosen.settings, tuned.search.seed)
-    chosen |= {} if device == "cpu" else {"device": device}
+    search = tuned.search
+    chosen = train_options(search.method, tuned.chosen.settings, search.seed)
+    chosen |= {} if search.device == "cpu" else {"device": search.device}
     if not set(chosen) <= set(inspect.signature(train.command).parameters):
         return None
-    return shlex.join(["fairmp", "train", *_typed(of_data), *_typed(chosen)])
+    words = ["fairmp", "train"]
+    for name, value in {**given, **chosen}.items():
+        if value is not None and (name, value) != ("data", "embedded"):
+            for one in value if isinstance(value, list) else [value]:
+                words += [f"--{name.replace('_', '-')}", str(one)]
+    return shlex.join(words)
 
 
 def _again(storage: str | None) -> str:
@@ -198,16 +186,6 @@ def _again(storage: str | None) -> str:
 
     again = grid_options.rerun_command()
     return again if storage is None else again.replace(storage, without_password(storage))
-
-
-def _typed(values: Mapping[str, Any]) -> list[str]:
-    words = []
-    for name, value in values.items():
-        if value is None or (name == "data" and value == "embedded"):
-            continue
-        for one in value if isinstance(value, list) else [value]:
-            words += [f"--{name.replace('_', '-')}", str(one)]
-    return words
 
 
 def _goal(
@@ -221,13 +199,12 @@ def _goal(
     gap = "dp" if eo is None else "eo"
     if criterion is not None:
         gap = check_choice("--criterion", criterion, ("dp", "eo"))
-    for option, value in given.items():
-        if option != "--front":
-            hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
-            check_number(option, value, hint, low=0, high=1)
-            if option != f"--{gap}":
-                raise InputError(option, f"does not go with --criterion {gap}", f"give --{gap}")
-    [goal] = given.values() or [DEFAULT_LIMIT]
+    [(option, goal)] = given.items() or [(f"--{gap}", DEFAULT_LIMIT)]
+    if not front:
+        hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
+        check_number(option, goal, hint, low=0, high=1)
+        if option != f"--{gap}":
+            raise InputError(option, f"does not go with --criterion {gap}", f"give --{gap}")
     return goal, cast(Literal["dp", "eo"], gap)
 
 

@@ -6,10 +6,10 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -37,36 +37,12 @@ def run(
     retry: bool = False,
     on_record: Callable[[Record], None] = lambda record: None,
 ) -> list[Record]:
-    """Train every run that has no record yet, and return the records of all.
+    """Train every run that has no record yet, and return the records of all in order.
 
-    A record is one line of JSON, appended and synced to disk by this process as soon as its run is
-    done: a comparison killed at any moment continues where it was. On a CPU a record depends on its
-    spec, the graph and the versions it names, not on ``workers`` or on what ran before. A run that
-    fails is recorded with the reason, and the others go on.
-
-    Args:
-        specs: the runs; see :func:`fairmp.comparison.grid.run_specs`.
-        load: returns the graph of a data set's name; called once per data set and worker. With
-            several workers it must be picklable.
-        path: file of records.
-        workers: number of processes, with one torch thread each.
-        device: device to train on.
-        retry: train runs again whose record says that they failed.
-        on_record: called with each new record.
-
-    Returns:
-        One record per run, in the order of ``specs``.
-
-    Example:
-        >>> import tempfile
-        >>> from fairmp.datasets.by_name import from_files
-        >>> from fairmp.comparison.grid import Setting, run_specs
-        >>> specs = run_specs(["embedded:300"], ["mlp", "fmp"], ["vanilla"], splits=1,
-        ...                   setting=Setting(epochs=2))
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     records = run(specs, from_files, Path(folder) / "records.jsonl")
-        >>> [record["name"] for record in records]
-        ['MLP', 'FMP target=0']
+    A record is one line of JSON, appended and synced to disk as soon as its run is done: a
+    comparison killed at any moment continues where it was. On a CPU a record does not depend on
+    ``workers`` or on what ran before. A run that fails is recorded with the reason. ``load`` is
+    called once per data set and worker; with several workers it must be picklable.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -99,14 +75,14 @@ def read(path: str | Path) -> list[Record]:
     return _parse(path.read_bytes(), path)[0] if path.exists() else []
 
 
-def train(specs: Sequence[RunSpec], data: Data, device: str = "cpu") -> list[Record]:
+def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Record]:
     """Train one network, and make the records of all runs that share it."""
     first = specs[0].training()
     try:
+        data = load(first.data)
         model = classifier(first, device)
-        fitted = model.fit(
-            data, seed=first.seed, split_seed=first.split, bootstrap=0, progress=False
-        )
+        seeds = {"seed": first.seed, "split_seed": first.split}
+        fitted = model.fit(data, **seeds, bootstrap=0, progress=False)
         data = with_split(data, seed=first.split)
     except Exception as error:  # whatever it was, the other runs go on
         return [_failed(spec, error) for spec in specs]
@@ -121,13 +97,12 @@ class _Trainer:
         self._graphs: dict[str, Data] = {}
 
     def __call__(self, job: list[RunSpec]) -> list[Record]:
-        name = job[0].data
+        return train(job, self._graph, self._device)
+
+    def _graph(self, name: str) -> Data:
         if name not in self._graphs:
-            try:
-                self._graphs[name] = self._load(name)
-            except Exception as error:
-                return [_failed(spec, error) for spec in job]
-        return train(job, self._graphs[name], self._device)
+            self._graphs[name] = self._load(name)
+        return self._graphs[name]
 
 
 def _record(spec: RunSpec, model: FairClassifier, fitted: Run, data: Data, device: str) -> Record:
@@ -161,19 +136,14 @@ def _with_thresholds(spec: RunSpec, model: FairClassifier, data: Data) -> dict[s
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
         val, data.y[data.val_mask], data.sens[data.val_mask]
     )
+    names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
     found = {}
     for name, logits in (("val", val), ("test", logits_of(data.test_mask))):
         mask = data[f"{name}_mask"]
         sens = data.sens[mask]
         chosen = fitted if spec.strategy == "thresholds-val" else fitted.solve(logits, sens)
-        found[name] = evaluate(
-            chosen.shift(logits, sens),
-            data.y[mask],
-            sens,
-            class_names=model.classes_,
-            group_names=model.groups_,
-            bootstrap=0,
-        )
+        shifted = chosen.shift(logits, sens)
+        found[name] = evaluate(shifted, data.y[mask], sens, bootstrap=0, **names)
     return found
 
 
@@ -193,33 +163,25 @@ def _failed(spec: RunSpec, error: Exception) -> Record:
 def _open_records(path: Path) -> Iterator[tuple[IO[bytes], list[Record]]]:
     """Open a file of records for appending, locked, without an incomplete last line."""
     with path.open("a+b") as file:
-        _lock(file, path)
+        # Windows has no fcntl, and some file systems no locks: there two writers are not detected.
+        with suppress(ImportError, OSError):
+            import fcntl
+
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                hint = "wait for it, or give another folder"
+                raise InputError("out", f"another run is writing to {path}", hint) from None
         file.seek(0)
         kept, length = _parse(file.read(), path)
         file.truncate(length)
         yield file, kept
 
 
-def _lock(file: IO[bytes], path: Path) -> None:
-    try:
-        import fcntl
-    except ImportError:  # Windows: two comparisons that write to one file are not detected
-        return
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise InputError(
-            "out", f"another run is writing to {path}", "wait for it, or give another folder"
-        ) from None
-    except OSError:  # a file system without locks
-        return
-
-
 def _parse(content: bytes, path: Path) -> tuple[list[Record], int]:
     """Return the records of complete lines, and where the last complete line ends."""
     records: dict[str, Record] = {}
-    lines = content.splitlines(keepends=True)
-    length = 0
+    lines, length = content.splitlines(keepends=True), 0
     for number, line in enumerate(lines, 1):
         try:
             if not line.endswith(b"\n"):
@@ -229,10 +191,7 @@ def _parse(content: bytes, path: Path) -> tuple[list[Record], int]:
         except (ValueError, KeyError, TypeError):
             if number == len(lines):
                 break
-            raise InputError(
-                "out",
-                f"line {number} of {path} is not a record of a comparison",
-                "give another folder, or repair the file",
-            ) from None
+            reason = f"line {number} of {path} is not a record of a comparison"
+            raise InputError("out", reason, "give another folder, or repair the file") from None
         length += len(line)
     return list(records.values()), length

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -16,15 +16,7 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
 from fairmp.training.classifier import FairClassifier, build_classifier
 
-BACKBONES = {
-    "mlp": "MLP",
-    "gcn": "GCN",
-    "gat": "GAT",
-    "sgc": "SGC",
-    "appnp": "APPNP",
-    "ppr": "PPR",
-    "fmp": "FMP",
-}
+BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
 """Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
 
 STRATEGIES = ("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch")
@@ -76,11 +68,6 @@ class RunSpec:
     ``strength`` is the number a trade-off curve runs over: ``h`` of the regulariser and the
     adversary, the target of thresholds; for ``fmp`` without any of these its own target, or λ_f
     with a solver that has one; otherwise ``None``.
-
-    Example:
-        >>> spec = RunSpec("nba", "gcn", "regulariser", 5.0)
-        >>> spec.name, spec.family, len(spec.key)
-        ('GCN + regulariser h=5', 'GCN + regulariser', 20)
     """
 
     data: str
@@ -109,21 +96,16 @@ class RunSpec:
         title = BACKBONES[self.backbone]
         if self.backbone == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
-        if self.strategy in THRESHOLDS:
-            return f"{title} + {THRESHOLDS[self.strategy]}"
-        return title if self.strategy == "vanilla" else f"{title} + {self.strategy}"
+        strategy = THRESHOLDS.get(self.strategy, self.strategy)
+        return title if strategy == "vanilla" else f"{title} + {strategy}"
 
     @property
     def name(self) -> str:
         """Name of the method with its strength."""
         if self.strength is None:
             return self.family
-        if self.strategy in PENALTIES:
-            symbol = "h"
-        elif self.strategy in THRESHOLDS or self.setting.solver == "projection":
-            symbol = "target"
-        else:
-            symbol = "λ_f"
+        target = self.strategy in THRESHOLDS or self.setting.solver == "projection"
+        symbol = "h" if self.strategy in PENALTIES else "target" if target else "λ_f"
         return f"{self.family} {symbol}={self.strength:g}"
 
     def training(self) -> RunSpec:
@@ -146,24 +128,8 @@ def run_specs(
 ) -> list[RunSpec]:
     """List the runs of a grid.
 
-    Args:
-        data: names of data sets.
-        backbones: keys of :data:`BACKBONES`.
-        strategies: members of :data:`STRATEGIES`.
-        splits: number of splits; a split's number is its seed.
-        seeds: number of initialisations per split.
-        strengths: of regulariser and adversary: ``"default"`` (h = 5), ``"all"``
-            (:data:`PENALTIES`), or numbers.
-        targets: of ``fmp`` and thresholds: ``"default"`` (the setting's), ``"all"``
-            (:data:`TARGETS`; for ``papc`` and ``paper`` :data:`LAMBDAS_F`), or numbers. Follows
-            ``strengths`` where that is a word.
-        setting: hyperparameters that all runs share.
-
-    Example:
-        >>> [spec.name for spec in run_specs(["nba"], ["mlp", "fmp"], ["vanilla"], splits=1)]
-        ['MLP', 'FMP target=0']
-        >>> len(run_specs(["nba"], ["gcn"], ["regulariser"], splits=3, strengths="all"))
-        30
+    ``strengths`` of regulariser and adversary, and ``targets`` of ``fmp`` and thresholds, are
+    ``"default"``, ``"all"`` or numbers; targets follow strengths where those are a word.
     """
     setting = setting or Setting()
     for argument, names, known in (
@@ -192,11 +158,8 @@ def run_specs(
     for spec in {replace(spec, split=0, seed=0): spec for spec in specs}.values():
         penalty = classifier(spec).strategy
         if penalty is not None and penalty.warmup >= setting.epochs:
-            raise InputError(
-                "epochs",
-                f"{setting.epochs} end before the adversary joins, after {penalty.warmup}",
-                "give more epochs, or a smaller pretrain",
-            )
+            late = f"{setting.epochs} end before the adversary joins, after {penalty.warmup}"
+            raise InputError("epochs", late, "give more epochs, or a smaller pretrain")
         if spec.strategy in THRESHOLDS:
             hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
             check_number("targets", spec.strength, hint, low=0, high=1)
@@ -204,29 +167,21 @@ def run_specs(
 
 
 def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassifier:
-    """Build the classifier that a run trains.
-
-    Example:
-        >>> classifier(RunSpec("nba", "fmp", strength=0.02)).propagation.target
-        0.02
-    """
+    """Build the classifier that a run trains."""
     spec = spec.training()
-    setting = asdict(spec.setting)
-    if spec.strategy == "vanilla" and spec.strength is not None:
+    setting: dict[str, Any] = {**asdict(spec.setting), "adversary_lr": spec.setting.lr}
+    if spec.strategy != "vanilla":
+        setting["h"] = DEFAULT_H if spec.strength is None else spec.strength
+    elif spec.strength is not None:
         setting["target" if spec.setting.solver == "projection" else "lambda_f"] = spec.strength
-    solver, last = setting.pop("solver"), setting.pop("select_adversary")
+    last = setting.pop("select_adversary")
     if spec.strategy == "adversary":
         setting["select"] = last
     setting["predict_temperature"] = temperature(spec.setting.predict_temperature)
-    solver = {"fmp": solver, "ppr": "plain"}.get(spec.backbone, "none")
+    solver = {"fmp": setting.pop("solver"), "ppr": "plain"}.get(spec.backbone, "none")
+    backbone = spec.backbone if solver == "none" else "mlp"
     return build_classifier(
-        solver,
-        backbone=spec.backbone if solver == "none" else "mlp",
-        strategy=spec.strategy,
-        h=DEFAULT_H if spec.strength is None else spec.strength,
-        adversary_lr=spec.setting.lr,
-        device=device,
-        **setting,
+        solver, backbone=backbone, strategy=spec.strategy, device=device, **setting
     )
 
 
@@ -235,10 +190,6 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
 
     All methods of a split come before the next split, data sets and methods mixed: a comparison
     stopped early has a table of fewer splits, and the first runs tell how long all will take.
-
-    Example:
-        >>> sorted(len(job) for job in trainings(run_specs(["nba"], ["mlp"], splits=1)))
-        [1, 1, 3]
     """
     jobs: dict[RunSpec, list[RunSpec]] = {}
     for spec in specs:
@@ -247,24 +198,31 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
     return [jobs[spec] for spec in order]
 
 
-def parse_names(text: str, option: str, known: Iterable[str]) -> list[str]:
-    """Parse names separated by commas; ``all`` means all of them."""
-    choices = list(known)
+def specs_of_options(data: Sequence[str], given: Mapping[str, Any]) -> list[RunSpec]:
+    """List the runs that the options of a command describe, given by name as they were typed."""
+    axes: dict[str, Any] = {
+        "backbones": _parse_names("--backbones", given["backbones"], list(BACKBONES)),
+        "strategies": _parse_names("--strategies", given["strategies"], list(STRATEGIES)),
+        "strengths": parse_strengths(given["strengths"], "--strengths"),
+        "targets": given["targets"],
+        "splits": given["splits"],
+        "seeds": given["seeds"],
+    }
+    if axes["targets"] is not None:
+        axes["targets"] = parse_strengths(axes["targets"], "--targets")
+    setting = {own.name: given[own.name] for own in fields(Setting) if own.name in given}
+    return run_specs(data, **axes, setting=Setting(**setting))
+
+
+def _parse_names(option: str, text: str, known: list[str]) -> list[str]:
     names = [part.strip() for part in text.split(",") if part.strip()]
-    if names == ["all"]:
-        return choices
     for name in names:
-        check_choice(option, name, [*choices, "all"])
-    return names
+        check_choice(option, name, [*known, "all"])
+    return known if names == ["all"] else names
 
 
 def parse_strengths(text: str, option: str) -> Strengths:
-    """Parse ``default``, ``all``, or numbers separated by commas.
-
-    Example:
-        >>> parse_strengths("1,2.5", "strengths")
-        [1.0, 2.5]
-    """
+    """Parse ``default``, ``all``, or numbers separated by commas."""
     if text in ("default", "all"):
         return cast(Strengths, text)
     try:
@@ -272,9 +230,8 @@ def parse_strengths(text: str, option: str) -> Strengths:
     except ValueError:
         values = [math.nan]
     if not all(math.isfinite(value) and value >= 0 for value in values):
-        raise InputError(
-            option, f"{text!r} is not a list of strengths", "give default, all, or 1,2,5"
-        )
+        hint = "give default, all, or 1,2,5"
+        raise InputError(option, f"{text!r} is not a list of strengths", hint)
     return values
 
 

@@ -10,10 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.comparison.runner import Record
 from fairmp.metrics import Interval
 from fairmp.report import Line, Section, page, pareto, summarise
+from fairmp.report.document import Story
 from fairmp.report.document import write as write_story
 from fairmp.report.figures import curves, to_svg
 from fairmp.report.formats import Table, latex, markdown, of_hypervolumes, of_lines, to_csv
@@ -26,6 +29,10 @@ ASSUMPTIONS = [
     "Methods that correct predictions use each node's group at prediction; regulariser and "
     "adversary use groups in training only.",
 ]
+TRADEOFF = (
+    "Test nodes, in points; ± is half of a 95 % interval of the mean over splits. A curve joins a "
+    "method's strengths; the dashed line is the Pareto front."
+)
 HYPERVOLUME = (
     "The area of accuracy × ΔDP that a method's points dominate, one point per strength, measured "
     "from the accuracy of a constant prediction (the largest class of the test nodes) and a ΔDP of "
@@ -57,19 +64,14 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
+
+        def row(line: Line) -> dict[str, Any]:
+            figures = {key: _plain(value) for key, value in line.figures.items()}
+            head = {"method": line.name, "splits": line.splits, "seconds": line.seconds}
+            return head | figures
+
         return {
-            "tables": {
-                name: [
-                    {
-                        "method": line.name,
-                        "splits": line.splits,
-                        "seconds": line.seconds,
-                        **{key: _plain(value) for key, value in line.figures.items()},
-                    }
-                    for line in lines
-                ]
-                for name, lines in self.lines.items()
-            },
+            "tables": {name: [row(line) for line in lines] for name, lines in self.lines.items()},
             "hypervolume": {
                 name: {family: _plain(value) for family, value in column.items()}
                 for name, column in self.hypervolumes.items()
@@ -119,29 +121,12 @@ def write(
     for name, table in zip(found.lines, tables, strict=False):
         figure = curves(found.families[name], name, styles=styles)
         figure.savefig(folder / f"tradeoff-{file_name(name)}.png", dpi=150)
-        sections.append(
-            Section(
-                name,
-                header=table.header,
-                rows=table.rows,
-                svg=to_svg(figure),
-                alt=f"Accuracy against ΔDP on {name}, one curve per method; figures in the table.",
-                caption="Test nodes, in points; ± is half of a 95 % interval of the mean over "
-                "splits. A curve joins a method's strengths; the dashed line is the Pareto front.",
-            )
-        )
+        alt = f"Accuracy against ΔDP on {name}, one curve per method; figures in the table."
+        sections.append(section(table, TRADEOFF, svg=to_svg(figure), alt=alt))
     sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("No results"))
-    sections += closing(found)
-    write_story(
-        {
-            "title": title,
-            "summary": summary,
-            "extra": [part_of(part) for part in sections],
-            "assumptions": ASSUMPTIONS,
-            "command": command,
-        },
-        folder,
-    )
+    extra = [part_of(part) for part in [*sections, *closing(found)]]
+    head: Story = {"title": title, "summary": summary, "command": command}
+    write_story({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)
     return found
 
 
@@ -171,10 +156,9 @@ def write_page(
     absent: Mapping[str, str] | None = None,
 ) -> None:
     """Write ``report.html``, with the data sets left out and the command at its end."""
-    parts = list(sections)
-    if absent:
-        parts.append(Section("Left out", header=["data set", "why"], rows=list(absent.items())))
-    parts.append(Section("Rerun", code=command))
+    rows = list((absent or {}).items())
+    left_out = [Section("Left out", header=["data set", "why"], rows=rows)] if rows else []
+    parts = [*sections, *left_out, Section("Rerun", code=command)]
     (folder / "report.html").write_text(page(title, summary, parts), encoding="utf-8")
 
 
@@ -185,39 +169,33 @@ def section(table: Table, caption: str = "", **more: Any) -> Section:
 
 def closing(found: Comparison) -> list[Section]:
     """Sections on failed runs, the setting and the versions."""
-    sections = []
-    if found.failed:
-        rows = [
-            [f"{record['data']}: {record['name']}, split {record['split']}", record["failed"]]
-            for record in found.failed
-        ]
-        sections.append(Section("Failed runs", header=["run", "reason"], rows=rows))
-    settings = {json.dumps(record["spec"]["setting"]) for record in found.records}
-    made = {
-        json.dumps({"device": record["device"], **record["run"]["versions"]})
-        for record in found.records
-    }
+    rows = [
+        [f"{record['data']}: {record['name']}, split {record['split']}", record["failed"]]
+        for record in found.failed
+    ]
+    failed = [Section("Failed runs", header=["run", "reason"], rows=rows)] if rows else []
+    settings = sorted({json.dumps(record["spec"]["setting"]) for record in found.records})
+    versions = ({"device": r["device"], **r["run"]["versions"]} for r in found.records)
+    made = sorted({json.dumps(version) for version in versions})
     setting = Section(
         "Setting",
         text=[
             "Each line of records.jsonl is one run with its configuration. The number of a split "
             "is its seed. The epoch is chosen on the validation nodes, nothing on the test nodes."
         ],
-        code="\n".join(sorted(settings) if len(settings) < 5 else []),
-        caption="Computed with " + "; ".join(sorted(made)) if made else "",
+        code="\n".join(settings) if len(settings) < 5 else "",
+        caption="Computed with " + "; ".join(made) if made else "",
     )
-    return [*sections, setting]
+    return [*failed, setting]
 
 
 def family_styles(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """Number of the colour (by backbone) and marker (by strategy) of each family."""
     colours = list(BACKBONES)
+    specs = {record["family"]: record["spec"] for record in records}
     return {
-        record["family"]: (
-            colours.index(record["spec"]["backbone"]),
-            STRATEGIES.index(record["spec"]["strategy"]),
-        )
-        for record in records
+        family: (colours.index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
+        for family, spec in specs.items()
     }
 
 
@@ -227,27 +205,15 @@ def file_name(name: str) -> str:
 
 
 def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
-    groups: dict[tuple[str, int], list[Record]] = {}
-    for record in records:
-        groups.setdefault((record["name"], record["split"]), []).append(record["run"])
+    """Means over the seeds of each split, as records."""
+    rows = [{**r["run"]["test"], "seconds": r["run"]["seconds"]} for r in records]
+    frame = pd.DataFrame(rows)[["accuracy", "dp", "eo", "auc", "seconds"]].astype(float)
+    groups = [[record[key] for record in records] for key in ("name", "split")]
+    means = frame.groupby(groups, sort=False).mean()
     return [
-        {
-            "name": name,
-            "run": {
-                "seconds": _mean([run["seconds"] for run in runs]),
-                "test": {
-                    key: _mean([run["test"][key] for run in runs])
-                    for key in ("accuracy", "dp", "eo", "auc")
-                },
-            },
-        }
-        for (name, _), runs in groups.items()
+        {"name": name, "run": {"seconds": row.pop("seconds"), "test": row}}
+        for name, row in zip(means.index.get_level_values(0), means.to_dict("records"), strict=True)
     ]
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if known else None
 
 
 def _plain(interval: Interval) -> Mapping[str, float | None]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Literal
 
 from torch_geometric.data import Data
@@ -18,15 +18,10 @@ def temperature(text: str) -> float | Literal["decisions"]:
     """Parse the temperature at prediction: a number above 0, or ``decisions``."""
     if text == "decisions":
         return "decisions"
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not value > 0:
-        raise InputError(
-            "predict_temperature", f"{text!r} is neither 'decisions' nor a number above 0"
-        )
-    return value
+    with suppress(ValueError):
+        if float(text) > 0:
+            return float(text)
+    raise InputError("predict_temperature", f"{text!r} is neither 'decisions' nor a number above 0")
 
 
 def one_split(

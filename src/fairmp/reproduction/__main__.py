@@ -15,15 +15,7 @@ from functools import partial
 from pathlib import Path
 
 from fairmp.comparison.compare import missing, read, run
-from fairmp.comparison.grid import (
-    BACKBONES,
-    STRATEGIES,
-    RunSpec,
-    Setting,
-    parse_names,
-    parse_strengths,
-    run_specs,
-)
+from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec, Setting, specs_of_options
 from fairmp.comparison.runner import Record
 from fairmp.datasets.by_name import from_npz
 from fairmp.errors import InputError
@@ -49,15 +41,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{record['data']}, {record['name']}, split {record['split']}{failed}"
             )
 
-        records = run(
-            specs,
-            partial(from_npz, folder=given.npz),
-            given.out,
-            workers=given.workers,
-            device=given.device,
-            retry=given.retry,
-            on_record=report,
-        )
+        load = partial(from_npz, folder=given.npz)
+        how = {name: getattr(given, name) for name in ("workers", "device", "retry")}
+        records = run(specs, load, given.out, **how, on_record=report)
     except InputError as error:
         _say(f"fairmp: {error}")
         return 2
@@ -73,16 +59,7 @@ def _specs(given: argparse.Namespace) -> list[RunSpec]:
         raise InputError("npz", f"{given.npz} has no .npz file", "write some with by_name.save")
     if given.experiment:
         return GRIDS[given.experiment](names)
-    return run_specs(
-        names,
-        parse_names(given.backbones, "backbones", BACKBONES),
-        parse_names(given.strategies, "strategies", STRATEGIES),
-        splits=given.splits,
-        seeds=given.seeds,
-        strengths=parse_strengths(given.strengths, "strengths"),
-        targets=None if given.targets is None else parse_strengths(given.targets, "targets"),
-        setting=Setting(**{field.name: getattr(given, field.name) for field in fields(Setting)}),
-    )
+    return specs_of_options(names, vars(given))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from fairmp.parallel import WorkerPool
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import Point, Story
 from fairmp.report.document import write as write_story
-from fairmp.report.from_evaluation import from_evaluations
+from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.sections import part_of
 from fairmp.report.tables import COLUMNS, cells
 from fairmp.training.classifier import FairClassifier, build_classifier
@@ -36,6 +37,13 @@ METHODS: dict[str, dict[str, Any]] = {
     "FMP, papc (λ_f=10)": {"solver": "papc", "lambda_f": 10.0},
     "FMP, projection": {"solver": "projection"},
 }
+STEPS = (
+    "The logits of one trained network through each solver: the gap of predicted probabilities "
+    "after each propagation step, over all nodes, in points. The printed step size is made for an "
+    "operator whose squared norm is up to 2. On this network it is about {norm:.0e}, so after five "
+    "steps the dual is thousands of times too small, whatever λ_f allows. The same steps with the "
+    "right step size (papc) reduce the gap, and the projection closes it in every step."
+)
 PLAIN, FAIR = "plain propagation", "FMP, projection"
 
 
@@ -49,14 +57,7 @@ class Demo:
     model: FairClassifier
 
 
-def run(
-    *,
-    n: int = 20_000,
-    splits: int = 3,
-    seed: int = 0,
-    workers: int = 1,
-    on_record: Callable[[Record], None] = lambda record: None,
-) -> Demo:
+def run(n: int, splits: int, seed: int, workers: int, on_record: Callable[[Record], None]) -> Demo:
     """Train every method on the embedded network, with ``n`` nodes and ``splits`` splits each."""
     data = social_network(n=n, seed=seed)
     jobs = [(name, split, n, seed) for name in reversed(METHODS) for split in range(splits)]
@@ -71,18 +72,14 @@ def run(
 
 def _train(job: tuple[str, int, int, int]) -> tuple[Record, FairClassifier]:
     name, split, n, seed = job
-    data = social_network(n=n, seed=seed)
-    return one_split(
-        name, lambda: build_classifier(**METHODS[name], **SETTING), data, split=split, seed=seed
-    )
+    make = partial(build_classifier, **METHODS[name], **SETTING)
+    return one_split(name, make, social_network(n=n, seed=seed), split=split, seed=seed)
 
 
 def _gaps(model: FairClassifier, data: Data) -> dict[str, list[float]]:
     """Gap after each step of each solver on the logits of one network, over all nodes."""
     graph = Graph(data.edge_index, data.x.size(0))
-    layers: dict[str, FMP] = {
-        name: FMP(K, LAMBDA_S, lambda_f=30.0, solver=name) for name in SOLVERS
-    }
+    layers = {str(name): FMP(K, LAMBDA_S, lambda_f=30.0, solver=name) for name in SOLVERS}
     layers["no correction"] = FMP(K, LAMBDA_S, lambda_f=0.0, solver="papc")
     with torch.no_grad():
         logits = model.network_.logits(data.x, graph)
@@ -113,8 +110,15 @@ def _story(found: Demo, lines: list[Line], command: str) -> Story:
     named = {line.name: line for line in lines}
     plain, fair = named[PLAIN].figures, named[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
-    story = from_evaluations(tests[FAIR], tests[PLAIN])
-    story |= {
+    steps: dict[str, Any] = {
+        "text": [STEPS.format(norm=4 / found.data.num_nodes)],
+        "header": ["solver", "input", *(f"step {k}" for k in range(1, K + 1))],
+        "rows": [
+            [name, f"{100 * start:.1f}", *(f"{100 * gap:.2f}" for gap in gaps)]
+            for name, (start, *gaps) in found.gaps.items()
+        ],
+    }
+    return from_evaluations(tests[FAIR], tests[PLAIN]) | {
         "title": "Fair message passing, in one minute",
         "summary": "Averaging over neighbours leaves the two groups "
         f"{100 * plain['dp'].mean:.1f} points apart. Fair message passing reduces that to "
@@ -138,7 +142,7 @@ def _story(found: Demo, lines: list[Line], command: str) -> Story:
             f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
             "were solved for the test nodes as a batch.",
         },
-        "extra": [part_of(_steps_section(found))],
+        "extra": [part_of(Section("Why the printed algorithm changes little", **steps))],
         "assumptions": [
             "The correction uses each person's group at prediction. Where that is not allowed, "
             "train with the regulariser, which needs groups in training only.",
@@ -152,37 +156,13 @@ def _story(found: Demo, lines: list[Line], command: str) -> Story:
         "command": command,
         "versions": found.records[0]["run"]["versions"],
     }
-    return story
 
 
 def _point(line: Line) -> Point:
-    accuracy, dp = line.figures["accuracy"], line.figures["dp"]
-    several = dp.n > 1
-    return {
-        "name": line.name,
-        "kind": {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other"),
-        "accuracy": accuracy.mean,
-        "gap": dp.mean,
-        "accuracy_interval": [accuracy.low, accuracy.high] if several else None,
-        # A gap is never negative, though a symmetric interval may be.
-        "gap_interval": [max(0.0, dp.low), dp.high] if several else None,
-    }
-
-
-def _steps_section(found: Demo) -> Section:
-    return Section(
-        "Why the printed algorithm changes little",
-        text=[
-            "The logits of one trained network through each solver: the gap of predicted "
-            "probabilities after each propagation step, over all nodes, in points. The printed "
-            "step size is made for an operator whose squared norm is up to 2. On this network it "
-            f"is about {4 / found.data.num_nodes:.0e}, so after five steps the dual is thousands "
-            "of times too small, whatever λ_f allows. The same steps with the right step size "
-            "(papc) reduce the gap, and the projection closes it in every step."
-        ],
-        header=["solver", "input", *(f"step {k}" for k in range(1, K + 1))],
-        rows=[
-            [name, f"{100 * start:.1f}", *(f"{100 * gap:.2f}" for gap in gaps)]
-            for name, (start, *gaps) in found.gaps.items()
-        ],
+    kind = {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other")
+    figures = {key: line.figures[key] for key in ("accuracy", "dp")}
+    # A gap is never negative, though a symmetric interval may be.
+    intervals = {k: [max(0.0, i.low), i.high] for k, i in figures.items() if i.n > 1}
+    return point(
+        line.name, kind, {k: i.mean for k, i in figures.items()} | {"intervals": intervals}
     )

@@ -6,15 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from fairmp.comparison.grid import (
-    BACKBONES,
-    LAMBDAS_F,
-    PENALTIES,
-    TARGETS,
-    RunSpec,
-    Setting,
-    run_specs,
-)
+from fairmp.comparison.grid import LAMBDAS_F, PENALTIES, TARGETS, RunSpec, Setting, run_specs
 
 QUICK = Setting(epochs=50, pretrain=20)
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
@@ -24,34 +16,17 @@ RUNTIME_EPOCHS = 200
 def table1(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
-
-    Example:
-        >>> len(table1(["nba"])), len(table1(["embedded:2000"], quick=True))
-        (70, 14)
-    """
-    return run_specs(
-        names,
-        tuple(BACKBONES),
-        ("vanilla",),
-        splits=splits or (2 if quick else 10),
-        setting=QUICK if quick else None,
-    )
+    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits."""
+    setting, splits = QUICK if quick else None, splits or (2 if quick else 10)
+    return run_specs(names, strategies=("vanilla",), splits=splits, setting=setting)
 
 
 def pareto(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """Every strength of regulariser and adversary on plain networks, and every target of FMP.
-
-    Example:
-        >>> len(pareto(["nba"], splits=1)) == 4 * (10 + 8) + 6
-        True
-    """
-    shared: dict[str, Any] = {
-        "splits": splits or (2 if quick else 3),
-        "setting": QUICK if quick else None,
-    }
+    """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
+    shared: dict[str, Any] = {"splits": splits or (2 if quick else 3)}
+    shared["setting"] = QUICK if quick else None
     backbones = ("mlp", "gcn") if quick else ("mlp", "gcn", "appnp", "ppr")
     strengths: Any = (0.0, 2.0, 10.0) if quick else "all"
     targets = (0.0, 0.05, 0.2) if quick else TARGETS
@@ -64,18 +39,13 @@ def pareto(
 def hyperparameters(
     names: Sequence[str], *, quick: bool = False, splits: int | None = None
 ) -> list[RunSpec]:
-    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value.
-
-    Example:
-        >>> len(hyperparameters(["nba"], splits=1)) == 2 * 8 + 6 + 4 * 9 - 3
-        True
-    """
+    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value."""
     step, count = (3, splits or 2) if quick else (1, splits or 3)
 
     def swept(solver: str, backbone: str, targets: Any, lambda_s: float = 3.0) -> list[RunSpec]:
         setting = replace(QUICK if quick else Setting(), solver=solver, lambda_s=lambda_s)
-        shared: dict[str, Any] = {"splits": count, "targets": targets, "setting": setting}
-        return run_specs(names, (backbone,), ("vanilla",), **shared)
+        shared: dict[str, Any] = {"targets": targets, "setting": setting}
+        return run_specs(names, (backbone,), ("vanilla",), splits=count, **shared)
 
     found = [*swept("paper", "fmp", LAMBDAS_F[::step]), *swept("papc", "fmp", LAMBDAS_F[::step])]
     found += swept("projection", "fmp", TARGETS[::step])
@@ -90,12 +60,7 @@ def hyperparameters(
 def runtime(
     names: Sequence[str], *, quick: bool = False, epochs: int = RUNTIME_EPOCHS
 ) -> list[RunSpec]:
-    """Every backbone × strategy, three times; quick: once. Validation is evaluated once.
-
-    Example:
-        >>> len(runtime(["nba"], quick=True)) == 7 * 5
-        True
-    """
+    """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
     pretrain = 70 * epochs // RUNTIME_EPOCHS
     setting = Setting(epochs=epochs, eval_every=epochs, pretrain=pretrain)
     return run_specs(names, splits=1, seeds=1 if quick else 3, setting=setting)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,10 @@ from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
 from fairmp.report.tables import Line
 
 PANELS = ("λ_f", "target", "λ_s")
+SUMMARY = (
+    "λ_f of the paper's algorithm as printed and with the step size its operator needs, the target "
+    "of the projection, which takes its place, and the smoothing λ_s."
+)
 CAPTION = (
     "Each number is varied alone; the others keep their defaults (λ_s = 3, target 0), and λ_f = 10 "
     "while λ_s varies. Bars are 95 % intervals of the mean over splits."
@@ -34,14 +39,8 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
         picture = figure(name, lines, found.records)
         picture.savefig(folder / f"hyperparameters-{page.file_name(name)}.png", dpi=150)
         sections.append(page.section(table, CAPTION, svg=to_svg(picture)))
-    page.write_page(
-        folder,
-        "Hyperparameters of FMP",
-        "λ_f of the paper's algorithm as printed and with the step size its operator needs, the "
-        "target of the projection, which takes its place, and the smoothing λ_s.",
-        [*sections, *page.closing(found)],
-        command=command,
-    )
+    sections += page.closing(found)
+    page.write_page(folder, "Hyperparameters of FMP", SUMMARY, sections, command=command)
     return found
 
 
@@ -52,11 +51,10 @@ def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
     named = {line.name: line for line in lines}
     fig = Figure(figsize=(12, 6), layout="constrained")
     axes = fig.subplots(2, len(PANELS), sharey="row")
-    for column, panel in enumerate(PANELS):
+    for panel, column in zip(PANELS, axes.T, strict=True):
         series = _series(panel, named, records)
         ticks = sorted({value for points in series.values() for value in points})
-        for row, key in enumerate(("accuracy", "dp")):
-            axis = axes[row][column]
+        for axis, key in zip(column, ("accuracy", "dp"), strict=True):
             for i, (label, points) in enumerate(series.items()):
                 values = sorted(points)
                 intervals = [points[value].figures[key] for value in values]
@@ -68,13 +66,11 @@ def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
                 )  # fmt: skip
             axis.set_xticks(range(len(ticks)), [f"{tick:g}" for tick in ticks])
             axis.grid(True, color="#dddddd", linewidth=0.6)
-            if row:
-                axis.set_xlabel(panel)
-        axes[0][column].legend(frameon=False, fontsize=8)
-    for row in axes:
-        keep_possible(row[0], "y")  # the others share its axis
-    axes[0][0].set_ylabel("accuracy (%)")
-    axes[1][0].set_ylabel("ΔDP (points)")
+        column[-1].set_xlabel(panel)
+        column[0].legend(frameon=False, fontsize=8)
+    for (first, *_), label in zip(axes, ("accuracy (%)", "ΔDP (points)"), strict=True):
+        keep_possible(first, "y")  # the others share its axis
+        first.set_ylabel(label)
     fig.suptitle(name, x=0.01, ha="left", fontsize=11)
     return fig
 
@@ -89,14 +85,11 @@ def _series(
             continue
         spec = RunSpec.from_record(record)
         projection = spec.setting.solver == "projection"
-        lambda_s, strength = spec.setting.lambda_s, spec.strength
-        if panel == "λ_s":
-            if strength not in (None, 0.0 if projection else 10.0):
-                continue
-            value = lambda_s
-        elif strength is None or lambda_s != Setting().lambda_s or projection == (panel == "λ_f"):
-            continue
-        else:
-            value = strength
-        series.setdefault(spec.family, {})[value] = named[record["name"]]
+        value, strength = spec.setting.lambda_s, spec.strength
+        shown = strength in (None, 0.0 if projection else 10.0)
+        if panel != "λ_s":
+            shown = value == Setting().lambda_s and projection == (panel == "target")
+            value = math.nan if strength is None else strength
+        if shown and not math.isnan(value):
+            series.setdefault(spec.family, {})[value] = named[record["name"]]
     return series

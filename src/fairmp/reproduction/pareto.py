@@ -16,22 +16,16 @@ def figure(found: page.Comparison) -> Any:
     """Draw one row per strategy and one column per data set, with FMP's curve in all of them."""
     from matplotlib.figure import Figure
 
-    columns = max(1, len(found.families))
+    columns = len(found.families)
     fig = Figure(figsize=(1.6 + 3.6 * columns, 6.4), layout="constrained")
     grid = fig.subplots(len(PENALTIES), columns, squeeze=False)
     styles = {
-        family: (colour, colour)
-        for family, (colour, _) in page.family_styles(found.records).items()
+        name: (colour,) * 2 for name, (colour, _) in page.family_styles(found.records).items()
     }
-    for row, strategy in enumerate(PENALTIES):
-        for column, (name, families) in enumerate(found.families.items()):
-            axes = grid[row][column]
-            shown = {
-                family: lines
-                for family, lines in families.items()
-                if family == "FMP" or family.endswith(strategy)
-            }
-            last = column == columns - 1
+    for row, strategy in zip(grid, PENALTIES, strict=True):
+        for axes, (name, families) in zip(row, found.families.items(), strict=True):
+            shown = {f: v for f, v in families.items() if f == "FMP" or f.endswith(strategy)}
+            last = axes is row[-1]
             curves(shown, f"{name}: {strategy}", styles=styles, axes=axes, legend=last)
             axes.grid(True, color="#dddddd", linewidth=0.6)
     return fig
@@ -39,12 +33,9 @@ def figure(found: page.Comparison) -> Any:
 
 def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comparison:
     """Write the figure, the tables behind it, and the page."""
+    summary = "What each strength of regulariser, adversary and FMP gains, and what it costs."
     found = page.write(
-        records,
-        folder,
-        title="Accuracy against ΔDP",
-        summary="What each strength of regulariser, adversary and FMP gains, and what it costs.",
-        command=command,
+        records, folder, title="Accuracy against ΔDP", summary=summary, command=command
     )
     if found.records:
         figure(found).savefig(folder / "pareto.png", dpi=150)

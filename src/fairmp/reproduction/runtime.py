@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
+
+from torch_geometric.data import Data
 
 from fairmp.comparison import compare, page
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
 from fairmp.comparison.runner import Record
 from fairmp.report.formats import Table
-from fairmp.reproduction.grids import RUNTIME_EPOCHS
 
 
 def run(
     specs: Sequence[RunSpec],
-    load: compare.Load,
-    path: Path,
-    *,
-    device: str = "cpu",
-    on_record: Callable[[Record], None] = lambda record: None,
+    graphs: Mapping[str, Data],
+    folder: Path,
+    device: str,
+    progress: Callable[[str], None],
 ) -> list[Record]:
     """Time the runs one after the other on one thread, after a run that is not counted."""
-    first = specs[0]
-    short = replace(first.setting, epochs=2, eval_every=2, pretrain=1)
-    compare.train([replace(first, setting=short)], load(first.data), device)
-    return compare.run(specs, load, path, device=device, on_record=on_record)
+    short = replace(specs[0].setting, epochs=2, eval_every=2, pretrain=1)
+    load, path = graphs.__getitem__, folder / "records.jsonl"
+    compare.train([replace(specs[0], setting=short)], load, device)
+    return compare.run(specs, load, path, device=device, on_record=lambda r: progress(r["name"]))
 
 
 def tables(records: Sequence[Record]) -> list[Table]:
@@ -39,10 +39,9 @@ def tables(records: Sequence[Record]) -> list[Table]:
         for record in own:
             key = record["spec"]["backbone"], record["spec"]["strategy"]
             times.setdefault(key, []).append(record["run"]["seconds"])
-        seconds = {key: median(values) for key, values in times.items()}
-        unit = seconds.get(("mlp", "vanilla"))
+        unit = median(times.get(("mlp", "vanilla"), [0.0]))
         rows = [
-            [title, *(_text(seconds.get((backbone, strategy)), unit) for strategy in STRATEGIES)]
+            [title, *(_text(times.get((backbone, strategy)), unit) for strategy in STRATEGIES)]
             for backbone, title in BACKBONES.items()
         ]
         title = f"{own[0]['dataset']}: seconds, and multiples of the MLP's"
@@ -54,19 +53,17 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Tabl
     """Write the tables and the page."""
     found = tables(records)
     page.write_tables(found, folder)
-    epochs = records[0]["spec"]["setting"]["epochs"] if records else RUNTIME_EPOCHS
-    page.write_page(
-        folder,
-        "Running time",
+    epochs = records[0]["spec"]["setting"]["epochs"]
+    summary = (
         f"{epochs} epochs on one thread, one training at a time; thresholds add the time of their "
-        "post-processing.",
-        [page.section(table) for table in found],
-        command=command,
+        "post-processing."
     )
+    sections = [page.section(table) for table in found]
+    page.write_page(folder, "Running time", summary, sections, command=command)
     return found
 
 
-def _text(seconds: float | None, unit: float | None) -> str:
-    if seconds is None:
+def _text(times: Sequence[float] | None, unit: float) -> str:
+    if times is None:
         return "n/a"
-    return f"{seconds:.2f}" + (f" ×{seconds / unit:.1f}" if unit else "")
+    return f"{median(times):.2f}" + (f" ×{median(times) / unit:.1f}" if unit else "")

@@ -11,6 +11,11 @@ from fairmp.datasets.by_name import EMBEDDED, from_files
 from fairmp.datasets.statistics import PAPER, Statistics, agreement, of_dataset, statistics
 from fairmp.report.formats import Table
 
+CAPTION = (
+    "Edges are directed, without self-loops. Label homophily counts unlabelled as a class, as the "
+    "paper does; the next column is among pairs of labelled nodes. A star marks a difference from "
+    "the paper."
+)
 QUICK = ["embedded:1000", "nba", "german", "bail"]
 COLUMNS = {
     "nodes": "nodes",
@@ -30,13 +35,7 @@ def measure(name: str, data_dir: str | Path | None = None) -> Statistics:
 
 
 def table(ours: Mapping[str, Statistics]) -> Table:
-    """One row per data set and, where the paper has one, its row below; differences are starred.
-
-    Example:
-        >>> rows = table({"nba": PAPER["nba"]}).rows
-        >>> rows[0][1], rows[1][0]
-        ('403', '– in the paper')
-    """
+    """One row per data set and, where the paper has one, its row below; differences are starred."""
     rows = []
     for key, own in ours.items():
         paper = PAPER.get(key)
@@ -57,15 +56,9 @@ def write(
     numbers = {key: row.as_dict() for key, row in ours.items()}
     text = json.dumps(numbers, ensure_ascii=False, indent=2) + "\n"
     (folder / "statistics.json").write_text(text, encoding="utf-8")
-    caption = (
-        "Edges are directed, without self-loops. Label homophily counts unlabelled as a class, as "
-        "the paper does; the next column is among pairs of labelled nodes. A star marks a "
-        "difference from the paper."
-    )
     summary = f"{len(ours)} data sets, as their files have them."
-    write_page(
-        folder, "Data sets", summary, [section(found, caption)], command=command, absent=absent
-    )
+    sections = [section(found, CAPTION)]
+    write_page(folder, "Data sets", summary, sections, command=command, absent=absent)
     return found
 
 

@@ -12,7 +12,7 @@ from fairmp.analysis.theory.conditions import Form, bias_enhancement
 from fairmp.analysis.theory.prediction import predicted_change
 from fairmp.errors import check_choice
 from fairmp.report.figures import COLOURS
-from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting
+from fairmp.reproduction.synthetic_runs import COVARIANCES, Point
 
 BLUE, VERMILION, GREEN, BLACK = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
 FORMS: tuple[Form, Form] = ("printed", "corrected")
@@ -26,50 +26,34 @@ TITLES = {
     "nodes": ("number of nodes", "n", "n"),
     "ratio": ("group ratio", "c", "c"),
 }
-ROWS = {
-    "identity": "Σ = I",
-    "diagonal": "Σ = diag(1, 2)",
-    "different": "Σ₁ ≠ Σ₂",
-}
+ROWS = {"identity": "Σ = I", "diagonal": "Σ = diag(1, 2)", "different": "Σ₁ ≠ Σ₂"}
 
 
-def draw_panels(points: Sequence[Point], path: str | Path, *, quantity: str = "parity") -> Path:
-    """Draw the change under one step against homophily, one row per covariance.
-
-    Markers with bars are measured means and their 95 % intervals, lines are predicted.
-    ``quantity`` is ``"parity"``, ``"gap"`` or ``"information"``.
-    """
+def draw_panels(points: Sequence[Point], path: Path, *, quantity: str = "parity") -> None:
+    """Draw the change under one step against homophily, one row per covariance."""
     check_choice("quantity", quantity, LABELS)
     names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
     figure, axes = _figure(len(names), 3, width=10, height=2.7 * len(names) + 0.4)
-    unit = 100.0 if quantity == "parity" else 1.0
     for row, name in enumerate(names):
         for column, (series, (title, field, symbol)) in enumerate(TITLES.items()):
             axis = axes[row, column]
             here = [p for p in points if p.series == series and p.setting.covariance == name]
             for colour, value in zip(COLOURS, _values(here, field), strict=False):
                 line = [p for p in here if getattr(p.setting, field) == value]
-                _curve(axis, line, quantity, unit, colour, f"{symbol} = {value:g}")
+                _curve(axis, line, quantity, color=colour, label=f"{symbol} = {value:g}")
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
             axis.set_title(title if row == 0 else "", fontsize=10)
             axis.legend(fontsize=7, frameon=False)
             if row == len(names) - 1:
                 axis.set_xlabel("sensitive homophily ε")
         axes[row, 0].set_ylabel(f"{ROWS[name]}\n{LABELS[quantity]}")
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
-def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
-    """Draw the measured change of the bias against each condition's value.
-
-    A condition is right for points in the lower left and upper right quadrants. Points whose
-    measured interval contains 0 are undecided.
-    """
+def draw_agreement(points: Sequence[Point], path: Path) -> None:
+    """Draw the measured change of the bias against each condition's value."""
     figure, axes = _figure(1, 2, width=8, height=3.4)
-    for axis, form, title in (
-        (axes[0, 0], "printed", "printed condition"),
-        (axes[0, 1], "corrected", "corrected condition"),
-    ):
+    for axis, form in zip(axes[0], FORMS, strict=True):
         shown = [p for p in points if getattr(p, form) is not None]
         value = np.array([getattr(p, form) for p in shown])
         change = np.array([p.information.measured for p in shown])
@@ -80,35 +64,27 @@ def draw_agreement(points: Sequence[Point], path: str | Path) -> Path:
             (decided & ~wrong, BLUE, "o", "agrees"),
             (decided & wrong, VERMILION, "X", "disagrees"),
         ):
-            axis.plot(
-                value[mask], change[mask], marker, color=colour, markersize=3.5,
-                markeredgewidth=0, label=f"{label}: {int(mask.sum())}",
-            )  # fmt: skip
+            style = {"color": colour, "label": f"{label}: {int(mask.sum())}"}
+            axis.plot(value[mask], change[mask], marker, markersize=3.5, markeredgewidth=0, **style)
         axis.axhline(0, color="0.6", linewidth=0.8, zorder=0)
         axis.axvline(1, color="0.6", linewidth=0.8, zorder=0)
-        axis.set_xscale("log")
-        axis.set_xlabel("left-hand side of the condition")
-        axis.set_title(title, fontsize=10)
+        axis.set(xscale="log", xlabel="left-hand side of the condition")
+        axis.set_title(f"{form} condition", fontsize=10)
         axis.legend(fontsize=8, frameon=False, loc="upper left")
     axes[0, 0].set_ylabel("measured " + LABELS["information"])
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
 def draw_phase(
-    points: Sequence[Point],
-    path: str | Path,
-    *,
-    graphs: Iterable[tuple[str, float, float]] = (),
-) -> Path:
+    points: Sequence[Point], path: Path, *, graphs: Iterable[tuple[str, float, float]] = ()
+) -> None:
     """Draw the phase diagram: where one step of averaging adds bias.
 
-    The colour is the measured change of the bias; lines are where the printed condition, the
-    corrected one and the prediction change sign. ``graphs`` are real graphs as (name, homophily,
-    average degree), with ``GraphParameters.balanced_eps`` as homophily. The diagram holds for the
-    features of ``points``, so their places are a guide.
+    Lines are where each condition and the prediction change sign. ``graphs`` are real graphs as
+    (name, balanced homophily, average degree); the diagram holds for the features of ``points``,
+    so their places are a guide.
     """
-    figure, axes = _figure(1, 1, width=6.4, height=4.4)
-    axis = axes[0, 0]
+    figure, [[axis]] = _figure(1, 1, width=6.4, height=4.4)
     places = list(graphs)
     eps = _values(points, "eps")
     degree = sorted({p.setting.average_degree for p in points})
@@ -116,12 +92,11 @@ def draw_phase(
     grid = np.array([[table[e, d] for e in eps] for d in degree])
     # Colours beyond twice the median change would only hide the threshold.
     limit = 2 * float(np.median(np.abs(grid)))
-    mesh = axis.pcolormesh(
-        eps, degree, grid, cmap="PuOr_r", vmin=-limit, vmax=limit, shading="nearest"
-    )
+    shades = {"cmap": "PuOr_r", "vmin": -limit, "vmax": limit, "shading": "nearest"}
+    mesh = axis.pcolormesh(eps, degree, grid, **shades)
     figure.colorbar(mesh, ax=axis, label="measured " + LABELS["information"])
 
-    setting: Setting = points[0].setting
+    setting = points[0].setting
     lowest, highest = degree[0], max([degree[-1], *(d for _, _, d in places)])
     x, y = np.meshgrid(np.linspace(0, 1, 101), np.geomspace(lowest, highest, 60))
     model = (setting.n, y / (setting.n - 1), x, setting.c)
@@ -141,47 +116,37 @@ def draw_phase(
     for name, e, d in places:
         axis.plot(e, d, "o", color=BLACK, markersize=4)
         box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.6}
-        axis.annotate(
-            name, (e, d), xytext=(-5, 5), textcoords="offset points", ha="right", fontsize=8,
-            bbox=box,
-        )  # fmt: skip
-    axis.set_yscale("log")
-    axis.set_ylim(lowest, 1.15 * highest)
-    axis.set_xlim(0, 1)
-    axis.set_xlabel("sensitive homophily ε")
-    axis.set_ylabel("average degree (neighbours)")
+        offset = {"xytext": (-5, 5), "textcoords": "offset points", "ha": "right"}
+        axis.annotate(name, (e, d), fontsize=8, bbox=box, **offset)
+    axis.set(xlabel="sensitive homophily ε", ylabel="average degree (neighbours)", yscale="log")
+    axis.set(xlim=(0, 1), ylim=(lowest, 1.15 * highest))
     axis.legend(fontsize=8, loc="lower center")
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
-def draw_depth(points: Sequence[Point], path: str | Path) -> Path:
+def draw_depth(points: Sequence[Point], path: Path) -> None:
     """Draw the change of the bias after one and more steps, row and symmetric side by side."""
     figure, axes = _figure(1, 2, width=8, height=3.2)
     for axis, normalisation in zip(axes[0], ("row", "symmetric"), strict=True):
         here = [p for p in points if p.setting.normalisation == normalisation]
         for colour, eps in zip(COLOURS, _values(here, "eps"), strict=False):
             line = [p for p in here if p.setting.eps == eps]
-            _curve(axis, line, "information", 1.0, colour, f"ε = {eps:g}", against="steps")
+            label = f"ε = {eps:g}"
+            _curve(axis, line, "information", against="steps", color=colour, label=label)
         axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-        axis.set_xticks(_values(here, "steps"))
-        axis.set_xlabel("steps of averaging")
+        axis.set(xticks=_values(here, "steps"), xlabel="steps of averaging")
         axis.set_title(f"{normalisation} normalisation", fontsize=10)
         axis.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
         axis.margins(y=0.2)
     axes[0, 0].set_ylabel(LABELS["information"])
-    return _save(figure, path)
+    figure.savefig(path, dpi=110)
 
 
 def _curve(
-    axis: Any,
-    line: Sequence[Point],
-    quantity: str,
-    unit: float,
-    colour: str,
-    label: str,
-    *,
-    against: str = "eps",
+    axis: Any, line: Sequence[Point], quantity: str, *, against: str = "eps", color: str, label: str
 ) -> None:
+    """Draw measured means with their 95 % intervals, and the prediction as a line."""
+    unit = 100.0 if quantity == "parity" else 1.0
     x = [getattr(p.setting, against) for p in line]
     readings = [getattr(p, quantity) for p in line]
     if against == "eps":
@@ -189,10 +154,10 @@ def _curve(
         theory = getattr(line[0].setting.predicted(curve), quantity)
     else:
         curve, theory = np.array(x), np.array([r.predicted for r in readings])
-    axis.plot(curve, unit * theory, "-", color=colour, linewidth=1.1)
+    axis.plot(curve, unit * theory, "-", color=color, linewidth=1.1)
     axis.errorbar(
         x, [unit * r.measured for r in readings], yerr=[unit * r.interval for r in readings],
-        fmt="o", color=colour, markersize=3, elinewidth=0.8, capsize=1.5, label=label,
+        fmt="o", color=color, markersize=3, elinewidth=0.8, capsize=1.5, label=label,
     )  # fmt: skip
 
 
@@ -208,8 +173,3 @@ def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[An
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     return figure, axes
-
-
-def _save(figure: Any, path: str | Path) -> Path:
-    figure.savefig(path, dpi=110)
-    return Path(path)

@@ -1,15 +1,17 @@
-"""One setting of the (n, ρ, ε, c) model: measured on drawn graphs, and predicted by theory."""
+"""Measurement and theory: of a setting of the (n, ρ, ε, c) model, and of a real graph."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
+from torch_geometric.data import Data
 
+from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
-from fairmp.analysis.theory.measurement import measured_change
-from fairmp.analysis.theory.prediction import Change, predicted_change
+from fairmp.analysis.theory.prediction import Change, predicted_block_change, predicted_change
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
@@ -38,11 +40,6 @@ class Setting:
     normalisation: Normalisation = "row"
 
     @property
-    def model(self) -> tuple[int, float, float, float]:
-        """Parameters of the block model."""
-        return self.n, self.rho, self.eps, self.c
-
-    @property
     def average_degree(self) -> float:
         """Expected number of neighbours."""
         return self.rho * (self.n - 1)
@@ -54,30 +51,18 @@ class Setting:
 
     def predicted(self, eps: float | np.ndarray | None = None) -> Change:
         """Change predicted by theory, at this homophily or at others."""
-        return predicted_change(
-            self.n,
-            self.rho,
-            self.eps if eps is None else eps,
-            self.c,
-            means=self.means,
-            covariances=COVARIANCES[self.covariance],
-            steps=self.steps,
-            normalisation=self.normalisation,
-        )
+        model = (self.n, self.rho, self.eps if eps is None else eps, self.c)
+        how: dict[str, Any] = {"steps": self.steps, "normalisation": self.normalisation}
+        sigma = COVARIANCES[self.covariance]
+        return predicted_change(*model, means=self.means, covariances=sigma, **how)
 
     def condition(self, form: Form) -> float | None:
         """Left-hand side of Theorem 2's condition; ``None`` where the covariances differ."""
-        covariance = COVARIANCES[self.covariance]
-        if covariance.ndim > 2:
+        model, sigma = (self.n, self.rho, self.eps, self.c), COVARIANCES[self.covariance]
+        if sigma.ndim > 2:
             return None
-        value = bias_enhancement(
-            *self.model,
-            form=form,
-            normalisation=self.normalisation,
-            means=self.means,
-            covariance=covariance,
-        )
-        return float(value)
+        how: dict[str, Any] = {"form": form, "normalisation": self.normalisation}
+        return float(bias_enhancement(*model, means=self.means, covariance=sigma, **how))
 
 
 @dataclass(frozen=True)
@@ -126,24 +111,15 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
     """Draw ``seeds`` graphs of a setting, average over neighbours, and compare with theory.
 
     The interval over graphs is Student's.
-
-    Example:
-        >>> point = measure(Setting(n=1000, rho=0.02, eps=0.9, c=0.5), seeds=3)
-        >>> point.information.sign, point.information.predicted > 0, point.corrected > 1
-        (1, True, True)
     """
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
-    changes = []
-    for child in np.random.SeedSequence(seed).generate_state(seeds):
-        data = block_graph(
-            *setting.model,
-            means=setting.means,
-            covariances=COVARIANCES[setting.covariance],
-            seed=int(child),
-        )
-        changes.append(
-            measured_change(data, steps=setting.steps, normalisation=setting.normalisation)
-        )
+    model = (setting.n, setting.rho, setting.eps, setting.c)
+    features: dict[str, Any] = {"means": setting.means}
+    features["covariances"] = COVARIANCES[setting.covariance]
+    how: dict[str, Any] = {"steps": setting.steps, "normalisation": setting.normalisation}
+    children = np.random.SeedSequence(seed).generate_state(seeds)
+    graphs = (block_graph(*model, **features, seed=int(child)) for child in children)
+    changes = [measurement.measured_change(graph, **how) for graph in graphs]
     theory = setting.predicted()
     readings = {}
     for quantity in QUANTITIES:
@@ -152,3 +128,33 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
         readings[quantity] = Reading(found.mean, half, float(getattr(theory, quantity)))
     printed, corrected = setting.condition("printed"), setting.condition("corrected")
     return Point(series, setting, seeds, **readings, printed=printed, corrected=corrected)
+
+
+def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
+    """Place a graph of two groups on the phase diagram, and predict the effect of one step.
+
+    ``parity`` and ``information`` are changes (after − before) for the graph's own features,
+    standardised; ``ridge`` is added to their covariances, as real columns are often constant within
+    a group. Predictions assume normal features and a block model with the graph's own moments and
+    edge probabilities.
+    """
+    deviation = data.x.std(0)
+    varied = deviation > 0
+    x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
+    graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
+    moments, _ = measurement.group_moments(x, data.sens, ridge=ridge)
+    measured = measurement.measured_change(graph, ridge=ridge)
+    predicted = predicted_block_change(
+        *measurement.block_counts(graph), means=moments.means, covariances=moments.covariances
+    )
+    parameters = measurement.graph_parameters(graph)
+    names = ("n", "average_degree", "eps", "c", "balanced_eps")
+    return {
+        "name": str(data.name),
+        **{name: getattr(parameters, name) for name in names},
+        **{
+            f"{quantity}_{how}": float(getattr(change, quantity))
+            for quantity in ("parity", "information")
+            for how, change in (("measured", measured), ("predicted", predicted))
+        },
+    }

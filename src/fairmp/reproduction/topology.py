@@ -16,10 +16,9 @@ def write(
     graphs: Mapping[str, Data],
     absent: Mapping[str, str],
     folder: Path,
-    *,
     command: str,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda name: None,
+    seed: int,
+    progress: Callable[[str], None],
 ) -> list[Path]:
     """Draw each graph, and collect the pictures on one page."""
     from fairmp.report.topology import topology

@@ -19,14 +19,23 @@ from fairmp.metrics import Interval, evaluate, mean_interval
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.api import debias
 from fairmp.report import Section
-from fairmp.report.figures import COLOURS, MARKERS, to_svg
+from fairmp.report.figures import COLOURS, MARKERS, bars, to_svg
 from fairmp.report.formats import Table
 from fairmp.training.classifier import build_classifier
 
-SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 DATA = ("embedded", "pokec-province", "bail")
 PLAIN, UNCHANGED, ESTIMATED = "as predicted", "unknown unchanged", "unknown estimated"
 FIGURES = ("accuracy", "dp", "eo")
+CAPTION = (
+    "Test nodes, in points, mean and half of a 95 % interval over splits. The gap is the true one, "
+    "over all test nodes; the correction saw the known groups only. Right %: accuracy of the most "
+    "probable group on known nodes held out."
+)
+SUMMARY = (
+    "A classifier is trained on every split without any fairness constraint. Then the groups of "
+    "all but a share of the nodes are hidden, and the decisions on the test nodes are corrected: "
+    "nodes of unknown group stay unchanged, or their groups are estimated."
+)
 Intervals = dict[tuple[str, float | None], dict[str, Interval]]
 
 
@@ -40,7 +49,7 @@ class Setting:
     K: int = 5
     lambda_s: float = 3.0
     splits: int = 5
-    shares: tuple[float, ...] = SHARES
+    shares: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
 QUICK = Setting(epochs=60, lr=0.01, splits=3, shares=(0.01, 0.05, 0.2, 1.0))
@@ -49,19 +58,10 @@ QUICK = Setting(epochs=60, lr=0.01, splits=3, shares=(0.01, 0.05, 0.2, 1.0))
 def run(
     graphs: Mapping[str, Data],
     setting: Setting,
-    *,
     workers: int = 1,
     on_record: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
-    """Train on every split, hide groups, post-process both ways, and measure the true gap.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> small = Setting(epochs=5, lr=0.02, splits=1, shares=(0.2,))
-        >>> records = run({"small": social_network(n=400, average_degree=8)}, small)
-        >>> [record["how"] for record in records]
-        ['as predicted', 'unknown unchanged', 'unknown estimated']
-    """
+    """Train on every split, hide groups, post-process both ways, and measure the true gap."""
     jobs = [(name, split) for name in graphs for split in range(setting.splits)]
     done: dict[tuple[str, int], list[Record]] = {}
     with WorkerPool(partial(_split, graphs=dict(graphs), setting=setting), workers) as pool:
@@ -127,39 +127,37 @@ def _measured(p: torch.Tensor, data: Data) -> Record:
 
 def intervals(records: Sequence[Record]) -> Intervals:
     """Means over the splits of one data set: (how, share) → figure → interval."""
-    values: dict[tuple[str, float | None], dict[str, list[float]]] = {}
+    places: dict[tuple[str, float | None], list[Record]] = {}
     for record in records:
-        own = values.setdefault((record["how"], record["share"]), {})
-        for key in (*FIGURES, "right", "uncertain"):
-            own.setdefault(key, []).extend([] if record.get(key) is None else [record[key]])
+        places.setdefault((record["how"], record["share"]), []).append(record)
     return {
-        place: {key: mean_interval(numbers) for key, numbers in own.items()}
-        for place, own in values.items()
+        place: {
+            key: mean_interval([r[key] for r in own if r.get(key) is not None])
+            for key in (*FIGURES, "right", "uncertain")
+        }
+        for place, own in places.items()
     }
 
 
 def table(title: str, records: Sequence[Record]) -> Table:
-    """One row per share of known groups, both treatments of the others side by side.
-
-    Example:
-        >>> row = {"accuracy": 0.8, "dp": 0.1, "eo": 0.05, "split": 0}
-        >>> records = [{**row, "how": PLAIN, "share": None}]
-        >>> records += [{**row, "how": how, "share": 0.1} for how in (UNCHANGED, ESTIMATED)]
-        >>> [list(row)[:3] for row in table("small", records).rows]
-        [['plain', '10.0', '10.0'], ['10 %', '10.0', '10.0']]
-    """
+    """One row per share of known groups, both treatments of the others side by side."""
     found = intervals(records)
     header = ["known", "ΔDP, unchanged", "ΔDP, estimated"]
     header += ["accuracy, unchanged", "accuracy, estimated", "right %"]
     rows = []
     for share in dict.fromkeys(share for _, share in found):
-        pair = [
-            found.get((PLAIN if share is None else how, share)) for how in (UNCHANGED, ESTIMATED)
-        ]
-        texts = [_text(one, key) for key in ("dp", "accuracy") for one in pair]
-        right = "–" if share is None else _text(pair[1], "right")
-        rows.append(["plain" if share is None else f"{100 * share:g} %", *texts, right])
+        pair = [found[PLAIN if share is None else how, share] for how in (UNCHANGED, ESTIMATED)]
+        texts = [_text(one[key]) for key in ("dp", "accuracy") for one in pair]
+        known = "plain" if share is None else f"{100 * share:g} %"
+        rows.append([known, *texts, _text(pair[1]["right"])])
     return Table(title, header, rows)
+
+
+def _text(interval: Interval) -> str:
+    if not interval.n:
+        return "–"
+    text = f"{100 * interval.mean:.1f}"
+    return text if interval.n < 2 else f"{text} ± {50 * (interval.high - interval.low):.1f}"
 
 
 def figure(records: Sequence[Record]) -> Any:
@@ -178,20 +176,16 @@ def figure(records: Sequence[Record]) -> Any:
         for axis, (key, title) in zip(axes[row], titles.items(), strict=True):
             plain = 100 * found[PLAIN, None][key].mean
             axis.axhline(plain, color="#555555", linestyle="--", linewidth=1, label=PLAIN)
-            for i, how in enumerate((UNCHANGED, ESTIMATED)):
+            for how, colour, marker in zip((UNCHANGED, ESTIMATED), COLOURS, MARKERS, strict=False):
                 values = [found[how, share][key] for share in shares]
-                axis.errorbar(
-                    ticks, [100 * value.mean for value in values],
-                    yerr=[50 * (value.high - value.low) if value.n > 1 else 0 for value in values],
-                    color=COLOURS[i], marker=MARKERS[i], markersize=5, capsize=2, linewidth=1.3,
-                    label=how,
-                )  # fmt: skip
+                means, style = [100 * value.mean for value in values], {"marker": marker}
+                style |= {"color": colour, "label": how}
+                axis.errorbar(ticks, means, yerr=bars(values), markersize=5, capsize=2, **style)
             axis.set_xscale("log")
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.minorticks_off()
             axis.grid(True, color="#dddddd", linewidth=0.6)
-            axis.set_xlabel("nodes whose group is known (%)")
-            axis.set_ylabel(title)
+            axis.set(xlabel="nodes whose group is known (%)", ylabel=title)
             if key == "dp":
                 axis.set_ylim(bottom=0)
     lines, labels = axes[0][0].get_legend_handles_labels()
@@ -200,11 +194,7 @@ def figure(records: Sequence[Record]) -> Any:
 
 
 def write(
-    records: Sequence[Record],
-    folder: Path,
-    *,
-    command: str,
-    absent: Mapping[str, str] | None = None,
+    records: Sequence[Record], folder: Path, *, command: str, absent: Mapping[str, str]
 ) -> list[Table]:
     """Write records, tables, figure and page, and return the tables."""
     write_records(records, folder)
@@ -213,30 +203,7 @@ def write(
     write_tables(tables, folder)
     picture = figure(records)
     picture.savefig(folder / "unknown.png", dpi=150)
-    caption = (
-        "Test nodes, in points, mean and half of a 95 % interval over splits. The gap is the true "
-        "one, over all test nodes; the correction saw the known groups only. Right %: accuracy of "
-        "the most probable group on known nodes held out."
-    )
-    write_page(
-        folder,
-        "Few known groups",
-        "A classifier is trained on every split without any fairness constraint. Then the groups "
-        "of all but a share of the nodes are hidden, and the decisions on the test nodes are "
-        "corrected: nodes of unknown group stay unchanged, or their groups are estimated.",
-        [
-            Section("Gap and accuracy", svg=to_svg(picture), caption=caption),
-            *(section(one) for one in tables),
-        ],
-        command=command,
-        absent=absent,
-    )
+    drawn = Section("Gap and accuracy", svg=to_svg(picture), caption=CAPTION)
+    sections = [drawn, *(section(one) for one in tables)]
+    write_page(folder, "Few known groups", SUMMARY, sections, command=command, absent=absent)
     return tables
-
-
-def _text(found: Mapping[str, Interval] | None, key: str) -> str:
-    interval = None if found is None else found[key]
-    if interval is None or not interval.n:
-        return "–"
-    text = f"{100 * interval.mean:.1f}"
-    return text if interval.n < 2 else f"{text} ± {50 * (interval.high - interval.low):.1f}"

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
+from optuna.distributions import CategoricalDistribution as Choice
 from optuna.trial import Trial
 
 from fairmp.errors import InputError, check_choice, check_integer
@@ -28,33 +25,43 @@ Criterion = Literal["dp", "eo"]
 BACKBONES = ("fmp", "ppr", *TRANSFORMS)
 STRATEGIES = ("vanilla", "regulariser", "adversary")
 SYMBOLS: dict[str, str] = {"dp": "ΔDP", "eo": "ΔEO"}
+PROPAGATING = {"fmp": "projection", "ppr": "plain"}
+"""Default solvers of the backbones that propagate the output of an MLP."""
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """What a setting may be: numbers of an interval, words, and the solvers that use it."""
+    """A setting: default, domain searched, values allowed, and the methods that use it."""
 
     default: Value
+    domain: BaseDistribution
     interval: str = "[0, inf)"
     words: tuple[str, ...] = ()
+    backbones: tuple[str, ...] = BACKBONES
     solvers: tuple[str, ...] = SOLVERS
 
 
-HYPERPARAMETERS = {
-    "solver": Hyperparameter("projection", words=SOLVERS),
-    "target": Hyperparameter(0.0, "[0, 1]", solvers=("projection",)),
-    "lambda_f": Hyperparameter(10.0, solvers=("papc", "paper")),
-    "predict_temperature": Hyperparameter(
-        "decisions", "(0, inf)", ("decisions",), solvers=("projection",)
+_log = partial(FloatDistribution, log=True)
+_fmp = partial(Hyperparameter, backbones=("fmp",))
+_propagating = partial(Hyperparameter, backbones=tuple(PROPAGATING))
+# A linear network has no hidden layer.
+_layered = partial(Hyperparameter, backbones=tuple(b for b in BACKBONES if b != "sgc"))
+HYPERPARAMETERS: dict[str, Hyperparameter] = {
+    "solver": _fmp("projection", Choice(("projection", "papc")), words=SOLVERS),
+    "target": _fmp(0.0, FloatDistribution(0.0, 0.3), "[0, 1]", solvers=("projection",)),
+    "lambda_f": _fmp(10.0, _log(0.1, 100.0), solvers=("papc", "paper")),
+    "predict_temperature": _fmp(
+        "decisions", Choice(("decisions", 0.02, 0.1, 0.5)), "(0, inf)", ("decisions",),
+        solvers=("projection",),
     ),
-    "lambda_s": Hyperparameter(3.0),
-    "K": Hyperparameter(5, "[1, inf)"),
-    "h": Hyperparameter(5.0),
-    "hidden": Hyperparameter(64, "[1, inf)"),
-    "lr": Hyperparameter(0.01, "(0, inf)"),
-    "dropout": Hyperparameter(0.0, "[0, 1)"),
-    "weight_decay": Hyperparameter(1e-5),
-}
+    "lambda_s": _propagating(3.0, _log(0.3, 30.0)),
+    "K": _propagating(5, IntDistribution(1, 10), "[1, inf)"),
+    "h": Hyperparameter(5.0, _log(0.1, 100.0)),
+    "hidden": _layered(64, Choice((16, 32, 64, 128)), "[1, inf)"),
+    "lr": Hyperparameter(0.01, _log(1e-3, 0.1), "(0, inf)"),
+    "dropout": _layered(0.0, FloatDistribution(0.0, 0.7), "[0, 1)"),
+    "weight_decay": Hyperparameter(1e-5, _log(1e-6, 1e-2)),
+}  # fmt: skip
 """Settings in the order in which a trial samples them; the first trial takes the defaults."""
 
 
@@ -88,11 +95,8 @@ class Method:
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), "give a whole number, 1 or more")
         if self.strategy == "adversary" and not 0 <= self.pretrain < self.epochs:
-            raise InputError(
-                "epochs",
-                f"{self.epochs} end before the adversary joins, after {self.pretrain}",
-                "give more epochs, or a smaller pretrain",
-            )
+            late = f"{self.epochs} end before the adversary joins, after {self.pretrain}"
+            raise InputError("epochs", late, "give more epochs, or a smaller pretrain")
 
     @property
     def select(self) -> Literal["accuracy", "last"]:
@@ -101,75 +105,38 @@ class Method:
 
 
 def default_space(method: Method, limit: float | None, criterion: str = "dp") -> Space:
-    """Return the default search space of a method.
-
-    Args:
-        method: what all trials share.
-        limit: largest gap accepted, ``None`` for the whole front. Targets of FMP far above it
-            would waste trials.
-        criterion: the gap that is limited.
-
-    Example:
-        >>> list(default_space(Method("gcn", "regulariser"), 0.02))
-        ['h', 'hidden', 'lr', 'dropout', 'weight_decay']
-        >>> format_domain(default_space(Method(), 0.02)["target"])
-        '0..0.04'
-    """
-    space: Space = {}
-    if method.backbone == "fmp":
-        widest = 0.3 if limit is None or criterion != "dp" else min(1.0, max(2 * limit, 0.02))
-        space["solver"] = CategoricalDistribution(("projection", "papc"))
-        space["target"] = FloatDistribution(0.0, widest)
-        space["lambda_f"] = FloatDistribution(0.1, 100.0, log=True)
-        space["predict_temperature"] = CategoricalDistribution(("decisions", 0.02, 0.1, 0.5))
-    if method.backbone in ("fmp", "ppr"):
-        space["lambda_s"] = FloatDistribution(0.3, 30.0, log=True)
-        space["K"] = IntDistribution(1, 10)
-    if method.strategy != "vanilla":
-        largest = 100.0 if method.strategy == "regulariser" else 30.0
-        space["h"] = FloatDistribution(0.1, largest, log=True)
-    linear = method.backbone == "sgc"  # it has no hidden layer
-    if not linear:
-        space["hidden"] = CategoricalDistribution((16, 32, 64, 128))
-    space["lr"] = FloatDistribution(1e-3, 0.1, log=True)
-    if not linear:
-        space["dropout"] = FloatDistribution(0.0, 0.7)
-    space["weight_decay"] = FloatDistribution(1e-6, 1e-2, log=True)
+    """Return the default search space of a method, with FMP's targets not far above a limit."""
+    space = {
+        name: known.domain
+        for name, known in HYPERPARAMETERS.items()
+        if method.backbone in known.backbones and (name != "h" or method.strategy != "vanilla")
+    }
+    if "target" in space and limit is not None and criterion == "dp":
+        space["target"] = FloatDistribution(0.0, min(1.0, max(2 * limit, 0.02)))
+    if method.strategy == "adversary":
+        space["h"] = _log(0.1, 30.0)
     return space
 
 
 def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
-    """Replace distributions by typed ones: a value, several with commas, or ``low..high``.
-
-    Example:
-        >>> space = default_space(Method("mlp"), None)
-        >>> changed = narrowed(space, ["lr=0.01", "hidden=8,16"], Method("mlp"))
-        >>> format_domain(changed["lr"]), format_domain(changed["hidden"])
-        ('0.01', '8,16')
-    """
+    """Replace distributions by typed ones: a value, several with commas, or ``low..high``."""
     result = dict(space)
     for change in changes:
         name, given, text = (part.strip() for part in change.partition("="))
         if not given or not text:
-            raise InputError(
-                "space",
-                f"{change!r} does not name a setting and its values",
-                "write lr=0.01, hidden=16,64 or lambda_s=1..10",
-            )
+            hint = "write lr=0.01, hidden=16,64 or lambda_s=1..10"
+            raise InputError("space", f"{change!r} is not a setting and its values", hint)
         if name not in space:
-            raise InputError(
-                "space", f"{name!r} is not searched", f"choose one of {', '.join(space)}"
-            )
+            hint = f"choose one of {', '.join(space)}"
+            raise InputError("space", f"{name!r} is not searched", hint)
         result[name] = _parse(name, text, space[name])
     hidden = result.get("hidden")
     if method.backbone == "gat" and not (
-        isinstance(hidden, CategoricalDistribution)
-        and all(width % GAT_HEADS == 0 for width in hidden.choices)
+        isinstance(hidden, Choice) and all(width % GAT_HEADS == 0 for width in hidden.choices)
     ):
         raise InputError(
             "space",
-            f"hidden={'' if hidden is None else format_domain(hidden)} does not divide among the "
-            f"{GAT_HEADS} heads of 'gat'",
+            f"hidden={format_domain(hidden)} does not divide among the {GAT_HEADS} heads of 'gat'",
             f"give multiples of {GAT_HEADS} with commas between",
         )
     return result
@@ -178,34 +145,27 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
 def suggest(trial: Trial, space: Space) -> Settings:
     """Sample every setting that applies: only the projection has a target, for example."""
     found: Settings = {}
-    for name in _ordered(space):
-        domain = space[name]
+    for name, domain in space.items():
         if found.get("solver", SOLVERS[0]) not in HYPERPARAMETERS[name].solvers:
             continue
-        if isinstance(domain, CategoricalDistribution):
+        if isinstance(domain, Choice):
             found[name] = trial.suggest_categorical(name, domain.choices)
         elif isinstance(domain, IntDistribution):
             found[name] = trial.suggest_int(name, domain.low, domain.high)
         else:
-            assert isinstance(domain, FloatDistribution)
             value = trial.suggest_float(name, domain.low, domain.high, log=domain.log)
             found[name] = float(f"{value:.4g}")  # as many digits as anyone types
     return found
 
 
 def first_settings(space: Space, limit: float | None) -> list[Settings]:
-    """Settings to try first: the defaults, and the same with the largest target accepted.
-
-    Example:
-        >>> first_settings({"lr": FloatDistribution(1e-3, 0.1), "K": IntDistribution(6, 9)}, 0.02)
-        [{'lr': 0.01}]
-    """
+    """Settings to try first: the defaults, and the same with the largest target accepted."""
     first: Settings = {}
-    solver: Value = HYPERPARAMETERS["solver"].default
-    for name in _ordered(space):
-        domain, known = space[name], HYPERPARAMETERS[name]
-        if isinstance(domain, CategoricalDistribution) and name == "solver" and domain.single():
-            solver = str(domain.choices[0])
+    solver = HYPERPARAMETERS["solver"].default
+    for name, domain in space.items():
+        known = HYPERPARAMETERS[name]
+        if name == "solver" and domain.single():
+            solver = domain.choices[0]
         if solver in known.solvers and not domain.single() and _contains(domain, known.default):
             first[name] = known.default
     if limit and "target" in first and _contains(space["target"], limit):
@@ -214,53 +174,30 @@ def first_settings(space: Space, limit: float | None) -> list[Settings]:
 
 
 def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu") -> FairClassifier:
-    """Build the classifier that a trial's settings describe.
-
-    Example:
-        >>> classifier(Method("ppr"), {"K": 3, "lambda_s": 1.0, "hidden": 16, "lr": 0.01})
-        FairClassifier(PPR(K=3, lambda_s=1.0), backbone='mlp')
-    """
-    propagates = method.backbone in ("fmp", "ppr")
-    solver = {"fmp": "projection", "ppr": "plain"}.get(method.backbone, "none")
-    return build_classifier(
-        **{"solver": solver, **settings},
-        backbone="mlp" if propagates else method.backbone,
-        strategy=method.strategy,
-        pretrain=method.pretrain,
-        num_layers=method.num_layers,
-        epochs=method.epochs,
-        patience=method.patience,
-        eval_every=method.eval_every,
-        select=method.select,
-        device=device,
-    )
+    """Build the classifier that a trial's settings describe."""
+    shared = dict(vars(method))
+    if method.backbone in PROPAGATING:
+        shared["backbone"] = "mlp"
+    solver = PROPAGATING.get(method.backbone, "none")
+    chosen = {"solver": solver, **settings}
+    return build_classifier(**chosen, **shared, select=method.select, device=device)
 
 
 def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> dict[str, str]:
-    """Options of ``fairmp train`` that train a trial's classifier on the first split.
-
-    Example:
-        >>> options = train_options(Method("gcn", "regulariser"), {"h": 2.0, "lr": 0.01}, seed=0)
-        >>> options["solver"], options["backbone"], options["regulariser"]
-        ('none', 'gcn', '2')
-    """
-    given = {name: format_value(value) for name, value in settings.items()}
-    if given.get("predict_temperature") == "decisions":  # the default
-        del given["predict_temperature"]
-    options = {"solver": given.pop("solver", "plain" if method.backbone == "ppr" else "none")}
-    if "h" in given:
-        options[method.strategy] = given.pop("h")
-    if method.backbone not in ("fmp", "ppr"):
+    """Options of ``fairmp train`` that train a trial's classifier on the first split."""
+    options: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
+    if method.backbone not in PROPAGATING:
         options["backbone"] = method.backbone
-    options |= {name.lower(): value for name, value in given.items()}
-    options |= {"layers": str(method.num_layers), "epochs": str(method.epochs)}
-    if method.patience is not None:
-        options["patience"] = str(method.patience)
+    for name, value in settings.items():
+        if (name, value) != ("predict_temperature", "decisions"):  # the default
+            options[method.strategy if name == "h" else name.lower()] = format_value(value)
+    options |= {"layers": method.num_layers, "epochs": method.epochs, "patience": method.patience}
     if method.eval_every != 1:
-        options["eval_every"] = str(method.eval_every)
+        options["eval_every"] = method.eval_every
     if method.strategy == "adversary":
-        options |= {"pretrain": str(method.pretrain), "select": method.select}
-    return options | {"splits": "1", "seed": str(seed)}
+        options |= {"pretrain": method.pretrain, "select": method.select}
+    options |= {"splits": 1, "seed": seed}
+    return {name: str(value) for name, value in options.items() if value is not None}
 
 
 def python_code(model: FairClassifier) -> str:
@@ -278,45 +215,33 @@ def format_settings(settings: Mapping[str, Value]) -> str:
 
 def format_domain(domain: BaseDistribution) -> str:
     """Return a distribution as it is typed, ``8,16`` or ``0.1..10``."""
-    if isinstance(domain, CategoricalDistribution):
+    if isinstance(domain, Choice):
         return ",".join(format_value(value) for value in domain.choices)
-    assert isinstance(domain, (IntDistribution, FloatDistribution))
     return f"{format_value(domain.low)}..{format_value(domain.high)}"
 
 
 def format_value(value: Value) -> str:
-    """Return a value as it is typed.
-
-    Example:
-        >>> format_value(5.0), format_value(1e-5), format_value("papc")
-        ('5', '1e-05', 'papc')
-    """
-    short = f"{value:g}" if isinstance(value, float) else str(value)
-    return repr(value) if isinstance(value, float) and float(short) != value else short
-
-
-def _ordered(space: Space) -> list[str]:
-    return [name for name in HYPERPARAMETERS if name in space]
+    """Return a value as it is typed: ``5`` for 5.0, ``1e-05``, ``papc``."""
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:g}" if float(f"{value:g}") == value else repr(value)
 
 
 def _contains(domain: BaseDistribution, value: Value) -> bool:
-    if isinstance(domain, CategoricalDistribution):
+    if isinstance(domain, Choice):
         return value in domain.choices
-    assert isinstance(domain, (IntDistribution, FloatDistribution))
     return not isinstance(value, str) and domain.low <= value <= domain.high
 
 
 def _parse(name: str, text: str, before: BaseDistribution) -> BaseDistribution:
-    low, dots, high = text.partition("..")
+    low, dots, high = (part.strip() for part in text.partition(".."))
     if not dots:
-        parts = [_value(name, part.strip()) for part in text.split(",")]
-        return CategoricalDistribution(tuple(dict.fromkeys(parts)))
-    ends = _value(name, low.strip()), _value(name, high.strip())
+        return Choice(tuple(dict.fromkeys(_value(name, part.strip()) for part in text.split(","))))
+    ends = _value(name, low), _value(name, high)
     if isinstance(ends[0], str) or isinstance(ends[1], str):
-        known = ", ".join(HYPERPARAMETERS[name].words)
-        raise InputError(
-            "space", f"{name}={text} is not a range", f"give words with commas ({known})"
-        )
+        words = ", ".join(HYPERPARAMETERS[name].words)
+        hint = f"give words with commas ({words})"
+        raise InputError("space", f"{name}={text} is not a range", hint)
     if not ends[0] < ends[1]:
         raise InputError("space", f"{name}={text} is empty", "give the smaller number first")
     if isinstance(ends[0], int) and isinstance(ends[1], int):
@@ -331,9 +256,8 @@ def _value(name: str, text: str) -> Value:
     if text in known.words:
         return text
     if name == "solver":
-        raise InputError(
-            "space", f"solver={text!r} is unknown", f"choose one of {', '.join(SOLVERS)}"
-        )
+        hint = f"choose one of {', '.join(SOLVERS)}"
+        raise InputError("space", f"solver={text!r} is unknown", hint)
     integer = isinstance(known.default, int)
     try:
         value = int(text) if integer else float(text)
@@ -341,9 +265,8 @@ def _value(name: str, text: str) -> Value:
         kind = "a whole number" if integer else "a number"
         raise InputError("space", f"{name}={text!r} is not {kind}") from None
     low, high = (float(end) for end in known.interval[1:-1].split(","))
-    above = value >= low if known.interval[0] == "[" else value > low
-    below = value <= high if known.interval[-1] == "]" else value < high
-    if not (above and below):
+    ends = (low if known.interval[0] == "[" else None, high if known.interval[-1] == "]" else None)
+    if not (low < value < high or value in ends):
         outside = f"{name}={format_value(value)} is outside {known.interval}"
         raise InputError("space", outside, "give values inside")
     return value

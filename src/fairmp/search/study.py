@@ -1,27 +1,38 @@
-"""The optuna study behind a search: its storage, its identity, and its sampler."""
+"""The optuna study behind a search: storage, identity and sampler, and its trials."""
 
 from __future__ import annotations
 
 import math
+import re
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import optuna
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._heartbeat import BaseHeartbeat
+from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
 from optuna.study import Study, StudyDirection
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
+from torch_geometric.data import Data
 
+from fairmp.datasets.checks import MASKS
 from fairmp.errors import InputError
-from fairmp.search.space import Method, Space, first_settings, format_domain
+from fairmp.metrics import Evaluation
+from fairmp.parallel import WorkerPool
+from fairmp.search import space as spaces
+from fairmp.search.space import Method, Settings, Space
+from fairmp.training.classifier import FairClassifier, Run
 
+FIGURES = ("accuracy", "dp", "eo", "auc", "f1")
+POLL_S = 0.5
+_NEEDED = ("x", "edge_index", "y", "sens", "edge_weight", *MASKS)
 HEARTBEAT_S, GRACE_S = 10, 30
 """Seconds between two heartbeats of a trial, and without one until its process counts as dead."""
 MAX_RETRIES = 1
@@ -31,7 +42,8 @@ MAX_RETRIES = 1
 class Search:
     """Goal, space and storage of a search; see :func:`fairmp.search.tune.tune`.
 
-    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front.
+    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front;
+    ``graph`` is the fingerprint of the data, ``deadline`` the time after which no trial begins.
     """
 
     method: Method
@@ -44,47 +56,47 @@ class Search:
     device: str
     storage: str | None
     study_name: str
+    graph: dict[str, Any]
+    deadline: float | None = None
+
+    @property
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
 
     def identity(self) -> dict[str, Any]:
         """Everything that all trials of one study must have in common, as JSON types."""
-        return {
-            "goal": "front" if self.limit is None else self.limit,
-            "criterion": self.criterion,
-            "splits": self.splits,
-            "seed": self.seed,
-            **{name: value for name, value in vars(self.method).items() if value is not None},
-            **{f"space of {name}": format_domain(domain) for name, domain in self.space.items()},
-        }
+        found = {name: getattr(self, name) for name in ("criterion", "splits", "seed")}
+        found["goal"] = "front" if self.limit is None else self.limit
+        found |= {name: value for name, value in vars(self.method).items() if value is not None}
+        for name, domain in self.space.items():
+            found[f"space of {name}"] = spaces.format_domain(domain)
+        return found | self.graph
 
 
 @contextmanager
-def open_study(search: Search, identity: Mapping[str, Any]) -> Iterator[Study]:
-    """Open or create the study of a search; refuse one that was created for another search.
-
-    A storage is ``None`` (in memory), an SQLite file, another file (optuna's journal, for machines
-    that share a folder), or any URL of optuna's.
-    """
-    with _quiet():
-        storage = _storage(search.storage)
-        try:
-            yield _study(search, identity, storage)
-        except optuna.exceptions.StorageInternalError as error:
-            raise _unusable(search.storage, error) from None
-        finally:
-            if isinstance(storage, RDBStorage):
-                storage.remove_session()
-                storage.engine.dispose()
+def open_study(search: Search) -> Iterator[Study]:
+    """Open or create the study of a search; refuse one that was created for another search."""
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    storage = None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            storage = _storage(search.storage)
+            yield _study(search, storage)
+    except optuna.exceptions.StorageInternalError as error:
+        raise _unusable(search.storage, error) from None
+    finally:
+        optuna.logging.set_verbosity(level)
+        if isinstance(storage, RDBStorage):
+            storage.remove_session()
+            storage.engine.dispose()
 
 
 def without_password(storage: str | None) -> str:
     """Return the place of a storage for display."""
-    if storage is None:
-        return "memory"
-    if "://" not in storage or "@" not in storage:
-        return storage
-    scheme, rest = storage.split("://", 1)
-    user, host = rest.rsplit("@", 1)
-    return f"{scheme}://{user.split(':', 1)[0]}:***@{host}" if ":" in user else storage
+    return "memory" if storage is None else re.sub(r"(://[^:@/]*):.*@", r"\1:***@", storage)
 
 
 def retry(study: Study, trial: FrozenTrial) -> None:
@@ -141,14 +153,9 @@ def _storage(place: str | None) -> BaseStorage:
                 raise InputError("storage", f"{path} has a '?' in its name", "give another name")
             path.parent.mkdir(parents=True, exist_ok=True)
             if not _is_sqlite(path):
-                from optuna.storages.journal import JournalFileBackend
-
-                _check_journal(path)
                 return _HeartbeatJournal(JournalFileBackend(str(path)))
             place = f"sqlite:///{path}".replace("{", "{{").replace("}", "}}")
         if place.startswith("redis"):
-            from optuna.storages.journal import JournalRedisBackend
-
             return _HeartbeatJournal(JournalRedisBackend(place))
         # Several processes write to one SQLite file: one may wait for the others.
         wait = {"connect_args": {"timeout": 60}} if place.startswith("sqlite") else {}
@@ -167,62 +174,54 @@ def _storage(place: str | None) -> BaseStorage:
 
 def _unusable(place: str | None, error: Exception) -> InputError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
-    return InputError(
-        "storage",
-        f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}",
-        "give an SQLite file, a journal file, or a URL of optuna's such as "
-        "postgresql://user@host/name",
-    )
+    value = f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}"
+    hint = "give a file, or a URL of optuna's such as postgresql://user@host/name"
+    return InputError("storage", value, hint)
 
 
 def _is_sqlite(path: Path) -> bool:
-    if path.is_file() and path.stat().st_size:
-        with path.open("rb") as file:
-            return file.read(15) == b"SQLite format 3"
-    return path.suffix in (".db", ".sqlite", ".sqlite3")
+    """Tell SQLite from a journal; refuse another file, which optuna would append to."""
+    if not path.is_file() or not path.stat().st_size:
+        return path.suffix in (".db", ".sqlite", ".sqlite3")
+    with path.open("rb") as file:
+        start = file.read(15)
+    if start != b"SQLite format 3" and not start.startswith(b'{"op_code"'):
+        reason = f"{path} is neither an SQLite file nor a journal of optuna's"
+        raise InputError("storage", reason, "give another name")
+    return not start.startswith(b"{")
 
 
-def _check_journal(path: Path) -> None:
-    """Refuse a file of something else, which optuna would append to before it reads it."""
-    if path.exists() and path.stat().st_size:
-        with path.open("rb") as file:
-            if not file.read(10).startswith(b'{"op_code"'):
-                raise InputError(
-                    "storage",
-                    f"{path} is neither an SQLite file nor a journal of optuna's",
-                    "give another name",
-                )
-
-
-def _study(search: Search, identity: Mapping[str, Any], storage: BaseStorage) -> Study:
+def _study(search: Search, storage: BaseStorage) -> Study:
+    identity = search.identity()
     constrained = search.limit is not None
+    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE][: 1 if constrained else 2]
     sampler = _PerTrialSampler(search.seed, constant_liar=True, multivariate=constrained)
-    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE]
     try:
         study = optuna.create_study(
             storage=storage,
             sampler=sampler,
             study_name=search.study_name,
-            directions=directions[:1] if constrained else directions,
+            directions=directions,
             load_if_exists=True,
         )
         known = study.user_attrs.get("fairmp")
     except Exception as error:
         raise _unusable(search.storage, error) from None
     name = f"{search.study_name!r} in {without_password(search.storage)}"
-    if known is None and study.get_trials(deepcopy=False):
-        raise InputError(
-            "study", f"{name} was not made by fairmp tune", "give another study name or storage"
-        )
     if known is None:
-        study.set_user_attr("fairmp", dict(identity))
+        if study.get_trials(deepcopy=False):
+            hint = "give another study name or storage"
+            raise InputError("study", f"{name} was not made by fairmp tune", hint)
+        study.set_user_attr("fairmp", identity)
         limit = search.limit if search.criterion == "dp" else None
-        for settings in first_settings(search.space, limit):
+        for settings in spaces.first_settings(search.space, limit):
             study.enqueue_trial(settings)
         return study
     for key in dict.fromkeys([*identity, *known]):
-        before, now = known.get(key), identity.get(key)
-        if not _same(before, now):
+        before, now = known.get(key, "unset"), identity.get(key, "unset")
+        # Statistics of features may round differently on another machine.
+        floats = isinstance(before, float) and isinstance(now, float)
+        if before != now and not (floats and math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)):
             raise InputError(
                 "study",
                 f"{name} was made with {key} = {before}, this run has {now}",
@@ -231,21 +230,174 @@ def _study(search: Search, identity: Mapping[str, Any], storage: BaseStorage) ->
     return study
 
 
-def _same(before: Any, now: Any) -> bool:
-    # Statistics of features may round differently on another machine.
-    if isinstance(before, float) and isinstance(now, float):
-        return math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)
-    return bool(before == now)
+@dataclass(frozen=True)
+class TrialResult:
+    """A trial's settings and its figures on the validation nodes, means over splits.
+
+    ``failed`` is the reason why it has none.
+    """
+
+    number: int
+    settings: Settings = field(default_factory=dict)
+    figures: Mapping[str, float | None] = field(default_factory=dict)
+    per_split: Sequence[Mapping[str, float | None]] = ()
+    seconds: float = 0.0
+    failed: str | None = None
+
+    def figure(self, key: str) -> float:
+        """One figure, ``nan`` where it could not be estimated."""
+        value = self.figures.get(key)
+        return math.nan if value is None else value
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Let optuna log errors only."""
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
+class TrialWorker:
+    """What each process of a search does with a job: add a trial, or train a chosen one."""
+
+    def __init__(self, search: Search, parts: Sequence[Data], study: Study | None) -> None:
+        self.search, self.parts, self.study = search, parts, study
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Only what training needs, and no open storage, goes to another process.
+        parts = [Data(**{k: part[k] for k in _NEEDED if k in part}) for part in self.parts]
+        return {"search": self.search, "parts": parts, "study": None}
+
+    def __call__(self, trial: TrialResult | None) -> list[Run]:
+        """Add a trial, or return the runs of the one given."""
+        if trial is not None:
+            models = train(self.search, trial.settings, self.parts, bootstrap=1000)
+            return [model.run_ for model in models]
+        if self.study is None:
+            self.study = ExitStack().enter_context(open_study(self.search))
+        if not self.search.expired:
+            add_trial(self.study, self.search, self.parts)
+        return []
+
+
+TrialPool: TypeAlias = WorkerPool[TrialResult | None, list[Run]]
+
+
+def run_trials(study: Study, search: Search, pool: TrialPool, on_trial: Callable[[], None]) -> None:
+    """Add trials until the study has all of them, or time is up.
+
+    Trials that other processes have begun are waited for as long as it takes to know that they
+    are dead, so that those of a killed process are repeated.
+    """
+    idle_since = None
+    while not search.expired:
+        optuna.storages.fail_stale_trials(study)
+        missing = search.trials - sum(map(_counts, _all(study)))
+        if missing > 0:
+            idle_since = None
+            for _ in pool.map([None] * missing):
+                on_trial()
+            continue
+        idle_since = idle_since or time.time()
+        if not running(study) or time.time() - idle_since > GRACE_S + HEARTBEAT_S:
+            return
+        time.sleep(POLL_S)
+    on_trial()
+
+
+def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
+    """Add one trial to a study, unless it has all of them.
+
+    Any number of processes may do this at once. Where more trials were begun than wanted, those
+    with the largest numbers step back.
+    """
+    if sum(map(_counts, _all(study))) >= search.trials:
+        return
+    begun: list[int] = []
+
+    def objective(trial: Trial) -> float | tuple[float, float]:
+        begun.append(trial.number)
+        before = [t for t in _all(study) if t.number < trial.number]
+        if sum(_counts(t) or t.state == TrialState.WAITING for t in before) >= search.trials:
+            raise RuntimeError("enough trials have been begun")
+        return _evaluate(study, trial, search, parts)
+
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            yield
+        study.optimize(objective, n_trials=1, catch=(Exception,))
+    except (ValueError, RuntimeError):
+        # Taken for dead and queued again by another process: that one's figures count.
+        if not begun or not _all(study)[begun[0]].state.is_finished():
+            raise
+
+
+def results(study: Study) -> list[TrialResult]:
+    """Results of the finished trials, in order; trials that were cut short have none."""
+    names = {own.name for own in fields(TrialResult)}
+    return [
+        TrialResult(t.number, **{k: v for k, v in t.user_attrs.items() if k in names})
+        for t in _all(study)
+        if t.state.is_finished() and _counts(t)
+    ]
+
+
+def running(study: Study) -> int:
+    """Number of trials that have begun and not ended."""
+    return sum(t.state == TrialState.RUNNING for t in _all(study))
+
+
+def train(
+    search: Search, settings: Settings, parts: Sequence[Data], bootstrap: int = 0
+) -> list[FairClassifier]:
+    """Train settings on every split."""
+    models = [spaces.classifier(search.method, settings, search.device) for _ in parts]
+    for model, data in zip(models, parts, strict=True):
+        model.fit(data, seed=search.seed, bootstrap=bootstrap, progress=False)
+    return models
+
+
+def means(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
+    """Mean of each figure over splits, ``None`` where a split has none."""
+    columns = {key: [row[key] for row in evaluations] for key in FIGURES}
+    return {k: None if None in v else math.fsum(v) / len(v) for k, v in columns.items()}
+
+
+def plain(evaluation: Evaluation) -> dict[str, float | None]:
+    """Return an evaluation's figures as JSON types."""
+    values = {key: float(getattr(evaluation, key)) for key in FIGURES}
+    return {key: None if math.isnan(value) else value for key, value in values.items()}
+
+
+def _evaluate(
+    study: Study, trial: Trial, search: Search, parts: Sequence[Data]
+) -> float | tuple[float, float]:
+    start = time.perf_counter()
+    try:
+        settings = spaces.suggest(trial, search.space)
+        trial.set_user_attr("settings", settings)
+        per_split = [plain(model.run_.val) for model in train(search, settings, parts)]
+        figures = means(per_split)
+        gap, accuracy = figures[search.criterion], figures["accuracy"]
+        if gap is None or accuracy is None:
+            missing = "cannot be estimated on the validation nodes"
+            raise InputError(spaces.SYMBOLS[search.criterion], missing)
+    except KeyboardInterrupt:
+        retry(study, _all(study)[trial.number])
+        raise
+    except Exception as error:  # whatever it was, the other trials go on
+        reason = " ".join(str(error).split())[:300]
+        if not isinstance(error, InputError):
+            reason = f"{type(error).__name__}: {reason}"
+        trial.set_user_attr("failed", reason)
+        raise
     finally:
-        optuna.logging.set_verbosity(level)
+        trial.set_user_attr("seconds", round(time.perf_counter() - start, 3))
+    trial.set_user_attr("figures", figures)
+    trial.set_user_attr("per_split", per_split)
+    if search.limit is None:
+        return accuracy, gap
+    trial.set_constraint("excess", gap - search.limit)
+    return accuracy
+
+
+def _counts(trial: FrozenTrial) -> bool:
+    """Whether a trial is one of those wanted; one that was cut short or stepped back is not."""
+    if trial.state == TrialState.FAIL:
+        return "failed" in trial.user_attrs
+    return trial.state in (TrialState.COMPLETE, TrialState.RUNNING)
+
+
+def _all(study: Study) -> list[FrozenTrial]:
+    return study.get_trials(deepcopy=False)

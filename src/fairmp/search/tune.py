@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import optuna
 import torch
 from optuna.study import Study
@@ -26,9 +26,9 @@ from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.parallel import WorkerPool
 from fairmp.report.pareto import front
+from fairmp.search import study as studies
 from fairmp.search.space import SYMBOLS, Criterion, Method, default_space, narrowed
-from fairmp.search.study import Search, open_study
-from fairmp.search.trials import TrialResult, TrialWorker, results, run_trials, running, train
+from fairmp.search.study import Search, TrialPool, TrialResult
 from fairmp.training.classifier import FairClassifier, Run
 
 
@@ -40,13 +40,12 @@ class Tuned:
         search: goal and space of the search.
         name: name of the graph.
         trials: all finished trials; those that failed have the reason.
-        chosen: the trial chosen. Within a limit: the most accurate on the validation nodes among
-            those whose gap is within it, or the one with the smallest gap where none is. Of a
-            front: the one nearest to its ideal corner, both axes scaled to the front.
+        chosen: within a limit the most accurate trial whose validation gap is within it, or the one
+            with the smallest gap; of a front the one nearest to its ideal corner, both axes scaled.
         met: whether the chosen one is within the limit; always true for a front.
         front: trials that no other one dominates, from the fairest to the most accurate.
-        checked: the runs, one per split with the same test nodes, of trials that were evaluated on
-            the test nodes, by number: the chosen one, and for a front all on it.
+        checked: runs, one per split, of the trials evaluated on the test nodes, by number: the
+            chosen one, and for a front all on it.
         model: the chosen classifier, as trained on the first split.
         running: number of trials that other processes have not finished.
     """
@@ -102,10 +101,9 @@ def tune(
         \max_θ \mathrm{accuracy}_{val}(θ) \quad \text{s.t.} \quad Δ_{val}(θ) ≤ t,
 
     by optuna's constrained tree-structured Parzen estimator; with ``"front"`` accuracy and gap are
-    two objectives. Figures are means over ``splits`` splits of the nodes that are not test nodes
-    into training and validation nodes. The test nodes are set aside and evaluated once, for the
-    chosen trial. The best of many trials looks better on its validation nodes than it is: quote
-    the figures on the test nodes.
+    two objectives. Figures are means over ``splits`` splits of the nodes that are not test nodes.
+    The test nodes are evaluated once, for the chosen trial: as the best of many, it looks better
+    on its validation nodes than it is.
 
     With a ``storage`` a search is resumable: the same call adds trials until there are ``trials``
     in total. Trials whose process was killed are repeated once. With one worker the same seed gives
@@ -118,14 +116,13 @@ def tune(
         criterion: the gap that is limited: ``"dp"``, or ``"eo"``, equal opportunity. FMP's own
             target is always of ``"dp"``.
         method: what all trials share; FMP for 300 epochs by default.
-        space: changes to the search space: ``"lr=0.01"``, ``"hidden=16,64"``,
-            ``"lambda_s=1..10"``.
+        space: changes to the search space: ``"lr=0.01"``, ``"hidden=16,64"``, ``"lambda_s=1..10"``.
         trials: total number of trials.
         timeout: seconds after which no further trial begins.
         workers: number of processes, with one torch thread each; several need a ``storage``.
         splits: number of splits over which a trial's figures are means.
         seed: seed of the splits, the initialisations and the search.
-        storage: an SQLite file, another file for optuna's journal, or any URL of optuna's such as
+        storage: an SQLite file, another file for optuna's journal, or a URL of optuna's such as
             ``postgresql://user@host/name``; ``None`` keeps the study in memory.
         study_name: name of the study in its storage.
         device: device to train on.
@@ -133,8 +130,7 @@ def tune(
         on_trial: called with each new finished trial.
 
     Raises:
-        InputError: If an argument is wrong, the study was made for another search, or no trial has
-            any figures. That no trial is within the limit is no error: see ``met``.
+        InputError: If an argument is wrong, the study is of another search, or all trials failed.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -144,17 +140,13 @@ def tune(
         >>> len(tuned.trials), tuned.model.run_.test.n
         (3, 75)
     """
-    deadline = None
+    began = time.time()
     if timeout is not None:
-        deadline = time.time() + check_number(
-            "timeout", timeout, "give seconds, more than 0", low=0, above=True
-        )
+        check_number("timeout", timeout, "give seconds, more than 0", low=0, above=True)
     method = method or Method()
     check_choice("criterion", criterion, SYMBOLS)
-    limit = None
-    if goal != "front":
-        hint = "give the largest gap you accept in [0, 1], 0.02 for two points, or 'front'"
-        limit = check_number("goal", goal, hint, low=0, high=1)
+    hint = "give the largest gap you accept in [0, 1], 0.02 for two points, or 'front'"
+    limit = None if goal == "front" else check_number("goal", goal, hint, low=0, high=1)
     for name, count in (("trials", trials), ("workers", workers), ("splits", splits)):
         check_integer(name, count, "give a whole number, 1 or more")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
@@ -164,25 +156,25 @@ def tune(
     FairClassifier(device=device)
     check(data)
     parts = _parts(data, splits, seed)
-    search = Search(
-        method, domains, limit, criterion, trials, splits, seed, device, storage, study_name
-    )
-    identity = search.identity() | _fingerprint(parts[0])
-    with open_study(search, identity) as study:
+    deadline = None if timeout is None else began + timeout
+    shared = (trials, splits, seed, device, storage, study_name)
+    graph = _fingerprint(parts[0])
+    search = Search(method, domains, limit, criterion, *shared, graph, deadline)
+    with studies.open_study(search) as study:
         optuna.storages.fail_stale_trials(study)
-        seen = {trial.number for trial in results(study)}
+        seen = {trial.number for trial in studies.results(study)}
         left = max(0, trials - len(seen))
         on_start(len(seen), left)
 
         def report() -> None:
-            for trial in results(study):
+            for trial in studies.results(study):
                 if trial.number not in seen:
                     seen.add(trial.number)
                     on_trial(trial)
 
-        worker = TrialWorker(search, identity, parts, deadline, study)
+        worker = studies.TrialWorker(search, parts, study)
         with WorkerPool(worker, max(1, min(workers, left))) as pool:
-            run_trials(study, search, pool, deadline, report)
+            studies.run_trials(study, search, pool, report)
             return _result(study, search, parts, pool)
 
 
@@ -208,8 +200,8 @@ def _parts(data: Data, splits: int, seed: int) -> list[Data]:
 def _fingerprint(data: Data) -> dict[str, Any]:
     """What distinguishes one graph from another, the same on every machine."""
     digest = hashlib.sha256()
-    codes = {name: data[name] for name in ("edge_index", "y", *MASKS)}
-    for values in (*codes.values(), groups.likeliest(data.sens)):
+    codes = [data[name] for name in ("edge_index", "y", *MASKS)]
+    for values in (*codes, groups.likeliest(data.sens)):
         digest.update(values.cpu().contiguous().to(torch.int64).numpy().tobytes())
     return {
         "data": str(getattr(data, "name", "graph")),
@@ -221,29 +213,22 @@ def _fingerprint(data: Data) -> dict[str, Any]:
     }
 
 
-def _result(
-    study: Study,
-    search: Search,
-    parts: Sequence[Data],
-    pool: WorkerPool[TrialResult | None, list[Run]],
-) -> Tuned:
-    found = results(study)
+def _result(study: Study, search: Search, parts: Sequence[Data], pool: TrialPool) -> Tuned:
+    found = studies.results(study)
     done = [trial for trial in found if trial.failed is None]
     if not done:
         reason = f"the first failed: {found[0].failed}" if found else "the time was up before"
         raise InputError("trials", f"none of {len(found)} has any figures", reason)
     best = pareto(done, search.criterion)
     chosen, met = choose(done, search.limit, search.criterion)
+    models = studies.train(search, chosen.settings, parts, bootstrap=1000)
+    checked = {chosen.number: [model.run_ for model in models]}
     others = [] if search.limit is not None else [t for t in best if t is not chosen]
-    runs, model = train(search, chosen.settings, parts)
-    checked = {chosen.number: runs}
-    for trial, its in pool.map(others):
+    for trial, runs in pool.map(others):
         assert trial is not None
-        checked[trial.number] = its
-    name = str(getattr(parts[0], "name", "graph"))
-    return Tuned(
-        search, name, tuple(found), chosen, met, tuple(best), checked, model, running(study)
-    )
+        checked[trial.number] = runs
+    rest = tuple(best), checked, models[0], studies.running(study)
+    return Tuned(search, search.graph["data"], tuple(found), chosen, met, *rest)
 
 
 def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
@@ -258,22 +243,14 @@ def choose(
     trials: Sequence[TrialResult], limit: float | None, criterion: str
 ) -> tuple[TrialResult, bool]:
     """Choose among trials that have figures; return whether the limit is met."""
-    if limit is None:
-        return _nearest(pareto(trials, criterion), criterion), True
-    within = [trial for trial in trials if trial.figure(criterion) <= limit]
-    if within:
-        return max(within, key=lambda t: (t.figure("accuracy"), -t.figure(criterion))), True
-    return min(trials, key=lambda t: (t.figure(criterion), -t.figure("accuracy"))), False
-
-
-def _nearest(best: Sequence[TrialResult], criterion: str) -> TrialResult:
-    accuracies = [trial.figure("accuracy") for trial in best]
-    gaps = [trial.figure(criterion) for trial in best]
+    if limit is not None:
+        within = [trial for trial in trials if trial.figure(criterion) <= limit]
+        if within:
+            return max(within, key=lambda t: (t.figure("accuracy"), -t.figure(criterion))), True
+        return min(trials, key=lambda t: (t.figure(criterion), -t.figure("accuracy"))), False
+    best = pareto(trials, criterion)
+    points = np.array([[trial.figure("accuracy"), -trial.figure(criterion)] for trial in best])
+    corner, spread = points.max(0), np.ptp(points, axis=0)
     # A single point is its own corner, whatever the scale.
-    height = max(accuracies) - min(accuracies) or 1.0
-    width = max(gaps) - min(gaps) or 1.0
-    distances = [
-        math.hypot((max(accuracies) - accuracy) / height, (gap - min(gaps)) / width)
-        for accuracy, gap in zip(accuracies, gaps, strict=True)
-    ]
-    return best[distances.index(min(distances))]
+    distances = np.hypot(*((corner - points) / np.where(spread == 0, 1, spread)).T)
+    return best[int(distances.argmin())], True
