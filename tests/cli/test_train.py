@@ -20,7 +20,7 @@ from fairmp.nn.fmp import FMP
 from fairmp.nn.models import Network
 from fairmp.report.document import read
 
-MAX_FILES = 55
+MAX_FILES = 54
 SOURCE = Path(fairmp.__file__).parent
 
 

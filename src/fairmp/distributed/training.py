@@ -60,8 +60,8 @@ def fit_shard(
     model.classes_, model.groups_, model.features_ = names
     encoding = shard.manifest.encoding
     model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
-    nodes = shard.data, shard.graph, shard.ranks
-    return model._fit(*nodes, seed, split_seed, bootstrap, progress, checkpoints)
+    nodes, options = (shard.data, shard.graph, shard.ranks), (seed, split_seed, bootstrap)
+    return model._fit(*nodes, *options, progress=progress, checkpoints=checkpoints)
 
 
 def predict_shard(

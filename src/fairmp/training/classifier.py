@@ -149,7 +149,7 @@ class FairClassifier:
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
         nodes = data, self._graph(data), LocalReducer()
-        return self._fit(*nodes, seed, split_seed, bootstrap, progress)
+        return self._fit(*nodes, seed, split_seed, bootstrap, progress=progress)
 
     def _fit(
         self,
@@ -159,8 +159,7 @@ class FairClassifier:
         seed: int,
         split_seed: int | None,
         bootstrap: int,
-        progress: bool | None,
-        checkpoints: loop.Checkpoints | None = None,
+        **options: Any,
     ) -> Run:
         """Train on nodes in this process or, with another reducer, in several."""
         with loop.seeded(seed):
@@ -175,9 +174,8 @@ class FairClassifier:
             **{name: getattr(self, name) for name in names},
             temperature=self.predict_temperature,
             seed=seed,
-            progress=progress,
             operators=operators,
-            checkpoints=checkpoints,
+            **options,
         )
         # One pass of the transform serves the evaluations, the stored correction and reports.
         self.graph_, self.group_duals_ = graph, None

@@ -470,7 +470,7 @@ def describe(data: Data) -> dict[str, Any]:
         "nodes": len(clean.sens),
         "edges": edges // 2,
         "average_degree": edges / len(clean.sens),
-        "homophily": asdict(homophily(clean.edge_index, clean.sens)),
+        "homophily": vars(homophily(clean.edge_index, clean.sens)),
         "classes": clean.class_names,
-        "groups": [asdict(group) for group in _groups(clean)],
+        "groups": [vars(group) for group in _groups(clean)],
     }
