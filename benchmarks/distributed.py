@@ -116,7 +116,7 @@ def rank(folder: str, epochs: str, out: str) -> None:
     from fairmp import FMP, FairClassifier
     from fairmp.datasets import social_network
     from fairmp.distributed import fit_shard, load_shard, shard
-    from fairmp.distributed.launch import joined
+    from fairmp.distributed.ranks import joined
 
     def model(count: int) -> FairClassifier:
         layer = FMP(K, lambda_s=3.0, solver="papc")

@@ -36,19 +36,16 @@ def check_writable(path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise InputError("--out", f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
-        for folder in reversed([goal, *goal.parents]):
-            if not folder.exists():
-                folder.mkdir(exist_ok=True)
-                created.append(folder)
+        created = [folder for folder in (goal, *goal.parents) if not folder.exists()]
+        goal.mkdir(parents=True, exist_ok=True)
         # Some file systems refuse what their permissions allow, so try it.
         os.rmdir(_staging(path))
         tempfile.TemporaryFile(dir=goal).close()
     except OSError as error:
-        raise InputError(
-            "--out", f"{path} cannot be written to ({error.strerror})", "give another folder"
-        ) from None
+        value = f"{path} cannot be written to ({error.strerror})"
+        raise InputError("--out", value, "give another folder") from None
     finally:
-        for folder in reversed(created):
+        for folder in created:
             with suppress(OSError):
                 folder.rmdir()
 
@@ -93,7 +90,5 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    os.fsync(descriptor)
+    os.close(descriptor)

@@ -43,7 +43,7 @@ def test_before_is_the_network_without_its_correction(data: Data, fitted) -> Non
         logits = model.network_.logits(data.x, Graph(data.edge_index, data.num_nodes))
         plain = APPNP(3, alpha=1 / 4)(logits, data.edge_index)[test]
     expected = evaluate(plain, data.y[test], data.sens[test], bootstrap=0)
-    found = {criterion["name"]: criterion for criterion in report["criteria"]}
+    found = {criterion["name"]: criterion for criterion in report["metrics"]}
     assert found["ΔDP"]["before"] == pytest.approx(expected.dp)
     assert found["accuracy"]["before"] == pytest.approx(expected.accuracy)
     assert found["ΔDP"]["after"] == model.run_.test.dp
@@ -64,7 +64,7 @@ def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
     make = lambda: build_classifier("plain", K=3, epochs=5)  # noqa: E731
     _, model = one_split("plain", make, data, split=0, bootstrap=0)
     report = train_report.document(data, model)
-    assert all(criterion["before"] is None for criterion in report["criteria"])
+    assert all(criterion["before"] is None for criterion in report["metrics"])
     assert [point["kind"] for point in report["points"]] == ["chosen"]
     assert report["curve"][-1]["gap"] == pytest.approx(model.run_.test.dp)
     assert not any("at prediction" in line for line in report["assumptions"])
@@ -75,7 +75,7 @@ def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
     record, model = one_split("papc", make, data, split=0, bootstrap=0)
     for report in (train_report.document(data, model), from_records([record])):
         assert report["target"] is None
-        assert all(criterion["target"] is None for criterion in report["criteria"])
+        assert all(criterion["target"] is None for criterion in report["metrics"])
 
 
 def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     mine: Shard, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     expected = trained(mine, None, **more)
-    path = tmp_path / "out" / "c.safetensors"
+    path = tmp_path / "out" / "c.pt"
     with pytest.raises(PowerCut):
         trained(mine, kept(path, Interrupted), **more)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -71,7 +71,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
 
 
 def test_a_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path) -> None:
-    path = tmp_path / "c.safetensors"
+    path = tmp_path / "c.pt"
     with pytest.raises(PowerCut):
         trained(mine, kept(path, Interrupted))
     content = path.read_bytes()
@@ -79,7 +79,7 @@ def test_a_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path)
     changed[-1] ^= 1
     for wrong in (content[:-10], content[:30], b"", bytes(changed)):
         path.write_bytes(wrong)
-        with pytest.raises(InputError, match=r"checkpoint .*c\.safetensors is damaged"):
+        with pytest.raises(InputError, match=r"checkpoint .*c\.pt is damaged"):
             kept(path).load()
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"another training: lr was 0\.01, and is 0\.02"):

@@ -5,7 +5,7 @@ import threading
 import pytest
 import torch.distributed as dist
 
-from fairmp.distributed.launch import fresh_store, joined
+from fairmp.distributed.ranks import fresh_store, joined
 from fairmp.errors import InputError
 
 

@@ -173,7 +173,7 @@ def test_torchrun_restarts_a_killed_rank_and_the_model_is_the_same(
 ) -> None:
     words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
     process = start(torchrun(2, *words, restarts=2), tmp_path, environment())
-    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.safetensors"
+    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.pt"
     assert appears(checkpoint, process), (tmp_path / "log.err").read_text()
     os.kill(random.choice(ranks_of(process)), signal.SIGKILL)
     assert finish(process) == 0, (tmp_path / "log.err").read_text()
@@ -187,7 +187,7 @@ def test_a_training_killed_again_and_again_ends_with_the_same_model(
 ) -> None:
     """Each rank once, at random moments; benchmarks/distributed.py does ten under torchrun."""
     words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
-    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.safetensors"
+    checkpoint = tmp_path / "o" / "checkpoint" / "split-0.pt"
     seen = 0.0
     for victim in (0, 1):
         processes, _ = started(2, program, tmp_path, [words, words])
@@ -218,7 +218,7 @@ def test_an_unfinished_training_is_gone_on_with(shards: Path, tmp_path: Path) ->
     assert status == 0
     kept = tmp_path / "again" / "checkpoint"
     kept.mkdir(parents=True)
-    (kept / "split-0.safetensors.draft").write_bytes(b"cut off")
+    (kept / "split-0.pt.draft").write_bytes(b"cut off")
     (status, _, error), *_ = together(1, program, tmp_path, [[*words, "again"]])
     assert status == 0, error
     names = ["records.jsonl", "report.html"]

@@ -98,12 +98,10 @@ def _as_typed(error: InputError, command: Any) -> InputError:
 
 def _given(error: Exception) -> str:
     """Return the value typed for a wrong option, which Typer's message may leave out."""
+    words = " ".join(sys.argv[1:]).replace("=", " ").split()
     for option in getattr(getattr(error, "param", None), "opts", ()):
-        for word, following in zip(sys.argv[1:], [*sys.argv[2:], ""], strict=True):
-            if word == option and following:
-                return f" (got {following!r})"
-            if word.startswith(f"{option}="):
-                return f" (got {word.removeprefix(f'{option}=')!r})"
+        if option in words[:-1]:
+            return f" (got {words[words.index(option) + 1]!r})"
     return ""
 
 

@@ -27,6 +27,10 @@ def panel(title: str) -> Callable[..., Any]:
 
 own = panel("Your own tables")
 
+DATA_HELP = (
+    "A data set ('fairmp data list' names them), the 'embedded' network, or 'embedded:3000' for "
+    "3,000 nodes of it."
+)
 Out = Annotated[
     Path | None,
     typer.Option(help="Folder for the results; by default a new one named after the command."),
@@ -35,24 +39,13 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Seed = Annotated[
-    int, typer.Option(min=0, help="Seed of the initialisation and of the first split.")
-]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of initialisation and of the first split.")]
 Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]
-DataName = Annotated[
-    str,
-    typer.Option(
-        "--data",
-        help="A data set ('fairmp data list' names them), the 'embedded' network, or "
-        "'embedded:3000' for 3,000 nodes of it.",
-    ),
-]
+DataName = Annotated[str, typer.Option("--data", help=DATA_HELP)]
 DataDir = Annotated[
     Path | None,
     # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
-    typer.Option(
-        help="Folder with the data sets' raw files; by default $FAIRMP_DATA, then the cache."
-    ),
+    typer.Option(help="Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."),
 ]
 Nodes = Annotated[Path | None, own("Node table: CSV, TSV (gzipped or not) or Parquet.")]
 Edges = Annotated[Path | None, own("Edge table: two columns of node ids.")]
@@ -81,22 +74,20 @@ def load_data(
         given = zip(TABLES[2:], (id, label, sensitive, sensitive_bins, drop), strict=True)
         for option, value in given:
             if value:
-                hint = "give both tables"
-                raise InputError(_option(option), "goes with --nodes and --edges", hint)
+                raise InputError(_option(option), "goes with --nodes and --edges", "give both")
         from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
 
         if not canonical(name).startswith(EMBEDDED):
             must_be_folder(data_dir)
         return from_files(name, data_dir)
     if name.lower() != "embedded":
-        raise InputError(
-            "--data", f"{name!r} goes without --nodes and --edges", "give one or the other"
-        )
+        value = f"{name!r} goes without --nodes and --edges"
+        raise InputError("--data", value, "give one or the other")
     if not (nodes and edges and label and sensitive):
         needed = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
         missing = next(option for option, value in needed.items() if not value)
         raise InputError(missing, "missing", f"your own tables need {', '.join(needed)}")
-    from fairmp.datasets import from_tables
+    from fairmp.datasets.tables import from_tables
 
     with typed(id=id):
         return from_tables(
@@ -118,7 +109,6 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     from fairmp.datasets.edges import counted
     from fairmp.datasets.splits import split
 
-    known = graph.sens[(graph.sens >= 0) & (graph.y >= 0)]
     for seed in split_seeds:
         parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
         for part, mask in parts:
@@ -127,12 +117,11 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
             if not absent:
                 continue
             columns = " × ".join(repr(column.column) for column in encoding.sensitive)
-            count = counted(int((known == absent[0]).sum()), "node")
+            count = counted(int(((graph.sens == absent[0]) & (graph.y >= 0)).sum()), "node")
             raise InputError(
                 "--sensitive",
                 f"group {graph.group_names[absent[0]]!r} of {columns} has {count} with a known "
-                f"label and none among the {part} nodes of split {seed}, so its gap cannot be "
-                "closed",
+                f"label and none among the {part} nodes of split {seed}",
                 "merge it with another group in the table, or leave its cells empty (unknown)",
             )
 
@@ -140,18 +129,12 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
 def must_be_folder(data_dir: Path | None) -> None:
     """Raise if the folder with the raw files does not exist."""
     if data_dir is not None and not data_dir.expanduser().is_dir():
-        raise InputError(
-            "--data-dir", f"{data_dir} is no folder", "name the one with the raw files"
-        )
+        raise InputError("--data-dir", f"{data_dir} is no folder", "name that of the raw files")
 
 
 @contextmanager
 def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Iterator[None]:
-    """Report errors about arguments as errors about the options that were typed for them.
-
-    ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
-    with --id, ``None`` if row numbers are used.
-    """
+    """Report errors about arguments as errors about options; see :func:`as_typed`."""
     try:
         yield
     except InputError as error:
@@ -161,7 +144,11 @@ def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Ite
 def as_typed(
     error: InputError, names: Mapping[str, str] | None = None, *, id: str | None = ""
 ) -> InputError:
-    """Translate the arguments in an error to options; see :func:`typed`."""
+    """Translate the arguments in an error to the options that were typed for them.
+
+    ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
+    with --id, ``None`` if row numbers are used.
+    """
     names = {**{name: _option(name) for name in TABLES}, **(names or {})}
     found = error.rename(names)
     value, hint = str(found.value), found.hint
@@ -190,10 +177,7 @@ def _bins(text: str | None) -> int | list[float] | None:
     if text is None:
         return None
     try:
-        if "," not in text:
-            return int(text)
-        return [float(part) for part in text.split(",")]
+        return [float(part) for part in text.split(",")] if "," in text else int(text)
     except ValueError:
-        raise InputError(
-            "--sensitive-bins", f"{text!r} is neither a number of bins nor edges such as '30,60'"
-        ) from None
+        value = f"{text!r} is neither a number of bins nor edges such as '30,60'"
+        raise InputError("--sensitive-bins", value) from None

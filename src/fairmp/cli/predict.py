@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +22,7 @@ if TYPE_CHECKING:
 
 def command(
     model: Annotated[
-        Path,
-        typer.Argument(help="Folder of a saved model, or results of 'fairmp train' with one."),
+        Path, typer.Argument(help="Folder of a saved model, or results of 'fairmp train'.")
     ],
     out: Annotated[
         Path | None,
@@ -31,13 +31,7 @@ def command(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing file.")
     ] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            help="A data set ('fairmp data list' names them), 'embedded', or 'embedded:3000' for "
-            "3,000 nodes."
-        ),
-    ] = None,
+    data: Annotated[str | None, typer.Option(help=options.DATA_HELP)] = None,
     data_dir: options.DataDir = None,
     nodes: options.Nodes = None,
     edges: Annotated[
@@ -62,16 +56,12 @@ def command(
 ) -> None:
     """Predict new nodes or a new graph with a saved model.
 
-    Tables are read like those the model was trained on: their columns are found by name. The file
-    has one row per node, in the order of the node table: its id, its group (the sensitive column),
-    the probability of each class and the decision. If there are labels, accuracy and gaps are shown
-    too. Nodes without edges need no --edges; a single node needs --mode per-node, since it has no
-    gap to close.
+    Columns of tables are found by name, as in training. The file has one row per node, in the
+    order of the node table: its id, its group (the sensitive column), the probability of each class
+    and the decision. If there are labels, accuracy and gaps are shown too. A single node needs
+    --mode per-node, since it has no gap to close.
     """
-    goal = _goal(out, overwrite=overwrite)
-    for table in (nodes, edges):
-        if table is not None and table.exists() and goal.exists() and table.samefile(goal):
-            raise InputError("--out", f"{goal} is an input table", "give another name")
+    goal = _goal(out, (nodes, edges), overwrite=overwrite)
 
     from fairmp.training.classifier import FairClassifier
 
@@ -89,33 +79,23 @@ def command(
             predictions.to_parquet(draft, index=False)
     report = getattr(graph, "report", None)
     read = [] if report is None else list(report.lines())
-    counts = predictions["decision"].value_counts().to_dict()
+    count, decisions = len(predictions), predictions["decision"].value_counts().to_dict()
+    figures = None if found is None else found.to_dict()
     if as_json:
-        record = {
-            "file": str(goal),
-            "nodes": len(predictions),
-            "mode": mode,
-            "decisions": counts,
-            "read": read,
-            "evaluation": None if found is None else found.to_dict(),
-        }
+        record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
+        record |= {"read": read, "evaluation": figures}
         typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return
-    for line in read:
-        typer.echo(line)
-    for name, count in counts.items():
-        typer.echo(f"{name}: {count:,} of {len(predictions):,} nodes")
-    if found is not None:
+    lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
+    if figures is not None:
         from fairmp.report.from_evaluation import cautions
 
-        typer.echo("Measured on all these nodes, including any the model was trained on:")
-        typer.echo(str(found))
-        for note in cautions(found.to_dict()):
-            typer.echo(f"note: {note}")
-    typer.echo(f"Predictions in {goal}.")
+        lines += ["Measured on all these nodes, including any the model was trained on:"]
+        lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
+    typer.echo("\n".join([*lines, f"Predictions in {goal}."]))
 
 
-def _goal(out: Path | None, *, overwrite: bool) -> Path:
+def _goal(out: Path | None, tables: Iterable[Path | None], *, overwrite: bool) -> Path:
     """Return the file for the predictions, checked before any work is done for it."""
     out = outputs.free_name("predictions.csv") if out is None else out
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
@@ -128,6 +108,9 @@ def _goal(out: Path | None, *, overwrite: bool) -> Path:
     if not folder.is_dir():
         raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
     outputs.check_writable(folder)
+    for table in tables:
+        if table is not None and table.exists() and out.exists() and table.samefile(out):
+            raise InputError("--out", f"{out} is an input table", "give another name")
     return out
 
 
@@ -144,53 +127,31 @@ def _graph(
     if data is not None:
         return options.load_data(data, data_dir, nodes, edges, id, None, None, None, None)
     if nodes is None:
-        raise InputError(
-            "--nodes",
-            "missing",
-            "give --nodes and --edges (--nodes alone for nodes without edges), or --data",
-        )
+        hint = "give --nodes and --edges (--nodes alone for nodes without edges), or --data"
+        raise InputError("--nodes", "missing", hint)
     if fitted.encoding_ is None:
-        raise InputError(
-            "--nodes",
-            "the model was not trained on tables, so it cannot encode columns as features",
-            "give --data, or train on tables",
-        )
+        value = "the model was not trained on tables, so it cannot encode columns as features"
+        raise InputError("--nodes", value, "give --data, or train on tables")
     from fairmp.datasets import from_tables
     from fairmp.training.loop import needs_groups
 
     # A model that does not correct by group at prediction needs no groups there.
-    needed = needs_groups(fitted.propagation) and not allow
-    return from_tables(
-        nodes,
-        edges,
-        id=id,
-        encoding=fitted.encoding_,
-        unknown_groups="refuse" if needed else "allow",
-    )
+    unknown: Any = "refuse" if needs_groups(fitted.propagation) and not allow else "allow"
+    return from_tables(nodes, edges, id=id, encoding=fitted.encoding_, unknown_groups=unknown)
 
 
 def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> pd.DataFrame:
+    import numpy as np
     import pandas as pd
 
-    encoding = getattr(graph, "encoding", None)
-    ids = getattr(graph, "ids", None)
+    encoding, ids = getattr(graph, "encoding", None), getattr(graph, "ids", None)
     title = id or (encoding.id if encoding else None) or "node"
-    columns: dict[str, Any] = {
-        title: range(len(proba)) if ids is None else ids.to_pandas(),
-        **_groups(graph),
-        **{f"p({name})": proba[:, k] for k, name in enumerate(fitted.classes_)},
-    }
-    names = pd.Series(fitted.classes_)
-    return pd.DataFrame({**columns, "decision": names[proba.argmax(1)].to_numpy()})
-
-
-def _groups(graph: Data) -> dict[str, Any]:
-    """Return the sensitive column, if there is one, for 'fairmp debias' to find."""
-    import numpy as np
-
-    encoding = getattr(graph, "encoding", None)
-    if encoding is None or len(encoding.sensitive) != 1 or not (graph.sens >= 0).any():
-        return {}
-    column = encoding.sensitive[0].column
-    names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
-    return {column: np.array([*names, ""], dtype=object)[graph.sens.numpy()]}
+    columns: dict[str, Any] = {title: range(len(proba)) if ids is None else ids.to_pandas()}
+    # The sensitive column, if there is one, is for 'fairmp debias' to find.
+    if encoding and len(encoding.sensitive) == 1 and (graph.sens >= 0).any():
+        column = encoding.sensitive[0].column
+        names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
+        columns[column] = np.array([*names, ""], dtype=object)[graph.sens.numpy()]
+    columns |= {f"p({name})": proba[:, k] for k, name in enumerate(fitted.classes_)}
+    columns["decision"] = np.array(fitted.classes_, dtype=object)[proba.argmax(1)]
+    return pd.DataFrame(columns)

@@ -5,32 +5,32 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.analysis.audits import audit
+from fairmp.analysis.audits.measure import describe
 from fairmp.comparison.runner import Record
-from fairmp.datasets.checks import MASKS
 from fairmp.datasets.splits import split
-from fairmp.datasets.statistics import Statistics
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
-from fairmp.report.document import Point, Story
+from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
-from fairmp.report.formatting import asked
+from fairmp.report.formatting import target_note
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
-from fairmp.report.sections import part_of
 from fairmp.report.tables import COLUMNS, cells
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups
+
+if TYPE_CHECKING:
+    from fairmp.datasets.statistics import Statistics
 
 MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 TEMPERATURE = 0.02  # of the curve, as a fraction of the mean logit range: close to decisions
@@ -55,26 +55,21 @@ def write(
         for record in records:
             file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
     (folder / "table.md").write_text(to_markdown(lines), encoding="utf-8")
-    per_split = [
-        line
-        for record in records
-        for line in summarise([{**record, "name": f"split {record['split']}"}])
-    ]
+    per_split = summarise({**record, "name": f"split {record['split']}"} for record in records)
     figure = tradeoff([*lines, *per_split][:8], f"{data.name}: {lines[0].name}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     model.save(folder / "model")
-    report = _figures(data, model) if isinstance(data, Statistics) else document(data, model)
-    report |= {
-        "command": command,
-        "lines": {
-            "header": ["", *COLUMNS.values()],
-            "rows": [[line.name, *cells(line)] for line in [*lines, *per_split]],
-            "title": "Over several splits" if len(records) > 1 else "On one split",
-            "caption": f"Test nodes, {over(len(records))}. Gaps in points."
-            + " The sections above are about the first split." * (len(records) > 1),
-        },
+    report = document(data, model) if isinstance(data, Data) else _figures(data, model)
+    several = len(records) > 1
+    report["command"] = command
+    report["lines"] = {
+        "header": ["", *COLUMNS.values()],
+        "rows": [[line.name, *cells(line)] for line in [*lines, *per_split]],
+        "title": "Over several splits" if several else "On one split",
+        "caption": f"Test nodes, {over(len(records))}. Gaps in points."
+        + " The sections above are about the first split." * several,
     }
-    if picture and not isinstance(data, Statistics):
+    if picture and isinstance(data, Data):
         drawn = topology(data, components=1, max_nodes=1000)
         (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
         report["picture"] = "topology.svg"
@@ -87,53 +82,50 @@ def summary(model: FairClassifier) -> list[str]:
     test, target = model.run_.test, _target(model)
     notes = cautions(test.to_dict())
     if target is not None and len(test.groups) > 2:
-        notes.insert(0, asked(target))
+        notes.insert(0, target_note(target))
     return ["The first split's test nodes:", str(test), *(f"note: {note}" for note in notes)]
 
 
-def document(data: Data, model: FairClassifier) -> Story:
+def document(data: Data, model: FairClassifier) -> Document:
     """Describe what a classifier that was just fitted does to the test nodes.
 
     "Before" is the same network without the correction, and the curve is the cost of
     post-processing its predictions to smaller and smaller gaps.
     """
-    run = model.run_
+    run, layer = model.run_, model.propagation
+    fair = needs_groups(layer)
     test = (
-        data[MASKS[2]]
+        data.test_mask
         if run.split_seed is None
         else split((data.y, groups.likeliest(data.sens)), seed=run.split_seed).test
     )
     y, sens = data.y[test], groups.certain(data.sens)[test]
-    fair = needs_groups(model.propagation)
-    plain = _uncorrected(model).cpu()[test]
-    before = run.test.to_dict()
+    plain, before = model.logits_, run.test.to_dict()
+    if needs_groups(layer):
+        plain = PPR(layer.K, layer.lambda_s)(plain, model.graph_.adjacency(plain.dtype))
+    plain = plain.cpu()[test]
     if fair:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
         before = evaluate(plain, y, sens, **names).to_dict()
     report = _figures(data, model, before if fair else None)
-    add_decisions(
-        report,
-        model.groups_,
-        sens.numpy(),
-        y.numpy(),
-        model.test_logits_.argmax(1).cpu().numpy(),
-        plain.argmax(1).numpy() if fair else None,
+    decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
+    after = decided if fair else decided[:1]
+    add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
+    report["curve"] = _curve(plain, y, sens, before)
+    report["curve_note"] = (
+        "The curve post-processes the predictions without the correction to smaller and smaller "
+        "gaps on the same test nodes."
     )
-    report |= {
-        "curve": _curve(plain, y, sens, before),
-        "curve_note": "The curve post-processes the predictions without the correction to smaller "
-        "and smaller gaps on the same test nodes.",
-        "points": [point("this model", "chosen", run.test.to_dict())],
-        "read": [] if getattr(data, "report", None) is None else list(data.report.lines()),
-    }
+    report["points"] = [point("this model", "chosen", run.test.to_dict())]
     if fair:
         report["points"].append(point("without the correction", "before", before))
         report["correction"] = (
             "Before is the same network with its correction between groups switched off; after is "
             "what it predicts."
         )
+    report["read"] = list(data.report.lines()) if getattr(data, "report", None) is not None else []
     if not groups.soft(data.sens):
-        report["graph"] = audit(data).to_dict()
+        report["graph"] = describe(data)
     unknown = int((~groups.known(data.sens)).sum())
     if unknown:
         report["assumptions"].append(
@@ -145,7 +137,7 @@ def document(data: Data, model: FairClassifier) -> Story:
 
 def _figures(
     data: Data | Statistics, model: FairClassifier, before: dict[str, Any] | None = None
-) -> Story:
+) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
     report = from_evaluations(run.test.to_dict(), before, within=_target(model))
@@ -157,8 +149,9 @@ def _figures(
         "setting": model.config(),
         "versions": run.versions,
     }
-    if isinstance(data, Statistics):
-        report["extra"] = [part_of(Section("The graph", header=["", "value"], rows=_facts(data)))]
+    if not isinstance(data, Data):
+        facts = Section("The graph", header=["", "value"], rows=_facts(data))
+        report["extra"] = [facts.to_dict()]
     return report
 
 
@@ -170,6 +163,7 @@ def _target(model: FairClassifier) -> float | None:
 
 def _facts(row: Statistics) -> list[tuple[str, str]]:
     share = lambda x: "n/a" if x is None else f"{100 * x:.2f} %"  # noqa: E731
+    sizes = lambda x: ", ".join(f"{k}: {v:,}" for k, v in (x or {}).items())  # noqa: E731
     return [
         ("nodes", f"{row.nodes:,}"),
         ("undirected edges", f"{row.edges // 2:,}"),
@@ -177,17 +171,9 @@ def _facts(row: Statistics) -> list[tuple[str, str]]:
         ("labelled nodes", f"{row.labelled:,}"),
         ("sensitive homophily", share(row.sens_homophily)),
         ("label homophily, labelled pairs", share(row.label_homophily_labelled)),
-        ("groups", ", ".join(f"{k}: {v:,}" for k, v in (row.groups or {}).items())),
-        ("classes", ", ".join(f"{k}: {v:,}" for k, v in (row.classes or {}).items())),
+        ("groups", sizes(row.groups)),
+        ("classes", sizes(row.classes)),
     ]
-
-
-def _uncorrected(model: FairClassifier) -> Tensor:
-    """Return the logits of all nodes, propagated without the correction (n×C)."""
-    if not needs_groups(model.propagation):
-        return model.logits_
-    plain = PPR(model.propagation.K, model.propagation.lambda_s)
-    return plain(model.logits_, model.graph_.adjacency(model.logits_.dtype))
 
 
 def _curve(logits: Tensor, y: Tensor, sens: Tensor, before: dict[str, Any]) -> list[Point]:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from fairmp.datasets.raw import PathLike
-
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from fairmp.datasets.raw import PathLike
 
 
 @dataclass(frozen=True)

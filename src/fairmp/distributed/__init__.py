@@ -1,9 +1,8 @@
 """The same layer over torch.distributed: exact training on a graph that one machine cannot hold.
 
-FMP touches other nodes in two places: the product Ã·F, whose rows have C columns, and the gap Δ·P,
-which has G'×C entries. So nodes are sharded, the rows of F that other ranks need are exchanged
-(:mod:`~fairmp.distributed.halo`), and the sums behind the gap are added over ranks
-(:mod:`~fairmp.distributed.ranks`). Everything else is the code of one machine.
+FMP touches other nodes in two places: the product Ã·F and the gap Δ·P. So nodes are sharded, rows
+of F that other ranks need are exchanged (``loading``), and the sums behind the gap are added over
+ranks (``ranks``). Everything else is the code of one machine.
 """
 
 from __future__ import annotations
@@ -12,11 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairmp.distributed.checkpoints import FileCheckpoints
     from fairmp.distributed.loading import Shard, load_shard
     from fairmp.distributed.ranks import RankLostError, Ranks, SharedError
     from fairmp.distributed.shard_format import Manifest
-    from fairmp.distributed.training import evaluate_shard, fit_shard, predict_shard
+    from fairmp.distributed.training import (
+        FileCheckpoints,
+        evaluate_shard,
+        fit_shard,
+        predict_shard,
+    )
     from fairmp.distributed.writer import shard, shard_tables
 
 __all__ = [
@@ -35,11 +38,10 @@ __all__ = [
 ]
 
 _MODULES = {
-    "checkpoints": ("FileCheckpoints",),
     "shard_format": ("Manifest",),
     "ranks": ("RankLostError", "Ranks", "SharedError"),
     "loading": ("Shard", "load_shard"),
-    "training": ("evaluate_shard", "fit_shard", "predict_shard"),
+    "training": ("FileCheckpoints", "evaluate_shard", "fit_shard", "predict_shard"),
     "writer": ("shard", "shard_tables"),
 }
 

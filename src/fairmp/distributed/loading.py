@@ -1,11 +1,15 @@
-"""One rank's part of a sharded graph, read from disk."""
+"""One rank's part of a sharded graph: its rows, read from disk, and the halo.
+
+The halo are the rows on other ranks that a rank's edges need, planned once and fetched each step.
+"""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,14 +18,106 @@ from torch_geometric.data import Data
 
 from fairmp.datasets.checks import MASKS
 from fairmp.distributed import partition
-from fairmp.distributed.halo import Border, Halo, ShardedAdjacency
 from fairmp.distributed.ranks import Ranks
 from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
 from fairmp.graph import CSR, INT32, Adjacency
+from fairmp.kernels import implementation
 from fairmp.nn.models import Graph
 
 COLUMNS_PER_READ = 1 << 20
+NAMES = ("feature_names", "class_names", "group_names")
+
+
+@dataclass(frozen=True)
+class Halo:
+    """The exchange plan."""
+
+    ranks: Ranks
+    send: Tensor  # rows of this rank that others need, those for rank 0 first
+    sent: list[int]  # number of rows sent to each rank
+    received: list[int]  # number of rows received from each
+    needed: bool  # whether any rank needs a row of another
+
+    @classmethod
+    def plan(cls, ranks: Ranks, needed: Tensor, bounds: Tensor) -> Halo:
+        """Request nodes by their increasing numbers; rank r holds ``bounds[r]`` and following."""
+        if ranks.size == 1:
+            return cls(ranks, needed[:0], [0], [0], False)
+        received = torch.searchsorted(needed, bounds).diff()
+        sent = torch.empty_like(received)
+        one_each = [1] * ranks.size
+        counts = (
+            ranks.swap(sent, received, one_each, one_each, "plan")().tolist(),
+            received.tolist(),
+        )
+        requested = ranks.swap(needed.new_empty(sum(counts[0])), needed, *counts, "plan")()
+        exchanged = int(ranks.total(sent.sum().view(1))) > 0
+        return cls(ranks, requested - bounds[ranks.rank], *counts, exchanged)
+
+    @property
+    def size(self) -> int:
+        """Number of rows received."""
+        return sum(self.received)
+
+    def start(self, f: Tensor) -> Callable[[], Tensor]:
+        """Send the rows others need; return a function that waits for those needed here."""
+        rows = f.new_empty(self.size, f.size(1))
+        if not self.needed:
+            return lambda: rows
+        own = f.index_select(0, self.send)
+        return self.ranks.swap(rows, own, self.received, self.sent, "halo")
+
+
+class Border(NamedTuple):
+    """The part of Ã whose columns are on other ranks."""
+
+    nodes: Tensor  # rows of this rank that have such columns
+    rows: CSR  # these rows, over the columns of the halo
+    scale: Tensor  # D̂^-½ of the nodes in the halo
+
+
+@dataclass(frozen=True)
+class ShardedAdjacency(Adjacency):
+    """This rank's rows of Ã = D̂^-½(A+I)D̂^-½, for an undirected graph.
+
+    ``forward`` has the columns of this rank, and ``border`` those of others, whose rows of F are
+    received while the product with the former is computed. All ranks call it together.
+    """
+
+    border: Border
+    halo: Halo
+
+    is_local = False
+
+    def __matmul__(self, x: Tensor) -> Tensor:
+        return _Product.apply(x, self)
+
+    def aggregate(
+        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
+    ) -> Tensor:
+        """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
+        arrived = self.halo.start(f)
+        aggregate, own, far = implementation(f).aggregate, self.forward, self.border
+        scales = self.scale, self.scale
+        result: Tensor = aggregate(own.row, own.col, None, *scales, f, x, gamma)
+        rows = arrived()
+        if far.nodes.numel():
+            scales = self.scale.index_select(0, far.nodes), far.scale
+            more = aggregate(far.rows.row, far.rows.col, None, *scales, rows, None, 0.0)
+            result.index_add_(0, far.nodes, more, alpha=1 - gamma)
+        return result
+
+
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, graph: ShardedAdjacency) -> Tensor:
+        ctx.graph = graph
+        return graph.aggregate(x.contiguous(), None, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return ctx.graph.aggregate(grad.contiguous(), None, 0.0), None
 
 
 class ShardedGraph(Graph):
@@ -29,8 +125,7 @@ class ShardedGraph(Graph):
 
     def __init__(self, adjacency: ShardedAdjacency) -> None:
         super().__init__(torch.empty(2, 0, dtype=torch.int64), adjacency.num_nodes)
-        self.exact = adjacency
-        self._rounded = adjacency
+        self.exact = self._rounded = adjacency
 
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """Return this rank's rows of Ã."""
@@ -39,35 +134,21 @@ class ShardedGraph(Graph):
             self._rounded = replace(self.exact, scale=self.exact.scale.to(dtype), border=border)
         return self._rounded
 
-    def looped(self) -> Tensor:
+    def with_self_loops(self) -> Tensor:
         """Raise: edges to nodes of other ranks are not edges between nodes of this one."""
-        raise InputError(
-            "backbone",
-            "'gat' reads the features of neighbours, which other ranks hold",
-            "choose 'mlp', 'gcn', 'sgc' or 'appnp' for shards",
-        )
+        value = "'gat' reads the features of neighbours, which other ranks hold"
+        raise InputError("backbone", value, "choose 'mlp', 'gcn', 'sgc' or 'appnp' for shards")
 
 
 @dataclass(frozen=True)
 class Shard:
-    """The nodes of a rank and their rows of the graph.
+    """The nodes of a rank and their rows of the graph."""
 
-    Attributes:
-        manifest: the manifest of the whole graph.
-        ranks: the ranks that hold it together.
-        data: ``x``, ``y``, ``sens`` and the three masks of this rank's nodes; its ``edge_index`` is
-            empty, edges are in ``graph``.
-        graph: this rank's rows of Ã.
-        number: the row of each node in the table it came from.
-        start: the number of the first node in the order of the shards.
-    """
-
-    manifest: Manifest
+    manifest: Manifest  # of the whole graph
     ranks: Ranks
-    data: Data
-    graph: ShardedGraph
-    number: Tensor
-    start: int
+    data: Data  # x, y, sens and the three masks of this rank's nodes; without edges
+    graph: ShardedGraph  # this rank's rows of Ã
+    number: Tensor  # the row of each node in the table it came from
 
     @property
     def halo(self) -> Halo:
@@ -78,7 +159,7 @@ class Shard:
         """Read the masks of another split."""
         data = copy.copy(self.data)
         own = _parts_by_rank(self.manifest, self.ranks)[self.ranks.rank]
-        _set_masks(data, Path(folder), own, _split_column(self.manifest, split_seed))
+        _set_masks(data, Path(folder), own, split_column(self.manifest, split_seed))
         return replace(self, data=data)
 
 
@@ -92,7 +173,8 @@ def load_shard(
 ) -> Shard:
     """Read this rank's part of a graph, and nothing else; all ranks call it together.
 
-    A folder of P parts serves up to P ranks: each has a run of parts.
+    A folder of P parts serves up to P ranks: each has a run of parts. If a file of one of them is
+    missing or damaged, or manifests differ, all raise a :class:`SharedError`.
 
     Args:
         folder: what :func:`~fairmp.distributed.shard` wrote, on this rank's disk; the manifest and
@@ -101,10 +183,6 @@ def load_shard(
         split_seed: which of the written splits; by default the first.
         device: where to load to.
         check: compare the files with their checksums first.
-
-    Raises:
-        SharedError: On all ranks, if a file of one of them is missing or damaged, or if their
-            manifests differ.
     """
     ranks = Ranks() if ranks is None else ranks
     folder = Path(folder)
@@ -114,7 +192,7 @@ def load_shard(
         parts = _parts_by_rank(manifest, ranks)
         for index in parts[ranks.rank] if check else ():
             verify(folder, index, manifest.parts[index])
-        return manifest, parts, _split_column(manifest, split_seed)
+        return manifest, parts, split_column(manifest, split_seed)
 
     manifest, parts, column = ranks.together(read_manifest)
     fingerprint = {"the graph's fingerprint": manifest.fingerprint[:16]}
@@ -123,55 +201,45 @@ def load_shard(
     data = Data(
         x=_concatenate(folder, own, "x"),
         edge_index=torch.empty(2, 0, dtype=torch.int64),
-        y=_concatenate(folder, own, "y").long(),
-        sens=_concatenate(folder, own, "sens").long(),
-        feature_names=list(manifest.feature_names),
-        class_names=list(manifest.class_names),
-        group_names=list(manifest.group_names),
+        **{name: _concatenate(folder, own, name).long() for name in ("y", "sens")},
+        **{name: list(getattr(manifest, name)) for name in NAMES},
     )
     _set_masks(data, folder, own, column)
     bounds = torch.tensor([*(manifest.parts[run[0]].start for run in parts), manifest.nodes])
     device = ranks.device or torch.device(device)
     adjacency = _adjacency(folder, own, bounds, ranks, device)
     number = _concatenate(folder, own, "number")
-    start = int(bounds[ranks.rank])
-    return Shard(manifest, ranks, data.to(device), ShardedGraph(adjacency), number, start)
+    return Shard(manifest, ranks, data.to(device), ShardedGraph(adjacency), number)
 
 
 def _parts_by_rank(manifest: Manifest, ranks: Ranks) -> list[range]:
     if ranks.size > len(manifest.parts):
-        raise InputError(
-            "shards",
-            f"{len(manifest.parts)} parts for {ranks.size} ranks",
-            f"shard into more parts (--parts {ranks.size}), or start fewer ranks",
-        )
+        hint = f"shard into more parts (--parts {ranks.size}), or start fewer ranks"
+        raise InputError("shards", f"{len(manifest.parts)} parts for {ranks.size} ranks", hint)
     per_node = partition.cost(np.array(0), 0)
     weight = [part.entries + (part.stop - part.start) * per_node for part in manifest.parts]
     bounds = partition.ranges(np.array(weight), ranks.size).tolist()
     return [range(bounds[k], bounds[k + 1]) for k in range(ranks.size)]
 
 
-def _split_column(manifest: Manifest, split_seed: int | None) -> int:
+def split_column(manifest: Manifest, split_seed: int | None) -> int:
+    """Return the column of a split, by default of the first."""
     if split_seed is None:
         return 0
     if split_seed not in manifest.split_seeds:
         written = ", ".join("its own" if s is None else str(s) for s in manifest.split_seeds)
-        raise InputError(
-            "split_seed",
-            f"no split with seed {split_seed} was written (there are: {written})",
-            "shard the graph again with --splits and --seed",
-        )
+        value = f"no split with seed {split_seed} was written (there are: {written})"
+        raise InputError("split_seed", value, "shard the graph again with --splits and --seed")
     return manifest.split_seeds.index(split_seed)
 
 
 def _concatenate(folder: Path, own: range, name: str) -> Tensor:
     """Copy an array of several parts to memory, one part after the other."""
     parts = [mapped(folder, index, name) for index in own]
-    result = np.empty((sum(map(len, parts)), *parts[0].shape[1:]), dtype=parts[0].dtype)
-    start = 0
-    for index, part in zip(own, parts, strict=True):
-        read_rows(folder, index, name, result[start : start + len(part)])
-        start += len(part)
+    stops = np.cumsum([len(part) for part in parts])
+    result = np.empty((stops[-1], *parts[0].shape[1:]), dtype=parts[0].dtype)
+    for index, rows in zip(own, np.split(result, stops[:-1]), strict=True):
+        read_rows(folder, index, name, rows)
     return torch.from_numpy(result)
 
 
@@ -186,13 +254,15 @@ def _adjacency(
 ) -> ShardedAdjacency:
     start, stop = bounds[ranks.rank : ranks.rank + 2].tolist()
     degree = np.concatenate([np.diff(mapped(folder, index, "row")) for index in own])
-    inside, needed = _count_inside(folder, own, start, stop, degree)
+    inside, needed = np.zeros_like(degree), np.zeros(0, dtype=np.int64)
+    for rows, offsets, col, local in _columns(folder, own, start, stop):
+        needed = np.union1d(needed, col[~local])
+        inside[rows] = np.add.reduceat(local, offsets, dtype=np.int64)
     outside = degree - inside
     near = np.empty(inside.sum(), dtype=np.int32 if stop - start <= INT32 else np.int64)
     far = np.empty(outside.sum(), dtype=np.int32 if len(needed) <= INT32 else np.int64)
     at_near = at_far = 0
-    for _, col in _columns(folder, own):
-        local = (col >= start) & (col < stop)
+    for _, _, col, local in _columns(folder, own, start, stop):
         mine, others = col[local], col[~local]
         near[at_near : at_near + len(mine)] = mine - start
         far[at_far : at_far + len(others)] = np.searchsorted(needed, others)
@@ -209,33 +279,22 @@ def _adjacency(
     return ShardedAdjacency(stop - start, scale, forward, forward, border, halo)
 
 
-def _count_inside(
-    folder: Path, own: range, start: int, stop: int, degree: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Count the columns of each row that are on this rank, and list those that are not."""
-    ends = np.cumsum(degree)
-    inside = np.zeros(len(degree), dtype=np.int64)
-    needed = np.zeros(0, dtype=np.int64)
-    for first, col in _columns(folder, own):
-        local = (col >= start) & (col < stop)
-        needed = np.union1d(needed, col[~local])
-        low, high = np.searchsorted(ends, [first, first + len(col) - 1], side="right")
-        cuts = np.clip(ends[low:high] - first, 0, len(col))
-        cumulative = np.concatenate([[0], np.cumsum(local)])
-        inside[low : high + 1] += np.diff(cumulative[np.concatenate([[0], cuts, [len(col)]])])
-    return inside, needed
-
-
-def _columns(folder: Path, own: range) -> Iterator[tuple[int, np.ndarray]]:
-    """Read the columns in pieces, each with the number of its first entry."""
+def _columns(
+    folder: Path, own: range, start: int, stop: int
+) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
+    """Read whole rows in pieces: which rows, their offsets, columns, which are on this rank."""
     first = 0
     for index in own:
-        length = len(mapped(folder, index, "col"))
-        for k in range(0, length, COLUMNS_PER_READ):
+        row, at = mapped(folder, index, "row"), 0
+        while at < len(row) - 1:
+            end = int(np.searchsorted(row, row[at] + COLUMNS_PER_READ, side="right")) - 1
+            end = max(at + 1, end)
             # A copy through a new map, so that pages of the file do not pile up in memory.
-            piece = mapped(folder, index, "col")[k : k + COLUMNS_PER_READ]
-            yield first + k, np.array(piece, dtype=np.int64)
-        first += length
+            col = np.array(mapped(folder, index, "col")[row[at] : row[end]], dtype=np.int64)
+            rows = slice(first + at, first + end)
+            yield rows, row[at:end] - row[at], col, (col >= start) & (col < stop)
+            at = end
+        first += len(row) - 1
 
 
 def _csr(counts: np.ndarray, col: np.ndarray) -> CSR:

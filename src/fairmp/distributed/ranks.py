@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import time
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
+from torch.distributed.rendezvous import rendezvous
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_number
 from fairmp.groups import GroupOperator, mean_rows
 from fairmp.training.loop import LocalReducer
 
 Result = TypeVar("Result")
+TIMEOUT_S = 600.0
 
 
 class SharedError(InputError):
@@ -31,13 +38,9 @@ class RankLostError(RuntimeError):
 class Ranks(LocalReducer):
     """All ranks of the default process group, or one rank alone if there is none.
 
-    Sums are added in the order of ranks, so that every rank has the same bits.
-
-    Attributes:
-        rank: number of this rank.
-        size: number of ranks.
-        sent: bytes this rank has sent, by purpose: ``"halo"``, ``"total"``, ``"gradient"``,
-            ``"plan"`` and ``"gather"``.
+    ``rank`` is the number of this rank, ``size`` that of all, and ``sent`` counts the bytes this
+    rank has sent, by purpose. Sums are added in the order of ranks, so that every rank has the same
+    bits.
 
     Example:
         >>> alone = Ranks()
@@ -58,19 +61,12 @@ class Ranks(LocalReducer):
         population = population & (sens >= 0)
         counts = self.total(torch.bincount(sens[population], minlength=num_groups).double())
         if bool((counts == 0).any()):
-            raise InputError(
-                "sens",
-                f"group {int((counts == 0).nonzero()[0])} has no node in the population",
-                "choose a population that contains every group",
-            )
+            value = f"group {int((counts == 0).nonzero()[0])} has no node in the population"
+            raise InputError("sens", value, "choose a population that contains every group")
         return ShardedGroupOperator(self, population, mean_rows(counts), sens.int())
 
     def total(self, part: Tensor) -> Tensor:
-        """Sum a small tensor over all ranks, with gradients.
-
-        Every rank has a gradient for what it uses of the sum, and these are summed in turn: a loss
-        that counts once must be divided by the number of ranks.
-        """
+        """Sum a small tensor over all ranks, and its gradients in the backward pass."""
         return part if self.size == 1 else _Total.apply(part, self)
 
     def largest(self, part: Tensor) -> Tensor:
@@ -96,30 +92,24 @@ class Ranks(LocalReducer):
         if self.size == 1:
             return rows
         own = torch.tensor([rows.size(0)], device=rows.device)
-        counts = [int(count) for count in self._all(own, "gather")]
-        parts = [rows.new_empty(count, *rows.shape[1:]) for count in counts]
-        with self._communicating("gathering rows"):
-            if self.rank == 0:
-                parts[0] = rows
-                for source in range(1, self.size):
-                    if counts[source]:
-                        dist.recv(parts[source], source)
-            elif counts[self.rank]:
-                dist.send(rows.contiguous(), 0)
-                self.sent["gather"] += rows.nbytes
-        return torch.cat(parts) if self.rank == 0 else None
+        counts = [int(count) if self.rank == 0 else 0 for count in self._all(own, "gather")]
+        result = rows.new_empty(sum(counts), *rows.shape[1:])
+        sent = [rows.size(0), *[0] * (self.size - 1)]
+        self.swap(result, rows.contiguous(), counts, sent, "gather")()
+        return result if self.rank == 0 else None
 
     def swap(
         self, out: Tensor, rows: Tensor, received: list[int], sent: list[int], kind: str
-    ) -> Callable[[], None]:
+    ) -> Callable[[], Tensor]:
         """Start to send each rank its rows; return a function that waits for those received."""
         with self._communicating("an exchange of rows"):
             work = dist.all_to_all_single(out, rows, received, sent, async_op=True)
         self.sent[kind] += rows.nbytes - sent[self.rank] * rows[:1].nbytes
 
-        def wait() -> None:
+        def wait() -> Tensor:
             with self._communicating("an exchange of rows"):
                 work.wait()
+            return out
 
         return wait
 
@@ -142,20 +132,18 @@ class Ranks(LocalReducer):
 
     def together(self, work: Callable[[], Result]) -> Result:
         """Do work that may fail on some ranks; if so, raise a :class:`SharedError` on all."""
-        result: Result | None = None
         error: InputError | None = None
         try:
             result = work()
         except InputError as failure:
             error = failure
         except OSError as failure:
-            name = str(failure.filename or "a file")
-            error = InputError(name, failure.strerror, "check its disk")
+            error = InputError(failure.filename or "a file", failure.strerror, "check its disk")
         for rank, found in enumerate(self.objects(error)):
             if found is not None:
                 where = "" if self.size == 1 else f"rank {rank} of {self.size}: "
                 raise SharedError(where + found.argument, found.value, found.hint)
-        return result  # type: ignore[return-value]
+        return result
 
     def agree(self, what: str, mine: Mapping[str, Any], hint: str) -> None:
         """Raise a :class:`SharedError` on every rank if some value is not the same on all."""
@@ -164,11 +152,8 @@ class Ranks(LocalReducer):
             for key in sorted({*texts[0], *other}):
                 one, two = (values.get(key, "nothing")[:60] for values in (texts[0], other))
                 if one != two:
-                    raise SharedError(
-                        what,
-                        f"the ranks disagree on {key}: rank 0 has {one}, rank {rank} has {two}",
-                        hint,
-                    )
+                    value = f"ranks disagree on {key}: rank 0 has {one}, rank {rank} has {two}"
+                    raise SharedError(what, f"the {value}", hint)
 
     def _all(self, part: Tensor, kind: str) -> list[Tensor]:
         part = part.contiguous()
@@ -184,7 +169,7 @@ class Ranks(LocalReducer):
             yield
         except RuntimeError as error:
             raise RankLostError(
-                f"rank {self.rank} of {self.size} lost the others in {what} ({reason(error)}); "
+                f"rank {self.rank} of {self.size} lost the others in {what} ({_reason(error)}); "
                 "if torchrun may restart, training resumes from the last checkpoint"
             ) from error
 
@@ -207,18 +192,73 @@ class ShardedGroupOperator(GroupOperator):
 
     def __init__(self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor) -> None:
         super().__init__(None, population, rows, codes=codes)
-        self.ranks = ranks
-
-    def total(self, part: Tensor) -> Tensor:
-        """Sum over all ranks."""
-        return self.ranks.total(part)
-
-    def largest(self, part: Tensor) -> Tensor:
-        """Take the maximum over all ranks."""
-        return self.ranks.largest(part)
+        self.total, self.largest = ranks.total, ranks.largest  # type: ignore[method-assign]
 
 
-def reason(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return the first sentence of an error of torch.distributed, without its source location."""
     first = (str(error).strip().splitlines() or ["no answer"])[0]
     return re.sub(r"^\[[^\]]*\] *", "", first).split(". ")[0].rstrip(".")[:160]
+
+
+@contextmanager
+def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks]:
+    """Join the process group (gloo, or NCCL with one GPU per rank), or be the only rank."""
+    check_number("timeout", timeout, "give the seconds to wait, above 0", low=0, above=True)
+    if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+        yield Ranks()
+        return
+    on_gpu = device.startswith("cuda")
+    if on_gpu:
+        local, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
+        if local >= gpus:
+            hint = "start as many ranks as there are GPUs (--nproc-per-node), or use --device cpu"
+            value = f"{gpus} GPUs for {local + 1} ranks on this machine"
+            raise InputError("device", value, hint)
+        torch.cuda.set_device(local)
+    try:
+        store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
+        dist.init_process_group(
+            "nccl" if on_gpu else "gloo",
+            store=fresh_store(store, rank, size, timeout),
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=timeout),
+        )
+    except (RuntimeError, ValueError) as error:
+        where = f"rank {os.environ['RANK']} of {os.environ['WORLD_SIZE']}"
+        raise RankLostError(f"{where} could not join the others ({_reason(error)})") from error
+    yield Ranks()
+    # Not after an error: it would wait for ranks that may be gone.
+    dist.destroy_process_group()
+
+
+def fresh_store(store: Store, rank: int, size: int, timeout: float) -> Store:
+    """Agree on a prefix of a store that no earlier start of these ranks has written to.
+
+    torchrun keeps its store when it restarts ranks, with the addresses of those that died, which
+    others would wait for. So rank 0 chooses a prefix and answers every other rank that asks; an
+    answer goes to the one process that asked, so that requests of earlier starts do no harm.
+    """
+    mine = uuid.uuid4().hex
+    if rank > 0:
+        store.set(f"fairmp/hello/{rank}", mine)
+        store.wait([f"fairmp/answer/{mine}"], timedelta(seconds=timeout))
+        prefix = store.get(f"fairmp/answer/{mine}").decode()
+        store.set(f"fairmp/{prefix}/here/{rank}", "")
+        return PrefixStore(f"fairmp/{prefix}", store)
+    deadline = time.monotonic() + timeout
+    waiting, answered = set(range(1, size)), set()
+    while waiting:
+        for other in sorted(waiting):
+            if store.check([f"fairmp/{mine}/here/{other}"]):
+                waiting.discard(other)
+            elif store.check([f"fairmp/hello/{other}"]):
+                request = store.get(f"fairmp/hello/{other}").decode()
+                if request not in answered:
+                    store.set(f"fairmp/answer/{request}", mine)
+                    answered.add(request)
+        if waiting and time.monotonic() > deadline:
+            raise RuntimeError(f"no word from rank {min(waiting)} in {timeout:g} s")
+        time.sleep(0.01 if waiting else 0)
+    return PrefixStore(f"fairmp/{mine}", store)

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
+from fairmp import outputs
 from fairmp.datasets.checks import MASKS
 from fairmp.datasets.encoding import Encoding
 from fairmp.distributed.loading import Shard
-from fairmp.errors import InputError
+from fairmp.distributed.ranks import Ranks
+from fairmp.errors import InputError, check_integer
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
-from fairmp.training.loop import Checkpoints, Run
+from fairmp.training.loop import Checkpoints, Epoch, Run, State
 from fairmp.training.penalties import Adversary
 
 
@@ -29,20 +38,10 @@ def fit_shard(
     """Train a classifier on shards, as its ``fit`` does on a graph; all ranks call it together.
 
     The loss, its gradients, the duals and the figures are those of one process with all nodes, up
-    to the order of summation. Dropout is drawn on each rank. The fitted model is the same on all
-    ranks, and ``model.save`` saves it.
-
-    Args:
-        model: a classifier; it is fitted.
-        shard: this rank's part of the graph.
-        seed: seed of the initialisation and of dropout.
-        split_seed: seed of the split the shard was loaded with, for the record.
-        bootstrap: number of resamples for the intervals.
-        progress: show a bar on rank 0; by default if standard error is a terminal.
-        checkpoints: where to save the training and to resume it from.
-
-    Returns:
-        The run, the same on all ranks.
+    to the order of summation. Dropout is drawn on each rank. The fitted model and the run are the
+    same on all ranks, and ``model.save`` saves it. ``split_seed`` is for the record: the split is
+    that of the shard. ``checkpoints`` save the training, and resume it. Other arguments are those
+    of :meth:`FairClassifier.fit <fairmp.training.classifier.FairClassifier.fit>`.
 
     Example:
         >>> import tempfile
@@ -57,13 +56,12 @@ def fit_shard(
         'batch'
     """
     _check(model, shard)
-    manifest = shard.manifest
-    model.classes_ = list(manifest.class_names)
-    model.groups_ = list(manifest.group_names)
-    model.features_ = list(manifest.feature_names)
-    model.encoding_ = None if manifest.encoding is None else Encoding.from_dict(manifest.encoding)
-    nodes = shard.data, shard.graph, shard.ranks
-    return model._fit(*nodes, seed, split_seed, bootstrap, progress, checkpoints)
+    names = (shard.data[f"{kind}_names"] for kind in ("class", "group", "feature"))
+    model.classes_, model.groups_, model.features_ = names
+    encoding = shard.manifest.encoding
+    model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
+    nodes, options = (shard.data, shard.graph, shard.ranks), (seed, split_seed, bootstrap)
+    return model._fit(*nodes, *options, progress=progress, checkpoints=checkpoints)
 
 
 def predict_shard(
@@ -71,15 +69,9 @@ def predict_shard(
 ) -> Tensor:
     """Predict the probability of each class for this rank's nodes; all ranks call it together.
 
-    Args:
-        model: a fitted or loaded classifier, the same on all ranks, however it was trained.
-        shard: this rank's part of the graph.
-        nodes: which of this rank's nodes to predict (a boolean mask); all by default. In mode
-            ``"batch"`` those of all ranks are the population whose gap is closed.
-        mode: ``"batch"`` or ``"per-node"``.
-
-    Returns:
-        One row per predicted node of this rank.
+    The model is the same on all ranks, however it was trained. ``nodes`` is a mask of this rank's
+    nodes, all by default; in mode ``"batch"`` those of all ranks are the population whose gap is
+    closed. Returns one row per predicted node of this rank.
     """
     data, nodes = shard.ranks.together(lambda: model._align(shard.data, nodes))
     return model._logits(data, shard.graph, nodes, mode, shard.ranks).softmax(1)
@@ -95,17 +87,8 @@ def evaluate_shard(
 ) -> Evaluation:
     """Measure accuracy and fairness over the nodes of all ranks; all ranks call it together.
 
-    Rank 0 gathers the logits, labels and groups that are measured.
-
-    Args:
-        model: a fitted or loaded classifier.
-        shard: this rank's part of the graph.
-        nodes: which of this rank's nodes to measure; the test nodes by default.
-        mode: ``"batch"`` or ``"per-node"``.
-        bootstrap: number of resamples for the intervals.
-
-    Returns:
-        The figures, the same on all ranks.
+    ``nodes`` is a mask of this rank's nodes, by default the test nodes. Rank 0 gathers the logits,
+    labels and groups that are measured; the result is the same on all ranks.
     """
     ranks = shard.ranks
     nodes = shard.data.test_mask if nodes is None else nodes
@@ -116,18 +99,14 @@ def evaluate_shard(
 
 def _check(model: FairClassifier, shard: Shard) -> None:
     if model.norm is not None:
-        raise InputError(
-            "norm", f"{model.norm!r} needs all nodes, which no rank has", "use norm=None"
-        )
+        value = f"{model.norm!r} needs all nodes, which no rank has"
+        raise InputError("norm", value, "use norm=None")
     if model.backbone == "gat":
-        shard.graph.looped()
+        shard.graph.with_self_loops()
     if isinstance(model.strategy, Adversary):
-        raise InputError(
-            "strategy",
-            "the adversary needs all nodes in one process",
-            "use the regulariser or the projection for shards",
-        )
-    data: Data = shard.data
+        value = "the adversary needs all nodes in one process"
+        raise InputError("strategy", value, "use the regulariser or the projection for shards")
+    data = shard.data
     counts = torch.tensor([float(data[name].sum()) for name in MASKS], device=data.x.device)
     for name, count in zip(MASKS, shard.ranks.total(counts).tolist(), strict=True):
         if not count:
@@ -139,3 +118,73 @@ def _check(model: FairClassifier, shard: Shard) -> None:
             raise InputError("data.x", "some features are not finite", "fill or drop them")
 
     shard.ranks.together(check_finite)
+
+
+class FileCheckpoints:
+    """A file that rank 0 writes and reads, for all ranks, which call each method together.
+
+    It holds a checksum and what ``torch.save`` writes, and is read without executing anything.
+
+    Args:
+        path: the file; its folder must be reachable wherever rank 0 may be restarted.
+        ranks: the ranks.
+        fingerprint: data and configuration; a checkpoint of another training is an error.
+        every: epochs between two checkpoints.
+    """
+
+    def __init__(
+        self, path: Path, ranks: Ranks, fingerprint: Mapping[str, Any], every: int = 10
+    ) -> None:
+        self.path, self.ranks = path, ranks
+        self.every = check_integer("checkpoint_every", every, "give 1 epoch or more")
+        self.fingerprint = json.loads(json.dumps(dict(fingerprint)))
+
+    def due(self, epoch: int) -> bool:
+        """Whether to save after an epoch."""
+        return epoch % self.every == 0
+
+    def save(self, state: State) -> None:
+        """Save a state; a process killed meanwhile leaves the previous one."""
+        random = self.ranks.objects(state.random)
+        if self.ranks.rank == 0:
+            buffer = io.BytesIO()
+            torch.save([self.fingerprint, {**asdict(state), "random": random}], buffer)
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with outputs.atomic_file(self.path) as draft:
+                content = buffer.getvalue()
+                draft.write_bytes(hashlib.sha256(content).digest() + content)
+
+    def load(self) -> State:
+        """Return the last state saved, or a new one."""
+        content = self.ranks.on_first(self._content)
+        if content is None:
+            return State()
+        found = _read(content)[1]
+        found["history"] = [Epoch(**epoch) for epoch in found["history"]]
+        found["best"] = found["best"] and Epoch(**found["best"])
+        # More ranks than before: the new ones continue with the state they have.
+        found["random"] = dict(enumerate(found["random"])).get(
+            self.ranks.rank, [torch.get_rng_state()]
+        )
+        return State(**found)
+
+    def _content(self) -> bytes | None:
+        """Read and check the file."""
+        if not self.path.is_file():
+            return None
+        content = self.path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            value = f"the checkpoint {self.path} is damaged"
+            raise InputError("--out", value, "remove it to start from the beginning")
+        found = _read(content)[0]
+        for key in sorted({*self.fingerprint, *found}):
+            then, now = (json.dumps(source.get(key)) for source in (found, self.fingerprint))
+            if now != then:
+                change = f"{key} was {then[:60]}, and is {now[:60]}"
+                value = f"the checkpoint {self.path} is of another training: {change}"
+                raise InputError("--out", value, "give another folder, or remove it")
+        return content
+
+
+def _read(content: bytes) -> Any:
+    return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)

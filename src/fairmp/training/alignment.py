@@ -11,18 +11,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import MASKS, check
+from fairmp.datasets.checks import check
 from fairmp.errors import InputError
-
-
-def names_of(data: Data, attribute: str, count: int) -> list[str]:
-    """Return the names of features, classes or groups; numbers if the graph gives none."""
-    names = data.get(attribute)
-    # If columns were removed, it is unknown which names are left.
-    stale = attribute == "feature_names" and names is not None and len(names) != count
-    if names is None or len(names) < count or stale:
-        return [str(i) for i in range(count)]
-    return [str(name) for name in names]
 
 
 def aligned(
@@ -32,17 +22,10 @@ def aligned(
     known_groups: Sequence[str],
     dtype: torch.dtype,
 ) -> Data:
-    """Bring a graph to the columns, classes and groups a model was trained with.
+    """Bring a copy of a graph to the columns, classes and groups a model was trained with.
 
     If the graph names them, columns are reordered and codes of groups and classes translated by
-    name, and what the model does not know is an error. Otherwise only numbers are compared. The
-    input is not modified.
-
-    Example:
-        >>> x, edges = torch.tensor([[1.0, 2.0]]), torch.empty(2, 0, dtype=torch.long)
-        >>> data = Data(x=x, edge_index=edges, feature_names=["b", "a"])
-        >>> aligned(data, ["a", "b"], ["0", "1"], ["0", "1"], torch.float64).x
-        tensor([[2., 1.]], dtype=torch.float64)
+    name, and what the model does not know is an error. Otherwise only numbers are compared.
     """
     check(data, labels=False)
     result = copy.copy(data)
@@ -64,31 +47,19 @@ def _numbered(names: Sequence[str]) -> bool:
 
 def _order(data: Data, features: Sequence[str]) -> list[int]:
     """Return the column of each feature, or nothing if they are in order."""
-    width, given = data.x.size(1), data.get("feature_names")
-    if given is not None and len(given) != width:
-        if width == len(features) and not _numbered(features):
-            raise InputError(
-                "data.feature_names",
-                f"{len(given)} names for {width} columns of data.x",
-                "give one per column",
-            )
-        given = None
-    names = None if given is None else [str(name) for name in given]
-    if names is None or _numbered(features) or len(set(names)) < width:
+    width, given, named = data.x.size(1), data.get("feature_names"), not _numbered(features)
+    counts = f"{width} features, the model was trained on {len(features)}"
+    if named and given is not None and len(given) != width == len(features):
+        value = f"{len(given)} names for {width} columns of data.x"
+        raise InputError("data.feature_names", value, "give one per column")
+    named = named and given is not None and len(given) == width
+    names = [str(name) for name in given] if named else []
+    if not named or len(set(names)) < width:
         if width != len(features):
-            raise InputError(
-                "data.x",
-                f"{width} features, the model was trained on {len(features)}",
-                "give the same columns in the same order",
-            )
-        if names is not None and not _numbered(features) and names != list(features):
-            raise InputError(
-                "data.feature_names",
-                "a name occurs twice and the order is not the model's",
-                "give every column its own name",
-            )
-        return []
-    if names == list(features):
+            raise InputError("data.x", counts, "give the same columns in the same order")
+        if named and names != list(features):
+            value = "a name occurs twice and the order is not the model's"
+            raise InputError("data.feature_names", value, "give every column its own name")
         return []
     missing = [name for name in features if name not in set(names)]
     extra = [name for name in names if name not in set(features)]
@@ -97,45 +68,32 @@ def _order(data: Data, features: Sequence[str]) -> list[int]:
         if missing:
             close = difflib.get_close_matches(missing[0], extra, n=1, cutoff=0.5)
             renamed = f" (renamed to {close[0]!r}?)" if close else ""
-            parts.append(f"{_first(missing)} missing{renamed}")
+            parts.append(f"{_few([repr(missing[0]), *missing[1:]], 1)} missing{renamed}")
         if extra:
-            parts.append(f"{_first(extra)} not known to it")
-        raise InputError(
-            "data.x",
-            f"{width} features, the model was trained on {len(features)}: {' and '.join(parts)}",
-            "give the columns it was trained on, in any order",
-        )
-    return [names.index(name) for name in features]
+            parts.append(f"{_few([repr(extra[0]), *extra[1:]], 1)} not known to it")
+        hint = "give the columns it was trained on, in any order"
+        raise InputError("data.x", f"{counts}: {' and '.join(parts)}", hint)
+    return [] if names == list(features) else [names.index(name) for name in features]
 
 
-def _first(names: Sequence[str]) -> str:
-    return repr(names[0]) + (f" and {len(names) - 1} more" if len(names) > 1 else "")
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+def _few(names: Sequence[str], shown: int = 8) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 def _translate_columns(sens: Tensor, names: Sequence[str] | None, known: Sequence[str]) -> Tensor:
     """Reorder the columns of group probabilities by name."""
-    width = sens.size(1)
+    width, hint = sens.size(1), f"give a column for each of {_few(known)}"
     if names is None or len(names) != width or _numbered(known):
         if width != len(known):
-            raise InputError(
-                "data.sens",
-                f"probabilities of {width} groups, the model was trained on {len(known)}",
-                f"give a column for each of {_few(known)}",
-            )
+            value = f"probabilities of {width} groups, the model was trained on {len(known)}"
+            raise InputError("data.sens", value, hint)
         return sens
     place = {str(name): k for k, name in enumerate(names)}
-    missing = [name for name in known if name not in place]
-    extra = [name for name in place if name not in set(known)]
-    if missing or extra:
-        raise InputError(
-            "data.sens",
-            f"no column for group {missing[0]!r}" if missing else f"group {extra[0]!r} is unknown",
-            f"the model was trained on {_few(known)}, give a column for each",
-        )
+    missing = [f"no column for group {name!r}" for name in known if name not in place]
+    unknown = [f"group {name!r} is unknown" for name in place if name not in set(known)]
+    if missing or unknown:
+        raise InputError("data.sens", (missing or unknown)[0], hint)
     return sens[:, [place[name] for name in known]]
 
 
@@ -182,45 +140,11 @@ def check_population(
         )
 
 
-def check_certain(data: Data) -> None:
-    """Raise if gaps cannot be measured on a part of the split: too few groups are certain."""
-    if not groups.soft(data.sens):
-        return
-    sens = groups.certain(data.sens)
-    for mask in MASKS:
-        found = sens[data[mask]]
-        if len(found[found >= 0].unique()) < 2:
-            raise InputError(
-                "data.sens",
-                f"fewer than two groups are certain (probability 1) in {mask}",
-                "gaps are measured on nodes of certain group, give some",
-            )
-
-
 def node_mask(nodes: Tensor | None, n: int) -> Tensor:
     """Return the nodes to predict as a mask, all by default."""
     if nodes is None:
         return torch.ones(n, dtype=torch.bool)
     if nodes.dtype != torch.bool or nodes.shape != (n,):
-        raise InputError(
-            "nodes",
-            f"{nodes.dtype} of shape {tuple(nodes.shape)}",
-            f"give a boolean mask of {n} nodes",
-        )
+        value = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
+        raise InputError("nodes", value, f"give a boolean mask of {n} nodes")
     return nodes
-
-
-def to_device(data: Data, device: torch.device) -> Data:
-    """Move a copy of a graph; PyG moves in place."""
-    return data if data.x.device == device else copy.copy(data).to(str(device))
-
-
-def device_of(device: str | torch.device) -> torch.device:
-    """Return a device if it is available."""
-    try:
-        chosen = torch.device(device)
-    except RuntimeError:
-        raise InputError("device", f"{device!r} is unknown", "choose 'cpu' or 'cuda'") from None
-    if chosen.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("device", f"{device!r} but CUDA is not available", "use 'cpu'")
-    return chosen

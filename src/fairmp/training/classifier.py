@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import copy
-import inspect
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
@@ -22,49 +21,35 @@ from fairmp.graph import compute_dtype
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
 from fairmp.nn.models import Backbone, Graph, Network, build
-from fairmp.training import alignment, model_files
-from fairmp.training.loop import (
-    Checkpoints,
-    GroupOperators,
-    LocalReducer,
-    Select,
-    fit,
-    needs_groups,
-    seeded,
-)
-from fairmp.training.loop import (
-    Run as Run,
-)
+from fairmp.training import alignment, loop, model_files
+from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Adversary, Regulariser, Strategy
+
+__all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
 
 Mode = Literal["batch", "per-node"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class FairClassifier:
     """A node classifier whose predictions do not depend on the sensitive group.
 
     A transform reads the features of each node; a propagation reads the graph and, if it is
-    :class:`~fairmp.nn.fmp.FMP`, closes the gap between groups. In training the gap is that of
-    the training nodes. At prediction there are two modes, and results say which one was used:
-
-    - ``"batch"`` (the default) closes the gap of the nodes being predicted;
-    - ``"per-node"`` applies the correction found on the validation nodes at the end of ``fit``: the
-      prediction of a node then does not depend on which others are predicted.
-
-    Either way the group of a node must be known to correct its prediction.
+    :class:`~fairmp.nn.fmp.FMP`, closes the gap between groups: in training that of the training
+    nodes, at prediction, in mode ``"batch"``, that of the nodes being predicted. Mode
+    ``"per-node"`` applies the correction found on the validation nodes, so that a prediction does
+    not depend on which others are made. Either way the group of a node must be known to correct its
+    prediction; groups may be given as probabilities (n×G).
 
     Args:
         propagation: an :class:`~fairmp.nn.fmp.FMP`, a :class:`~fairmp.nn.fmp.PPR`, or
             ``None`` for the transform alone; ``FMP()`` by default.
         backbone: the transform, ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` or ``"appnp"``; see
             :func:`fairmp.nn.models.build`.
-        hidden: width of its hidden layers.
-        num_layers: number of its layers.
-        dropout: share of hidden units dropped in training.
+        hidden, num_layers, dropout: width, number and dropout of its layers.
         norm: normalisation between layers, by PyG's name.
         epochs: maximum number of epochs.
-        lr: learning rate of Adam.
-        weight_decay: weight decay of Adam.
+        lr, weight_decay: learning rate and weight decay of Adam.
         select: which epoch is kept: that of the best validation ``"accuracy"`` (ties by loss) or
             ``"loss"``, or the ``"last"``.
         patience: epochs without improvement after which to stop.
@@ -75,8 +60,6 @@ class FairClassifier:
             own. ``"decisions"`` takes the largest at which the gap of decisions is within the
             target on the nodes being predicted (:func:`fairmp.nn.functional.decisions`).
         device: where to compute.
-
-    Groups may be given as probabilities (n×G): the propagation then closes the gap they imply.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
     ``group_duals_`` (for ``"per-node"``), ``encoding_`` (how tables became the graph, if they did),
@@ -93,51 +76,38 @@ class FairClassifier:
         torch.Size([400, 2])
     """
 
-    encoding_: Encoding | None = None
+    propagation: nn.Module | None = field(default_factory=FMP, kw_only=False)
+    backbone: Backbone = "mlp"
+    hidden: int = 64
+    num_layers: int = 2
+    dropout: float = 0.0
+    norm: str | None = None
+    epochs: int = 300
+    lr: float = 1e-3
+    weight_decay: float = 1e-5
+    select: loop.Select = "accuracy"
+    patience: int | None = None
+    eval_every: int = 1
+    strategy: Strategy | None = None
+    predict_temperature: float | Literal["decisions"] = "decisions"
+    device: str | torch.device = "cpu"
 
-    def __init__(
-        self,
-        propagation: nn.Module | Literal["default"] | None = "default",
-        *,
-        backbone: Backbone = "mlp",
-        hidden: int = 64,
-        num_layers: int = 2,
-        dropout: float = 0.0,
-        norm: str | None = None,
-        epochs: int = 300,
-        lr: float = 1e-3,
-        weight_decay: float = 1e-5,
-        select: Select = "accuracy",
-        patience: int | None = None,
-        eval_every: int = 1,
-        strategy: Strategy | None = None,
-        predict_temperature: float | Literal["decisions"] = "decisions",
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.propagation = FMP() if propagation == "default" else propagation
+    def __post_init__(self) -> None:
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
             raise InputError(
-                "propagation",
-                f"{propagation!r} is not a propagation",
-                "give FMP(…), PPR(…), another torch.nn.Module called like them, or None",
+                "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
             )
-        if predict_temperature != "decisions":
+        if self.predict_temperature != "decisions":
             hint = "give a number above 0, or 'decisions'"
-            check_number("predict_temperature", predict_temperature, hint, low=0, above=True)
-        self.backbone = backbone
-        self.hidden = hidden
-        self.num_layers = num_layers
-        self.dropout = dropout
-        self.norm = norm
-        self.epochs = epochs
-        self.lr = lr
-        self.weight_decay = weight_decay
-        self.select = select
-        self.patience = patience
-        self.eval_every = eval_every
-        self.strategy = strategy
-        self.predict_temperature = predict_temperature
-        self.device = alignment.device_of(device)
+            check_number("predict_temperature", self.predict_temperature, hint, low=0, above=True)
+        try:
+            self.device = torch.device(self.device)
+        except RuntimeError:
+            value = f"{self.device!r} is unknown"
+            raise InputError("device", value, "choose 'cpu' or 'cuda'") from None
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise InputError("device", "CUDA is not available", "use 'cpu'")
+        self.encoding_: Encoding | None = None
 
     def fit(
         self,
@@ -151,34 +121,35 @@ class FairClassifier:
         """Train, and measure on the three parts of the split.
 
         Args:
-            data: a graph as :mod:`fairmp.datasets` makes them. Without masks, or with a
-                ``split_seed``, labelled nodes of known group are split 50/25/25.
+            data: a graph as :mod:`fairmp.datasets` makes them.
             seed: seed of the initialisation and of dropout.
-            split_seed: seed of the split.
+            split_seed: split labelled nodes of known group 50/25/25 with this seed; by default the
+                masks of the graph are used, if it has any.
             bootstrap: number of resamples for the intervals.
             progress: show a bar; by default if standard error is a terminal.
         """
         check(data)
+        data = copy.copy(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
-        data = copy.copy(data)
         if split_seed is not None:
             parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        alignment.check_certain(data)
-        data = alignment.to_device(data, self.device)
+        if groups.soft(data.sens):
+            _check_certain(data)
+        if data.x.device != self.device:
+            data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
+        self.classes_ = _names(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
-        self.groups_ = alignment.names_of(data, "group_names", count)
-        self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
+        self.groups_ = _names(data, "group_names", count)
+        self.features_ = _names(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
-        return self._fit(
-            data, self._graph(data), LocalReducer(), seed, split_seed, bootstrap, progress
-        )
+        nodes = data, self._graph(data), LocalReducer()
+        return self._fit(*nodes, seed, split_seed, bootstrap, progress=progress)
 
     def _fit(
         self,
@@ -188,30 +159,23 @@ class FairClassifier:
         seed: int,
         split_seed: int | None,
         bootstrap: int,
-        progress: bool | None,
-        checkpoints: Checkpoints | None = None,
+        **options: Any,
     ) -> Run:
         """Train on nodes in this process or, with another reducer, in several."""
-        with seeded(seed):
+        with loop.seeded(seed):
             network = self._build(data.x.size(1), len(self.classes_))
         self.network_ = network.to(data.x.device, data.x.dtype)
-        operators = GroupOperators(data, len(self.groups_), reducer)
-        history = fit(
+        operators = loop.GroupOperators(data, len(self.groups_), reducer)
+        names = "epochs", "lr", "weight_decay", "select", "patience", "eval_every", "strategy"
+        history = loop.fit(
             self.network_,
             data,
             graph,
-            epochs=self.epochs,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            select=self.select,
-            patience=self.patience,
-            eval_every=self.eval_every,
+            **{name: getattr(self, name) for name in names},
             temperature=self.predict_temperature,
-            strategy=self.strategy,
             seed=seed,
-            progress=progress,
             operators=operators,
-            checkpoints=checkpoints,
+            **options,
         )
         # One pass of the transform serves the evaluations, the stored correction and reports.
         self.graph_, self.group_duals_ = graph, None
@@ -247,9 +211,8 @@ class FairClassifier:
         """Predict the probability of each class.
 
         Args:
-            data: the graph the network was trained on, or another with the same features. Features
-                and groups are matched by name if both have names, in any order; unknown ones are
-                an error.
+            data: the graph the network was trained on, or another with the same features and
+                groups, which are matched by name if both have names.
             nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
                 are the population whose gap is closed.
             mode: ``"batch"`` or ``"per-node"``.
@@ -273,8 +236,8 @@ class FairClassifier:
     ) -> Evaluation:
         """Measure accuracy and fairness on some nodes, by default the test nodes if there are any.
 
-        If groups are probabilities, gaps are measured on the nodes whose group is certain, and a
-        note says so.
+        If groups are probabilities, gaps are measured on nodes of certain group, and a note says
+        so.
         """
         self._check_fitted()
         if isinstance(data, Data):
@@ -307,7 +270,7 @@ class FairClassifier:
 
     def config(self) -> dict[str, Any]:
         """Return the arguments that make an equal classifier, as plain JSON values."""
-        names = [name for name in inspect.signature(FairClassifier).parameters if name != "device"]
+        names = [field.name for field in fields(self) if field.name != "device"]
         return {
             **{name: getattr(self, name) for name in names},
             "propagation": model_files.describe(self.propagation),
@@ -320,50 +283,41 @@ class FairClassifier:
         tensors = {f"network.{k}": v for k, v in self.network_.state_dict().items()}
         if self.group_duals_ is not None:
             tensors["group_duals"] = self.group_duals_
-        description = {
-            "config": self.config(),
-            "classes": self.classes_,
-            "groups": self.groups_,
-            "features": self.features_,
-            "encoding": None if self.encoding_ is None else self.encoding_.to_dict(),
-        }
+        encoding = None if self.encoding_ is None else self.encoding_.to_dict()
+        names = {name: getattr(self, f"{name}_") for name in ("classes", "groups", "features")}
+        description = {"config": self.config(), **names, "encoding": encoding}
         return model_files.save(path, tensors, description, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> FairClassifier:
         """Load what :meth:`save` saved; nothing in the file is executed."""
         tensors, description = model_files.load(path)
-        known = set(inspect.signature(cls).parameters) - {"device"}
-        model = cls(**model_files.arguments(path, description["config"], known), device=device)
+        model = model_files.construct(cls, path, description["config"], device=device)
         for name in ("classes", "groups", "features"):
             setattr(model, f"{name}_", [str(value) for value in description[name]])
         encoding = description.get("encoding")
         model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
         network = model._build(len(model.features_), len(model.classes_))
-        shapes = {f"network.{k}": tuple(v.shape) for k, v in network.state_dict().items()}
-        if needs_groups(model.propagation):
-            shapes["group_duals"] = (model.propagation.K, len(model.groups_), len(model.classes_))
-        model_files.check_tensors(path, shapes, tensors)
-        duals = tensors.pop("group_duals", None)
-        model.group_duals_ = None if duals is None else duals.to(model.device)
+        duals, layer = tensors.pop("group_duals", None), model.propagation
+        shape = (layer.K, len(model.groups_), len(model.classes_)) if needs_groups(layer) else None
         state = {k.removeprefix("network."): v for k, v in tensors.items()}
         # The counter of a batch norm is a whole number, and tensors come in any order.
         network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
-        network.load_state_dict(state)
+        try:
+            network.load_state_dict(state)
+            if shape != (None if duals is None else tuple(duals.shape)):
+                raise RuntimeError("group_duals")
+        except RuntimeError:
+            value = f"the weights in {path} do not match their description"
+            raise InputError("path", value, "save the model again") from None
+        model.group_duals_ = None if duals is None else duals.to(model.device)
         model.network_ = network.to(model.device).eval()
         return model
 
     def _build(self, in_channels: int, out_channels: int) -> Network:
-        return build(
-            self.backbone,
-            in_channels=in_channels,
-            out_channels=out_channels,
-            hidden=self.hidden,
-            num_layers=self.num_layers,
-            dropout=self.dropout,
-            norm=self.norm,
-            propagation=self.propagation,
-        )
+        names = "backbone", "hidden", "num_layers", "dropout", "norm", "propagation"
+        settings = {name: getattr(self, name) for name in names}
+        return build(in_channels=in_channels, out_channels=out_channels, **settings)
 
     @staticmethod
     def _graph(data: Data) -> Graph:
@@ -382,11 +336,8 @@ class FairClassifier:
             if not needs_groups(self.propagation):
                 return self.network_(data.x, graph, data.get("sens"))[nodes]
             if not isinstance(data.get("sens"), Tensor):
-                raise InputError(
-                    "data.sens",
-                    "missing",
-                    "a fair prediction needs the group of each node (-1 if unknown)",
-                )
+                hint = "a fair prediction needs the group of each node (-1 if unknown)"
+                raise InputError("data.sens", "missing", hint)
             if mode == "per-node":
                 assert self.group_duals_ is not None
                 logits = self.network_.logits(data.x, graph)
@@ -415,14 +366,8 @@ class FairClassifier:
         def measure() -> Evaluation:
             logits, y, sens = (part for part in rows if part is not None)
             sure = groups.certain(sens)
-            found = evaluate(
-                logits,
-                y,
-                sure,
-                class_names=self.classes_,
-                group_names=self.groups_,
-                bootstrap=bootstrap,
-            )
+            names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
+            found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
             if groups.soft(sens):
                 unsure = int((sure < 0).sum())
                 note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
@@ -437,16 +382,37 @@ class FairClassifier:
         dtype = next(self.network_.parameters()).dtype
         data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
         nodes = alignment.node_mask(nodes, data.x.size(0))
-        return alignment.to_device(data, self.device), nodes.to(self.device)
+        moved = data if data.x.device == self.device else data.to(str(self.device))
+        return moved, nodes.to(self.device)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
-            raise InputError(
-                "FairClassifier", "not fitted yet", "call fit(data) or load(path) first"
-            )
+            hint = "call fit(data) or load(path) first"
+            raise InputError("FairClassifier", "not fitted yet", hint)
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
+
+
+def _names(data: Data, attribute: str, count: int) -> list[str]:
+    """Return the names of features, classes or groups; numbers if the graph gives none."""
+    names = data.get(attribute)
+    # If columns were removed, it is unknown which names are left.
+    stale = attribute == "feature_names" and names is not None and len(names) != count
+    if names is None or len(names) < count or stale:
+        return [str(i) for i in range(count)]
+    return [str(name) for name in names]
+
+
+def _check_certain(data: Data) -> None:
+    """Raise if gaps cannot be measured on a part of the split: too few groups are certain."""
+    sens = groups.certain(data.sens)
+    for mask in MASKS:
+        found = sens[data[mask]]
+        if len(found[found >= 0].unique()) < 2:
+            value = f"fewer than two groups are certain (probability 1) in {mask}"
+            hint = "gaps are measured on nodes of certain group, give some"
+            raise InputError("data.sens", value, hint)
 
 
 def build_classifier(
@@ -465,9 +431,9 @@ def build_classifier(
     """Build a classifier from plain values, as options and records give them.
 
     ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
-    correction, or ``"none"`` for the transform alone; ``strategy`` is ``"vanilla"``,
-    ``"regulariser"`` or ``"adversary"``, of strength ``h``. Other settings go to
-    :class:`FairClassifier`; ``predict_temperature`` may be text.
+    correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``,
+    of strength ``h``. Other settings go to :class:`FairClassifier`; ``predict_temperature`` may be
+    text.
 
     Example:
         >>> build_classifier("plain", K=5)

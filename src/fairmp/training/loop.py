@@ -50,40 +50,25 @@ class History:
 
 @dataclass(frozen=True)
 class Run:
-    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it.
+    """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
 
-    Attributes:
-        train: figures on the training nodes, predicted as a batch of their own.
-        val: figures on the validation nodes.
-        test: figures on the test nodes.
-        history: the evaluated epochs.
-        config: the classifier's arguments.
-        seed: seed of the initialisation.
-        split_seed: seed of the split, ``None`` if the data came with one.
-        versions: versions of the packages that computed it.
-    """
-
-    train: Evaluation
+    train: Evaluation  # each part is predicted as a batch of its own
     val: Evaluation
     test: Evaluation
     history: History
-    config: dict[str, Any]
-    seed: int
-    split_seed: int | None
-    versions: dict[str, str]
+    config: dict[str, Any]  # the classifier's arguments
+    seed: int  # of the initialisation
+    split_seed: int | None  # None if the data came with a split
+    versions: dict[str, str]  # of the packages that computed it
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
+        settings = ("config", "seed", "split_seed", "versions")
         return {
-            "config": self.config,
-            "seed": self.seed,
-            "split_seed": self.split_seed,
-            "versions": self.versions,
+            **{name: getattr(self, name) for name in settings},
             "best_epoch": self.history.best.epoch,
             "seconds": self.history.seconds,
-            "train": self.train.to_dict(),
-            "val": self.val.to_dict(),
-            "test": self.test.to_dict(),
+            **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
         }
 
     def to_json(self) -> str:
@@ -109,8 +94,8 @@ class State:
 class Checkpoints(Protocol):
     """Storage that an interrupted training is resumed from."""
 
-    def load(self) -> State | None:
-        """Return the last state saved, ``None`` at the beginning."""
+    def load(self) -> State:
+        """Return the last state saved, or a new one."""
 
     def due(self, epoch: int) -> bool:
         """Whether to save the state after an epoch; the last is always saved."""
@@ -120,10 +105,7 @@ class Checkpoints(Protocol):
 
 
 class LocalReducer:
-    """Sums over nodes that are all in this process.
-
-    :class:`fairmp.distributed.Ranks` is the same for nodes on several processes.
-    """
+    """Sums over nodes that are all in this process; ``distributed.Ranks`` is for several."""
 
     rank, size = 0, 1
 
@@ -204,19 +186,15 @@ def fit(
 ) -> History:
     """Train a network in place, and keep the weights of its best epoch.
 
-    Full-batch Adam on the cross-entropy of the training nodes. A fair propagation closes the gap of
-    the training nodes in training and that of the validation nodes in validation. **The epoch kept
-    is the one with the highest validation accuracy; ties go to the lowest validation loss, then to
-    the earliest epoch** (``select="loss"``: the lowest validation loss; ``"last"``: the last
-    epoch). Epochs before a strategy is active are not kept. A strategy that trades accuracy for
-    fairness from epoch to epoch, such as an adversary, has its least fair epochs kept under
-    ``"accuracy"`` and ``"loss"``. The test nodes are never used.
+    Full-batch Adam on the cross-entropy of the training nodes; the test nodes are never used. A
+    fair propagation closes the gap of the training nodes in training and that of the validation
+    nodes in validation. **The epoch kept is the one with the highest validation accuracy; ties go
+    to the lowest validation loss, then to the earliest epoch** (``select="loss"``: the lowest
+    validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept.
 
-    ``data`` has ``train_mask`` and ``val_mask`` and passes :func:`fairmp.datasets.check`, and
-    ``graph`` is the same graph as networks read it. ``temperature`` is τ of a fair propagation in
-    validation, ``seed`` that of dropout. ``operators`` say where the nodes are. ``checkpoints``
-    save the training and resume it, except for what a strategy remembers. The other arguments are
-    those of :class:`~fairmp.training.classifier.FairClassifier`.
+    ``temperature`` is τ of a fair propagation in validation, ``seed`` that of dropout.
+    ``operators`` say where the nodes are. ``checkpoints`` save the training and resume it, except
+    for what a strategy remembers. The other arguments are those of ``FairClassifier``.
     """
     check_integer("epochs", epochs, "give a whole number, 1 or more")
     check_integer("eval_every", eval_every, "give a whole number, 1 or more")
@@ -228,14 +206,11 @@ def fit(
     strategy = None if isinstance(strategy, Vanilla) else strategy
     warmup = 0 if strategy is None else strategy.warmup
     if epochs <= warmup:
-        raise InputError(
-            "epochs",
-            f"{epochs} end before the strategy is active, after {warmup}",
-            "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)",
-        )
+        value = f"{epochs} end before the strategy is active, after {warmup}"
+        hint = "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
+        raise InputError("epochs", value, hint)
     operators = GroupOperators(data, 0, LocalReducer()) if operators is None else operators
-    reducer = operators.reducer
-    train = data.train_mask
+    reducer, train = operators.reducer, data.train_mask
     groups = operators.group_arguments(network, "train_mask")
     val_groups = operators.group_arguments(network, "val_mask")
     if temperature == "decisions":
@@ -254,11 +229,21 @@ def fit(
         accuracy, loss = reducer.total(torch.stack([correct, loss]) / counts[1]).tolist()
         return accuracy, loss
 
+    def score(record: Epoch) -> tuple[float, ...]:
+        accuracy = (record.val_accuracy, -record.val_loss)
+        return {"accuracy": accuracy, "loss": accuracy[1:], "last": (record.epoch,)}[select]
+
     with (
         seeded(seed + 1_000_003 * reducer.rank),
         bar(epochs, "training", show=progress if reducer.rank == 0 else False) as advance,
     ):
-        state = _resume(checkpoints, network, optimiser)
+        state = State() if checkpoints is None else checkpoints.load()
+        if state.epoch:
+            network.load_state_dict(state.network)
+            optimiser.load_state_dict(state.optimiser)
+            torch.set_rng_state(state.random[0])
+            if len(state.random) > 1:
+                torch.cuda.set_rng_state_all(state.random[1:])
         for _ in range(state.epoch):
             advance("resumed")
         start = time.perf_counter() - state.seconds
@@ -273,11 +258,8 @@ def fit(
             shares = torch.stack([share.detach(), loss.detach()]).double()
             total, mean = reducer.total(shares).tolist()
             if not math.isfinite(total):
-                raise InputError(
-                    "lr",
-                    f"the loss is no longer finite in epoch {epoch} with lr={lr:g}",
-                    "lower the learning rate, or scale the features",
-                )
+                value = f"the loss is no longer finite in epoch {epoch} with lr={lr:g}"
+                raise InputError("lr", value, "lower the learning rate, or scale the features")
             share.backward()
             reducer.add_gradients(network.parameters())
             optimiser.step()
@@ -287,7 +269,7 @@ def fit(
                 state.history.append(record)
                 if epoch <= warmup:
                     pass
-                elif state.best is None or _score(record, select) > _score(state.best, select):
+                elif state.best is None or score(record) > score(state.best):
                     state.best, state.best_network = record, deepcopy(network.state_dict())
                 elif patience is not None and epoch - state.best.epoch >= patience:
                     state.finished = True
@@ -298,34 +280,11 @@ def fit(
                 on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
                 state.random = [torch.get_rng_state(), *on_gpu]
                 checkpoints.save(state)
-            accuracy = [f"validation {100 * e.val_accuracy:.1f} %" for e in state.history[-1:]]
-            advance("".join(accuracy))
+            last = state.history[-1:]
+            advance(f"validation {100 * last[0].val_accuracy:.1f} %" if last else "")
             if state.finished:
                 break
     assert state.best is not None  # the last epoch is validated, and comes after any warm-up
     network.load_state_dict(state.best_network)
     network.eval()
     return History(tuple(state.history), state.best, state.seconds)
-
-
-def _resume(
-    checkpoints: Checkpoints | None, network: Network, optimiser: torch.optim.Optimizer
-) -> State:
-    state = None if checkpoints is None else checkpoints.load()
-    if state is None:
-        return State()
-    network.load_state_dict(state.network)
-    optimiser.load_state_dict(state.optimiser)
-    torch.set_rng_state(state.random[0])
-    if len(state.random) > 1:
-        torch.cuda.set_rng_state_all(state.random[1:])
-    return state
-
-
-def _score(epoch: Epoch, select: Select) -> tuple[float, ...]:
-    scores = {
-        "accuracy": (epoch.val_accuracy, -epoch.val_loss),
-        "loss": (-epoch.val_loss,),
-        "last": (epoch.epoch,),
-    }
-    return scores[select]

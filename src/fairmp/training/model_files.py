@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy
 import torch
@@ -21,6 +21,8 @@ from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 
 FORMAT = 2
 MODEL = "model.safetensors"
+Model = TypeVar("Model")
+OTHER_VERSION = "use the version that saved it"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
 _STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary}
@@ -85,20 +87,14 @@ def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
     arguments = dict(description)
     name = arguments.pop("name")
     if name not in _PROPAGATIONS:
-        raise InputError(
-            "propagation",
-            f"{name!r} is not one of fairmp's ({', '.join(_PROPAGATIONS)})",
-            "a model with a propagation of your own is yours to save",
-        )
+        value = f"{name!r} is not one of fairmp's ({', '.join(_PROPAGATIONS)})"
+        hint = "a model with a propagation of your own is yours to save"
+        raise InputError("propagation", value, hint)
     return _PROPAGATIONS[name](**arguments)
 
 
 def save(
-    path: str | Path,
-    tensors: Mapping[str, Tensor],
-    description: Mapping[str, Any],
-    *,
-    overwrite: bool = False,
+    path: str | Path, tensors: Mapping[str, Tensor], description: dict[str, Any], *, overwrite: bool
 ) -> Path:
     """Write a model to a folder."""
     rebuild(description["config"]["propagation"])  # what cannot be loaded is not saved
@@ -124,52 +120,25 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     except (ValueError, KeyError, TypeError):
         raise damaged from None
     if found != FORMAT:
-        raise InputError(
-            "path",
-            f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}",
-            "use the version that saved it",
-        )
-    lists = [description.get(name) for name in ("classes", "groups", "features")]
-    if not isinstance(description.get("config"), dict) or not all(
-        isinstance(names, list) and names for names in lists
-    ):
-        raise damaged
+        value = f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}"
+        raise InputError("path", value, OTHER_VERSION)
+    kinds = {"config": dict, "classes": list, "groups": list, "features": list}
+    for name, kind in kinds.items():
+        if not isinstance(description.get(name), kind) or not description[name]:
+            raise damaged
     return tensors, description
 
 
-def arguments(
-    path: str | Path, config: Mapping[str, Any], known: Collection[str]
-) -> dict[str, Any]:
-    """Turn the config of a classifier back into its arguments, of which ``known`` are the names."""
-    unknown = sorted(set(config) - set(known))
-    if unknown:
-        raise InputError(
-            "path",
-            f"{path} sets {unknown[0]!r}, which this fairmp ({__version__}) does not know",
-            "use the version that saved it",
-        )
+def construct(
+    make: Callable[..., Model], path: str | Path, config: Mapping[str, Any], **more: Any
+) -> Model:
+    """Call the constructor of a classifier with a config."""
     try:
-        penalty = dict(config["strategy"])
+        penalty = dict(config.get("strategy", {"name": "vanilla"}))
         # A strategy matters in training only: a model with one of the user's own still loads.
         strategy: Strategy = _STRATEGIES.get(penalty.pop("name"), lambda **_: Vanilla())(**penalty)
-        return {**config, "propagation": rebuild(config["propagation"]), "strategy": strategy}
+        propagation = rebuild(config.get("propagation"))
+        return make(**{**config, "propagation": propagation, "strategy": strategy}, **more)
     except (TypeError, KeyError, AttributeError) as error:
-        raise InputError(
-            "path",
-            f"{path} describes a model this fairmp ({__version__}) cannot build ({error})",
-            "use the version that saved it",
-        ) from None
-
-
-def check_tensors(
-    path: str | Path, expected: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor]
-) -> None:
-    """Raise if the tensors of a file are not those its description asks for."""
-    for name in [*expected, *found]:
-        shape = tuple(found[name].shape) if name in found else None
-        if shape != expected.get(name):
-            raise InputError(
-                "path",
-                f"{path} should hold {name} of shape {expected.get(name)} and holds {shape}",
-                "its weights and its description do not match",
-            )
+        value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
+        raise InputError("path", value, OTHER_VERSION) from None

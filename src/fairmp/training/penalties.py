@@ -22,10 +22,8 @@ nodes; returns what to add to the loss, or ``None``."""
 class Strategy:
     """A hook on the training loop that adds to the loss; by itself it adds nothing."""
 
-    @property
-    def warmup(self) -> int:
-        """Epochs before the strategy is active; their weights are never kept."""
-        return 0
+    warmup = 0
+    """Epochs before the strategy is active; their weights are never kept."""
 
     def begin(self) -> Penalty:
         """Return the penalty for one fit; its state ends with the fit."""
@@ -52,7 +50,7 @@ class Regulariser(Strategy):
         >>> import torch
         >>> from fairmp.groups import group_operator
         >>> logits = torch.tensor([[0.0, 0.0], [0.0, 100.0]])
-        >>> Regulariser(h=2.0).penalty(logits, group_operator(torch.tensor([0, 1])))
+        >>> Regulariser(h=2.0).begin()(logits, group_operator(torch.tensor([0, 1])))
         tensor(1.)
     """
 
@@ -62,12 +60,8 @@ class Regulariser(Strategy):
         check_number("h", self.h, "give a strength, 0 or more", low=0)
 
     def begin(self) -> Penalty:
-        """Return :meth:`penalty`, which has no state."""
-        return self.penalty
-
-    def penalty(self, logits: Tensor, delta: GroupOperator) -> Tensor:
-        """Return the weighted gap."""
-        return self.h * delta.gap(softmax(logits)).abs().sum() / 2
+        """Return the weighted gap as a function, which has no state."""
+        return lambda logits, delta: self.h * delta.gap(softmax(logits)).abs().sum() / 2
 
 
 @dataclass(frozen=True)
@@ -80,18 +74,14 @@ class Adversary(Strategy):
     .. math::
         \mathrm{CE}(\hat{p}, y) - h \cdot \mathrm{CE}(a(\hat{p}), s).
 
-    The first ``pretrain_classifier`` epochs train the classifier alone. Then the adversary takes
-    ``pretrain_adversary`` steps while the classifier is fixed; these are not epochs of the loop.
-    From then on each epoch is one step of the adversary, on fixed predictions, and one of the
-    classifier against it; the epoch kept is one of these. With ``h = 0`` there is no adversary and
-    no warm-up. Like the regulariser it needs the groups in training only. It works for any number
-    of classes and groups.
-
-    The two must keep pace: if the classifier learns as fast as the adversary, the gap oscillates.
-    An adversary with ten times the learning rate of the classifier is more stable.
+    The classifier trains alone at first; then the adversary catches up, in steps that are not
+    epochs of the loop. From then on each epoch is one step of the adversary and one of the
+    classifier against it; the epoch kept is one of these. Groups are needed in training only. If
+    the classifier learns as fast as the adversary, the gap oscillates: an adversary with ten times
+    its learning rate is more stable.
 
     Args:
-        h: strength.
+        h: strength; with 0 there is no adversary and no warm-up.
         hidden: width of the adversary's hidden layer.
         pretrain_classifier: epochs of the classifier alone.
         pretrain_adversary: steps of the adversary alone.
@@ -115,7 +105,7 @@ class Adversary(Strategy):
         check_number("lr", self.lr, "give a number above 0, such as 1e-3", low=0, above=True)
 
     @property
-    def warmup(self) -> int:
+    def warmup(self) -> int:  # type: ignore[override]
         """Epochs of the classifier without the adversary; 0 if there is none."""
         return self.pretrain_classifier if self.h > 0 else 0
 
@@ -126,28 +116,23 @@ class Adversary(Strategy):
 
 class _AdversarialPenalty:
     def __init__(self, setting: Adversary) -> None:
-        self.setting = setting
-        self.epoch = 0
+        self.setting, self.epoch = setting, 0
 
     def __call__(self, logits: Tensor, delta: GroupOperator) -> Tensor | None:
         self.epoch += 1
-        first = self.setting.pretrain_classifier + 1
-        if self.epoch < first:
+        setting, steps = self.setting, 1
+        if self.epoch <= setting.pretrain_classifier:
             return None
-        if self.epoch == first:
-            self._start(logits, delta)
+        if self.epoch == setting.pretrain_classifier + 1:
+            layers = nn.Linear(logits.size(1), setting.hidden), nn.ReLU()
+            last = nn.Linear(setting.hidden, delta.num_groups)
+            self.adversary = nn.Sequential(*layers, last).to(logits)
+            self.optimiser = torch.optim.Adam(self.adversary.parameters(), lr=setting.lr)
+            self.sens = delta.membership[delta.population].argmax(1)
+            steps += setting.pretrain_adversary
         p = softmax(logits)[delta.population]
-        steps = 1 + (self.setting.pretrain_adversary if self.epoch == first else 0)
         for _ in range(steps):
             self.optimiser.zero_grad()
             cross_entropy(self.adversary(p.detach()), self.sens).backward()
             self.optimiser.step()
-        return -self.setting.h * cross_entropy(self.adversary(p), self.sens)
-
-    def _start(self, logits: Tensor, delta: GroupOperator) -> None:
-        hidden = self.setting.hidden
-        self.adversary = nn.Sequential(
-            nn.Linear(logits.size(1), hidden), nn.ReLU(), nn.Linear(hidden, delta.num_groups)
-        ).to(logits)
-        self.optimiser = torch.optim.Adam(self.adversary.parameters(), lr=self.setting.lr)
-        self.sens = delta.membership[delta.population].argmax(1)
+        return -setting.h * cross_entropy(self.adversary(p), self.sens)

@@ -459,3 +459,18 @@ def _notes(known: list[Group], constant: int, varied: int) -> Iterator[str]:
         )
     if len(known) > 2:
         yield "gaps are those between the two most distinct groups"
+
+
+def describe(data: Data) -> dict[str, Any]:
+    """Size, homophily and groups of a graph: the part of an audit that needs no features."""
+    clean, _ = _cleaned(data)
+    edges = clean.edge_index.size(1)
+    return {
+        "name": clean.name,
+        "nodes": len(clean.sens),
+        "edges": edges // 2,
+        "average_degree": edges / len(clean.sens),
+        "homophily": vars(homophily(clean.edge_index, clean.sens)),
+        "classes": clean.class_names,
+        "groups": [vars(group) for group in _groups(clean)],
+    }
