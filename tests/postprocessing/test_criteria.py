@@ -183,7 +183,7 @@ def test_two_classes_ask_of_the_positive_one_alone() -> None:
     ("criterion", "target", "words"),
     [
         (object(), 0.0, ["object", "matrix"]),
-        (np.ones((501, 4)), 0.0, ["501 rows"]),
+        (np.ones((501, 4)), 0.0, ["(501, 4)", "500 rows"]),
         (np.ones((1, 4)), -1.0, ["target: -1"]),
         (np.ones((1, 4)), float("inf"), ["target: inf"]),
         ("dp", True, ["target: True"]),

@@ -56,7 +56,7 @@ def test_scikit_learn_s_conventions() -> None:
     other = clone(corrector)
     assert other.get_params() == corrector.get_params()
     assert other.set_params(target=0.1).target == 0.1
-    with pytest.raises(InputError):
+    with pytest.raises(ValueError, match="strength"):
         other.set_params(strength=1)
     with pytest.raises(InputError, match="call fit"):
         corrector.transform(p, sensitive_features=sex)

@@ -38,7 +38,6 @@ def test_known_groups_stay_and_sum_to_one() -> None:
     assert float(found.probabilities[known].max(1).values.min()) == 1.0
     np.testing.assert_allclose(found.probabilities.sum(1), 1)
     assert found.known == int(known.sum())
-    assert "known nodes" in str(found)
 
 
 def test_nothing_is_learned_where_there_is_nothing_to_learn() -> None:

@@ -84,9 +84,9 @@ def test_slopes_are_derivatives() -> None:
     z, y, sens = problem(n=80)
     asked = measures(["demographic_parity", "equal_opportunity"], 0.01, z, y, sens)
     member = attributes(sens, 80)[0].membership.numpy()
-    inner = odds._Problem(z, member, odds._outer(member, np.exp(z)))
     everyone = np.ones(80, dtype=bool)
-    inner.measure(everyone, asked, everyone)
+    phi = odds._outer(member, np.exp(z))
+    inner = odds._Problem(z, member, phi, everyone, asked, everyone)
     rng = np.random.default_rng(0)
     x = 0.3 * rng.normal(size=inner.coordinates.shape[1])
     slopes = inner._slopes(inner._at(x)[1])
@@ -105,9 +105,9 @@ def test_every_start_arrives_or_mixing_does(names: list[str]) -> None:
     z, y, sens = problem(classes=2, groups=2)
     asked = measures(names, 0.01, z, y, sens)
     member = attributes(sens, len(y))[0].membership.numpy()
-    inner = odds._Problem(z, member, odds._outer(member, np.exp(z)))
     everyone = np.ones(len(y), dtype=bool)
-    inner.measure(everyone, asked, everyone)
+    phi = odds._outer(member, np.exp(z))
+    inner = odds._Problem(z, member, phi, everyone, asked, everyone)
     constant = inner._at(inner._constant())[1]
     assert np.ptp(constant, axis=0).max() < 1e-9
     assert inner.excess(constant) == 0.0

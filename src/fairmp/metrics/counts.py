@@ -1,9 +1,7 @@
-"""Rates, gaps and AUC as functions of count tables, and the bootstrap of such tables.
+"""Rates, gaps and AUC as functions of count tables, or of stacks of such, and their bootstrap.
 
-Every rate is a function of one table, group × label × prediction. Resampling nodes is resampling
-that table from a multinomial, so the bootstrap here draws counts, not rows: its cost does not
-depend on the number of nodes, which no library offers. Functions of a table also take a stack of
-tables along leading axes.
+Resampling nodes is resampling the table group × label × prediction from a multinomial, so the
+bootstrap here draws counts: its cost does not depend on the number of nodes, as in no library.
 """
 
 from __future__ import annotations
@@ -46,17 +44,12 @@ def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return rate, ratio(hits, by_label), ratio(decided - hits, others)
 
 
-def _range(rates: np.ndarray) -> np.ndarray:
-    """Largest minus smallest over the groups that have a rate; nan for fewer than two."""
+def rate_range(rates: np.ndarray) -> np.ndarray:
+    """Largest minus smallest over the groups (…, groups, classes) with a rate; nan below two."""
     defined = ~np.isnan(rates)
     high = np.where(defined, rates, -1).max(-2)
     low = np.where(defined, rates, 2).min(-2)
     return np.where(defined.sum(-2) >= 2, high - low, np.nan)
-
-
-def _largest(values: np.ndarray) -> np.ndarray:
-    top = np.where(np.isnan(values), -1, values).max(-1)
-    return np.where(top < 0, np.nan, top)
 
 
 def gap_intervals(table: np.ndarray, confidence: float) -> dict[str, tuple[float, float]]:
@@ -67,15 +60,13 @@ def gap_intervals(table: np.ndarray, confidence: float) -> dict[str, tuple[float
     others = by_label.sum(1, keepdims=True) - by_label
     # Of two classes, the rates of class 0 mirror those of class 1.
     used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
-    families = {
-        "dp": (rate[:, used], total[:, used]),
-        "eo": (tpr[:, used], by_label[:, used]),
-        "odds": (
-            np.hstack([tpr[:, used], fpr[:, used]]),
-            np.hstack([by_label[:, used], others[:, used]]),
-        ),
+    odds = np.hstack([tpr[:, used], fpr[:, used]])
+    behind = np.hstack([by_label[:, used], others[:, used]])
+    return {
+        "dp": gap_interval(rate[:, used], total[:, used], confidence),
+        "eo": gap_interval(tpr[:, used], by_label[:, used], confidence),
+        "odds": gap_interval(odds, behind, confidence),
     }
-    return {key: gap_interval(*family, confidence) for key, family in families.items()}
 
 
 def figures(table: np.ndarray) -> dict[str, np.ndarray]:
@@ -84,14 +75,16 @@ def figures(table: np.ndarray) -> dict[str, np.ndarray]:
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     f1 = ratio(2 * hits, confusion.sum(-1) + confusion.sum(-2))
     rate, tpr, fpr = group_rates(table)
-    recall = _range(tpr)
+    parity, recall = rate_range(rate), rate_range(tpr)
+    odds = np.maximum(recall, rate_range(fpr))
     binary = hits.shape[-1] == 2
+    # fmax ignores nan, where np.nanmax would warn.
     return {
         "accuracy": ratio(hits.sum(-1), confusion.sum((-2, -1))),
         "f1": f1[..., 1] if binary else ratio(np.nansum(f1, -1), (~np.isnan(f1)).sum(-1)),
-        "dp": _largest(_range(rate)),
-        "eo": recall[..., 1] if binary else _largest(recall),
-        "odds": _largest(np.maximum(recall, _range(fpr))),
+        "dp": np.fmax.reduce(parity, -1),
+        "eo": recall[..., 1] if binary else np.fmax.reduce(recall, -1),
+        "odds": np.fmax.reduce(odds, -1),
     }
 
 
@@ -101,10 +94,10 @@ def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
         # The margin rises with the probability of class 1 and does not saturate.
         columns = {1: scores[:, 1] - scores[:, 0]}
     else:
-        if not look_like_probabilities(scores):
-            scores = np.exp(scores - scores.max(1, keepdims=True))
-            scores = scores / scores.sum(1, keepdims=True)
-        columns = dict(enumerate(scores.T))
+        from scipy.special import softmax
+
+        proba = scores if look_like_probabilities(scores) else softmax(scores, axis=1)
+        columns = dict(enumerate(proba.T))
     tables = []
     for c, column in columns.items():
         distinct, place = np.unique(column, return_inverse=True)

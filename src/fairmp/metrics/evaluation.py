@@ -13,7 +13,6 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
-from fairmp.metrics.formatting import aligned, json_safe, points
 
 Array: TypeAlias = Tensor | np.ndarray | Sequence
 
@@ -23,19 +22,15 @@ _TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"),
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Rates of one group.
-
-    ``rates[c]`` is P(ŷ=c | s), over all its nodes; ``tprs[c]`` is P(ŷ=c | y=c, s) and ``fprs[c]``
-    P(ŷ=c | y≠c, s), over the labelled ones.
-    """
+    """Rates of one group."""
 
     name: str
     count: int
     labelled: int
     accuracy: float
-    rates: tuple[float, ...]
-    tprs: tuple[float, ...]
-    fprs: tuple[float, ...]
+    rates: tuple[float, ...]  # P(ŷ=c | s), over all its nodes
+    tprs: tuple[float, ...]  # P(ŷ=c | y=c, s), over the labelled ones
+    fprs: tuple[float, ...]  # P(ŷ=c | y≠c, s)
 
     @property
     def positive_rate(self) -> float:
@@ -45,20 +40,17 @@ class GroupRow:
     @property
     def tpr(self) -> float:
         """P(ŷ=1 | y=1, s) for two classes; the mean recall for more."""
-        return _class_1_or_mean(self.tprs)
+        return self.tprs[1] if len(self.tprs) == 2 else _mean(self.tprs)
 
     @property
     def fpr(self) -> float:
         """P(ŷ=1 | y=0, s) for two classes; the mean over the classes for more."""
-        return _class_1_or_mean(self.fprs)
+        return self.fprs[1] if len(self.fprs) == 2 else _mean(self.fprs)
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Result of :func:`evaluate`; ``print`` shows it in points (hundredths).
-
-    ``mode``, set by the caller, says how fair predictions were made.
-    """
+    """Result of :func:`evaluate`; ``print`` shows it in points (hundredths)."""
 
     n: int
     accuracy: float
@@ -72,7 +64,7 @@ class Evaluation:
     class_names: tuple[str, ...]
     confidence: float = 0.95
     notes: tuple[str, ...] = ()
-    mode: str | None = None
+    mode: str | None = None  # set by the caller: how fair predictions were made
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain JSON values, with ``None`` for nan."""
@@ -125,17 +117,14 @@ def evaluate(
     - ``eo   = range_s P(ŷ=1 | y=1, s)`` for C = 2, ``max_c range_s P(ŷ=c | y=c, s)`` for more;
     - ``odds = max_c max(range_s P(ŷ=c | y=c, s), range_s P(ŷ=c | y≠c, s))``,
 
-    where ``range_s`` is the largest minus the smallest over the groups. A group without such nodes
-    has no rate: the range is over the groups that have one, a class for which fewer than two do is
-    left out, and a note says so; with no class left the gap is nan. Accuracy, F1 and AUC are over
-    all labelled nodes. F1 is of class 1 for C = 2 and the mean over classes for more. AUC is of the
-    score of class 1 for C = 2 and the one-versus-rest mean over classes for more, from the softmax
-    of the scores unless they are probabilities already.
+    where ``range_s`` is the largest minus the smallest over the groups that have such nodes. A
+    class with fewer than two such groups is left out, and a note says so; with no class left the
+    gap is nan. Accuracy, F1 and AUC are over all labelled nodes: of class 1 for C = 2, the mean of
+    one class versus the rest for more.
 
     Gaps are biased upward in small samples; their intervals account for it
     (:func:`~fairmp.metrics.intervals.gap_interval`) and always contain the estimate. The other
-    intervals are percentiles of a bootstrap over nodes. AUC has an interval for C = 2 alone (in at
-    most 1000 bins of the score).
+    intervals are percentiles of a bootstrap over nodes, for AUC with C = 2 alone.
 
     Args:
         scores: n×C logits or probabilities.
@@ -147,9 +136,6 @@ def evaluate(
         bootstrap: Number of resamples; 0 for no intervals at all.
         confidence: Coverage of the intervals.
         seed: Seed of the bootstrap.
-
-    Raises:
-        InputError: If shapes or values are wrong, or only one group is there to compare.
 
     Example:
         >>> scores = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
@@ -166,29 +152,24 @@ def evaluate(
     if not np.isfinite(values).all():
         raise InputError("scores", "some are nan or infinite", "check that training converged")
     if bootstrap < 0 or not 0 < confidence < 1:
-        raise InputError(
-            "confidence",
-            f"{confidence} with bootstrap={bootstrap}",
-            "give a coverage inside (0, 1) and 0 or more resamples",
-        )
+        hint = "give a coverage inside (0, 1) and 0 or more resamples"
+        raise InputError("confidence", f"{confidence} with bootstrap={bootstrap}", hint)
     label = integers(y, "y", n, classes, "one column of scores per class")[keep]
-    names = list(group_names) if group_names is not None else None
-    group = integers(sens, "sens", n, None if names is None else len(names), "one name per group")
-    names = names or [str(g) for g in range(int(group.max(initial=-1)) + 1)]
-    group = group[keep]
-    table = counts.count(values.argmax(1), label, group, classes, len(names))
-    _need_two_groups(table, names)
-    titles = [str(c) for c in range(classes)] if class_names is None else list(class_names)
+    limit = None if group_names is None else len(group_names)
+    group = integers(sens, "sens", n, limit, "one name per group")
+    seen = map(str, range(int(group.max(initial=-1)) + 1))
+    names = list(seen if group_names is None else group_names)
+    titles = tuple(map(str, range(classes)) if class_names is None else class_names)
     if len(titles) != classes:
         raise InputError("class_names", f"{len(titles)} names for {classes} columns of scores")
+    table = counts.count(values.argmax(1), label, group[keep], classes, len(names))
+    _need_two_groups(table, names)
 
     rows = _rows(table, names)
-    figures = {key: float(value) for key, value in counts.figures(table).items()}
+    figures: dict[str, Any] = {key: float(value) for key, value in counts.figures(table).items()}
     known = label >= 0
     by_score = counts.score_tables(values[known], label[known])
-    aucs = np.array([float(counts.auc(t)) for t in by_score])
-    figures["auc"] = _mean(aucs)
-    notes = _notes(rows, titles, table, figures, aucs)
+    figures["auc"] = _mean([float(counts.auc(t)) for t in by_score])
     intervals = {}
     if bootstrap:
         rng = np.random.default_rng(seed)
@@ -198,17 +179,13 @@ def evaluate(
             samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
         intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
         intervals |= counts.gap_intervals(table, confidence)
+    notes = _notes(rows, titles, table, figures)
     return Evaluation(
-        n=len(group),
-        accuracy=figures["accuracy"],
-        auc=figures["auc"],
-        f1=figures["f1"],
-        dp=figures["dp"],
-        eo=figures["eo"],
-        odds=figures["odds"],
+        n=len(label),
+        **figures,
         intervals=intervals,
         groups=rows,
-        class_names=tuple(titles),
+        class_names=titles,
         confidence=confidence,
         notes=notes,
     )
@@ -282,12 +259,35 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
     return Interval(mean, mean - half, mean + half, n)
 
 
+def points(fraction: float, digits: int = 1) -> str:
+    """A fraction in points (hundredths), a dash for nan."""
+    return "–" if math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for first, *rest in rows:
+        others = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))
+        lines.append("  ".join([first.ljust(widths[0]), *others]))
+    return lines
+
+
+def json_safe(value: Any) -> Any:
+    """Plain JSON values, with ``None`` for nan."""
+    if isinstance(value, dict):
+        return {key: json_safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_safe(item) for item in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
 def _array(values: Array, name: str) -> np.ndarray:
     if isinstance(values, Tensor):
         values = values.detach().cpu()
-        array = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    else:
-        array = np.asarray(values)
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    array = np.asarray(values)
     if array.dtype.kind not in "biuf":
         raise InputError(name, "not an array of numbers", "give a tensor or an array")
     return array
@@ -304,9 +304,8 @@ def integers(
     least = 0 if name == "pred" else -1
     wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
     if len(wrong):
-        raise InputError(
-            name, f"{wrong[0]} is not a class or group", f"give integers from {least} up"
-        )
+        hint = f"give integers from {least} up"
+        raise InputError(name, f"{wrong[0]} is not a class or group", hint)
     result = array.astype(np.int64)
     if limit is not None and result.max(initial=0) >= limit:
         raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
@@ -337,9 +336,8 @@ def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | Non
     group = integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
-        raise InputError(
-            "classes", f"{classes} with a class {seen - 1} in pred or y", f"give {seen}"
-        )
+        value = f"{classes} with a class {seen - 1} in pred or y"
+        raise InputError("classes", value, f"give {seen}")
     groups = int(group.max(initial=-1)) + 1
     table = counts.count(decision, label, group, classes or seen, groups)
     _need_two_groups(table, [str(g) for g in range(groups)])
@@ -351,19 +349,16 @@ def _rows(table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
     rows = []
     for g, name in enumerate(names):
         known = table[g, :-1]
-        rate, tpr, fpr = (tuple(kind[g].tolist()) for kind in rates)
         correct = float(counts.ratio(np.trace(known), known.sum()))
-        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), correct, rate, tpr, fpr))
+        own = (tuple(kind[g].tolist()) for kind in rates)
+        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), correct, *own))
     return tuple(rows)
 
 
 def _notes(
-    rows: Sequence[GroupRow],
-    titles: Sequence[str],
-    table: np.ndarray,
-    figures: dict[str, float],
-    aucs: np.ndarray,
+    rows: Sequence[GroupRow], titles: Sequence[str], table: np.ndarray, figures: dict[str, float]
 ) -> tuple[str, ...]:
+    """What can not be estimated, and why."""
     notes = []
     absent = table[:, :-1].sum((0, 2)) == 0
     binary = len(titles) == 2
@@ -374,19 +369,19 @@ def _notes(
         elif not row.labelled:
             notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
         else:
-            for c, title in [(1, "")] if binary else enumerate(titles):
-                of, outside = f"nodes of class '{title}'", f"nodes outside class '{title}'"
-                of, outside = ("positives", "negatives") if binary else (of, outside)
+            for c in (1,) if binary else range(len(titles)):
                 if math.isnan(row.tprs[c]) and (binary or not absent[c]):
+                    of = "positives" if binary else f"nodes of class '{titles[c]}'"
                     notes.append(f"{who} {of}: its TPR cannot be estimated")
                 if math.isnan(row.fprs[c]):
+                    outside = "negatives" if binary else f"nodes outside class '{titles[c]}'"
                     notes.append(f"{who} {outside}: its FPR cannot be estimated")
     if absent.all():
         return (*notes, "no labelled nodes: only ΔDP can be estimated")
     if absent.any() and not binary:
         missing = ", ".join(f"'{titles[c]}'" for c in np.flatnonzero(absent).tolist())
         notes.append(f"no labelled node of class {missing}: left out of AUC, ΔEO and Δodds")
-    if np.isnan(aucs).all():
+    if math.isnan(figures["auc"]):
         notes.append("labelled nodes of one class only: AUC cannot be estimated")
     notes += [
         f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
@@ -396,10 +391,6 @@ def _notes(
     return tuple(notes)
 
 
-def _class_1_or_mean(values: tuple[float, ...]) -> float:
-    return values[1] if len(values) == 2 else _mean(np.array(values))
-
-
-def _mean(values: np.ndarray) -> float:
-    defined = values[~np.isnan(values)]
-    return float(defined.mean()) if len(defined) else math.nan
+def _mean(values: Sequence[float]) -> float:
+    defined = [value for value in values if not math.isnan(value)]
+    return float(np.mean(defined)) if defined else math.nan

@@ -1,8 +1,7 @@
 r"""Confidence intervals for gaps between groups.
 
-A gap is a maximum of differences, so its estimate is biased upward and its bootstrap distribution
-more so: percentiles of it can exclude the estimate. The intervals here combine Newcombe's intervals
-for the difference of two rates [1]_,
+A gap is a maximum of differences, so its estimate is biased upward, and percentiles of a bootstrap
+can exclude it. The intervals here combine Newcombe's for the difference of two rates [1]_,
 
 .. math::
     d_{gh} - \sqrt{(r_g - l_g)^2 + (u_h - r_h)^2}, \qquad
@@ -29,15 +28,8 @@ Array = NDArray[np.float64]
 def gap_interval(rates: Array, sizes: Array, confidence: float = 0.95) -> tuple[float, float]:
     """Interval for the largest difference of a rate between two groups.
 
-    Args:
-        rates: one column per kind of rate, one row per group (G×F); nan where undefined.
-        sizes: number of observations behind each rate (G×F).
-        confidence: coverage.
-
-    Example:
-        >>> low, high = gap_interval(np.array([[0.4], [0.5]]), np.array([[100], [100]]))
-        >>> round(low, 3), round(high, 3)
-        (0.0, 0.232)
+    Rates are G×F, one column per kind of rate and nan where undefined; sizes are the numbers of
+    observations behind them.
     """
     from scipy.special import ndtri
 
@@ -71,11 +63,9 @@ def wilson(rates: Array, sizes: Array, z: float) -> tuple[Array, Array]:
 
 
 def weighted_rates(weights: Array, values: Array) -> tuple[Array, Array]:
-    """Weighted means by group (G×C), and the number of 0/1 observations they are as precise as.
+    """Means of values in [0, 1] (n×C), weighted by group (n×G), and their precision (both G×C).
 
-    Args:
-        weights: membership of each node in each group (n×G).
-        values: numbers in [0, 1] (n×C).
+    The precision is the number of 0/1 observations whose mean is as precise.
     """
     total = weights.sum(0)[:, None]
     safe = np.maximum(total, 1e-300)

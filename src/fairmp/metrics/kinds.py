@@ -12,8 +12,7 @@ SUM_TOLERANCE = 0.005  # per class; probabilities rounded to two digits are off 
 
 def look_like_probabilities(values: Any) -> bool:
     """Whether every row of an n×C array or tensor lies in [0, 1] and sums to 1."""
-    inside = bool(((values >= 0) & (values <= 1)).all())
-    return inside and not bool(_off(values).any())
+    return not bool(_outside(values).any()) and not bool(_off(values).any())
 
 
 def are_probabilities(values: Any, kind: str = "auto", *, argument: str = "predictions") -> bool:
@@ -21,52 +20,38 @@ def are_probabilities(values: Any, kind: str = "auto", *, argument: str = "predi
 
     With ``kind="auto"``, rows in [0, 1] that sum to 1 are probabilities and anything else is
     logits. Two cases are refused instead of guessed: rows in [0, 1] that do not sum to 1, and rows
-    that are all one-hot, which could be decisions or logits.
-
-    Args:
-        values: n×C, a numpy array or a tensor.
-        kind: ``"auto"``, ``"logits"`` or ``"probabilities"``.
-        argument: name of the argument for errors.
-
-    Raises:
-        InputError: If the scores are ambiguous, or are not what ``kind`` says.
+    that are all one-hot, which could be decisions or logits. ``argument`` is named in errors.
 
     Example:
         >>> import numpy as np
         >>> are_probabilities(np.array([[0.2, 0.8]])), are_probabilities(np.array([[0.0, 3.0]]))
         (True, False)
-        >>> are_probabilities(np.array([[0, 1], [1, 0]]), "logits")
-        False
     """
     check_choice("kind", kind, get_args(Kind))
-    outside = ~((values >= 0) & (values <= 1))
+    outside = _outside(values)
     if kind == "logits" or (kind == "auto" and bool(outside.any())):
         return False
     if bool(outside.any()):
         row = _first(outside.any(1))
-        raise InputError(
-            argument,
-            f"{float(values[row][outside[row]][0]):g} in row {row} is not a probability",
-            "give numbers in [0, 1], or kind='logits'",
-        )
+        value = f"{float(values[row][outside[row]][0]):g} in row {row} is not a probability"
+        raise InputError(argument, value, "give numbers in [0, 1], or kind='logits'")
     off = _off(values)
     if bool(off.any()):
         row = _first(off)
-        raise InputError(
-            argument,
-            f"row {row} lies in [0, 1] and sums to {float(values[row].sum()):.4g}",
-            "normalise probabilities so that they sum to 1, or give kind='logits'",
-        )
+        value = f"row {row} lies in [0, 1] and sums to {float(values[row].sum()):.4g}"
+        hint = "normalise probabilities so that they sum to 1, or give kind='logits'"
+        raise InputError(argument, value, hint)
     one_hot = ((values == 0) | (values == 1)).all(1)
     constant = (values == values[:, :1]).all(1)
     boolean = str(values.dtype).endswith("bool")
     if kind == "auto" and not boolean and bool(one_hot.any()) and bool((one_hot | constant).all()):
-        raise InputError(
-            "kind",
-            f"every row of {argument} is one-hot, which fits decisions and logits",
-            "give kind='probabilities' or kind='logits'",
-        )
+        value = f"every row of {argument} is one-hot, which fits decisions and logits"
+        raise InputError("kind", value, "give kind='probabilities' or kind='logits'")
     return True
+
+
+def _outside(values: Any) -> Any:
+    return ~((values >= 0) & (values <= 1))
 
 
 def _off(values: Any) -> Any:

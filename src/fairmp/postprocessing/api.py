@@ -33,18 +33,16 @@ def debias(
     .. math::
         \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target}
 
-    For demographic parity and a matrix the result is a shift of the logits per group
-    (:func:`~fairmp.nn.functional.projection`). For equal opportunity and equalized odds the
-    correction depends on the group and the prediction of a node, never on its label. Either way the
-    gap of the probabilities is within ``target`` to 1e-4 where it is measured, or an error says
-    which target can be reached. A node of unknown group is left alone.
+    For demographic parity and a matrix the result is a shift of the logits per group. For equal
+    opportunity and equalized odds the correction depends on the group and the prediction of a node,
+    never on its label. The gap of the probabilities is within ``target`` to 1e-4 where it is
+    measured, or an error says which target can be reached. A node of unknown group is left alone.
 
     Args:
         predictions: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a
             numpy array, or a pandas DataFrame or Series.
         sens: group of each node (n; −1 unknown), or probabilities of groups (n×G); or several
-            attributes, as a dict, a DataFrame or a list of such. See
-            :func:`fairmp.postprocessing.attributes.attributes`.
+            attributes, as a dict, a DataFrame or a list of such.
         target: the largest gap accepted, 0.02 for two points; or one for each criterion.
         edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
         population: nodes whose gap is closed (n, bool); all nodes of known group by default.
@@ -57,9 +55,8 @@ def debias(
             :math:`|\Delta Q| \le` target), or a list of these.
         labels: true classes (n): numbers (−1 unknown) or names (empty unknown). Needed for equal
             opportunity and equalized odds.
-        estimate_sens: estimate unknown groups, so that these nodes take part, weighted
-            (:func:`fairmp.postprocessing.group_estimator.estimate`).
-        features: inputs of the estimate (n×d); by default the predictions. With a graph the groups
+        estimate_sens: estimate unknown groups, so that these nodes take part, weighted.
+        features: inputs of the estimate (n×d), by default the predictions; with a graph the groups
             of the neighbours are inputs as well.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``: rows in [0, 1] that sum to 1 are
             probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
@@ -72,9 +69,6 @@ def debias(
 
     Returns:
         Logits for logits and probabilities for probabilities, in the type that was given.
-
-    Raises:
-        InputError: If an input is wrong, or a target can not be reached.
 
     Example:
         >>> import numpy as np

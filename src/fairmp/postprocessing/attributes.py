@@ -13,7 +13,7 @@ from torch import Tensor
 from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency
-from fairmp.groups import known, likeliest
+from fairmp.groups import known, likeliest, memberships
 from fairmp.postprocessing.group_estimator import Estimate, estimate
 
 
@@ -35,17 +35,11 @@ class Attribute:
     @property
     def membership(self) -> Tensor:
         """Membership of each node in each group (n×G, float64)."""
-        if self.sens.dim() == 2:
-            return self.sens.double()
-        one = torch.eye(len(self.groups) + 1, dtype=torch.float64, device=self.sens.device)
-        return one[self.sens.long(), :-1]
+        return memberships(self.sens, len(self.groups)).double()
 
     def weights(self, population: Tensor) -> Tensor:
         """Total membership of each group in a population (G)."""
-        if self.sens.dim() == 2:
-            return self.sens[population].double().sum(0)
-        codes = torch.where(population, self.sens, -1) + 1
-        return torch.bincount(codes, minlength=len(self.groups) + 1)[1:].double()
+        return self.membership[population].sum(0)
 
     def to(self, device: torch.device) -> Attribute:
         """Move to a device."""
@@ -60,15 +54,10 @@ class Attribute:
 def attributes(sens: Any, n: int) -> list[Attribute]:
     """Read one or several sensitive attributes of n nodes.
 
-    Args:
-        sens: one attribute: one group per node (whole numbers 0…G−1, −1 or NaN unknown; or names,
-            empty or missing unknown), or probabilities of groups (n×G floats whose rows sum to 1,
-            zeros unknown). Several: a dict of such, a DataFrame with one column each, or a list.
-            A list of :class:`Attribute` is taken as it is.
-        n: number of nodes.
-
-    Raises:
-        InputError: If a length or a value is wrong.
+    One attribute is one group per node (whole numbers 0…G−1, −1 or NaN unknown; or names, empty or
+    missing unknown), or probabilities of groups (n×G floats whose rows sum to 1, zeros unknown).
+    Several are a dict of such, a DataFrame with one column each, or a list; a list of
+    :class:`Attribute` is taken as it is.
 
     Example:
         >>> found = attributes({"sex": ["f", "m", ""], "region": [0, 1, 1]}, 3)
@@ -91,17 +80,13 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
 
 
 def estimated(
-    attribute: Attribute,
-    features: Any = None,
-    edge_index: Tensor | Adjacency | None = None,
-    *,
-    seed: int = 0,
+    attribute: Attribute, features: Any = None, edge_index: Tensor | Adjacency | None = None
 ) -> Attribute:
     """Estimate the groups of nodes of unknown group, if there are any."""
     if bool(attribute.known.all()):
         return attribute
     try:
-        found = estimate(attribute.membership, features, edge_index, seed=seed)
+        found = estimate(attribute.membership, features, edge_index)
     except InputError as error:
         value = f"{error.value} (attribute {attribute.name!r})"
         raise InputError(error.argument, value, error.hint) from None
@@ -116,29 +101,22 @@ def estimated(
 def _attribute(name: str, values: Any, n: int) -> Attribute:
     sens, groups = _codes(name, values)
     if sens.dim() == 0 or sens.size(0) != n:
-        which = "sens" if name == "sens" else f"sens: {name!r},"
-        raise InputError(
-            which, f"shape {tuple(sens.shape)} for {n} nodes", "give one group per node"
-        )
+        which = "" if name == "sens" else f"{name!r}, "
+        value = f"{which}shape {tuple(sens.shape)} for {n} nodes"
+        raise InputError("sens", value, "give one group per node")
     if sens.dim() == 2 and sens.is_floating_point():
         groups = groups or tuple(str(g) for g in range(sens.size(1)))
         return Attribute(name, groups, sens, (sens > 0).sum(1) > 1)
     if sens.dim() != 1:
-        raise InputError(
-            name,
-            f"{sens.dtype} of shape {tuple(sens.shape)}",
-            "give one group per node (n), or probabilities of groups (n×G, floating point)",
-        )
+        hint = "give one group per node (n), or probabilities of groups (n×G, floating point)"
+        raise InputError(name, f"{sens.dtype} of shape {tuple(sens.shape)}", hint)
     if sens.is_floating_point():
         sens = torch.where(sens.isnan(), -1.0, sens)
     codes = sens.round().long()
     wrong = (codes != sens) | (codes < -1)
     if bool(wrong.any()):
-        raise InputError(
-            name,
-            f"{sens[wrong][0].item():g} is not a group",
-            "use whole numbers 0…G−1, -1 for unknown, or give probabilities as n×G",
-        )
+        hint = "use whole numbers 0…G−1, -1 for unknown, or give probabilities as n×G"
+        raise InputError(name, f"{sens[wrong][0].item():g} is not a group", hint)
     groups = groups or tuple(str(g) for g in range(int(codes.max()) + 1 if n else 0))
     return Attribute(name, groups, codes, torch.zeros_like(codes, dtype=torch.bool))
 
@@ -166,7 +144,8 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
 
 
 def _are_memberships(frame: Any) -> bool:
-    if not all(getattr(kind, "kind", "O") == "f" for kind in frame.dtypes) or frame.shape[1] < 2:
+    """Whether a data frame holds probabilities of groups, and not attributes."""
+    if frame.shape[1] < 2 or any(getattr(kind, "kind", "O") != "f" for kind in frame.dtypes):
         return False
     values = np.asarray(frame, dtype=np.float64)
     total = values.sum(1)
@@ -175,9 +154,7 @@ def _are_memberships(frame: Any) -> bool:
 
 def _several(sens: Sequence[Any], n: int) -> bool:
     """Whether a list holds attributes, each a sequence over the nodes, and not nodes."""
-    if not len(sens) or any(isinstance(one, str) or not hasattr(one, "__len__") for one in sens):
-        return False
-    if any(getattr(one, "ndim", 1) == 0 for one in sens):
+    if not len(sens) or any(isinstance(one, str) or not np.ndim(one) for one in sens):
         return False
     return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
 

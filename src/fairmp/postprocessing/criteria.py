@@ -15,6 +15,7 @@ from torch import Tensor
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.postprocessing.attributes import Attribute
+from fairmp.postprocessing.predictions import numbers
 
 Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -89,19 +90,10 @@ def canonical(name: str) -> str:
 
 
 def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
-    """Read one or several criteria with their targets.
+    """Read one or several criteria for n nodes, with their targets.
 
-    Args:
-        criterion: a name, a matrix (rows×n; numpy, torch or scipy sparse), a list of these, or a
-            dict that names them.
-        target: one number for all, or one for each: a list, or a dict by name.
-        n: number of nodes.
-
-    Example:
-        >>> [(c.name, c.target) for c in read(["demographic_parity", "odds"], 0.02, 5)]
-        [('demographic_parity', 0.02), ('equalized_odds', 0.02)]
-        >>> read([[0.5, 0.5, -1.0]], 0.1, 3)[0].matrix.shape
-        torch.Size([1, 3])
+    A criterion is a name or a matrix (rows×n; numpy, torch or scipy sparse); several are a list, or
+    a dict that names them. A target is one number for all, or one for each: a list, or a dict.
     """
     if isinstance(criterion, Mapping):
         parts = [(str(name), value) for name, value in criterion.items()]
@@ -116,27 +108,19 @@ def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
             name, matrix = canonical(value), None
         else:
             count = 1 + sum(other.startswith("matrix") for other in named)
-            name, matrix = title or ("matrix" if count == 1 else f"matrix {count}"), _matrix(value)
-            if matrix.size(1) != n:
-                shape = tuple(matrix.shape)
-                raise InputError("criterion", f"shape {shape} for {n} nodes", "give n columns")
+            name = title or ("matrix" if count == 1 else f"matrix {count}")
+            matrix = _matrix(value, n)
         if name in named:
             raise InputError("criterion", f"{name!r} is given twice", "give it once")
         named[name] = matrix
-    targets = _targets(target, list(named))
-    for goal, matrix in zip(targets, named.values(), strict=True):
+    hint = "give the largest gap you accept: a number in [0, 1], 0.02 for two points"
+    found = []
+    for (name, matrix), goal in zip(named.items(), _targets(target, list(named)), strict=True):
         # A matrix has whatever scale its user gave it, a gap between rates does not.
-        check_number(
-            "target",
-            goal,
-            "give the largest gap you accept: a number in [0, 1], 0.02 for two points",
-            low=0,
-            high=1 if matrix is None else math.inf,
-        )
-    return [
-        Criterion(name, float(goal), matrix)
-        for (name, matrix), goal in zip(named.items(), targets, strict=True)
-    ]
+        high = 1 if matrix is None else math.inf
+        goal = goal.item() if isinstance(goal, np.generic) else goal
+        found.append(Criterion(name, check_number("target", goal, hint, low=0, high=high), matrix))
+    return found
 
 
 def measures(
@@ -147,19 +131,9 @@ def measures(
     classes: int,
     dtype: torch.dtype = torch.float64,
 ) -> tuple[list[Measure], list[str]]:
-    """Turn criteria into measurements, and return them with warnings.
-
-    Args:
-        criteria: the criteria.
-        attributes: the sensitive attributes; each criterion but a matrix applies to each.
-        population: the nodes (n, bool).
-        labels: true classes (n, −1 unknown), for equal opportunity and equalized odds.
-        classes: number of classes C.
-        dtype: floating-point type of the predictions.
-    """
+    """Turn criteria into measurements of each attribute, and return them with warnings."""
     found: list[Measure] = []
     warnings: list[str] = []
-    everything = tuple(range(classes))
     for attribute in attributes:
         _check_groups(attribute, population)
     for criterion in criteria:
@@ -174,6 +148,7 @@ def measures(
                 warnings += notes
             else:
                 delta = group_operator(attribute.sens, population, dtype=dtype)
+                everything = tuple(range(classes))
                 found.append(Measure(name, attribute.name, None, delta, everything, target))
     return found, warnings
 
@@ -200,7 +175,7 @@ def on_labels(
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of equal opportunity or equalized odds, and warnings."""
     if labels is None:
-        hint = f"{criterion.name} is measured on labelled nodes: give labels=, -1 where unknown"
+        hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
         raise InputError("labels", "missing", hint)
     opportunity = criterion.name == "equal_opportunity"
     membership = attribute.membership
@@ -218,16 +193,11 @@ def on_labels(
                 warnings.append(f"{where} has {number} in group {group!r}")
         delta = GroupOperator(membership, inside, between(counts))
         columns = (label,) if opportunity else tuple(range(classes))
-        found.append(
-            Measure(criterion.name, attribute.name, label, delta, columns, criterion.target)
-        )
+        name, target = criterion.name, criterion.target
+        found.append(Measure(name, attribute.name, label, delta, columns, target))
     if not found:
-        raise InputError(
-            "labels",
-            f"no class is labelled in two groups of {attribute.name!r}, so {criterion.name} can "
-            "not be measured",
-            "give more labels, or demographic_parity",
-        )
+        value = f"no class is labelled in two groups of {attribute.name!r}"
+        raise InputError("labels", value, "give more labels, or demographic_parity")
     return found, warnings
 
 
@@ -272,18 +242,16 @@ def check_feasible(measures: Sequence[Measure], classes: int) -> None:
     short = shortfall(measures, classes)
     if short <= FEASIBLE:
         return
-    names = list(dict.fromkeys(measure.criterion for measure in measures))
+    names = list(dict.fromkeys(repr(measure.criterion) for measure in measures))
     targets = list(dict.fromkeys(measure.target for measure in measures))
+    several = len(names) > 1
+    reach = f"each target must be {_rounded_up(short)} larger"
     if len(targets) == 1:
         reach = f"the smallest target that can be reached is {_rounded_up(targets[0] + short)}"
-    else:
-        reach = f"each target must be {_rounded_up(short)} larger"
-    raise InputError(
-        "target",
-        f"{', '.join(f'{target:g}' for target in targets)} can not be reached by "
-        f"{' and '.join(map(repr, names))}{' together' * (len(names) > 1)}; {reach}",
-        f"relax {'a target or leave a criterion out' if len(names) > 1 else 'the target'}",
-    )
+    by = " and ".join(names) + " together" * several
+    value = f"{', '.join(f'{target:g}' for target in targets)} can not be reached by {by}; {reach}"
+    hint = f"relax {'a target or leave a criterion out' if several else 'the target'}"
+    raise InputError("target", value, hint)
 
 
 def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measure:
@@ -291,11 +259,8 @@ def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measur
     matrix = criterion.matrix.to(population.device)
     outside = int(((matrix != 0).any(0) & ~population).sum())
     if outside:
-        raise InputError(
-            "criterion",
-            f"{criterion.name!r} weighs {outside} nodes outside the population",
-            "give a matrix with zeros there, or leave population out",
-        )
+        value = f"{criterion.name!r} weighs {outside} nodes outside the population"
+        raise InputError("criterion", value, "give zeros there, or leave population out")
     rows = torch.eye(matrix.size(0), dtype=torch.float64, device=matrix.device)
     delta = GroupOperator(matrix.T.contiguous(), population, rows)
     unit = max(1.0, float(matrix.abs().sum(1).max()) / 2)
@@ -306,26 +271,14 @@ def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measur
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
     weights = attribute.weights(population).tolist()
     if len(weights) < 2:
-        raise InputError(
-            attribute.name,
-            f"{len(weights)} group{'s' * (len(weights) != 1)} among the nodes of known group",
-            "fairness between groups needs at least two",
-        )
+        value = f"{len(weights)} group{'s' * (len(weights) != 1)} among the nodes of known group"
+        raise InputError(attribute.name, value, "fairness between groups needs at least two")
     weight = min(weights)
-    group = attribute.groups[weights.index(weight)]
-    if weight <= 0:
-        raise InputError(
-            attribute.name,
-            f"group {group!r} has no node in the population",
-            "choose one that contains every group, or mark the others' nodes unknown (-1)",
-        )
     if weight <= 1:
-        count = "one node" if weight == 1 else f"{weight:.2g} nodes"
-        raise InputError(
-            attribute.name,
-            f"group {group!r} has {count} in the population, too few for a mean",
-            "merge it with another group, or mark it unknown (-1)",
-        )
+        count = {0: "no node", 1: "one node"}.get(weight, f"{weight:.2g} nodes")
+        value = f"group {attribute.groups[weights.index(weight)]!r} has {count} in the population"
+        hint = "give it two or more, merge it with another group, or mark it unknown"
+        raise InputError(attribute.name, value, hint)
 
 
 def _is_numeric(value: Any) -> bool:
@@ -337,22 +290,16 @@ def _is_numeric(value: Any) -> bool:
     return array.dtype.kind in "biuf" and array.ndim <= 2 and array.size > 0
 
 
-def _matrix(value: Any) -> Tensor:
-    if hasattr(value, "toarray"):
-        value = value.toarray()
-    try:
-        array = value.detach().cpu() if isinstance(value, Tensor) else np.array(value, dtype=float)
-        matrix = torch.as_tensor(array).to_dense().double()
-    except (TypeError, ValueError, RuntimeError):
-        hint = f"give one of {', '.join(NAMES)}, or a matrix of numbers (rows×n)"
-        raise InputError("criterion", type(value).__name__, hint) from None
-    matrix = matrix.unsqueeze(0) if matrix.dim() == 1 else matrix
-    if matrix.dim() != 2 or not matrix.size(0):
-        raise InputError("criterion", f"shape {tuple(matrix.shape)}", "give rows×n numbers")
-    if matrix.size(0) > MAX_MATRIX_ROWS:
-        raise InputError("criterion", f"{matrix.size(0)} rows", f"give at most {MAX_MATRIX_ROWS}")
-    if not bool(torch.isfinite(matrix).all()):
-        raise InputError("criterion", "the matrix has nan or infinite entries", "give finite ones")
+def _matrix(value: Any, n: int) -> Tensor:
+    """A user's matrix (rows×n, float64), checked."""
+    dense = value.toarray() if hasattr(value, "toarray") else value
+    dense = value.detach().cpu().to_dense() if isinstance(value, Tensor) else dense
+    hint = f"give one of {', '.join(NAMES)}, or a matrix of numbers (rows×n)"
+    matrix = torch.atleast_2d(numbers("criterion", dense, hint)).double()
+    rows = matrix.size(0)
+    if matrix.dim() != 2 or matrix.size(1) != n or not 0 < rows <= MAX_MATRIX_ROWS:
+        value = f"shape {tuple(matrix.shape)} for {n} nodes"
+        raise InputError("criterion", value, f"give n columns and 1 to {MAX_MATRIX_ROWS} rows")
     empty = (matrix == 0).all(1).nonzero().flatten().tolist()
     if empty:
         raise InputError("criterion", f"row {empty[0]} of the matrix is all 0", "leave it out")
@@ -366,15 +313,13 @@ def _targets(target: Any, names: Sequence[str]) -> list[Any]:
             if name not in given:
                 raise InputError("target", f"none for {name!r}", "give one for each criterion")
         return [given[name] for name in names]
-    if isinstance(target, list | tuple | np.ndarray):
-        if len(target) != len(names):
-            hint = "give one number, or one for each"
-            raise InputError("target", f"{len(target)} for {len(names)} criteria", hint)
-        return [value.item() if isinstance(value, np.generic) else value for value in target]
-    return [target.item() if isinstance(target, np.generic) else target] * len(names)
+    if not isinstance(target, list | tuple | np.ndarray):
+        return [target] * len(names)
+    if len(target) != len(names):
+        hint = "give one number, or one for each"
+        raise InputError("target", f"{len(target)} for {len(names)} criteria", hint)
+    return list(target)
 
 
 def _rounded_up(value: float) -> str:
-    """A number with four digits, not rounded below itself."""
-    digits = 3 - math.floor(math.log10(value)) if value > 0 else 0
-    return f"{math.ceil(value * 10**digits - 1e-6) / 10**digits:g}"
+    return f"{math.ceil(1e4 * value - 1e-6) / 1e4:g}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import inspect
 import json
-import math
 import os
 import warnings
 from collections.abc import Sequence
@@ -14,16 +12,18 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import torch
+from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor
 
 from fairmp._version import __version__
-from fairmp.errors import InputError, check_choice
+from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import soft
+from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes
 from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import Request, Solution, solve
+from fairmp.postprocessing.solver import Request, Solution, missed_decisions, solve
 from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
@@ -37,16 +37,12 @@ SHAPES = {  # arrays of each type of correction, as axes: group, class, class
 }
 
 
-class Debiaser:
+class Debiaser(TransformerMixin, BaseEstimator):
     r"""Learn a correction by group on one table and apply it to another, row by row.
 
     A scikit-learn transformer: :meth:`fit` finds the correction that :func:`fairmp.debias` would
-    make, :meth:`transform` applies it to any rows, one at a time. For demographic parity the
-    correction is a shift of the logits per group; for equal opportunity and equalized odds it also
-    depends on the prediction itself, never on the label.
-
-    On new rows the gap is the target plus sampling error: ``result_.expected_gap(m)`` says how
-    large a gap to expect on m new people.
+    make, :meth:`transform` applies it to any rows, one at a time. On new rows the gap is the target
+    plus sampling error: ``result_.expected_gap(m)`` is the gap to expect on m new people.
 
     Args:
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (the same as
@@ -54,8 +50,8 @@ class Debiaser:
         target: the largest gap accepted, 0.02 for two points.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, decided by the table it is fitted on.
         decisions: close the gap of decisions instead of probabilities. Exact for two classes and
-            demographic parity or equal opportunity, by one threshold per group; otherwise by a
-            small temperature.
+            demographic parity or equal opportunity, by one threshold per group; else by a small
+            temperature.
         ties: ``"random"``: rows with equal scores at a threshold are split at random; ``"keep"``:
             they get the same decision.
         seed: of the random choice among ties.
@@ -63,8 +59,8 @@ class Debiaser:
         class_names: names of the classes, for text labels.
 
     Attributes:
-        result_: a :class:`~fairmp.postprocessing.result.DebiasResult` on the fitting table: gaps of
-            all criteria before and after, rates per group. ``None`` for a loaded correction.
+        result_: a :class:`~fairmp.postprocessing.result.DebiasResult` on the fitting table;
+            ``None`` for a loaded correction.
         groups_: names of the groups of each attribute.
         kind_: ``"logits"`` or ``"probabilities"``.
 
@@ -93,37 +89,9 @@ class Debiaser:
         temperature: float = 1.0,
         class_names: Sequence[str] | None = None,
     ) -> None:
-        self.criterion = criterion
-        self.target = target
-        self.kind = kind
-        self.decisions = decisions
-        self.ties = ties
-        self.seed = seed
-        self.temperature = temperature
-        self.class_names = class_names
-
-    # scikit-learn's conventions by hand: the package is not needed to apply a correction.
-    def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
-
-    def set_params(self, **params: Any) -> Self:
-        """Change arguments of the constructor."""
-        for name, value in params.items():
-            check_choice("set_params", name, list(self.get_params()))
-            setattr(self, name, value)
-        return self
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "correction_")
-
-    def __sklearn_tags__(self) -> Any:
-        from sklearn.utils import Tags, TargetTags, TransformerTags
-
-        return Tags("transformer", TargetTags(required=False), TransformerTags())
-
-    def __repr__(self) -> str:
-        return f"Debiaser({', '.join(f'{k}={v!r}' for k, v in self.get_params().items())})"
+        self.criterion, self.target, self.class_names = criterion, target, class_names
+        self.kind, self.temperature = kind, temperature
+        self.decisions, self.ties, self.seed = decisions, ties, seed
 
     def fit(
         self, predictions: Any, y: Any = None, *, sensitive_features: Any, labels: Any = None
@@ -131,65 +99,57 @@ class Debiaser:
         """Find the correction.
 
         Args:
-            predictions: n×C logits or probabilities, or n probabilities of class 1; torch, numpy or
-                pandas.
+            predictions: n×C logits or probabilities, or n probabilities of class 1.
             y: true classes, for criteria on labels; the same as ``labels``.
-            sensitive_features: the group of each row, or several attributes; see
-                :func:`fairmp.debias`.
+            sensitive_features: groups, or several attributes; see :func:`fairmp.debias`.
             labels: true classes (n): numbers (−1 unknown) or names (empty unknown).
         """
         labels = y if labels is None else labels
         check_choice("ties", self.ties, ("random", "keep"))
-        names = self._names()
-        given = read(predictions, self.kind)
-        exact = self.decisions and given.values.size(1) == 2 and len(names) == 1
-        exact = exact and names[0] != "equalized_odds"
+        names, given = self._names(), read(predictions, self.kind)
+        exact = self.decisions and given.values.size(1) == 2
+        exact = exact and names in (["demographic_parity"], ["equal_opportunity"])
         temperature: Any = self.temperature
         if self.decisions and not exact:
             parity = names == ["demographic_parity"]
             temperature = "decisions" if parity else SMALL_TEMPERATURE
+        self.kind_ = "probabilities" if given.probabilities else "logits"
         request = Request(
-            sensitive_features,
-            target=1.0 if exact else self.target,
-            temperature=temperature,
-            criterion=names,
-            labels=labels,
-            kind="probabilities" if given.probabilities else "logits",
-            class_names=self.class_names,
-        )
-        solution = solve(_double(predictions), request)
-        solution = replace(solution, given=given)
-        self.kind_, self.classes_ = request.kind, solution.classes
+            sensitive_features, 1.0 if exact else self.target, temperature=temperature,
+            criterion=names, labels=labels, kind=self.kind_, class_names=self.class_names,
+        )  # fmt: skip
+        # In float64, so that the shift of a row does not depend on its precision.
+        double = predictions.double() if isinstance(predictions, Tensor) else predictions
+        solution = replace(solve(double, request), given=given)
+        self.classes_, self.temperature_ = solution.classes, solution.temperature
         self.groups_ = [(one.name, one.groups) for one in solution.attributes]
-        self.temperature_ = solution.temperature
-        membership = torch.cat([one.membership for one in solution.attributes], 1)
         if exact:
             self.correction_ = self._thresholds(solution)
         elif solution.weights:
-            keys = ("transitions",) if len(solution.weights) == 1 else ("weights", "slopes")
             kind = "transition" if len(solution.weights) == 1 else "affine"
-            self.correction_ = {"type": kind, **dict(zip(keys, solution.weights, strict=True))}
+            arrays = zip(SHAPES[kind], solution.weights, strict=True)
+            self.correction_ = {"type": kind, **dict(arrays)}
         else:
+            membership = _membership(solution.attributes)
             moved = solution.logits.double() - given.logits.double()
             inverse = torch.linalg.pinv(membership.T @ membership, hermitian=True)
             shift = inverse @ (membership.T @ moved)
             self.correction_ = {"type": "shift", "shift": shift.cpu().numpy()}
-        logits, drawn = self._apply(given, membership)
-        goals = criteria.read(names, self.target, len(logits))
-        solution = replace(solution, logits=logits, criteria=tuple(goals), drawn=drawn)
-        self.result_ = summarise(self._measured(solution))
-        self._warn_about_ties()
+        done = self._corrected(solution)
+        self.result_ = summarise(done)
+        if self.decisions and self.ties == "keep":
+            arguments = (done.measures, done.logits, done.attributes, done.population)
+            for text in missed_decisions(*arguments):
+                warnings.warn(f"{text}; ties='random' closes it", stacklevel=2)
         return self
 
     def transform(self, predictions: Any, *, sensitive_features: Any) -> Any:
         """Correct predictions row by row; logits for logits, in the type that was given.
 
-        Rows of unknown group are left alone, and so are groups that were not seen in :meth:`fit`,
-        with a warning.
+        Rows of unknown group, or of a group not seen in :meth:`fit` (with a warning), are kept.
         """
         given, own = self._read(predictions, sensitive_features)
-        logits, _ = self._apply(given, torch.cat([one.membership for one in own], 1))
-        return given.like(given.corrected(logits))
+        return given.like(given.corrected(self._apply(given, own)[0]))
 
     def fit_transform(
         self, predictions: Any, y: Any = None, *, sensitive_features: Any, labels: Any = None
@@ -201,30 +161,22 @@ class Debiaser:
     def evaluate(
         self, predictions: Any, *, sensitive_features: Any, labels: Any = None
     ) -> DebiasResult:
-        """Correct predictions and measure the effect on them.
-
-        Raises:
-            InputError: If a group has fewer than two rows, or labels are missing.
-        """
+        """Correct predictions and measure the effect on them."""
         given, own = self._read(predictions, sensitive_features)
-        logits, drawn = self._apply(given, torch.cat([one.membership for one in own], 1))
         names, codes = read_labels(labels, given, self.classes_)
-        goals = criteria.read(self._names(), self.target, len(logits))
-        everyone = torch.ones(len(logits), dtype=torch.bool, device=logits.device)
+        everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
         solution = Solution(
-            given, logits, self.temperature_, tuple(own), tuple(goals), (), everyone, codes, names,
-            (), drawn=drawn,
-        )  # fmt: skip
-        return summarise(self._measured(solution))
+            given, given.logits, self.temperature_, own, (), (), everyone, codes, names, ()
+        )
+        return summarise(self._corrected(solution))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
         self._check_fitted()
-        params = {**self.get_params(), "criterion": self._names()}
         record = {
             "format": FORMAT,
             "fairmp": __version__,
-            "params": params,
+            "params": {**self.get_params(), "criterion": self._names()},
             "kind": self.kind_,
             "classes": list(self.classes_),
             "attributes": [{"name": name, "groups": list(groups)} for name, groups in self.groups_],
@@ -236,43 +188,32 @@ class Debiaser:
             "result": None if self.result_ is None else self.result_.to_dict(),
         }
         text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        staging = Path(path).with_name(f".{Path(path).name}-{os.getpid()}")
-        try:
-            staging.write_text(text, encoding="utf-8")
-            os.replace(staging, path)
-        finally:
-            staging.unlink(missing_ok=True)
+        with atomic_file(Path(path)) as draft:
+            draft.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a correction from a JSON file, and check it.
-
-        Raises:
-            InputError: If the file is not a correction, or is damaged.
-        """
+        """Read a correction from a JSON file; raise if it is damaged."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
-            if record["format"] != FORMAT:
-                raise ValueError(f"format {record['format']!r}")
+            check_choice("format", record["format"], [FORMAT])
             found = cls(**record["params"])
             found.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
             found.classes_ = tuple(map(str, record["classes"]))
             found.groups_ = [
                 (str(one["name"]), tuple(map(str, one["groups"]))) for one in record["attributes"]
             ]
-            found.temperature_ = float(record["temperature"])
+            temperature = record["temperature"]
+            found.temperature_ = check_number("temperature", temperature, "", low=0, above=True)
             given = record["correction"]
             sizes = {"g": sum(len(groups) for _, groups in found.groups_), "c": len(found.classes_)}
             found.correction_ = {"type": check_choice("type", given["type"], SHAPES)}
             for key, axes in SHAPES[given["type"]].items():
                 array = np.array(given[key], dtype=np.float64)
-                if array.shape != tuple(sizes[axis] for axis in axes):
-                    raise ValueError(f"{key} has shape {array.shape}")
-                if not np.isfinite(array).all():
-                    raise ValueError(f"{key} is not finite")
+                shape = tuple(sizes[axis] for axis in axes)
+                if array.shape != shape or not np.isfinite(array).all():
+                    raise ValueError(f"{key} is not {shape} finite numbers")
                 found.correction_[key] = array
-            if not (math.isfinite(found.temperature_) and found.temperature_ > 0):
-                raise ValueError(f"temperature {found.temperature_}")
         except OSError as error:
             raise InputError(str(path), f"can not be read ({error.strerror})") from None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -292,7 +233,7 @@ class Debiaser:
         if not hasattr(self, "correction_"):
             raise InputError("Debiaser", "no correction yet", "call fit() first")
 
-    def _read(self, predictions: Any, sens: Any) -> tuple[Predictions, list[Attribute]]:
+    def _read(self, predictions: Any, sens: Any) -> tuple[Predictions, tuple[Attribute, ...]]:
         """New predictions, and their groups in terms of the fitted ones."""
         self._check_fitted()
         check_aligned(predictions, sensitive_features=sens)
@@ -307,30 +248,29 @@ class Debiaser:
             raise InputError("sensitive_features", f"{len(own)} attributes", hint)
         found = []
         for one, (name, groups) in zip(own, self.groups_, strict=True):
-            if soft(one.sens):
-                if one.sens.size(1) != len(groups):
-                    hint = f"give one for each of {', '.join(groups)}"
-                    raise InputError(
-                        "sensitive_features", f"{one.sens.size(1)} probabilities", hint
+            codes = one.sens
+            if soft(codes) and codes.size(1) != len(groups):
+                value = f"{codes.size(1)} probabilities"
+                hint = f"give one for each of {', '.join(groups)}"
+                raise InputError("sensitive_features", value, hint)
+            if not soft(codes):
+                places = [groups.index(group) if group in groups else -1 for group in one.groups]
+                codes = torch.tensor([*places, -1])[one.sens]
+                unseen = (codes < 0) & (one.sens >= 0)
+                if bool(unseen.any()):
+                    strangers = sorted({one.groups[code] for code in one.sens[unseen].tolist()})
+                    text = (
+                        f"{name}: {int(unseen.sum())} rows of groups not seen in fit "
+                        f"({', '.join(strangers[:5])}) are left alone"
                     )
-                found.append(replace(one, name=name, groups=groups).to(given.values.device))
-                continue
-            places = [groups.index(group) if group in groups else -1 for group in one.groups]
-            codes = torch.tensor([*places, -1])[one.sens]
-            unseen = (codes < 0) & (one.sens >= 0)
-            if bool(unseen.any()):
-                strangers = sorted({one.groups[code] for code in one.sens[unseen].tolist()})
-                warnings.warn(
-                    f"{name}: {int(unseen.sum())} rows of groups not seen in fit "
-                    f"({', '.join(strangers[:5])}) are left alone",
-                    stacklevel=3,
-                )
-            found.append(Attribute(name, groups, codes, one.estimated).to(given.values.device))
-        return given, found
+                    warnings.warn(text, stacklevel=3)
+            attribute = Attribute(name, groups, codes, one.estimated)
+            found.append(attribute.to(given.values.device))
+        return given, tuple(found)
 
-    def _apply(self, given: Predictions, membership: Tensor) -> tuple[Tensor, int]:
+    def _apply(self, given: Predictions, own: Sequence[Attribute]) -> tuple[Tensor, int]:
         """Corrected logits, and the number of rows whose decision was drawn."""
-        z, correction = given.logits.double(), self.correction_
+        z, correction, membership = given.logits.double(), self.correction_, _membership(own)
         known = membership.sum(1, keepdim=True) > 0
         if correction["type"] == "shift":
             shift = membership @ torch.from_numpy(correction["shift"]).to(z.device)
@@ -340,9 +280,8 @@ class Debiaser:
             rule.thresholds_ = torch.from_numpy(correction["thresholds"])
             rule.tie_rates_ = torch.from_numpy(correction["tie_rates"])
             return rule.correct(z, torch.where(known[:, 0], membership.argmax(1), -1))
-        keys = SHAPES[correction["type"]]
         corrected = odds.apply(
-            tuple(correction[key] for key in keys),
+            tuple(correction[key] for key in SHAPES[correction["type"]]),
             (z / self.temperature_).cpu().numpy(),
             z.softmax(1).cpu().numpy(),
             membership.cpu().numpy(),
@@ -351,8 +290,8 @@ class Debiaser:
 
     def _thresholds(self, solution: Solution) -> dict[str, Any]:
         """One threshold per group: on all rows, or on those of class 1 for equal opportunity."""
-        (attribute,) = solution.attributes if len(solution.attributes) == 1 else (None,)
-        if attribute is None or soft(attribute.sens):
+        attribute, *others = solution.attributes
+        if others or soft(attribute.sens):
             hint = "give one attribute of known groups, or decisions=False"
             raise InputError("decisions", "thresholds need one group per row", hint)
         rows = attribute.known
@@ -361,40 +300,21 @@ class Debiaser:
         target = criteria.read(self._names(), self.target, len(rows))[0].target
         chooser = GroupThresholds(target, ties=self.ties, seed=self.seed, kind="logits")
         found = chooser.solve(solution.given.logits[rows].cpu(), attribute.sens[rows].cpu())
-        return {
-            "type": "threshold",
-            "thresholds": found.thresholds_.numpy(),
-            "tie_rates": found.tie_rates_.numpy(),
-        }
+        thresholds, rates = found.thresholds_.numpy(), found.tie_rates_.numpy()
+        return {"type": "threshold", "thresholds": thresholds, "tie_rates": rates}
 
-    def _measured(self, solution: Solution) -> Solution:
-        """The same solution with measurements of its own criteria."""
-        found, notes = criteria.measures(
-            solution.criteria,
-            solution.attributes,
-            solution.population,
-            solution.labels,
-            len(solution.classes),
-        )
-        temperature = solution.temperature if not self.decisions else 1.0
+    def _corrected(self, solution: Solution) -> Solution:
+        """The problem of a solution, with this correction and the criteria of this object."""
+        own, inside = solution.attributes, solution.population
+        logits, drawn = self._apply(solution.given, own)
+        goals = criteria.read(self._names(), self.target, len(logits))
+        classes = len(solution.classes)
+        found, notes = criteria.measures(goals, own, inside, solution.labels, classes)
         return replace(
-            solution, measures=tuple(found), warnings=tuple(notes), temperature=temperature
-        )
-
-    def _warn_about_ties(self) -> None:
-        """Warn where rows that tie keep the decisions from meeting the target."""
-        if not (self.decisions and self.ties == "keep" and self.result_ is not None):
-            return
-        smallest = min(group.nodes for group in self.result_.groups if group.group != "unknown")
-        for one in self.result_.criteria:
-            if one.decisions_after > one.target + 1 / max(smallest, 1):
-                warnings.warn(
-                    f"{one.title}: rows with equal scores get the same decision, which leaves a "
-                    f"gap of {100 * one.decisions_after:.1f} points; ties='random' closes it",
-                    stacklevel=3,
-                )
+            solution, logits=logits, drawn=drawn, criteria=tuple(goals), measures=tuple(found),
+            warnings=tuple(notes), temperature=1.0 if self.decisions else solution.temperature,
+        )  # fmt: skip
 
 
-def _double(predictions: Any) -> Any:
-    """Predictions in float64, so that the shift of a row does not depend on its precision."""
-    return predictions.double() if isinstance(predictions, Tensor) else predictions
+def _membership(own: Sequence[Attribute]) -> Tensor:
+    return torch.cat([one.membership for one in own], 1)

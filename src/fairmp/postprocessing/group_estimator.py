@@ -12,6 +12,7 @@ from torch import Tensor
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency, normalise
 from fairmp.nn.functional import propagate
+from fairmp.postprocessing.predictions import numbers
 
 FOLDS = 5
 PENALTIES = (100.0, 10.0, 1.0)
@@ -28,19 +29,9 @@ class Estimate:
     accuracy: float  # how often the most probable group is right
     baseline: float  # how often the largest group alone is right
 
-    def __str__(self) -> str:
-        return (
-            f"groups estimated from {self.known:,} known nodes: {100 * self.accuracy:.1f} % right "
-            f"on held-out nodes, where the largest group alone is {100 * self.baseline:.1f} %"
-        )
-
 
 def estimate(
-    sens: Any,
-    features: Any = None,
-    edge_index: Tensor | Adjacency | None = None,
-    *,
-    seed: int = 0,
+    sens: Any, features: Any = None, edge_index: Tensor | Adjacency | None = None, *, seed: int = 0
 ) -> Estimate:
     r"""Estimate groups by multinomial logistic regression on the nodes where they are known.
 
@@ -86,16 +77,16 @@ def estimate(
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
     nodes = nodes[order][:MAX_TRAINING_NODES]
     y = targets[nodes].numpy()
-    folds = _folds(y.argmax(1))
-
-    inside = np.empty((0, 0))
-    for fold in np.unique(folds):
-        held = torch.from_numpy(folds == fold)
+    # Stratified folds; scikit-learn's refuse groups with fewer nodes than folds.
+    folds = np.empty(len(y), dtype=np.int64)
+    folds[y.argmax(1).argsort(kind="stable")] = np.arange(len(y)) % min(FOLDS, len(y))
+    everyone = _columns(x, adjacency, targets).numpy()
+    inside = np.empty((len(y), everyone.shape[1]))
+    for fold in range(folds.max() + 1):
+        held = nodes[torch.from_numpy(folds == fold)]
         visible = targets.clone()
-        visible[nodes[held]] = 0
-        columns = _columns(x, adjacency, visible)[nodes[held]].numpy()
-        inside = inside if len(inside) else np.empty((len(nodes), columns.shape[1]))
-        inside[held.numpy()] = columns
+        visible[held] = 0
+        inside[folds == fold] = _columns(x, adjacency, visible)[held].numpy()
     scaler = StandardScaler().fit(inside)
     inside = scaler.transform(inside)
     # A node with probabilities of several groups enters once for each, with these as weights.
@@ -112,15 +103,14 @@ def estimate(
     best, held_out, chosen = np.inf, np.empty(0), PENALTIES[0]
     for penalty in PENALTIES:
         scores = np.empty_like(y)
-        for fold in np.unique(folds):
+        for fold in range(folds.max() + 1):
             scores[folds == fold] = log_proba(fit(folds != fold, penalty), inside[folds == fold])
         loss = _loss(scores, y)
         if loss >= best:
             break
         best, held_out, chosen = loss, scores, penalty
     temperature = min(np.geomspace(0.2, 10, 41), key=lambda t: _loss(held_out / t, y))
-    outside = scaler.transform(_columns(x, adjacency, targets).numpy())
-    scores = log_proba(fit(np.ones(len(y), dtype=bool), chosen), outside)
+    scores = log_proba(fit(np.ones(len(y), dtype=bool), chosen), scaler.transform(everyone))
     estimated = torch.from_numpy(scores / temperature).softmax(1)
     return Estimate(
         torch.where(known.unsqueeze(1), targets, estimated),
@@ -133,42 +123,21 @@ def estimate(
 def _features(features: Any, n: int) -> Tensor | None:
     if features is None:
         return None
-    given = features.detach().cpu().numpy() if isinstance(features, Tensor) else features
-    try:
-        x = torch.from_numpy(np.array(given, dtype=np.float64))
-    except (TypeError, ValueError):
-        raise InputError("features", "values that are not numbers", "encode them first") from None
+    x = numbers("features", features, "encode them first").cpu().double()
     x = x.unsqueeze(1) if x.dim() == 1 else x
     if x.dim() != 2 or x.size(0) != n:
         raise InputError("features", f"shape {tuple(x.shape)} for {n} nodes", "give one row each")
-    if not bool(torch.isfinite(x).all()):
-        row = int((~torch.isfinite(x)).any(1).nonzero()[0])
-        raise InputError("features", f"row {row} is not finite", "fill or drop it first")
     return x
 
 
 def _check_known(targets: Tensor, known: Tensor) -> None:
     if targets.size(1) < 2 or not bool(known.any()):
-        raise InputError(
-            "estimate_sens",
-            f"{int(known.sum())} nodes and {targets.size(1)} groups are known",
-            "estimates need known nodes of two groups or more",
-        )
-    counts = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).tolist()
-    group = min(range(len(counts)), key=lambda g: counts[g])
-    if counts[group] < 2:
-        raise InputError(
-            "estimate_sens",
-            f"group {group} is known for {counts[group]} node{'s' * (counts[group] != 1)}",
-            "know it for two or more, or leave estimate_sens out",
-        )
-
-
-def _folds(group: np.ndarray) -> np.ndarray:
-    """Stratified folds; scikit-learn's refuse groups with fewer nodes than folds."""
-    folds = np.empty_like(group)
-    folds[group.argsort(kind="stable")] = np.arange(len(group)) % min(FOLDS, len(group))
-    return folds
+        value = f"{int(known.sum())} nodes and {targets.size(1)} groups are known"
+        raise InputError("estimate_sens", value, "know nodes of two groups or more")
+    least, group = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
+    if int(least) < 2:
+        value = f"group {int(group)} is known for {int(least)} node{'s' * (int(least) != 1)}"
+        raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
 
 
 def _columns(x: Tensor | None, adjacency: Adjacency | None, targets: Tensor) -> Tensor:

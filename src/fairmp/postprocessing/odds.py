@@ -8,25 +8,24 @@ predicts. So the correction of a node is a function of its group and its own pre
     Q_i = \mathrm{softmax}\Big(Z_i - \sum_g s_{ig} \big( a_g Z_i + \sum_y p_{iy} W_{gy} \big)\Big),
 
 with the :math:`W` and :math:`a` that minimise :math:`\sum_i \mathrm{KL}(Q_i \| P_i)` subject to
-every :math:`|\Delta_k Q| \le t_k`. If the label were allowed, the closest predictions would be
-shifted by one number per group and class; here the class is replaced by its predicted
-probability, which is the closest correction for a calibrated model. The slopes :math:`a` make every
-target reachable: with :math:`a_g = 1` and all :math:`W_{gy} = -\log π` everyone is predicted π.
+every :math:`|\Delta_k Q| \le t_k`. For a calibrated model this is the closest correction: the
+predicted probability stands for the label. The slopes :math:`a` make every target reachable: with
+:math:`a_g = 1` and all :math:`W_{gy} = -\log π` everyone is predicted π.
 
-The problem is small and smooth, and solved by sequential quadratic programming in coordinates in
-which the divergence is round at the start. Where predictions are so certain that it fails, the
-correction is randomised instead: :math:`Q_i = \sum_y p_{iy} T_{gy}`, with the transitions T that
-change least, from a linear program.
+The problem is solved by sequential quadratic programming in coordinates in which the divergence is
+round at the start. Where predictions are so certain that this fails, the correction is randomised:
+:math:`Q_i = \sum_y p_{iy} T_{gy}`, with the transitions T that change least, a linear program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import rel_entr, softmax
 
 from fairmp.postprocessing.criteria import Measure
 
@@ -46,26 +45,19 @@ class Corrected(NamedTuple):
 
     logits: Array  # of every node (n×C); as given where no group is known
     reached: Mask  # nodes that could be corrected (n)
-    excess: float  # by how much the worst target is missed
     weights: tuple[Array, ...]  # W (G×C×C) and slopes a (G), or transitions T (G×C×C)
-
-    @property
-    def randomised(self) -> bool:
-        """Whether the correction consists of random transitions."""
-        return len(self.weights) == 1
 
 
 def apply(weights: tuple[Array, ...], z: Array, p: Array, membership: Array) -> Array:
     """Apply a correction to new rows and return their logits; rows of zeros stay as they are."""
     shares = _shares(membership)
-    basis, classes = _outer(shares, p), z.shape[1]
+    mixed = _outer(shares, p) @ weights[0].reshape(-1, z.shape[1])
     if len(weights) == 1:
-        corrected = np.log(np.maximum(basis @ weights[0].reshape(-1, classes), MIN_PROBABILITY))
+        corrected = np.log(np.maximum(mixed, MIN_PROBABILITY))
     else:
-        base = np.log(np.maximum(softmax(z, axis=1), MIN_PROBABILITY))
+        base = _log_softmax(z)
         tilt = base - base.mean(1, keepdims=True)
-        shift = basis @ weights[0].reshape(-1, classes) + (shares @ weights[1])[:, None] * tilt
-        corrected = base - shift
+        corrected = base - mixed - (shares @ weights[1])[:, None] * tilt
     return np.where(shares.sum(1, keepdims=True) > 0, corrected, z)
 
 
@@ -83,8 +75,7 @@ def correct(
     Args:
         z: logits, divided by the temperature (n×C).
         p: the probabilities that stand for the label (n×C).
-        membership: membership of each node in each group of each attribute (n×G); rows of zeros
-            are left alone.
+        membership: membership in the groups of all attributes (n×G); rows of zeros are left alone.
         population: nodes whose divergence counts (n).
         measures: the targets.
         by_prediction: whether corrections may depend on the prediction of a node. Without labels
@@ -96,15 +87,14 @@ def correct(
     shares = _shares(membership) if by_prediction else np.zeros((len(z), 0))
     phi = np.concatenate([_outer(shares, p) if by_prediction else membership, rows], 1)[reached]
     scale = np.maximum(np.abs(phi).max(0), 1e-300)
-    problem = _Problem(z[reached], shares[reached], phi / scale)
-    problem.measure(population[reached], measures, reached)
+    problem = _Problem(z, shares, phi / scale, population, measures, reached)
     x, q, excess = problem.solve()
-    theta = problem.coordinates @ x
+    w, slopes = problem.parameters(x)
     groups, classes = shares.shape[1], z.shape[1]
-    w = (theta[: phi.shape[1] * classes].reshape(-1, classes) / scale[:, None])[: groups * classes]
+    w = (w / scale[:, None])[: groups * classes]
     weights: tuple[Array, ...] = (
         w.reshape(groups, classes, -1) if by_prediction else w,
-        theta[phi.shape[1] * classes :] / problem.unit,
+        slopes / problem.unit,
     )
     if excess > TOLERANCE and by_prediction:
         transitions, other, other_excess = problem.randomise()
@@ -112,36 +102,41 @@ def correct(
             q, excess, weights = other, other_excess, (transitions,)
     logits = z.copy()
     logits[reached] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
-    return Corrected(logits, reached, excess, weights)
+    return Corrected(logits, reached, weights)
 
 
 class _Problem:
     """The problem on the reached nodes, in whitened coordinates.
 
-    ``phi`` (n×m) has one column per row of W; ``shares`` (n×G) spread the slopes, of which there
-    are none without groups.
+    ``phi`` (reached nodes×m) has one column per row of W; ``shares`` (n×G) spread the slopes, of
+    which there are none without groups.
     """
 
-    def __init__(self, z: Array, shares: Array, phi: Array) -> None:
-        self.z = np.log(np.maximum(softmax(z, axis=1), MIN_PROBABILITY))
+    def __init__(
+        self,
+        z: Array,
+        shares: Array,
+        phi: Array,
+        population: Mask,
+        measures: Sequence[Measure],
+        reached: Mask,
+    ) -> None:
+        self.z = _log_softmax(z[reached])
         self.base = softmax(self.z, axis=1)
-        self.shares, self.phi = shares, phi
+        self.shares, self.phi = shares[reached], phi
         self.classes = z.shape[1]
         centred = self.z - self.z.mean(1, keepdims=True)
         self.unit = max(float(np.sqrt((centred**2).mean())), 1e-12)
         self.tilt = centred / self.unit
-
-    def measure(self, population: Mask, measures: Sequence[Measure], reached: Mask) -> None:
-        weight = population.astype(np.float64)
+        weight = population[reached].astype(np.float64)
         self.weight = (weight / max(weight.sum(), 1.0))[:, None]
-        delta = np.concatenate(
-            [m.delta.matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
-        )
-        heights = [m.delta.rows.size(0) for m in measures]
+        matrices = [m.delta.matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
+        heights = [len(matrix) for matrix in matrices]
         concerned = [np.isin(np.arange(self.classes), m.classes) for m in measures]
-        self.concerned = np.repeat(np.array(concerned), heights, axis=0)
+        self.concerned = np.repeat(concerned, heights, axis=0)
         targets = np.repeat([m.target / m.unit for m in measures], heights)
         self.target = targets[:, None] * self.concerned
+        delta = np.concatenate(matrices)
         self.measured = (delta != 0).any(0)
         self.delta = delta[:, self.measured]
         self.coordinates = self._whitened()
@@ -156,18 +151,20 @@ class _Problem:
         certain = float(np.ptp(self.z, axis=1).max()) > CERTAIN_RANGE
         if self.shares.shape[1] and (certain or self.excess(self._at(found[0])[1]) > TOLERANCE):
             found.append(self._descend(self._constant()))
-        points = [(x, self._at(x)[1]) for x in found]
-        met = [(x, q) for x, q in points if self.excess(q) <= TOLERANCE]
+        points = [(x, q, self.excess(q)) for x in found for q in [self._at(x)[1]]]
+        met = [point for point in points if point[2] <= TOLERANCE]
         if met:
-            x, q = min(met, key=lambda point: self.divergence(point[1]))
-        else:
-            x, q = min(points, key=lambda point: self.excess(point[1]))
-        return x, q, self.excess(q)
+            return min(met, key=lambda point: self.divergence(point[1]))
+        return min(points, key=lambda point: point[2])
+
+    def parameters(self, x: Array) -> tuple[Array, Array]:
+        """W (m×C) and slopes a (G) at some coordinates."""
+        theta, size = self.coordinates @ x, self.phi.shape[1] * self.classes
+        return theta[:size].reshape(-1, self.classes), theta[size:]
 
     def divergence(self, q: Array) -> float:
         """KL(Q‖P), the mean over nodes."""
-        ratio = np.log(np.maximum(q, 1e-300)) - np.log(np.maximum(self.base, 1e-300))
-        return float((self.weight * q * ratio).sum())
+        return float((self.weight * rel_entr(q, self.base)).sum())
 
     def excess(self, q: Array) -> float:
         over = np.abs(self._gaps(q)) - self.target
@@ -177,28 +174,24 @@ class _Problem:
         from scipy.optimize import minimize
 
         bound = np.maximum(self.target, MIN_TARGET)[self.concerned]
-        last: dict[bytes, tuple[Array, Array]] = {}
 
-        def at(x: Array) -> tuple[Array, Array]:
-            key = x.tobytes()
-            if key not in last:
-                last.clear()
-                last[key] = self._at(x)
-            return last[key]
+        @lru_cache(maxsize=1)
+        def at(x: bytes) -> tuple[Array, Array]:
+            return self._at(np.frombuffer(x))
 
         def objective(x: Array) -> tuple[float, Array]:
-            shift, q = at(x)
+            shift, q = at(x.tobytes())
             by_shift = self.weight * q * (shift - (q * shift).sum(1, keepdims=True))
             by_w = (self.phi.T @ by_shift).ravel()
             by_a = self.shares.T @ (by_shift * self.tilt).sum(1)
             return self.divergence(q), self.coordinates.T @ np.concatenate([by_w, by_a])
 
         def slack(x: Array) -> Array:
-            gaps = self._gaps(at(x)[1])[self.concerned]
+            gaps = self._gaps(at(x.tobytes())[1])[self.concerned]
             return np.concatenate([bound - gaps, bound + gaps])
 
         def slack_slopes(x: Array) -> Array:
-            slopes = self._slopes(at(x)[1])
+            slopes = self._slopes(at(x.tobytes())[1])
             return np.concatenate([-slopes, slopes])
 
         found = minimize(
@@ -221,10 +214,8 @@ class _Problem:
 
     def _at(self, x: Array) -> tuple[Array, Array]:
         """Shift and predictions at some coordinates."""
-        theta = self.coordinates @ x
-        size = self.phi.shape[1] * self.classes
-        shift = self.phi @ theta[:size].reshape(-1, self.classes)
-        shift += (self.shares @ theta[size:])[:, None] * self.tilt
+        w, slopes = self.parameters(x)
+        shift = self.phi @ w + (self.shares @ slopes)[:, None] * self.tilt
         return shift, np.asarray(softmax(self.z - shift, axis=1))
 
     def _gaps(self, q: Array) -> Array:
@@ -235,27 +226,19 @@ class _Problem:
         here = self.measured
         q, phi, tilt, shares = q[here], self.phi[here], self.tilt[here], self.shares[here]
         mean = (q * tilt).sum(1)
-        rows = []
+        slopes = np.zeros((*self.concerned.shape, self.coordinates.shape[1]))
         for c in range(self.classes):
             wanted = self.concerned[:, c]
-            if not wanted.any():
-                continue
             weighted = self.delta[wanted] * q[:, c]
-            by_w = np.stack(
-                [(weighted * ((c == d) - q[:, d])) @ phi for d in range(self.classes)], axis=2
-            )
+            of_class = np.arange(self.classes) == c
+            by_class = [(weighted * part) @ phi for part in (of_class - q).T]
+            by_w = np.stack(by_class, 2).reshape(len(weighted), phi.shape[1] * self.classes)
             by_a = (weighted * (tilt[:, c] - mean)) @ shares
-            slope = -np.concatenate([by_w.reshape(len(by_w), -1), by_a], 1) @ self.coordinates
-            rows.append((np.flatnonzero(wanted) * self.classes + c, slope))
-        order = np.argsort(np.concatenate([place for place, _ in rows]))
-        return np.concatenate([slope for _, slope in rows])[order]
+            slopes[wanted, c] = -np.concatenate([by_w, by_a], 1) @ self.coordinates
+        return slopes[self.concerned]
 
     def _whitened(self) -> Array:
-        """Coordinates in which the divergence is half the squared length, near no correction.
-
-        Directions that change nothing are left out: a number added to every class, or an attribute
-        that is a function of another.
-        """
+        """Coordinates in which the divergence is half the squared length, near no correction."""
         q = 0.98 * self.base + 0.02 / self.classes  # certain predictions need some curvature too
         weighted, classes = self.weight * q, range(self.classes)
         mean = (q * self.tilt).sum(1, keepdims=True)
@@ -270,6 +253,7 @@ class _Problem:
         corner = np.array(by_w).transpose(2, 0, 3, 1).reshape(size, size)  # the class comes last
         side = np.stack(by_both, 1).reshape(size, -1)
         values, vectors = np.linalg.eigh(np.block([[corner, side], [side.T, by_a]]))
+        # Some directions change nothing: a number added to every class, or redundant attributes.
         kept = values > 1e-10 * values.max()
         return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
@@ -311,3 +295,7 @@ def _shares(membership: Array) -> Array:
 
 def _outer(a: Array, b: Array) -> Array:
     return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+
+
+def _log_softmax(z: Array) -> Array:
+    return np.asarray(np.log(np.maximum(softmax(z, axis=1), MIN_PROBABILITY)))

@@ -57,35 +57,37 @@ class Predictions:
         return type(given)(array, index=given.index, **titles)
 
 
-def read(predictions: Any, kind: str = "auto") -> Predictions:
-    """Read n×C logits or probabilities, or a single column for class 1.
+def numbers(argument: str, values: Any, hint: str) -> Tensor:
+    """A tensor of finite numbers; float32 stays as it is, other types become float64."""
+    try:
+        array = values.detach() if isinstance(values, Tensor) else np.array(values, dtype=float)
+    except (TypeError, ValueError):
+        value = f"{type(values).__name__} with values that are not numbers"
+        raise InputError(argument, value, hint) from None
+    found = torch.atleast_1d(torch.as_tensor(array))
+    found = found if found.dtype in (torch.float32, torch.float64) else found.double()
+    if not bool(torch.isfinite(found).all()):
+        row = int((~torch.isfinite(found)).nonzero()[0, 0])
+        raise InputError(argument, f"row {row} is not finite", "fill or drop it first")
+    return found
 
-    A single column holds probabilities, or log-odds with ``kind="logits"``. See
-    :func:`~fairmp.metrics.kinds.are_probabilities` for how the two are told apart.
-    """
-    values = _tensor(predictions)
+
+def read(predictions: Any, kind: str = "auto") -> Predictions:
+    """Read n×C logits or probabilities, or a single column for class 1 (log-odds as logits)."""
+    values = numbers("predictions", predictions, "give logits or probabilities")
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
-        raise InputError(
-            "predictions",
-            f"shape {tuple(values.shape)}",
-            "give n×C with two classes or more, or n probabilities of class 1",
-        )
-    if not bool(torch.isfinite(values).all()):
-        row = int((~torch.isfinite(values.view(len(values), -1))).any(1).nonzero()[0])
-        raise InputError("predictions", f"row {row} is not finite", "fill or drop it first")
-    if single:
-        odds = kind == "logits"
-        wrong = torch.zeros_like(values, dtype=torch.bool) if odds else (values - 0.5).abs() > 0.5
-        if bool(wrong.any()):
-            row = int(wrong.nonzero()[0])
-            raise InputError(
-                "predictions",
-                f"{values[row].item():g} in row {row} is not a probability",
-                "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'",
-            )
-        other = torch.zeros_like(values) if odds else 1 - values
-        values, kind = torch.stack([other, values], 1), "logits" if odds else "probabilities"
+        hint = "give n×C with two classes or more, or n probabilities of class 1"
+        raise InputError("predictions", f"shape {tuple(values.shape)}", hint)
+    if single and kind == "logits":
+        values = torch.stack([torch.zeros_like(values), values], 1)
+    elif single:
+        wrong = ((values - 0.5).abs() > 0.5).nonzero().flatten().tolist()
+        if wrong:
+            value = f"{values[wrong[0]].item():g} in row {wrong[0]} is not a probability"
+            hint = "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'"
+            raise InputError("predictions", value, hint)
+        values, kind = torch.stack([1 - values, values], 1), "probabilities"
     probabilities = are_probabilities(values, kind)
     logits = values.clamp_min(torch.finfo(values.dtype).tiny).log() if probabilities else values
     return Predictions(predictions, values, logits, probabilities, single)
@@ -126,11 +128,8 @@ def read_labels(
     numbers = whole.long()
     wrong = (numbers != whole) | (numbers < -1) | (numbers >= classes)
     if bool(wrong.any()):
-        raise InputError(
-            "labels",
-            f"{whole[wrong][0].item():g} is not one of {classes} classes",
-            f"give 0…{classes - 1}, -1 where unknown",
-        )
+        value = f"{whole[wrong][0].item():g} is not one of {classes} classes"
+        raise InputError("labels", value, f"give 0…{classes - 1}, -1 where unknown")
     return names, numbers.to(predictions.values.device)
 
 
@@ -161,28 +160,8 @@ def check_aligned(predictions: Any, **others: Any) -> None:
         for one in given.values() if isinstance(given, dict) else [given]:
             if not hasattr(one, "iloc") or one.index.equals(rows) or len(one) != len(rows):
                 continue
-            default = any(
-                index.equals(type(index)(range(len(rows)))) for index in (rows, one.index)
-            )
-            if not default or one.index.isin(rows).all():
-                raise InputError(
-                    name,
-                    "its index is not that of the predictions",
-                    f"give {name}.reindex(predictions.index), or {name}.to_numpy() if the rows "
-                    "are in the same order",
-                )
-
-
-def _tensor(predictions: Any) -> Tensor:
-    if isinstance(predictions, Tensor):
-        values = predictions.detach()
-    else:
-        try:
-            values = torch.from_numpy(np.array(predictions, dtype=np.float64))
-        except (TypeError, ValueError):
-            raise InputError(
-                "predictions",
-                f"{type(predictions).__name__} with values that are not numbers",
-                "give logits or probabilities",
-            ) from None
-    return values if values.dtype in (torch.float32, torch.float64) else values.double()
+            default = type(rows)(range(len(rows)))
+            either_default = rows.equals(default) or one.index.equals(default)
+            if not either_default or one.index.isin(rows).all():
+                hint = f"give {name}.reindex(predictions.index), or {name}.to_numpy()"
+                raise InputError(name, "its index is not that of the predictions", hint)

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fairmp.errors import check_choice, check_integer
-from fairmp.metrics.formatting import aligned, json_safe, points
+from fairmp.metrics.counts import rate_range, ratio
+from fairmp.metrics.evaluation import aligned, json_safe, points
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 
@@ -23,27 +24,19 @@ class ExpectedGap(NamedTuple):
 
 @dataclass(frozen=True)
 class UnlabelledEstimate:
-    """A criterion on nodes without a label, estimated from calibrated probabilities.
-
-    ``on_labelled`` is the same estimate on the labelled nodes, before and after. Where it disagrees
-    with what is measured there, the estimate is not ``reliable`` and the gaps are nan.
-    """
+    """A criterion on nodes without a label, estimated from calibrated probabilities."""
 
     nodes: int
-    before: float
+    before: float  # nan where not reliable, like after
     after: float
     interval: tuple[float, float] | None  # 95 %, of after
-    on_labelled: tuple[float, float]
-    reliable: bool = True
+    on_labelled: tuple[float, float]  # the same estimate on labelled nodes, before and after
+    reliable: bool = True  # whether it agrees with what is measured there
 
 
 @dataclass(frozen=True)
 class CriterionResult:
-    """A criterion before and after, in fractions: the largest gap over groups and classes.
-
-    ``interval`` takes the labelled nodes as a sample; it is ``None`` where the gap is measured on
-    the whole population.
-    """
+    """A criterion before and after, in fractions: the largest gap over groups and classes."""
 
     criterion: str
     attribute: str  # name of the criterion for a matrix
@@ -54,7 +47,7 @@ class CriterionResult:
     decisions_after: float
     where: str  # the nodes it is measured on
     nodes: int  # number of these
-    interval: tuple[float, float] | None = None  # 95 %, of after
+    interval: tuple[float, float] | None = None  # 95 %, of after; for a sample of labelled nodes
     unlabelled: UnlabelledEstimate | None = None
 
     @property
@@ -89,58 +82,36 @@ class GroupChange:
 
 @dataclass(frozen=True)
 class GroupUncertainty:
-    """How much of an attribute is estimated rather than observed.
-
-    ``accuracy`` is that of the estimate on held-out known nodes (nan where the probabilities were
-    given), ``baseline`` that of the largest group alone.
-    """
+    """How much of an attribute is estimated rather than observed."""
 
     attribute: str
     nodes: int  # nodes of the population whose group is given by probabilities
     share: float  # of the population's weight
     by_group: dict[str, float]  # of each group's weight
     left_out: int  # nodes of unknown group, which are left alone
-    accuracy: float = math.nan
-    baseline: float = math.nan
+    accuracy: float = math.nan  # of the estimate on held-out known nodes; nan if none was made
+    baseline: float = math.nan  # of the largest group alone
 
 
 @dataclass(frozen=True)
 class DebiasResult:
-    """Corrected predictions and their effect; ``print`` shows it in points (hundredths).
+    """Corrected predictions and their effect; ``print`` shows it in points (hundredths)."""
 
-    Attributes:
-        predictions: corrected, in the type that was given.
-        classes: names of the classes.
-        nodes: nodes in the population.
-        changed: changed decisions in the population.
-        changed_outside: changed decisions outside it.
-        divergence: KL(Q‖P), the mean over nodes.
-        labelled: labelled nodes in the population.
-        accuracy_before: accuracy on these as given; nan without labels.
-        accuracy_after: the same, corrected.
-        criteria: each requested criterion, by attribute.
-        others: criteria that were not requested, measured for comparison.
-        groups: the groups of each attribute.
-        group_uncertainty: attributes with nodes of unknown or estimated group.
-        warnings: notes for the user.
-        drawn: nodes whose decision was drawn at random because their scores tie.
-    """
-
-    predictions: Any = field(repr=False)
-    classes: tuple[str, ...]
-    nodes: int
-    changed: int
-    changed_outside: int
-    divergence: float
-    labelled: int
-    accuracy_before: float
-    accuracy_after: float
-    criteria: tuple[CriterionResult, ...]
-    groups: tuple[GroupChange, ...]
-    others: tuple[CriterionResult, ...] = ()
-    group_uncertainty: tuple[GroupUncertainty, ...] = ()
-    warnings: tuple[str, ...] = ()
-    drawn: int = 0
+    predictions: Any = field(repr=False)  # corrected, in the type that was given
+    classes: tuple[str, ...]  # names
+    nodes: int  # nodes in the population
+    changed: int  # changed decisions in the population
+    changed_outside: int  # and outside it
+    divergence: float  # KL(Q‖P), the mean over nodes
+    labelled: int  # labelled nodes in the population
+    accuracy_before: float  # on these, as given; nan without labels
+    accuracy_after: float  # the same, corrected
+    criteria: tuple[CriterionResult, ...]  # each requested criterion, by attribute
+    groups: tuple[GroupChange, ...]  # the groups of each attribute
+    others: tuple[CriterionResult, ...] = ()  # criteria that were not requested, for comparison
+    group_uncertainty: tuple[GroupUncertainty, ...] = ()  # of unknown or estimated groups
+    warnings: tuple[str, ...] = ()  # notes for the user
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
 
     @property
     def opened(self) -> list[dict[str, Any]]:
@@ -170,27 +141,37 @@ class DebiasResult:
             draws: number of simulated batches.
             seed: of the simulation.
         """
-        from fairmp.postprocessing.criteria import NAMES, canonical
+        from fairmp.postprocessing.criteria import canonical
 
         check_integer("m", m, "give the number of people in a batch")
-        name = check_choice("criterion", canonical(criterion), NAMES)
-        if name != "demographic_parity":
-            check_choice(
-                "criterion", name, [one.criterion for one in (*self.criteria, *self.others)]
-            )
+        name = canonical(criterion)
+        parity = name == "demographic_parity"
+        if not parity:
+            measured = [one.criterion for one in (*self.criteria, *self.others)]
+            check_choice("criterion", name, measured)
         first = self.groups[0].attribute
         groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
+        nodes = np.array([g.nodes if parity else sum(g.labelled) for g in groups])
+        families: list[tuple[list[float], np.ndarray]] = []  # rates, and the nodes behind each
+        for c in (1,) if len(self.classes) == 2 else range(len(self.classes)):
+            if parity:
+                families.append(([g.decided_after[c] for g in groups], nodes))
+                continue
+            positive = np.array([g.labelled[c] for g in groups])
+            families.append(([g.tpr_after[c] for g in groups], positive))
+            if name == "equalized_odds":
+                families.append(([g.fpr_after[c] for g in groups], nodes - positive))
         rng = np.random.default_rng(seed)
-        gaps = [np.zeros(draws)]
-        for rates, counts, total in _families(groups, name):
-            sizes = rng.binomial(m, np.minimum(counts / total, 1.0), (draws, len(rates)))
+        worst = np.zeros(draws)
+        for family, behind in families:
+            defined = ~np.isnan(family)
+            if defined.sum() < 2:
+                continue
+            rates, counts = np.array(family)[defined], behind[defined]
+            sizes = rng.binomial(m, np.minimum(counts / nodes.sum(), 1.0), (draws, len(rates)))
             noise = rng.normal(size=sizes.shape) * np.sqrt(rates * (1 - rates) / counts.clip(1))
             hits = rng.binomial(sizes, np.clip(rates + noise, 0, 1))
-            share = np.divide(hits, sizes, out=np.full(sizes.shape, np.nan), where=sizes > 0)
-            there = ~np.isnan(share)
-            high = np.where(there, share, -1).max(1)
-            gaps.append(np.where(there.sum(1) > 1, high - np.where(there, share, 2).min(1), 0.0))
-        worst = np.max(gaps, axis=0)
+            worst = np.fmax(worst, rate_range(ratio(hits, sizes)[..., None])[:, 0])
         return ExpectedGap(float(worst.mean()), float(np.quantile(worst, 0.95)))
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,37 +182,33 @@ class DebiasResult:
         return dict(json_safe({**rest, "opened": self.opened}))
 
     def __str__(self) -> str:
+        criteria, groups = aligned(self._criteria()), aligned(self._groups())
         return "\n".join(
             [
-                *self._head(),
-                "",
-                *aligned(self._criteria()),
-                *self._estimates(),
-                *(["", *aligned(self._groups())] if self.groups else []),
-                *self._uncertainty(),
+                *self._head(), "", *criteria, *self._estimates(),
+                *(["", *groups] if self.groups else []), *self._uncertainty(),
                 *(f"note: {warning}" for warning in self.warnings),
             ]
-        )
+        )  # fmt: skip
 
     def _head(self) -> list[str]:
         share = 100 * self.changed / max(self.nodes, 1)
         plural = "s" * (self.changed != 1)
-        lines = [f"{self.nodes:,} nodes: {self.changed:,} decision{plural} changed ({share:.1f} %)"]
+        first = f"{self.nodes:,} nodes: {self.changed:,} decision{plural} changed ({share:.1f} %)"
         if self.changed_outside:
-            lines[0] += f", and {self.changed_outside:,} outside the population"
+            first += f", and {self.changed_outside:,} outside the population"
         if self.drawn:
-            lines[0] += f"; {self.drawn:,} of tied scores drawn at random"
-        lines += [
+            first += f"; {self.drawn:,} of tied scores drawn at random"
+        worse = [
             f"WORSE: the gap of {one['criterion'].replace('_', ' ')} ({one['attribute']}) grew "
             f"from {points(one['before'])} to {points(one['after'])} points"
             for one in self.opened
         ]
-        if self.labelled:
-            lines.append(
-                f"accuracy on {self.labelled:,} labelled nodes: {points(self.accuracy_before)} % "
-                f"before, {points(self.accuracy_after)} % after"
-            )
-        return lines
+        accuracy = (
+            f"accuracy on {self.labelled:,} labelled nodes: {points(self.accuracy_before)} % "
+            f"before, {points(self.accuracy_after)} % after"
+        )
+        return [first, *worse, *[accuracy] * bool(self.labelled)]
 
     def _criteria(self) -> list[list[str]]:
         rows = [["gap in points", "target", "before", "after", "decided before", "after", "nodes"]]
@@ -246,10 +223,9 @@ class DebiasResult:
         lines = []
         for one in self.criteria:
             if one.interval is not None:
-                low, high = map(points, one.interval)
                 lines.append(
                     f"{one.title}: {points(one.after)} on the labelled nodes, 95 % interval "
-                    f"{low} to {high}"
+                    + " to ".join(map(points, one.interval))
                 )
             there = one.unlabelled
             if there is None or not there.nodes:
@@ -260,9 +236,7 @@ class DebiasResult:
                     "the estimate disagrees with the labels where they are known"
                 )
                 continue
-            interval = ""
-            if there.interval is not None:
-                interval = " [{}, {}]".format(*map(points, there.interval))
+            interval = f" [{', '.join(map(points, there.interval))}]" if there.interval else ""
             lines.append(
                 f"{one.title}: estimated {points(there.before)} before and "
                 f"{points(there.after)}{interval} after on {there.nodes:,} unlabelled nodes"
@@ -270,9 +244,10 @@ class DebiasResult:
         return lines
 
     def _groups(self) -> list[list[str]]:
-        shown = range(len(self.classes)) if len(self.classes) > 2 else (1,)
+        binary = len(self.classes) == 2
+        shown = (1,) if binary else range(len(self.classes))
+        rates = binary and any(group.labelled for group in self.groups)
         rows = [["group", "nodes", "changed", *(f"decided {self.classes[c]} %" for c in shown)]]
-        rates = len(self.classes) == 2 and any(group.labelled for group in self.groups)
         rows[0] += ["TPR %", "FPR %"] * rates
         several = len({group.attribute for group in self.groups}) > 1
         for group in self.groups:
@@ -289,40 +264,19 @@ class DebiasResult:
     def _uncertainty(self) -> list[str]:
         lines = []
         for rest in self.group_uncertainty:
+            name = rest.attribute
             if rest.left_out:
+                lines.append(f"{name}: {rest.left_out:,} nodes of unknown group are left alone")
+            if rest.nodes:
+                shares = (f"{name} {100 * share:.0f} %" for name, share in rest.by_group.items())
                 lines.append(
-                    f"{rest.attribute}: {rest.left_out:,} nodes of unknown group are left alone"
+                    f"{name}: the group of {100 * rest.share:.1f} % of the population "
+                    f"({rest.nodes:,} nodes) is estimated rather than observed "
+                    f"({', '.join(shares)})"
                 )
-            if not rest.nodes:
-                continue
-            shares = (f"{name} {100 * share:.0f} %" for name, share in rest.by_group.items())
-            lines.append(
-                f"{rest.attribute}: the group of {100 * rest.share:.1f} % of the population "
-                f"({rest.nodes:,} nodes) is estimated rather than observed ({', '.join(shares)})"
-            )
-            if not math.isnan(rest.accuracy):
+            if rest.nodes and not math.isnan(rest.accuracy):
                 lines.append(
-                    f"{rest.attribute}: the estimate is right for {100 * rest.accuracy:.1f} % of "
+                    f"{name}: the estimate is right for {100 * rest.accuracy:.1f} % of "
                     f"held-out known nodes, the largest group alone for {100 * rest.baseline:.1f} %"
                 )
         return lines
-
-
-def _families(
-    groups: list[GroupChange], criterion: str
-) -> list[tuple[np.ndarray, np.ndarray, int]]:
-    """Rates that a criterion compares, the nodes behind each, and how many nodes there are."""
-    classes = (1,) if len(groups[0].decided_after) == 2 else range(len(groups[0].decided_after))
-    parity = criterion == "demographic_parity"
-    nodes = np.array([g.nodes if parity else sum(g.labelled) for g in groups])
-    families = []
-    for c in classes:
-        if parity:
-            families.append(([g.decided_after[c] for g in groups], nodes))
-            continue
-        positive = np.array([g.labelled[c] for g in groups])
-        families.append(([g.tpr_after[c] for g in groups], positive))
-        if criterion == "equalized_odds":
-            families.append(([g.fpr_after[c] for g in groups], nodes - positive))
-    kept = [(np.array(rates), counts, ~np.isnan(rates)) for rates, counts in families]
-    return [(rates[mask], counts[mask], int(nodes.sum())) for rates, counts, mask in kept]

@@ -80,18 +80,20 @@ class NoGraph:
 def solve(predictions: Any, request: Request) -> Solution:
     """Correct predictions so that every target is met to 1e-4, or raise."""
     given = read(predictions, request.kind)
-    check_aligned(
-        predictions,
-        sens=request.sens,
-        labels=request.labels,
-        population=request.population,
-        features=request.features,
-    )
+    aligned = ("sens", "labels", "population", "features")
+    check_aligned(predictions, **{name: getattr(request, name) for name in aligned})
     n, classes = given.logits.shape
     device = given.logits.device
     wanted = criteria.read(request.criterion, request.target, n)
-    _check_numbers(request, wanted)
-    inside = _mask(request.population, n, device)
+    check_integer("K", request.K, "give the number of propagation steps, 1 or more")
+    check_number("lambda_s", request.lambda_s, "give a number of 0 or more", low=0)
+    if request.temperature != "decisions":
+        hint = "give a number above 0, or 'decisions'"
+        check_number("temperature", request.temperature, hint, low=0, above=True)
+    elif any(one.on_labels for one in wanted):
+        hint = "give a number, such as 0.1"
+        raise InputError("temperature", "'decisions' is for demographic parity or a matrix", hint)
+    inside = torch.from_numpy(boolean_mask(request.population, n, "population")).to(device)
     titles, labels = read_labels(request.labels, given, request.class_names)
     own = [] if request.sens is None else attributes(request.sens, n)
     if not own and any(one.matrix is None for one in wanted):
@@ -112,13 +114,15 @@ def solve(predictions: Any, request: Request) -> Solution:
     bounds = [measure.constraint() for measure in measures]
     criteria.check_feasible(bounds, classes)
     on_labels = any(measure.label is not None for measure in measures)
-    unbalanced = any(map(_unbalanced, measures))
+    # The projection needs rows that sum to 0.
+    unbalanced = any(
+        m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
+    )
     weights: tuple[np.ndarray, ...] = ()
     drawn = 0
     if request.temperature == "decisions" and unbalanced:
-        raise InputError(
-            "temperature", "'decisions' needs rows that sum to 0", "give a number, such as 0.1"
-        )
+        hint = "give a number, such as 0.1"
+        raise InputError("temperature", "'decisions' needs rows that sum to 0", hint)
     if on_labels or unbalanced:
         tau = float(request.temperature)
         logits, weights, notes = _label_free(x, graph, request, own, inside, bounds, on_labels)
@@ -135,12 +139,10 @@ def solve(predictions: Any, request: Request) -> Solution:
     if request.temperature != "decisions":
         _verify(measures, logits, tau)
     else:
-        warnings += _missed_decisions(measures, logits, own, inside)
+        warnings += missed_decisions(measures, logits, own, inside)
     if float((given.proba.amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
-        warnings.append(
-            "most predictions are 0 or 1 and can only be equalised by chance: draw decisions from "
-            "the corrected probabilities"
-        )
+        draw = "draw decisions from the corrected probabilities"
+        warnings.append(f"most predictions are 0 or 1 and can only be equalised by chance: {draw}")
     return Solution(
         given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, labels, titles,
         tuple(warnings), weights, drawn,
@@ -154,47 +156,27 @@ def _projected(
     inside: Tensor,
     measures: Sequence[Measure],
 ) -> tuple[Tensor, float]:
-    delta, target = _stacked(measures, inside, x.dtype)
+    """The projection onto all targets, and its temperature."""
+    delta, target = measures[0].delta, max(measure.target for measure in measures)
+    if len(measures) > 1:
+        parts = []
+        for one in measures:
+            # |ΔQ| ≤ t is |(target/t)ΔQ| ≤ target.
+            scale = 1.0 if one.target == target else target / max(one.target, MIN_TARGET)
+            codes, rows = one.delta.codes, one.delta.rows * scale
+            member = one.delta.membership.to(x.dtype) if codes is None else None
+            parts.append(GroupOperator(member, inside, rows, codes=codes, dtype=x.dtype))
+        delta = stack(*parts)
     operator: Any = NoGraph() if graph is None else graph
     K, lambda_s = (1, 0.0) if graph is None else (request.K, request.lambda_s)
+    settings: dict[str, Any] = {"K": K, "lambda_s": lambda_s, "target": target}
     with torch.no_grad():
         if request.temperature == "decisions":
-            found = solvers.decisions(x, operator, delta, K=K, lambda_s=lambda_s, target=target)
+            found = solvers.decisions(x, operator, delta, **settings)
         else:
-            found = solvers.projection(
-                x,
-                operator,
-                delta,
-                K=K,
-                lambda_s=lambda_s,
-                target=target,
-                temperature=request.temperature,
-            )
+            settings["temperature"] = request.temperature
+            found = solvers.projection(x, operator, delta, **settings)
     return found.f, found.temperature
-
-
-def _stacked(
-    measures: Sequence[Measure], inside: Tensor, dtype: torch.dtype
-) -> tuple[GroupOperator, float]:
-    """All measurements as one operator with one target."""
-    if len(measures) == 1:
-        return measures[0].delta, measures[0].target
-    goal = max(measure.target for measure in measures)
-    parts = []
-    for measure in measures:
-        delta = measure.delta
-        # |ΔQ| ≤ t is |(goal/t)ΔQ| ≤ goal.
-        scale = 1.0 if measure.target == goal else goal / max(measure.target, MIN_TARGET)
-        member = delta.membership.to(dtype) if delta.codes is None else None
-        parts.append(
-            GroupOperator(member, inside, delta.rows * scale, codes=delta.codes, dtype=dtype)
-        )
-    return stack(*parts), goal
-
-
-def _unbalanced(measure: Measure) -> bool:
-    """Whether a matrix has rows that do not sum to 0, which the projection needs."""
-    return measure.own and bool((measure.delta.matrix.sum(1).abs() > 1e-9 * measure.unit).any())
 
 
 def _label_free(
@@ -226,11 +208,12 @@ def _label_free(
     )
     corrected = tau * torch.from_numpy(found.logits).to(x.device)
     reached = torch.from_numpy(found.reached).to(x.device).unsqueeze(1)
-    warnings = [
+    warning = (
         "no shift of logits was found that meets the targets; the corrected probabilities are the "
         "given ones, mixed between classes by group"
-    ] * found.randomised
-    return torch.where(reached, corrected, x), found.weights, warnings
+    )
+    randomised = len(found.weights) == 1
+    return torch.where(reached, corrected, x), found.weights, [warning] * randomised
 
 
 def _has_thresholds(x: Tensor, request: Request, attribute: Attribute) -> bool:
@@ -239,16 +222,15 @@ def _has_thresholds(x: Tensor, request: Request, attribute: Attribute) -> bool:
     return x.size(1) == 2 and not smoothed and not soft(attribute.sens)
 
 
-def _missed_decisions(
+def missed_decisions(
     measures: Sequence[Measure], logits: Tensor, own: Sequence[Attribute], inside: Tensor
 ) -> list[str]:
     """Warnings where the gap of decisions exceeds the target by more than one node."""
     decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
     step = 1 / min([float(one.weights(inside).min()) for one in own], default=1.0)
     return [
-        f"{measure.criterion} ({measure.attribute}): the gap of decisions is "
-        f"{100 * measure.gap(decided):.1f} points, more than the target; nodes with equal scores "
-        "get the same decision"
+        f"{measure.criterion} ({measure.attribute}): nodes with equal scores get the same "
+        f"decision, which leaves a gap of {100 * measure.gap(decided):.1f} points"
         for measure in measures
         if measure.gap(decided) > measure.target + step * measure.unit
     ]
@@ -259,27 +241,10 @@ def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:
     for measure in measures:
         gap = measure.gap(q)
         if gap > measure.target + TOLERANCE * measure.unit:
-            raise InputError(
-                "target",
-                f"{measure.target:g} for {measure.criterion} ({measure.attribute}) could not be "
-                f"reached, the smallest gap found is {gap:.4g}",
-                "relax the target, leave a criterion out, or use a larger temperature",
-            )
-
-
-def _check_numbers(request: Request, wanted: Sequence[Criterion]) -> None:
-    check_integer("K", request.K, "give the number of propagation steps, 1 or more")
-    check_number("lambda_s", request.lambda_s, "give a number of 0 or more", low=0)
-    if request.temperature != "decisions":
-        hint = "give a number above 0, or 'decisions'"
-        check_number("temperature", request.temperature, hint, low=0, above=True)
-    elif any(one.on_labels for one in wanted):
-        hint = "give a number, such as 0.1"
-        raise InputError("temperature", "'decisions' is for demographic parity or a matrix", hint)
-
-
-def _mask(population: Any, n: int, device: torch.device) -> Tensor:
-    return torch.from_numpy(boolean_mask(population, n, "population")).to(device)
+            which = f"{measure.target:g} for {measure.criterion} ({measure.attribute})"
+            value = f"{which} could not be reached, the smallest gap found is {gap:.4g}"
+            hint = "relax the target, leave a criterion out, or use a larger temperature"
+            raise InputError("target", value, hint)
 
 
 def _graph(edge_index: Any, n: int, dtype: torch.dtype, device: torch.device) -> Adjacency | None:

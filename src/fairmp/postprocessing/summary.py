@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import nan
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,10 +13,9 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.groups import GroupOperator
-from fairmp.metrics.counts import ratio
+from fairmp.metrics import counts
 from fairmp.metrics.intervals import gap_interval, weighted_rates
 from fairmp.postprocessing.attributes import Attribute
-from fairmp.postprocessing.calibration import calibrate
 from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, between, measures
 from fairmp.postprocessing.result import (
     CriterionResult,
@@ -29,6 +29,7 @@ from fairmp.postprocessing.solver import Solution
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
 MIN_CLASS_NODES = 10  # and of each class among them
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
+PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
 
 
 def summarise(solution: Solution) -> DebiasResult:
@@ -38,22 +39,22 @@ def summarise(solution: Solution) -> DebiasResult:
     after = values if given.probabilities else values.softmax(1)
     proba = [given.proba.double(), after.double()]
     chosen = [p.argmax(1) for p in proba]
-    one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
-    decided = [one[choice] for choice in chosen]
-    scaled = [
-        (logits.double() / solution.temperature).softmax(1)
-        for logits in (given.logits, solution.logits)
-    ]
     changed = chosen[0] != chosen[1]
     labelled = torch.zeros_like(inside) if labels is None else inside & (labels >= 0)
     accuracy = [nan, nan]
     if labels is not None and bool(labelled.any()):
-        accuracy = [float((one == labels)[labelled].double().mean()) for one in chosen]
+        accuracy = [float((choice == labels)[labelled].double().mean()) for choice in chosen]
     log_ratio = proba[1].clamp_min(1e-300).log() - proba[0].clamp_min(1e-300).log()
-    pairs = list(zip(scaled, decided, strict=True))
-    requested = [
-        _criterion(solution, own, pairs, estimates=True) for own in _grouped(solution.measures)
+    one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
+    decided = [one[choice] for choice in chosen]
+    # Gaps are measured before and after, of probabilities and of decisions.
+    versions = [
+        *((z.double() / solution.temperature).softmax(1) for z in (given.logits, solution.logits)),
+        *decided,
     ]
+    parts: dict[tuple[str, str], list[Measure]] = {}
+    for measure in solution.measures:
+        parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
     return DebiasResult(
         predictions=given.like(values),
         classes=solution.classes,
@@ -64,31 +65,23 @@ def summarise(solution: Solution) -> DebiasResult:
         labelled=int(labelled.sum()),
         accuracy_before=accuracy[0],
         accuracy_after=accuracy[1],
-        criteria=tuple(requested),
-        groups=_group_changes(solution, list(zip(proba, decided, strict=True))),
-        others=_others(solution, pairs),
+        criteria=tuple(
+            _criterion(solution, own, versions, estimates=True) for own in parts.values()
+        ),
+        groups=_group_changes(solution, [*decided, *proba], chosen),
+        others=_others(solution, versions),
         group_uncertainty=_uncertainty(solution.attributes, inside),
         warnings=solution.warnings,
         drawn=solution.drawn,
     )
 
 
-def _grouped(found: Sequence[Measure]) -> list[list[Measure]]:
-    """Measurements by criterion and attribute."""
-    parts: dict[tuple[str, str], list[Measure]] = {}
-    for measure in found:
-        parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
-    return list(parts.values())
-
-
-def _others(
-    solution: Solution, pairs: Sequence[tuple[Tensor, Tensor]]
-) -> tuple[CriterionResult, ...]:
+def _others(solution: Solution, versions: Sequence[Tensor]) -> tuple[CriterionResult, ...]:
     """The criteria that were not requested, where they can be measured."""
-    names = {criterion.name for criterion in solution.criteria}
+    requested = {criterion.name for criterion in solution.criteria}
     found = []
     for name in NAMES:
-        if name in names or (name != "demographic_parity" and solution.labels is None):
+        if name in requested or (name != "demographic_parity" and solution.labels is None):
             continue
         for attribute in solution.attributes:
             try:
@@ -98,89 +91,64 @@ def _others(
                 )  # fmt: skip
             except InputError:  # no class is labelled in two groups
                 continue
-            found.append(_criterion(solution, own, pairs, estimates=False))
+            found.append(_criterion(solution, own, versions, estimates=False))
     return tuple(found)
 
 
 def _criterion(
-    solution: Solution,
-    own: Sequence[Measure],
-    pairs: Sequence[tuple[Tensor, Tensor]],
-    *,
-    estimates: bool,
+    solution: Solution, own: Sequence[Measure], versions: Sequence[Tensor], *, estimates: bool
 ) -> CriterionResult:
-    """Measure one criterion on probabilities and decisions, before and after."""
-    first = own[0]
-    (before, decided_before), (after, decided_after) = pairs
+    """Measure one criterion."""
+    first, (before, after, *_) = own[0], versions
     where, interval, unlabelled = "the population", None, None
     if first.own:
         where = "the nodes the matrix weighs"
     elif first.label is not None:
         where = "labelled nodes of the population"
         interval = _interval(own, after)
-        if estimates:
-            unlabelled = _unlabelled(solution, own, before, after)
+        unlabelled = _unlabelled(solution, own, before, after) if estimates else None
     nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
+    names = ("before", "after", "decisions_before", "decisions_after")
+    gaps: Any = {name: _largest(own, p) for name, p in zip(names, versions, strict=True)}
     return CriterionResult(
-        first.criterion,
-        first.attribute,
-        first.target,
-        before=_largest(own, before),
-        after=_largest(own, after),
-        decisions_before=_largest(own, decided_before),
-        decisions_after=_largest(own, decided_after),
-        where=where,
-        nodes=int(nodes.sum()),
-        interval=interval,
-        unlabelled=unlabelled,
-    )
+        first.criterion, first.attribute, first.target, where=where, nodes=int(nodes.sum()),
+        interval=interval, unlabelled=unlabelled, **gaps,
+    )  # fmt: skip
 
 
 def _group_changes(
-    solution: Solution, pairs: Sequence[tuple[Tensor, Tensor]]
+    solution: Solution, versions: Sequence[Tensor], chosen: Sequence[Tensor]
 ) -> tuple[GroupChange, ...]:
-    """Decisions and rates of each group before and after."""
-    (before, decided_before), (after, decided_after) = pairs
-    changed = (decided_before != decided_after).any(1)
+    """Decisions and rates of each group, and of the nodes of unknown group if there are any."""
+    inside, classes = solution.population, len(solution.classes)
     rows = []
     for attribute in solution.attributes:
-        codes = attribute.hard
-        for g, group in enumerate([*attribute.groups, "unknown"]):
-            unknown = g == len(attribute.groups)
-            inside = solution.population & (codes == (-1 if unknown else g))
-            if unknown and not bool(inside.any()):
+        names = [*attribute.groups, "unknown"]
+        codes = torch.where(attribute.known, attribute.hard, len(attribute.groups))
+        weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
+        weights = weights * inside.unsqueeze(1)
+        total = weights.sum(0).unsqueeze(1).clamp_min(1e-300)
+        means = [(weights.T @ p / total).tolist() for p in versions]
+        group = codes[inside].cpu().numpy()
+        label = np.full(len(group), -1)
+        if solution.labels is not None:
+            label = solution.labels[inside].cpu().numpy()
+        before, after = (choice[inside].cpu().numpy() for choice in chosen)
+        tables = [counts.count(d, label, group, classes, len(names)) for d in (before, after)]
+        changed = np.bincount(group[before != after], minlength=len(names)).tolist()
+        nodes = tables[0].sum((1, 2)).tolist()
+        by_kind = {}
+        if solution.labels is not None:
+            by_kind["labelled"] = tables[0][:, :-1].sum(2)
+            for when, table in zip(("before", "after"), tables, strict=True):
+                _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
+        for g, name in enumerate(names):
+            if g == len(attribute.groups) and not nodes[g]:
                 continue
-            weight = inside.double()
-            if not unknown:
-                weight = attribute.membership[:, g] * solution.population
-            means = [
-                tuple(((weight @ p) / weight.sum().clamp_min(1e-300)).tolist())
-                for p in (decided_before, decided_after, before, after)
-            ]
-            change = GroupChange(
-                attribute.name, group, int(inside.sum()), int(changed[inside].sum()), *means
-            )
-            if solution.labels is not None:
-                y = solution.labels[inside]
-                rates = [_label_rates(y, d[inside]) for d in (decided_before, decided_after)]
-                change = replace(
-                    change,
-                    labelled=tuple(int((y == c).sum()) for c in range(len(solution.classes))),
-                    tpr_before=rates[0][0],
-                    fpr_before=rates[0][1],
-                    tpr_after=rates[1][0],
-                    fpr_after=rates[1][1],
-                )
-            rows.append(change)
+            shares = [tuple(mean[g]) for mean in means]
+            rates: Any = {kind: tuple(values[g].tolist()) for kind, values in by_kind.items()}
+            rows.append(GroupChange(attribute.name, name, nodes[g], changed[g], *shares, **rates))
     return tuple(rows)
-
-
-def _label_rates(labels: Tensor, decided: Tensor) -> list[tuple[float, ...]]:
-    """True and false positive rates of each class."""
-    y, d = labels.cpu().numpy(), decided.cpu().numpy()
-    one = np.eye(d.shape[1] + 1)[y][:, :-1]
-    rest = (y >= 0)[:, None] - one
-    return [tuple(ratio((part * d).sum(0), part.sum(0)).tolist()) for part in (one, rest)]
 
 
 def _uncertainty(
@@ -211,23 +179,20 @@ def _uncertainty(
 
 
 def _largest(own: Sequence[Measure], p: Tensor) -> float:
-    return max(measure.gap(p) for measure in own)
+    return max((measure.gap(p) for measure in own), default=nan)
 
 
 def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
     """95 % interval of the largest gap over the measurements of a criterion."""
-    rates, sizes = [], []
+    found = []
     for measure in own:
         nodes = (measure.delta.matrix != 0).any(0)
         # The two classes of two mirror each other.
         columns = [1] if p.size(1) == 2 and len(measure.classes) == 2 else list(measure.classes)
-        found = weighted_rates(
-            measure.delta.membership[nodes].double().cpu().numpy(),
-            p[nodes][:, columns].double().cpu().numpy(),
-        )
-        rates.append(found[0])
-        sizes.append(found[1])
-    return gap_interval(np.concatenate(rates, 1), np.concatenate(sizes, 1))
+        weights = measure.delta.membership[nodes].double().cpu().numpy()
+        found.append(weighted_rates(weights, p[nodes][:, columns].double().cpu().numpy()))
+    rates, sizes = (np.concatenate(part, 1) for part in zip(*found, strict=True))
+    return gap_interval(rates, sizes)
 
 
 def _unlabelled(
@@ -236,57 +201,78 @@ def _unlabelled(
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
     assert solution.labels is not None
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
-    known = solution.population & attribute.known
-    labels = solution.labels
-    expected = _calibrated(solution, attribute, known & (labels >= 0))
-    elsewhere = _expected_measures(own, attribute, known & (labels < 0), expected)
-    here = _expected_measures(own, attribute, known & (labels >= 0), expected)
-    nodes = int((known & (labels < 0)).sum())
-    check = (_largest(here, before), _largest(here, after)) if here else (nan, nan)
+    known, labelled = solution.population & attribute.known, solution.labels >= 0
+    expected = _label_probabilities(solution, attribute, known & labelled)
+
+    def measures_on(nodes: Tensor) -> list[Measure]:
+        """The same measurements on other nodes, with probabilities for labels."""
+        found = []
+        for measure in own:
+            weights = attribute.membership * expected[:, [measure.label]]
+            group_weights = weights[nodes].sum(0)
+            if int((group_weights > 0).sum()) >= 2:
+                delta = GroupOperator(weights, nodes, between(group_weights))
+                found.append(replace(measure, delta=delta))
+        return found
+
+    there, check = measures_on(known & ~labelled), measures_on(known & labelled)
+    nodes = int((known & ~labelled).sum())
+    on_labelled = (_largest(check, before), _largest(check, after))
     reliable = all(
         low - AGREEMENT <= gap <= high + AGREEMENT
-        for gap, (low, high) in zip(
-            check, (_interval(own, before), _interval(own, after)), strict=True
-        )
+        for gap, p in zip(on_labelled, (before, after), strict=True)
+        for low, high in [_interval(own, p)]
     )
-    if not elsewhere or not reliable:
-        return UnlabelledEstimate(nodes, nan, nan, None, check, reliable)
-    return UnlabelledEstimate(
-        nodes,
-        _largest(elsewhere, before),
-        _largest(elsewhere, after),
-        _interval(elsewhere, after),
-        check,
-    )
+    if not there or not reliable:
+        return UnlabelledEstimate(nodes, nan, nan, None, on_labelled, reliable)
+    gaps = (_largest(there, before), _largest(there, after))
+    return UnlabelledEstimate(nodes, *gaps, _interval(there, after), on_labelled)
 
 
-def _calibrated(solution: Solution, attribute: Attribute, labelled: Tensor) -> Tensor:
+def _label_probabilities(solution: Solution, attribute: Attribute, labelled: Tensor) -> Tensor:
     """Probabilities of the labels: one temperature, and biases by group where labels suffice."""
     assert solution.labels is not None
     z = solution.given.logits.double().cpu().numpy()
     y, use = solution.labels.cpu().numpy(), labelled.cpu().numpy()
     codes = attribute.hard.cpu().numpy()
-    result = calibrate(z[use], y[use])(z)
+    temperature, bias = calibrate(z[use], y[use])
+    z = z / temperature + bias
     for g in range(len(attribute.groups)):
         own = use & (codes == g)
-        counts = np.bincount(y[own], minlength=z.shape[1])
-        if own.sum() >= MIN_CALIBRATION_NODES and counts.min() >= MIN_CLASS_NODES:
-            bias = calibrate(result[own], y[own], bias_only=True)
-            result[codes == g] = bias(result[codes == g])
-    return torch.from_numpy(result).softmax(1).to(solution.given.logits.device)
+        by_class = np.bincount(y[own], minlength=z.shape[1])
+        if own.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
+            z[codes == g] += calibrate(z[own], y[own], bias_only=True)[1]
+    return torch.from_numpy(z).softmax(1).to(solution.given.logits.device)
 
 
-def _expected_measures(
-    own: Sequence[Measure], attribute: Attribute, nodes: Tensor, expected: Tensor
-) -> list[Measure]:
-    """The same measurements on other nodes, with probabilities for labels."""
-    found = []
-    for measure in own:
-        assert measure.label is not None
-        weights = attribute.membership * expected[:, [measure.label]]
-        counts = weights[nodes].sum(0)
-        if int((counts > 0).sum()) < 2:
-            continue
-        delta = GroupOperator(weights, nodes, between(counts))
-        found.append(replace(measure, delta=delta))
-    return found
+def calibrate(
+    logits: np.ndarray, labels: np.ndarray, *, bias_only: bool = False
+) -> tuple[float, np.ndarray]:
+    r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
+
+    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax, softmax
+
+    n, classes = logits.shape
+    z = logits - logits.mean(1, keepdims=True)
+    scale = max(float(np.sqrt((z**2).mean())), 1e-12)
+    z = z / scale
+    one = np.eye(classes)[labels]
+    start = np.append(scale, np.zeros(classes))
+    unit = np.append(scale, np.ones(classes))
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = theta[0] * z + theta[1:]
+        error = softmax(scores, axis=1) - one
+        prior = (theta - start) / unit
+        value = -(one * log_softmax(scores, axis=1)).sum()
+        value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
+        slope = np.append((error * z).sum(), error.sum(0))
+        return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
+
+    least, most = (scale, scale) if bias_only else (1e-3 * scale, None)
+    bounds = [(least, most), *[(None, None)] * classes]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(scale / found.x[0]), found.x[1:] - found.x[1:].mean()

@@ -26,17 +26,14 @@ class GroupThresholds:
     are two ways to choose the thresholds, the counterparts of per-node and batch prediction:
 
     - :meth:`fit`, "thresholds (validation)": on labelled nodes, the thresholds of highest accuracy
-      among those whose selection rates differ by at most ``target``, found exactly. They apply to
-      any node, one at a time; on other nodes the rates differ by what sampling adds.
+      among those whose selection rates differ by at most ``target`` (or half a node of each of the
+      two smallest groups), found exactly. They apply to any node, one at a time.
     - :meth:`solve`, "thresholds (batch)": on the nodes to be predicted, without their labels, so
       that every group has the same selection rate.
 
-    With n_s nodes the rate of a group moves in steps of 1/n_s, so rates count as equal within half
-    a step of either group (of the two smallest ones, for more groups): the gap allowed by
-    :meth:`fit` is the larger of that and ``target``. Nodes of one group with equal scores at the
-    threshold are split at random under ``seed``, with ``ties="random"``, or all selected or none
-    selected, with ``ties="keep"``. A node of unknown group (−1) keeps the threshold ½. The group of
-    a node must be known at prediction.
+    Nodes of one group with equal scores at the threshold are split at random under ``seed``, with
+    ``ties="random"``, or all selected or none selected, with ``ties="keep"``. A node of unknown
+    group (−1) keeps the threshold ½.
 
     Args:
         target: the largest difference of selection rates accepted, 0.02 for two points.
@@ -44,13 +41,6 @@ class GroupThresholds:
         seed: of the random choice among ties.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, which decides by the first scores
             seen (:func:`~fairmp.metrics.kinds.are_probabilities`).
-
-    Attributes:
-        thresholds_: threshold of each group on the log-odds (G, float64).
-        tie_rates_: share of the nodes at the threshold that is selected (G, float64).
-        rate_: share of the nodes of known group that is selected.
-        drawn_: number of nodes at a threshold of which some are selected and some are not.
-        name: ``"thresholds (validation)"`` or ``"thresholds (batch)"``, for tables.
 
     Example:
         >>> scores = torch.tensor([[0.0, 3.0], [0.0, 1.0], [0.0, -1.0], [0.0, -3.0]])
@@ -61,11 +51,11 @@ class GroupThresholds:
         tensor([ 2., -2.], dtype=torch.float64)
     """
 
-    thresholds_: Tensor
-    tie_rates_: Tensor
-    rate_: float
-    drawn_: int
-    name: str = VALIDATION
+    thresholds_: Tensor  # of each group on the log-odds (G, float64)
+    tie_rates_: Tensor  # share of the nodes at the threshold that is selected (G, float64)
+    rate_: float  # share of the nodes of known group that is selected
+    drawn_: int  # nodes at a threshold of which some are selected and some are not
+    name: str = VALIDATION  # for tables
 
     def __init__(
         self,
@@ -83,26 +73,22 @@ class GroupThresholds:
     def fit(self, scores: Array, y: Array, sens: Array) -> GroupThresholds:
         """Choose the most accurate thresholds whose rates differ by at most ``target``.
 
-        The smallest of the groups' rates is one of the rates that can be reached: for each of
-        these, every group takes its most accurate threshold with a rate between it and it plus
-        ``target``. All of them are tried.
-
         Args:
             scores: logits or probabilities (n×2).
             y: labels; an unlabelled node (−1) counts for the rate of its group alone.
             sens: groups, −1 where unknown; such nodes are left out.
         """
+        # The smallest rate of the groups is one of those that can be reached: try each, with the
+        # most accurate threshold of every group whose rate is between it and it plus the target.
         odds = self._odds(scores).numpy()
         group = integers(sens, "sens", len(odds))
         label = integers(y, "y", len(odds))
         if label.max(initial=-1) > 1:
-            raise InputError(
-                "y", f"class {label.max()} for two columns of scores", "give 0, 1 and -1"
-            )
+            value = f"class {label.max()} for two columns of scores"
+            raise InputError("y", value, "give 0, 1 and -1")
         if not (label[group >= 0] >= 0).any():
-            raise InputError(
-                "y", "no node of known group is labelled", "use solve(), which needs none"
-            )
+            value = "no node of known group is labelled"
+            raise InputError("y", value, "use solve(), which needs none")
         curves = self._curves(odds, group, label)
         steps = sorted((1 / curve.count for curve in curves), reverse=True)
         allowed = max(self.target, (steps[0] + steps[1]) / 2) + 1e-12
@@ -111,21 +97,19 @@ class GroupThresholds:
             (curve.rates.searchsorted(low), curve.rates.searchsorted(low + allowed, side="right"))
             for curve in curves
         ]
-        best = [
-            _range_max(curve.hits, first, last)
-            for curve, (first, last) in zip(curves, windows, strict=True)
-        ]
-        w = int(np.sum(best, axis=0).argmax())
+        pairs = list(zip(curves, windows, strict=True))
+        hits = np.sum([_range_max(curve.hits, *window) for curve, window in pairs], axis=0)
+        w = int(hits.argmax())
         cuts = [
             int(first[w] + curve.hits[first[w] : last[w]].argmax())
-            for curve, (first, last) in zip(curves, windows, strict=True)
+            for curve, (first, last) in pairs
         ]
         self._take(curves, cuts, warn=True)
         self.name = VALIDATION
         return self
 
     def solve(self, scores: Array, sens: Array, rate: float | None = None) -> GroupThresholds:
-        """Return thresholds that give every group of these nodes the same selection rate.
+        """Return new thresholds that give every group of these nodes the same selection rate.
 
         With a ``target`` above 0 the plain rate of a group is moved no further than to the nearer
         end of ``rate ± target/2``. A rate is met to within half a node.
@@ -133,18 +117,12 @@ class GroupThresholds:
         Args:
             scores: logits or probabilities of the nodes to be predicted (n×2).
             sens: their groups, −1 where unknown.
-            rate: the rate; by default the one chosen by :meth:`fit`, else that of the plain model
-                on these nodes.
-
-        Returns:
-            New thresholds, named "thresholds (batch)"; these stay as they are.
+            rate: the rate; by default that of :meth:`fit`, else of the plain model on these nodes.
         """
         odds = self._odds(scores).numpy()
         group = integers(sens, "sens", len(odds))
-        if rate is None:
-            rate = getattr(self, "rate_", None)
-        if rate is None:
-            rate = float((odds[group >= 0] > 0).mean())
+        rate = getattr(self, "rate_", None) if rate is None else rate
+        rate = float((odds[group >= 0] > 0).mean()) if rate is None else rate
         check_number("rate", rate, "give the share to select, in [0, 1]", low=0, high=1)
         curves = self._curves(odds, group, np.full(len(odds), -1))
         cuts = []
@@ -162,22 +140,17 @@ class GroupThresholds:
         return self.shift(scores, sens).argmax(1)
 
     def shift(self, scores: Array, sens: Array) -> Tensor:
-        """Return logits (n×2, those of class 0 are 0) shifted by the threshold of the group.
+        """Return logits (n×2, 0 for class 0) less the threshold; their ``argmax`` is the decision.
 
-        Their ``argmax`` is the decision. Nodes at the threshold that are drawn for class 1 get the
-        smallest positive margin.
+        Nodes at the threshold that are drawn for class 1 get the smallest positive margin.
         """
         if not hasattr(self, "thresholds_"):
             raise InputError("GroupThresholds", "no thresholds yet", "call fit() or solve() first")
         odds = self._odds(scores)
         group = torch.from_numpy(integers(sens, "sens", len(odds)))
         if int(group.max()) >= len(self.thresholds_):
-            raise InputError(
-                "sens",
-                f"group {int(group.max())} was not seen when the thresholds were chosen (groups "
-                f"0…{len(self.thresholds_) - 1})",
-                "mark it unknown (-1)",
-            )
+            value = f"group {int(group.max())} was not seen when the thresholds were chosen"
+            raise InputError("sens", value, "mark it unknown (-1)")
         margin = odds - torch.where(group >= 0, self.thresholds_[group.clamp_min(0)], 0.0)
         for g, share in enumerate(self.tie_rates_.tolist()):
             tied = ((group == g) & (margin == 0)).nonzero().flatten()
@@ -208,20 +181,16 @@ class GroupThresholds:
         selected = sum(curve.rates[cut] * curve.count for curve, cut in pairs)
         self.rate_ = float(selected / sum(curve.count for curve in curves))
         if warn and self.rate_ in (0.0, 1.0):
-            warnings.warn(
-                f"the thresholds select {'every' if self.rate_ else 'no'} node of known group; "
-                "allow a larger target" + ("" if self.ties == "random" else " or ties='random'"),
-                stacklevel=3,
-            )
+            who = "every" if self.rate_ else "no"
+            hint = "allow a larger target" + " or ties='random'" * (self.ties == "keep")
+            text = f"the thresholds select {who} node of known group; {hint}"
+            warnings.warn(text, stacklevel=3)
 
     def _curves(self, odds: np.ndarray, group: np.ndarray, label: np.ndarray) -> list[_Curve]:
         counts = np.bincount(group[group >= 0])
         if len(counts) < 2 or not counts.all():
-            raise InputError(
-                "sens",
-                f"nodes by group are {counts.tolist()}",
-                "thresholds are chosen on nodes of every group, two groups at least",
-            )
+            hint = "thresholds are chosen on nodes of every group, two groups at least"
+            raise InputError("sens", f"nodes by group are {counts.tolist()}", hint)
         return [
             _Curve(odds[group == g], label[group == g], split=self.ties == "random")
             for g in range(len(counts))
@@ -231,9 +200,8 @@ class GroupThresholds:
         """The log-odds of class 1, from logits or probabilities."""
         values = torch.as_tensor(scores).detach().cpu().double()
         if values.dim() != 2 or values.size(1) != 2 or not len(values):
-            raise InputError(
-                "scores", f"shape {tuple(values.shape)} is not n×2", "thresholds are for 2 classes"
-            )
+            value = f"shape {tuple(values.shape)} is not n×2"
+            raise InputError("scores", value, "thresholds are for 2 classes")
         if not bool(torch.isfinite(values).all()):
             raise InputError("scores", "some are nan or infinite", "check that training converged")
         probabilities = are_probabilities(values, self.kind_, argument="scores")
@@ -247,12 +215,10 @@ class GroupThresholds:
 
 
 class _Curve:
-    """Possible cuts of one group: how many nodes each selects, and how many it gets right.
+    """Possible cuts of one group: how many nodes each selects, and how many it gets right."""
 
-    Between equal scores there is no cut, or with ``split`` one per node: then a share of the nodes
-    at the threshold is selected, and the hits are those expected of a random choice.
-    """
-
+    # Between equal scores there is no cut, or with split one per node: then a share of the nodes
+    # at the threshold is selected, and the hits are those expected of a random choice.
     def __init__(self, odds: np.ndarray, label: np.ndarray, *, split: bool) -> None:
         order = np.argsort(-odds, kind="stable")
         odds, label = odds[order], label[order]
