@@ -46,7 +46,7 @@ def command(
         advance("measuring")
 
         from fairmp.analysis.audits import audit
-        from fairmp.analysis.audits.page import write
+        from fairmp.analysis.audits.result import write
 
         found = audit(graph, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fairmp.metrics import Interval
-from fairmp.report.figures import COLOURS, bars, figure, keep_possible
+from fairmp.report.figures import COLOURS, bars, errorbar, figure, keep_possible
 from fairmp.report.formatting import is_known, wilson_interval
 from fairmp.report.topology import shorten
 
@@ -21,6 +21,14 @@ POINTS: dict[str, dict[str, Any]] = {
     "chosen": {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5},
     "before": {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4},
 }
+MARKER: dict[str, Any] = {
+    "linestyle": "none",
+    "markeredgecolor": "white",
+    "markeredgewidth": 0.8,
+    "elinewidth": 1.1,
+    "capsize": 3,
+}
+ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
 def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
@@ -37,16 +45,15 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     for axes, c in zip(panels, classes, strict=True):
         _label_groups(axes, groups)
         for when, offset in (("before", 0.2), ("after", -0.2 * both)):
-            intervals, places = [], []
-            for k, group in enumerate(groups):
+            intervals = {}
+            for place, group in enumerate(reversed(groups)):
                 share, n = (group.get(when) or {c: None})[c], group["nodes"]
                 if is_known(share):
-                    intervals.append(Interval(share, *wilson_interval(share * n, n), n))
-                    places.append(len(groups) - 1 - k + offset)
-            shares = [100 * interval.mean for interval in intervals]
-            errors: dict[str, Any] = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
-            style = {**STYLES[when], "error_kw": errors}
-            drawn = axes.barh(places, shares, height=0.36, xerr=bars(intervals), **style)
+                    ends = wilson_interval(share * n, n)
+                    intervals[place + offset] = Interval(share, *ends, n)
+            shares, errors = [100 * i.mean for i in intervals.values()], bars([*intervals.values()])
+            style = {"height": 0.36, "xerr": errors, "error_kw": ERRORS, **STYLES[when]}
+            drawn = axes.barh(list(intervals), shares, **style)
             axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
         axes.set_xlim(0, 100)
         name = repr(shorten(str(names[c])))
@@ -67,18 +74,17 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     _label_groups(axes, groups)
     two = len(classes) == 2 and all("moves" in group for group in groups)
     widest = 0.8
-    for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."})):
+    for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."}))[: 1 + two]:
         shares = []
         for group in reversed(groups):
             moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
-            count = sum(m[2] for m in moves if (m[1] - m[0]) * sign > 0 or (not two and sign > 0))
+            count = sum(m[2] for m in moves if not two or (m[1] - m[0]) * sign > 0)
             shares.append(100 * count / max(group["nodes"], 1))
-        if sign > 0 or two:
-            widths = [sign * share for share in shares]
-            drawn = axes.barh(range(len(groups)), widths, height=0.5, edgecolor="white", **style)
-            labels = [f"{share:.1f}" if share else "" for share in shares]
-            axes.bar_label(drawn, labels, padding=4, fontsize=9)
-            widest = max(widest, *shares)
+        widths = [sign * share for share in shares]
+        drawn = axes.barh(range(len(groups)), widths, height=0.5, edgecolor="white", **style)
+        labels = [f"{share:.1f}" if share else "" for share in shares]
+        axes.bar_label(drawn, labels, padding=4, fontsize=9)
+        widest = max(widest, *shares)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.set_xlim(-1.25 * widest if two else 0, 1.25 * widest)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
@@ -95,35 +101,18 @@ def curve(document: Mapping[str, Any]) -> Any:
     fig, axes = figure(8.2, 4.4)
     line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
-        axes.plot(
-            [100 * point["gap"] for point in line],
-            [100 * point["accuracy"] for point in line],
-            color="#56B4E9",
-            marker="o",
-            markersize=4.5,
-            linewidth=1.8,
-            label="post-processed to each gap",
-            zorder=2,
-        )
+        gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
+        line_style = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
+        axes.plot(gaps, accuracies, zorder=2, label="post-processed to each gap", **line_style)
     others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
-    for point in document.get("points", []):
+    found = document.get("points", [])
+    for point in found:
         style = POINTS.get(point.get("kind", "other"))
         if style is None:
             colour, marker = next(others, (BEFORE, "o"))
             style = {"color": colour, "marker": marker, "markersize": 8, "zorder": 3}
-        axes.errorbar(
-            100 * point["gap"],
-            100 * point["accuracy"],
-            xerr=_error(point["gap"], point.get("gap_interval")),
-            yerr=_error(point["accuracy"], point.get("accuracy_interval")),
-            linestyle="none",
-            markeredgecolor="white",
-            markeredgewidth=0.8,
-            elinewidth=1.1,
-            capsize=3,
-            label=point["name"],
-            **style,
-        )
+        gap, accuracy = ([_interval(point, key)] for key in ("gap", "accuracy"))
+        errorbar(axes, gap, accuracy, {"label": point["name"], **MARKER, **style})
     target = document.get("target")
     if target is not None and target > 0:
         label = f"target: at most {100 * target:g} points"
@@ -132,15 +121,16 @@ def curve(document: Mapping[str, Any]) -> Any:
     keep_possible(axes)
     axes.set_xlabel(f"{document.get('gap', 'ΔDP')}: gap between the groups (points)")
     axes.set_ylabel("accuracy (%)")
-    few = len(document.get("points", [])) < 5
-    where = {"loc": "best"} if few else {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    where = {"loc": "best"} if len(found) < 5 else beside
     axes.legend(frameon=False, fontsize=9, **where)
     return fig
 
 
-def _error(value: float, ends: Sequence[float | None] | None) -> list[list[float]]:
-    low, high = ends if ends is not None and all(map(is_known, ends)) else (math.nan, math.nan)
-    return bars([Interval(value, low or 0.0, high or 0.0, 2)])
+def _interval(point: Mapping[str, Any], key: str) -> Interval:
+    low, high = point.get(f"{key}_interval") or (math.nan, math.nan)
+    known = is_known(low) and is_known(high)
+    return Interval(point[key], low if known else math.nan, high if known else math.nan, 2)
 
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairmp.metrics import Interval
 from fairmp.report.pareto import front
 from fairmp.report.tables import Line
@@ -28,8 +30,7 @@ def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
     axes = fig.subplots()
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return fig, axes
 
 
@@ -48,17 +49,8 @@ def curves(
 ) -> Any:
     """Accuracy against ΔDP, one curve per family of methods, with intervals over splits.
 
-    The dashed line is the Pareto front of all points.
-
-    Args:
-        families: results of each family, in the order of its strengths.
-        title: title of the axes.
-        styles: index of the colour and marker of each family; by default all are different.
-        axes: axes to draw in; by default those of a new figure.
-        legend: whether to show a legend.
-
-    Returns:
-        The figure.
+    The dashed line is the Pareto front of all points. ``styles`` has the index of the colour and
+    of the marker of each family; by default all are different.
     """
     many = axes is None and len(families) > MAX_SIDE_LABELS
     # Columns of a legend below the axes; a letter takes about 0.052 inches.
@@ -67,37 +59,25 @@ def curves(
     fig, axes = figure(*size) if axes is None else (axes.figure, axes)
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
     single = all(len(lines) == 1 for lines in families.values())
+    width = {"elinewidth": 1.2, "capsize": 3} if single else {"elinewidth": 0.5, "capsize": 1.5}
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
-        colour, marker = styles[name]
-        shown = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
-        shown = [(dp, acc) for dp, acc in shown if not math.isnan(dp.mean + acc.mean)]
-        if not shown:
+        pairs = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
+        pairs = [(dp, acc) for dp, acc in pairs if not math.isnan(dp.mean + acc.mean)]
+        if not pairs:
             continue
-        reached += [(accuracy.mean, dp.mean) for dp, accuracy in shown]
-        axes.errorbar(
-            [100 * dp.mean for dp, _ in shown],
-            [100 * accuracy.mean for _, accuracy in shown],
-            xerr=bars([dp for dp, _ in shown]),
-            yerr=bars([accuracy for _, accuracy in shown]),
-            marker=MARKERS[marker % len(MARKERS)],
-            color=COLOURS[colour % len(COLOURS)],
-            markersize=8 if single else 5,
-            linewidth=1.2,
-            elinewidth=1.2 if single else 0.5,
-            capsize=3 if single else 1.5,
-            label=name,
-        )
+        reached += [(accuracy.mean, dp.mean) for dp, accuracy in pairs]
+        colour, marker = styles[name]
+        style: Any = {
+            "color": COLOURS[colour % len(COLOURS)],
+            "marker": MARKERS[marker % len(MARKERS)],
+        }
+        style |= {"markersize": 8 if single else 5, "linewidth": 1.2, **width}
+        gaps, accuracies = zip(*pairs, strict=True)
+        errorbar(axes, gaps, accuracies, {"label": name, **style})
     best = front(reached)
-    axes.step(
-        [100 * dp for _, dp in best],
-        [100 * accuracy for accuracy, _ in best],
-        where="post",
-        color="#555555",
-        linewidth=0.9,
-        linestyle="--",
-        zorder=1,
-    )
+    corners = [100 * dp for _, dp in best], [100 * accuracy for accuracy, _ in best]
+    axes.step(*corners, "--", where="post", color="#555555", linewidth=0.9, zorder=1)
     axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
     keep_possible(axes)
     axes.set_xlabel("ΔDP on the test nodes (points)")
@@ -111,17 +91,19 @@ def curves(
     return fig
 
 
-def bars(intervals: Sequence[Interval]) -> list[list[float]]:
-    """Lengths of error bars below and above the means, in points, clipped to [0, 100]."""
-    ends = [
-        (i.mean, i.mean) if math.isnan(i.low) else (max(0.0, i.low), min(1.0, i.high))
-        for i in intervals
-    ]
-    pairs = list(zip(intervals, ends, strict=True))
-    return [
-        [100 * max(0.0, i.mean - low) for i, (low, _) in pairs],
-        [100 * max(0.0, high - i.mean) for i, (_, high) in pairs],
-    ]
+def errorbar(
+    axes: Any, x: Sequence[Interval], y: Sequence[Interval], style: Mapping[str, Any]
+) -> None:
+    """Draw intervals in both directions, in points."""
+    means = ([100 * interval.mean for interval in side] for side in (x, y))
+    axes.errorbar(*means, xerr=bars(x), yerr=bars(y), **style)
+
+
+def bars(intervals: Sequence[Interval]) -> Any:
+    """Lengths of error bars below and above the means (2×n), in points, clipped to [0, 100]."""
+    mean, low, high = np.array([interval[:3] for interval in intervals]).reshape(-1, 3).T
+    lengths = np.stack([mean - np.maximum(low, 0), np.minimum(high, 1) - mean])
+    return 100 * np.nan_to_num(np.maximum(lengths, 0))
 
 
 def keep_possible(axes: Any, which: str = "xy") -> None:

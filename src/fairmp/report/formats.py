@@ -1,16 +1,19 @@
-"""Formats of a table: Markdown, LaTeX, CSV and terminal."""
+"""One table of results behind every format: Markdown, LaTeX, CSV and terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairmp.metrics import Interval
-from fairmp.report.tables import COLUMNS, METRICS, Line, cells, interval_cell, results
+from fairmp.report.tables import COLUMNS, METRICS, Line, cell_text
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "auc"})
+if TYPE_CHECKING:
+    import pandas as pd
+
+LOWER_IS_BETTER = frozenset({"dp", "eo"})
 
 
 @dataclass(frozen=True)
@@ -29,73 +32,67 @@ class Table:
         rows = [[row[j] for j in kept] for row in self.rows]
         return Table(self.title, [self.header[j] for j in kept], rows, frozenset(bold))
 
+    def lines(self, escape: Callable[[str], str], bold: str, ends: tuple[str, ...]) -> list[str]:
+        """Header and rows as lines of markup; ``ends`` has their start, separator and end."""
+        start, separator, end = ends
+        rows = [[escape(text) for text in row] for row in (self.header, *self.rows)]
+        for i, j in self.bold:
+            rows[i + 1][j] = bold.format(rows[i + 1][j])
+        return [f"{start}{separator.join(row)}{end}" for row in rows]
+
 
 def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> set[int]:
-    """Positions of the best values, after rounding; ``nan`` is never best.
-
-    Example:
-        >>> sorted(best([0.8114, 0.8111, 0.75])), best([0.1, 0.02], higher=False)
-        ([0, 1], {1})
-    """
+    """Positions of the best values, after rounding; ``nan`` is never best."""
     rounded = [round(value, digits) for value in values]
     known = [value for value in rounded if not math.isnan(value)]
-    if not known:
-        return set()
-    goal = max(known) if higher else min(known)
+    goal = (max if higher else min)(known, default=math.nan)
     return {i for i, value in enumerate(rounded) if value == goal}
 
 
+def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
+    """One row per data set and method; metrics are intervals of the mean over splits."""
+    import pandas as pd
+
+    rows = [
+        {"data": data, "method": line.name, **vars(line), **line.figures}
+        for data, lines in tables.items()
+        for line in lines
+    ]
+    return pd.DataFrame(rows, columns=["data", "method", "splits", *COLUMNS])
+
+
+def of_frame(title: str, frame: pd.DataFrame) -> Table:
+    """Table of a frame of texts, numbers and intervals, with the best of each column in bold."""
+    bold, columns = set(), []
+    for j, (key, column) in enumerate(frame.items()):
+        means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
+        bold |= {(i, j) for i in best(means, higher=key not in LOWER_IS_BETTER)}
+        columns.append([cell_text(cell) for cell in column])
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return Table(title, [COLUMNS.get(str(key), str(key)) for key in frame], rows, frozenset(bold))
+
+
 def of_lines(title: str, lines: Sequence[Line]) -> Table:
-    """Table of a data set: one row per method, with the best of each column in bold."""
-    bold = {
-        (row, column)
-        for column, key in enumerate(METRICS, start=2)
-        for row in best([line.figures[key].mean for line in lines], higher=key in HIGHER_IS_BETTER)
-    }
-    rows = [[line.name, str(line.splits), *cells(line)] for line in lines]
-    return Table(title, ["method", "splits", *COLUMNS.values()], rows, frozenset(bold))
+    """Table of a data set: one row per method."""
+    return of_frame(title, results({"": lines}).drop(columns="data"))
 
 
 def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) -> Table:
     """Table of one number per method and data set, in points: ``values[data][method]``."""
+    import pandas as pd
+
     methods = list(dict.fromkeys(method for column in values.values() for method in column))
     unknown = Interval(math.nan, math.nan, math.nan, 0)
-    columns = [[column.get(method, unknown) for method in methods] for column in values.values()]
-    bold = {
-        (row, k)
-        for k, column in enumerate(columns, start=1)
-        for row in best([interval.mean for interval in column])
-    }
-    rows = [
-        [method, *(interval_cell(column[row]) for column in columns)]
-        for row, method in enumerate(methods)
-    ]
-    return Table(title, ["method", *values], rows, frozenset(bold))
+    columns = {data: [own.get(name, unknown) for name in methods] for data, own in values.items()}
+    return of_frame(title, pd.DataFrame({"method": methods, **columns}))
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Format tables as Markdown, each below its title.
-
-    Written here because pandas needs another package, tabulate, for it.
-
-    Example:
-        >>> table = Table("NBA", ["method", "ΔDP"], [["MLP", "3.0"]], frozenset({(0, 1)}))
-        >>> print(markdown([table]))
-        ### NBA
-        <BLANKLINE>
-        | method | ΔDP |
-        | --- | ---: |
-        | MLP | **3.0** |
-        <BLANKLINE>
-    """
+    """Format tables as Markdown, each below its title; pandas needs another package for it."""
     parts = []
     for table in tables:
-        rows = [list(table.header), ["---", *["---:"] * (len(table.header) - 1)]]
-        rows += [
-            [f"**{text}**" if (i, j) in table.bold else text for j, text in enumerate(row)]
-            for i, row in enumerate(table.rows)
-        ]
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        lines = table.lines(lambda text: text.replace("|", "\\|"), "**{}**", ("| ", " | ", " |"))
+        lines.insert(1, f"| --- |{' ---: |' * (len(table.header) - 1)}")
         heading = [f"### {table.title}", ""] if table.title else []
         parts.append("\n".join([*heading, *lines]) + "\n")
     return "\n".join(parts)
@@ -107,32 +104,19 @@ def to_markdown(lines: Sequence[Line]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    r"""Format tables as LaTeX ``tabular`` that needs no package.
+    """Format tables as LaTeX ``tabular`` that needs no package.
 
-    Example:
-        >>> print(latex([Table("", ["method", "ΔDP"], [["MLP", "3.0 ± 1"]], frozenset({(0, 1)}))]))
-        \begin{tabular}{lr}
-        \hline
-        method & $\Delta$DP \\
-        \hline
-        MLP & \textbf{3.0 $\pm$ 1} \\
-        \hline
-        \end{tabular}
-        <BLANKLINE>
+    Not by pandas' Styler, which needs unique column names and has no row for a title.
     """
     parts = []
-    # By hand: pandas' Styler needs unique column names and has no row for a title.
     for table in tables:
         width = len(table.header)
+        header, *rows = table.lines(_escape, "\\textbf{{{}}}", ("", " & ", " \\\\"))
+        title = f"\\multicolumn{{{width}}}{{l}}{{{_escape(table.title)}}} \\\\"
         lines = [f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}", "\\hline"]
-        if table.title:
-            lines += [f"\\multicolumn{{{width}}}{{l}}{{{_escape(table.title)}}} \\\\", "\\hline"]
-        lines += [" & ".join(map(_escape, table.header)) + " \\\\", "\\hline"]
-        for i, row in enumerate(table.rows):
-            texts = [_escape(text) for text in row]
-            texts = [f"\\textbf{{{t}}}" if (i, j) in table.bold else t for j, t in enumerate(texts)]
-            lines.append(" & ".join(texts) + " \\\\")
-        parts.append("\n".join([*lines, "\\hline", "\\end{tabular}"]) + "\n")
+        lines += [title, "\\hline"] if table.title else []
+        lines += [header, "\\hline", *rows, "\\hline", "\\end{tabular}"]
+        parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -147,7 +131,16 @@ def _escape(text: str) -> str:
 
 def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
     """The numbers of tables as CSV: fractions, with the ends of their intervals."""
-    return str(results(tables).to_csv(index=False, float_format="%.6f"))
+    import pandas as pd
+
+    frame = results(tables)
+    numbers = {
+        key + end: [cell[k] for cell in frame[key]]
+        for key in METRICS
+        for k, end in enumerate(("", "_low", "_high"))
+    }
+    parts = [frame[["data", "method", "splits"]], pd.DataFrame(numbers), frame["seconds"]]
+    return str(pd.concat(parts, axis=1).to_csv(index=False, float_format="%.6f"))
 
 
 def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
@@ -164,8 +157,7 @@ def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
         width = max((len(row[j]) for row in table.rows if j), default=0)
         result.add_column(title, justify="right" if j else "left", min_width=width)
     for i, row in enumerate(table.rows):
-        cells = (Text(cell, "bold" if (i, j) in table.bold else "") for j, cell in enumerate(row))
-        result.add_row(*cells)
+        result.add_row(*(Text(t, "bold" * ((i, j) in table.bold)) for j, t in enumerate(row)))
     return result
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from fairmp.report.document import Document, GroupSummary, Metric, Point
 from fairmp.report.formatting import GAP_NOTE, constant_decision_notes
+from fairmp.report.sections import Document, Ends, GroupSummary, Metric, Point
 
 
 def cautions(evaluation: Mapping[str, Any]) -> list[str]:
@@ -52,14 +52,16 @@ def from_evaluations(
     several = len(after["groups"]) > 2
     if within is not None:
         target = min(1.0, 2 * within) if several else within
-    rates_before = {} if before is None else {g["name"]: g["rates"] for g in before["groups"]}
+    rates_before = {
+        group["name"]: list(group["rates"]) for group in (before or {}).get("groups", [])
+    }
     groups: list[GroupSummary] = [
         {
             "name": group["name"],
             "nodes": group["count"],
             "labelled": group["labelled"],
             "after": list(group["rates"]),
-            "before": list(rates_before[group["name"]]) if group["name"] in rates_before else None,
+            "before": rates_before.get(group["name"]),
             "accuracy": group["accuracy"],
         }
         for group in after["groups"]
@@ -82,13 +84,9 @@ def from_evaluations(
         for key, name, label, meaning in _metrics(classes)
         if after[key] is not None
     ]
-    return {
-        "classes": classes,
-        "groups": groups,
-        "metrics": metrics,
-        "target": target,
-        "notes": [*after.get("notes", []), *_constant(after)],
-    }
+    notes = [*after.get("notes", []), *_constant(after)]
+    content: Document = {"classes": classes, "groups": groups, "metrics": metrics, "notes": notes}
+    return {**content, "target": target}
 
 
 def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
@@ -98,20 +96,16 @@ def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
         decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
         others = f"those with the label {classes[0]!r}"
     gap = f"largest difference between the groups' rates of {decision}"
+    odds = f"the larger of ΔEO and the gap among {others}."
     return [
         ("accuracy", "accuracy", "accuracy", "share of correct decisions."),
         ("dp", "ΔDP", "gap between groups (ΔDP)", f"{gap}."),
         ("eo", "ΔEO", "gap at equal labels (ΔEO)", f"{gap} among those with {label}."),
-        (
-            "odds",
-            "Δodds",
-            "gap in errors (Δodds)",
-            f"the larger of ΔEO and the gap among {others}.",
-        ),
+        ("odds", "Δodds", "gap in errors (Δodds)", odds),
     ]
 
 
-def _interval(evaluation: Mapping[str, Any], key: str) -> list[float | None] | None:
+def _interval(evaluation: Mapping[str, Any], key: str) -> Ends:
     ends = evaluation.get("intervals", {}).get(key)
     return None if ends is None else list(ends)
 
@@ -126,13 +120,8 @@ def add_decisions(
 ) -> None:
     """Add true positives and changed decisions to a document's groups, in place.
 
-    Args:
-        document: a document with ``groups``.
-        group_names: names of the groups, by code.
-        sens: group of each node, −1 unknown.
-        y: true class, −1 unknown.
-        after: predicted class.
-        before: predicted class without the correction.
+    ``group_names`` are by code; ``sens`` and ``y`` have −1 where unknown; ``after`` and ``before``
+    are the predicted classes with and without the correction.
     """
     codes = {name: code for code, name in enumerate(group_names)}
     for group in document["groups"]:

@@ -65,12 +65,9 @@ def _repulsion(place: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _attraction(place: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     apart = place[target] - place[source]
     distance = np.linalg.norm(apart, axis=1) + 1e-9
-    pull = apart * (np.log1p(distance) / distance)[:, None]
-    n = len(place)
-    return np.stack(
-        [np.bincount(source, pull[:, k], n) - np.bincount(target, pull[:, k], n) for k in range(2)],
-        1,
-    )
+    n, pull = len(place), (apart * (np.log1p(distance) / distance)[:, None]).T
+    sums = [np.bincount(source, side, n) - np.bincount(target, side, n) for side in pull]
+    return np.stack(sums, 1)
 
 
 def _rotate(place: np.ndarray) -> np.ndarray:
@@ -92,21 +89,14 @@ def sample(
     rng = np.random.default_rng(seed)
     n = neighbours.shape[0]
     overall = _split(neighbours, groups, np.arange(n))
-    best: tuple[float, np.ndarray] | None = None
-    for _ in range(tries):
-        nodes = _walk(neighbours.indptr, neighbours.indices, count, rng)
-        off = float(np.abs(_split(neighbours, groups, nodes) - overall).sum())
-        if best is None or off < best[0]:
-            best = off, nodes
-    assert best is not None
-    return best[1]
+    walks = (_walk(neighbours.indptr, neighbours.indices, count, rng) for _ in range(tries))
+    return min(walks, key=lambda w: float(np.abs(_split(neighbours, groups, w) - overall).sum()))
 
 
 def _walk(starts: np.ndarray, ends: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     node = int(rng.integers(len(starts) - 1))
     met = {node}
-    draws = iter(rng.random(200 * count))
-    for draw in draws:
+    for draw in rng.random(200 * count):
         if len(met) == count:
             break
         low, high = starts[node], starts[node + 1]

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fairmp.metrics import Interval, mean_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
 METRICS = ("accuracy", "dp", "eo", "auc")
@@ -34,17 +31,17 @@ class Line:
 
     def cell(self, key: str) -> str:
         """A metric in points, with the half-width of its interval."""
-        return interval_cell(self.figures[key])
+        return cell_text(self.figures[key])
 
 
-def interval_cell(interval: Interval) -> str:
-    """An interval in points: "80.0 ± 1.2"."""
-    if math.isnan(interval.mean):
+def cell_text(value: Interval | float | str) -> str:
+    """A cell of a table: an interval in points ("80.0 ± 1.2"), a number, or a text."""
+    if not isinstance(value, Interval):
+        return f"{value:.1f}" if isinstance(value, float) else str(value)
+    if math.isnan(value.mean):
         return "n/a"
-    text = f"{100 * interval.mean:.1f}"
-    if math.isnan(interval.low):
-        return text
-    return f"{text} ± {50 * (interval.high - interval.low):.1f}"
+    half = 50 * (value.high - value.low)
+    return f"{100 * value.mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}")
 
 
 def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -56,39 +53,20 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
         >>> line.cell("accuracy"), line.cell("eo")
         ('80.0', 'n/a')
     """
-    runs: dict[str, list[Mapping[str, Any]]] = {}
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for record in records:
-        runs.setdefault(record["name"], []).append(record["run"])
+        groups.setdefault(record["name"], []).append(record["run"])
     lines = []
-    for name, group in runs.items():
-        tests = [run["test"] for run in group]
+    for name, runs in groups.items():
+        values = {key: [run["test"][key] for run in runs] for key in METRICS}
         figures = {
-            key: mean_interval([math.nan if test[key] is None else test[key] for test in tests])
-            for key in METRICS
+            key: mean_interval([math.nan if value is None else value for value in column])
+            for key, column in values.items()
         }
-        seconds = sum(run["seconds"] for run in group) / len(group)
-        lines.append(Line(name, figures, seconds, len(group)))
+        lines.append(
+            Line(name, figures, sum(run["seconds"] for run in runs) / len(runs), len(runs))
+        )
     return lines
-
-
-def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
-    """One row per data set and method: ``splits``, each metric with its interval, ``seconds``.
-
-    Example:
-        >>> results({}).columns[:4].tolist()
-        ['data', 'method', 'splits', 'accuracy']
-    """
-    import pandas as pd
-
-    ends = [key + end for key in METRICS for end in ("", "_low", "_high")]
-    rows = [
-        [data, line.name, line.splits]
-        + [value for key in METRICS for value in line.figures[key][:3]]
-        + [line.seconds]
-        for data, lines in tables.items()
-        for line in lines
-    ]
-    return pd.DataFrame(rows, columns=["data", "method", "splits", *ends, "seconds"])
 
 
 def over(splits: int) -> str:
@@ -98,4 +76,4 @@ def over(splits: int) -> str:
 
 def cells(line: Line) -> list[str]:
     """Cells of a row, in the order of :data:`COLUMNS`."""
-    return [line.cell(key) for key in METRICS] + [f"{line.seconds:.1f}"]
+    return [*map(line.cell, METRICS), cell_text(line.seconds)]

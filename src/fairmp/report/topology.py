@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch_geometric.data import Data
@@ -22,8 +21,7 @@ NODE_COLOURS = tuple(COLOURS[k] for k in (0, 4, 2, 3, 5))
 RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
 
 
-@dataclass(frozen=True)
-class _Component:
+class _Component(NamedTuple):
     """A component, or a sample of it.
 
     ``source`` and ``target`` are positions in ``nodes``; all edges shape the layout, those in
@@ -37,6 +35,11 @@ class _Component:
     size: int
     edges: int
 
+    @property
+    def ends(self) -> tuple[np.ndarray, np.ndarray]:
+        """Source and target of the edges that are drawn."""
+        return self.source[self.shown], self.target[self.shown]
+
 
 def topology(
     data: Data,
@@ -48,20 +51,16 @@ def topology(
 ) -> Any:
     """Draw the largest connected components: edges within a group dark, between groups red.
 
-    A component of more than ``max_nodes`` nodes is sampled by a random walk, and of very many
-    edges a random subset is drawn. The caption says so, with the share of between-group edges in
-    the picture and in the graph. The picture is deterministic for a seed.
+    The caption says what was sampled; the nodes and edges of the figure are rasterised to keep an
+    SVG small. The picture is deterministic for a seed.
 
     Args:
         data: a graph with ``edge_index`` and ``sens`` (−1: unknown, drawn grey).
         components: number of components to draw.
-        max_nodes: largest number of nodes per component.
+        max_nodes: largest number of nodes per component; larger ones are sampled by a random walk.
         max_edges: largest number of edges per component, and at most four per node if there are
-            over a thousand; all edges shape the layout.
+            over a thousand, drawn at random; all edges shape the layout.
         seed: seed of samples and initial positions.
-
-    Returns:
-        A matplotlib figure; its nodes and edges are rasterised to keep an SVG small.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -101,11 +100,8 @@ def _components(
     n = len(groups)
     source, target = data.edge_index.cpu().numpy()
     source, target = source[source != target], target[source != target]
-    ones = np.ones(2 * len(source), dtype=np.int8)
-    ends = np.concatenate([source, target]), np.concatenate([target, source])
-    graph = csr_array((ones, ends), shape=(n, n))
-    graph.sum_duplicates()
-    graph.data[:] = 1
+    graph = csr_array((np.ones(len(source), dtype=bool), (source, target)), shape=(n, n))
+    graph = (graph + graph.T).tocsr()
     _, member = connected_components(graph, directed=False)
     sizes = np.bincount(member, minlength=1)
     order = np.argsort(-sizes, kind="stable")[:components]
@@ -143,14 +139,11 @@ def _shown(
 
 def _panels(fig: Any, count: int) -> list[Any]:
     """Axes for the largest component, and small ones at its side for the others."""
-    left, bottom, top = 0.01, 0.145, 0.9
-    if not count:
-        return []
-    side = 0.2 if count > 1 else 0.0
-    panels = [fig.add_axes((left, bottom, 0.98 - side, top - bottom))]
+    bottom, top, side = 0.145, 0.9, 0.2 if count > 1 else 0.0
     height = (top - bottom) / max(count - 1, 3)
-    for k in range(1, count):
-        panels.append(fig.add_axes((0.99 - side, top - k * height, side, 0.9 * height)))
+    boxes = [(0.01, bottom, 0.98 - side, top - bottom)]
+    boxes += [(0.99 - side, top - k * height, side, 0.9 * height) for k in range(1, count)]
+    panels = [fig.add_axes(box) for box in boxes[:count]]
     for axes in panels:
         axes.axis("off")
         # Thousands of lines as one image: the SVG stays small, and its text stays text.
@@ -163,11 +156,10 @@ def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) ->
     from matplotlib.collections import LineCollection
 
     own = groups[part.nodes]
-    ends = part.source[part.shown], part.target[part.shown]
-    one, other = own[ends[0]], own[ends[1]]
+    one, other = own[np.stack(part.ends)]
     unknown = (one < 0) | (other < 0)
     crossing = (one != other) & ~unknown
-    lines = np.stack([place[ends[0]], place[ends[1]]], 1)
+    lines = place[np.stack(part.ends, 1)]
     many = len(lines) > 500
     kinds = (
         (unknown, UNKNOWN, 0.5, 0.6),
@@ -181,15 +173,14 @@ def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) ->
     size = float(np.clip(12_000 / len(place), 9, 26))
     for g in np.unique(own):
         style = {"s": size, "edgecolors": "white", "linewidths": 0.3, "zorder": 5}
-        axes.scatter(*place[own == g].T, marker=_marker(g), color=_colour(g), **style)
+        axes.scatter(*place[own == g].T, **_style(g), **style)
 
 
-def _colour(group: int) -> str:
-    return UNKNOWN if group < 0 else NODE_COLOURS[group % len(NODE_COLOURS)]
-
-
-def _marker(group: int) -> str:
-    return "." if group < 0 else MARKERS[group % len(MARKERS)]
+def _style(group: int) -> dict[str, Any]:
+    if group < 0:
+        return {"color": UNKNOWN, "marker": "."}
+    colour, marker = NODE_COLOURS[group % len(NODE_COLOURS)], MARKERS[group % len(MARKERS)]
+    return {"color": colour, "marker": marker}
 
 
 def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
@@ -200,13 +191,12 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     handles = []
     for g in [g for g in found if g >= 0][:8] + [g for g in found if g < 0]:
         label = "unknown group" if g < 0 else shorten(given[g]) if given else f"group {g}"
-        style: dict[str, Any] = {"marker": _marker(g), "color": _colour(g), "markersize": 7}
-        handles.append(Line2D([], [], linestyle="", label=label, **style))
+        handles.append(Line2D([], [], linestyle="", label=label, markersize=7, **_style(g)))
     handles += [
         Line2D([], [], color=INSIDE, linewidth=1.4, label="within a group"),
         Line2D([], [], color=CROSSING, linewidth=2.2, label="between groups"),
     ]
-    style = {"frameon": False, "ncols": min(len(handles), 6), "fontsize": 9}
+    style: dict[str, Any] = {"frameon": False, "ncols": min(len(handles), 6), "fontsize": 9}
     fig.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), **style)
 
 
@@ -231,21 +221,18 @@ def _caption(
             continue
         text = f"{rank} component: {part.size:,} nodes, {part.edges:,} edges. Drawn: "
         if nodes < part.size:
+            some = "the" if edges == len(part.source) else f"{edges:,} of the"
             text += (
                 f"{nodes:,} nodes of a random walk (the most representative of {NUM_WALKS}) and "
+                f"{some} {len(part.source):,} edges among them"
             )
-            text += "the " if edges == len(part.source) else f"{edges:,} of the "
-            text += f"{len(part.source):,} edges among them"
         else:
             text += f"all nodes and {edges:,} random edges that keep them connected"
-        ends = part.source[part.shown], part.target[part.shown]
-        drawn = _crossing(groups[part.nodes], *ends) or 0.0
+        drawn = _crossing(groups[part.nodes], *part.ends) or 0.0
         lines.append(f"{text}; {100 * drawn:.1f} % of these are between groups.")
-    left = []
-    if count > len(parts):
-        left.append(counted(count - len(parts), "smaller component"))
-    if isolated:
-        left.append(f"{counted(isolated, 'node')} without an edge")
+    smaller = count - len(parts)
+    left = [counted(smaller, "smaller component")] if smaller else []
+    left += [f"{counted(isolated, 'node')} without an edge"] if isolated else []
     if left:
         lines.append(f"Not drawn: {' and '.join(left)}.")
     return "\n".join(textwrap.wrap(" ".join(lines).replace(" %", "\N{NO-BREAK SPACE}%"), 132))
