@@ -59,5 +59,4 @@ def command(
     for line in record["read"]:
         typer.echo(line)
     typer.echo(f"\n{found}\n")
-    seconds = time.perf_counter() - start
-    typer.echo(f"{seconds:.0f} s. Open {folder / 'report.html'}.")
+    typer.echo(f"{time.perf_counter() - start:.0f} s. Open {folder / 'report.html'}.")

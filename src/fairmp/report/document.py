@@ -44,13 +44,7 @@ def read(folder: Path) -> Document:
 
 
 def html(document: Document, folder: Path | None = None) -> str:
-    """Render a report; its picture is read from the folder.
-
-    Example:
-        >>> document: Document = {"title": "A <graph>", "assumptions": ["Groups are known."]}
-        >>> "A &lt;graph&gt;" in html(document)
-        True
-    """
+    """Render a report; its picture is read from the folder."""
     for pictures in (folder, None):
         parts = sections(document, pictures)
         text = page(document["title"], summary(document), parts, cards(document))
@@ -64,22 +58,20 @@ def summary(document: Document) -> str:
     if "summary" in document:
         return document["summary"]
     found = {metric["name"]: metric for metric in document.get("metrics", [])}
-    gap, noun, classes = found.get("ΔDP"), document.get("noun", "people"), document.get("classes")
-    if gap is None or not is_known(gap.get("after")):
+    noun, classes = document.get("noun", "people"), document.get("classes", [])
+    gap, accuracy = found.get("ΔDP", {}), found.get("accuracy", {})
+    if not is_known(gap.get("after")):
         return _summary_of_targets(document, noun)
-    kind = (
-        "positive decisions differ by" if len(classes or []) == 2 else "decisions differ by up to"
-    )
+    kind = "positive decisions differ by" if len(classes) == 2 else "decisions differ by up to"
     text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
     if is_known(gap.get("before")):
         text += f"; without the correction by {points(gap['before'])}"
-    accuracy = found.get("accuracy", {})
     if is_known(accuracy.get("after")):
         text += f". Accuracy is {points(accuracy['after'])} %"
         if is_known(accuracy.get("before")):
             text += f", without the correction {points(accuracy['before'])} %"
     rates = [group["after"] for group in document.get("groups", []) if group["nodes"]]
-    return " ".join([f"{text}.", *constant_decision_notes(classes or [], rates)])
+    return " ".join([f"{text}.", *constant_decision_notes(classes, rates)])
 
 
 def _summary_of_targets(document: Document, noun: str) -> str:

@@ -1,19 +1,79 @@
-"""One table of results behind every format: Markdown, LaTeX, CSV and terminal."""
+"""One table of results behind every format: Markdown, LaTeX, CSV, terminal and page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from fairmp.metrics import Interval
-from fairmp.report.tables import COLUMNS, METRICS, Line, cell_text
+import numpy as np
+
+from fairmp.metrics import Interval, mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
 
+COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
+METRICS = ("accuracy", "dp", "eo", "auc")
 LOWER_IS_BETTER = frozenset({"dp", "eo"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """Results of a method on the test nodes, as fractions."""
+
+    name: str
+    figures: Mapping[str, Interval]  # of the mean over splits, for accuracy, dp, eo and auc
+    seconds: float  # mean training time
+    splits: int
+
+    def cell(self, key: str) -> str:
+        """A metric in points, with the half-width of its interval."""
+        return cell_text(self.figures[key])
+
+
+def cell_text(value: Interval | float | str) -> str:
+    """A cell of a table: an interval in points ("80.0 ± 1.2"), a number, or a text."""
+    if not isinstance(value, Interval):
+        return f"{value:.1f}" if isinstance(value, float) else str(value)
+    if math.isnan(value.mean):
+        return "n/a"
+    half = 50 * (value.high - value.low)
+    return f"{100 * value.mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}")
+
+
+def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
+    """Average records (``name`` and a run's ``to_dict()``) by name, in order of appearance.
+
+    Example:
+        >>> run = {"test": {"accuracy": 0.8, "dp": 0.1, "eo": None, "auc": 0.9}, "seconds": 1.0}
+        >>> [line] = summarise([{"name": "MLP", "run": run}])
+        >>> line.cell("accuracy"), line.cell("eo")
+        ('80.0', 'n/a')
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["name"], []).append(record["run"])
+    lines = []
+    for name, runs in groups.items():
+        figures = {}
+        for key in METRICS:
+            values = [run["test"][key] for run in runs]
+            figures[key] = mean_interval([math.nan if v is None else v for v in values])
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        lines.append(Line(name, figures, seconds, len(runs)))
+    return lines
+
+
+def over(splits: int) -> str:
+    """Description of a table's figures, for its title."""
+    return "one split" if splits == 1 else f"mean ± half of a 95 % interval over {splits} splits"
+
+
+def cells(line: Line) -> list[str]:
+    """Cells of a row, in the order of :data:`COLUMNS`."""
+    return [*map(line.cell, METRICS), cell_text(line.seconds)]
 
 
 @dataclass(frozen=True)
@@ -23,7 +83,7 @@ class Table:
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    bold: frozenset[tuple[int, int]] = field(default=frozenset())
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     def without(self, titles: Sequence[str]) -> Table:
         """Return the table without the columns of these titles."""
@@ -43,10 +103,9 @@ class Table:
 
 def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> set[int]:
     """Positions of the best values, after rounding; ``nan`` is never best."""
-    rounded = [round(value, digits) for value in values]
-    known = [value for value in rounded if not math.isnan(value)]
-    goal = (max if higher else min)(known, default=math.nan)
-    return {i for i, value in enumerate(rounded) if value == goal}
+    rounded = np.round(values, digits) * (1 if higher else -1)
+    known = rounded[~np.isnan(rounded)]
+    return set(np.flatnonzero(rounded == known.max()).tolist()) if len(known) else set()
 
 
 def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
@@ -104,10 +163,7 @@ def to_markdown(lines: Sequence[Line]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    """Format tables as LaTeX ``tabular`` that needs no package.
-
-    Not by pandas' Styler, which needs unique column names and has no row for a title.
-    """
+    """Format tables as LaTeX ``tabular``; pandas' Styler has no row for a title."""
     parts = []
     for table in tables:
         width = len(table.header)
@@ -131,16 +187,13 @@ def _escape(text: str) -> str:
 
 def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
     """The numbers of tables as CSV: fractions, with the ends of their intervals."""
-    import pandas as pd
-
     frame = results(tables)
-    numbers = {
-        key + end: [cell[k] for cell in frame[key]]
-        for key in METRICS
-        for k, end in enumerate(("", "_low", "_high"))
-    }
-    parts = [frame[["data", "method", "splits"]], pd.DataFrame(numbers), frame["seconds"]]
-    return str(pd.concat(parts, axis=1).to_csv(index=False, float_format="%.6f"))
+    for key in METRICS:
+        for k, end in enumerate(("_low", "_high"), start=1):
+            ends = [interval[k] for interval in frame[key]]
+            frame.insert(list(frame).index(key) + k, key + end, ends)
+        frame[key] = [interval.mean for interval in frame[key]]
+    return str(frame.to_csv(index=False, float_format="%.6f"))
 
 
 def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:

@@ -61,6 +61,11 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
+def shorten(name: str) -> str:
+    """A name, truncated for a chart."""
+    return name if len(name) <= 24 else f"{name[:23]}…"
+
+
 def change_text(before: float | None, after: float | None) -> str:
     """A change in points, such as "24.0 points less"."""
     if not is_known(before) or not is_known(after):

@@ -13,8 +13,7 @@ from fairmp.report.sections import Document, Ends, GroupSummary, Metric, Point
 
 def cautions(evaluation: Mapping[str, Any]) -> list[str]:
     """Notes on how to read an evaluation's figures."""
-    intervals = [_interval(evaluation, key) for key in ("dp", "eo", "odds")]
-    known = any(interval is not None and None not in interval for interval in intervals)
+    known = any(None not in (_interval(evaluation, key) or [None]) for key in ("dp", "eo", "odds"))
     return [*_constant(evaluation), *[GAP_NOTE] * known]
 
 
@@ -38,23 +37,11 @@ def from_evaluations(
         target: the largest ΔDP that was requested.
         within: the target of a fair propagation, instead. For two groups it bounds ΔDP; for more
             it bounds each group's distance from the overall rate, and ΔDP may be twice as large.
-
-    Example:
-        >>> from fairmp.metrics import evaluate
-        >>> scores = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
-        >>> found = evaluate(scores, [1, 0, 1, 1], [0, 0, 1, 1], bootstrap=0)
-        >>> document = from_evaluations(found.to_dict())
-        >>> [metric["name"] for metric in document["metrics"]]
-        ['accuracy', 'ΔDP', 'ΔEO']
-        >>> document["groups"][1]["after"]
-        [0.5, 0.5]
     """
     several = len(after["groups"]) > 2
     if within is not None:
         target = min(1.0, 2 * within) if several else within
-    rates_before = {
-        group["name"]: list(group["rates"]) for group in (before or {}).get("groups", [])
-    }
+    rates_before = {g["name"]: list(g["rates"]) for g in (before or {}).get("groups", [])}
     groups: list[GroupSummary] = [
         {
             "name": group["name"],
@@ -76,8 +63,8 @@ def from_evaluations(
             "unit": "%" if key == "accuracy" else "points",
             "after": after[key],
             "after_interval": _interval(after, key),
-            "before": None if before is None else before[key],
-            "before_interval": None if before is None else _interval(before, key),
+            "before": (before or {}).get(key),
+            "before_interval": _interval(before or {}, key),
             "target": target if key == "dp" else None,
             "within": within if key == "dp" and several else None,
         }
@@ -85,18 +72,18 @@ def from_evaluations(
         if after[key] is not None
     ]
     notes = [*after.get("notes", []), *_constant(after)]
-    content: Document = {"classes": classes, "groups": groups, "metrics": metrics, "notes": notes}
-    return {**content, "target": target}
+    document: Document = {"classes": classes, "groups": groups, "metrics": metrics}
+    return {**document, "target": target, "notes": notes}
 
 
 def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
     """Key, name, label and meaning of each metric."""
-    decision, label, others = "a decision", "that label", "those with another label"
+    decision, label, other = "a decision", "that label", "another label"
     if len(classes) == 2:
         decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
-        others = f"those with the label {classes[0]!r}"
+        other = f"the label {classes[0]!r}"
     gap = f"largest difference between the groups' rates of {decision}"
-    odds = f"the larger of ΔEO and the gap among {others}."
+    odds = f"the larger of ΔEO and the gap among those with {other}."
     return [
         ("accuracy", "accuracy", "accuracy", "share of correct decisions."),
         ("dp", "ΔDP", "gap between groups (ΔDP)", f"{gap}."),
@@ -123,20 +110,17 @@ def add_decisions(
     ``group_names`` are by code; ``sens`` and ``y`` have −1 where unknown; ``after`` and ``before``
     are the predicted classes with and without the correction.
     """
-    codes = {name: code for code, name in enumerate(group_names)}
     for group in document["groups"]:
-        inside = sens == codes[group["name"]]
+        inside = sens == list(group_names).index(group["name"])
         if len(document["classes"]) == 2:
             positive = inside & (y == 1)
             group["positives"] = int(positive.sum())
             group["true_positives"] = int((after[positive] == 1).sum())
-        if before is None:
-            continue
-        moved = inside & (before != after)
-        pairs = np.stack([before[moved], after[moved]])
-        kinds, counts = np.unique(pairs, axis=1, return_counts=True)
-        group["moves"] = np.vstack([kinds, counts]).T.tolist()
-        group["changed"] = int(moved.sum())
+        if before is not None:
+            pairs = np.stack([before, after])[:, inside & (before != after)]
+            kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+            group["moves"] = np.vstack([kinds, counts]).T.tolist()
+            group["changed"] = pairs.shape[1]
 
 
 def point(name: str, kind: str, evaluation: Mapping[str, Any], key: str = "dp") -> Point:

@@ -9,11 +9,10 @@ from typing import Any, cast
 
 from fairmp.errors import InputError
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, read, summary
-from fairmp.report.formats import of_frame, results
+from fairmp.report.formats import of_frame, results, summarise
 from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.page import Section, page
 from fairmp.report.sections import Document, GroupSummary, Metric, Point, sections
-from fairmp.report.tables import summarise
 
 RESULTS = (DOCUMENT, "corrected.json", "best.json", "audit.json", "records.jsonl")
 """Files that a report can be made from, in order of preference."""
@@ -81,20 +80,16 @@ def from_records(records: list[dict[str, Any]]) -> Document:
         raise InputError("records.jsonl", "every run failed", "run the command again")
     lines = {data: summarise(own) for data, own in by_data.items()}
     frame = results(lines)
-    repeated = bool((frame["splits"] > 1).any())
     first, *more = lines
     table = of_frame("", frame.drop(columns=["splits"] if more else ["data", "splits"]))
     run = by_data[first][0]["run"]
+    part = {"title": "On one split", "caption": "Test nodes of one split."}
+    if (frame["splits"] > 1).any():
+        caption = "Test nodes; ± is half of a 95 % interval of the mean over splits."
+        part = {"title": "Over several splits", "caption": caption}
     document: Document = {
         "title": "Comparison of methods",
-        "lines": {
-            "title": "Over several splits" if repeated else "On one split",
-            "header": table.header,
-            "rows": table.rows,
-            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits."
-            if repeated
-            else "Test nodes of one split.",
-        },
+        "lines": {**part, "header": table.header, "rows": table.rows},
         "versions": run["versions"],
     }
     if len(frame) == 1:
@@ -159,7 +154,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
         ],
     }
     optional = ("command", "curve", "points", "versions", "read")
-    return cast(Document, {**document, **{key: found[key] for key in optional if found.get(key)}})
+    return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
 
 
 def _criterion(one: Mapping[str, Any], groups: list[Mapping[str, Any]], several: bool) -> Metric:
@@ -167,33 +162,23 @@ def _criterion(one: Mapping[str, Any], groups: list[Mapping[str, Any]], several:
     name = str(one["criterion"]).replace("_", " ")
     if several or attribute not in (one["criterion"], "sens"):
         name += f", {attribute}"
-    label = f"gap: {name}"
-    meaning = f"the largest gap of decisions between groups, on {one['where']}."
+    label, meaning = "gap", f"the largest gap of decisions between groups, on {one['where']}."
     if sum(g["attribute"] == attribute and g["group"] != "unknown" for g in groups) > 2:
-        label = f"gap from the overall rate: {name}"
+        label = "gap from the overall rate"
         meaning = (
-            f"largest distance of a group's decisions from the overall rate, on "
+            "largest distance of a group's decisions from the overall rate, on "
             f"{one['where']}; two groups may be up to twice as far apart."
         )
-    return {
-        "name": name,
-        "label": label,
-        "meaning": meaning,
-        "before": one["decisions_before"],
-        "after": one["decisions_after"],
-        "target": one["target"],
-    }
+    metric: Metric = {"name": name, "label": f"{label}: {name}", "meaning": meaning}
+    before, after = one["decisions_before"], one["decisions_after"]
+    return {**metric, "before": before, "after": after, "target": one["target"]}
 
 
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
-    before, after = group["decided_before"], group["decided_after"]
-    part: GroupSummary = {
-        "name": f"{group['attribute']}: {group['group']}" if several else str(group["group"]),
-        "nodes": group["nodes"],
-        "before": list(before),
-        "after": list(after),
-        "changed": group["changed"],
-    }
+    before, after = list(group["decided_before"]), list(group["decided_after"])
+    name = f"{group['attribute']}: {group['group']}" if several else str(group["group"])
+    part: GroupSummary = {"name": name, "nodes": group["nodes"], "before": before, "after": after}
+    part["changed"] = group["changed"]
     # With two classes the shares give the direction, if all changes go the same way.
     count = round((after[1] - before[1]) * group["nodes"]) if len(after) == 2 else None
     if count is not None and abs(count) == group["changed"]:
@@ -202,8 +187,8 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
 
 
 def _uncertainty(part: Mapping[str, Any]) -> str:
+    left = part.get("left_out")
     if not part.get("nodes"):
-        left = part.get("left_out")
         return f"{left:,} nodes of unknown {part['attribute']} are not corrected." if left else ""
     text = (
         f"{part['attribute']}: the group of {part['nodes']:,} nodes is estimated rather than "

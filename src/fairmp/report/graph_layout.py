@@ -12,14 +12,12 @@ NUM_WALKS = 24
 def layout(
     source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0, steps: int = 200
 ) -> np.ndarray:
-    r"""Force-directed layout of a connected graph of up to a few thousand nodes.
+    r"""Force-directed positions (n×2) of a connected graph's nodes, the long side horizontal.
 
     Nodes repel each other by :math:`m_i m_j / r` with mass degree + 1, and edges attract by
     :math:`\ln(1 + r)` (LinLog), starting from the two slowest modes of the normalised Laplacian:
     communities separate. networkx's layouts take three to six times as long at 1,500 nodes;
     its spring layout draws dense graphs as a ball, and its ForceAtlas2 does not separate groups.
-
-    Returns positions (n×2), centred, with the long side along the first axis.
     """
     if n < 3:
         return np.stack([np.arange(n) - (n - 1) / 2, np.zeros(n)], 1)
@@ -38,7 +36,11 @@ def layout(
         length = np.linalg.norm(force, axis=1, keepdims=True) + 1e-9
         limit = 0.5 * scale * (1 - step / steps) ** 2
         place += (force / length * np.minimum(length * scale, limit)).astype(np.float32)
-    return _rotate(place)
+    place = place.astype(np.float64) - place.mean(0)
+    _, _, axes = np.linalg.svd(place, full_matrices=False)
+    # Signs of singular vectors are arbitrary; make the largest entry positive.
+    axes *= np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None]
+    return np.asarray(place @ axes.T)
 
 
 def _spectral(source: np.ndarray, target: np.ndarray, n: int) -> np.ndarray:
@@ -68,14 +70,6 @@ def _attraction(place: np.ndarray, source: np.ndarray, target: np.ndarray) -> np
     n, pull = len(place), (apart * (np.log1p(distance) / distance)[:, None]).T
     sums = [np.bincount(source, side, n) - np.bincount(target, side, n) for side in pull]
     return np.stack(sums, 1)
-
-
-def _rotate(place: np.ndarray) -> np.ndarray:
-    place = place.astype(np.float64) - place.mean(0)
-    _, _, axes = np.linalg.svd(place, full_matrices=False)
-    # Signs of singular vectors are arbitrary; make the largest entry positive.
-    axes *= np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None]
-    return np.asarray(place @ axes.T)
 
 
 def sample(

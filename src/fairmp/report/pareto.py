@@ -14,12 +14,7 @@ Point: TypeAlias = tuple[float, float]
 
 
 def front(points: Iterable[Point]) -> list[Point]:
-    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped.
-
-    Example:
-        >>> front([(0.8, 0.1), (0.7, 0.05), (0.75, 0.2), (0.7, 0.06)])
-        [(0.7, 0.05), (0.8, 0.1)]
-    """
+    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped."""
     known = {point for point in points if not any(map(math.isnan, point))}
     kept: list[Point] = []
     for accuracy, dp in sorted(known, key=lambda point: (point[1], -point[0])):
@@ -34,12 +29,7 @@ def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float
     .. math::
         \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
 
-    In a comparison the reference :math:`(a_0, d_0)` is the share of the test nodes' largest class,
-    the accuracy of a constant prediction without a gap, and 1, the largest possible gap.
-
-    Example:
-        >>> round(hypervolume([(0.8, 0.1), (0.7, 0.05)], reference=(0.6, 1.0)), 4)
-        0.4625
+    In a comparison the reference :math:`(a_0, d_0)` is the accuracy of a constant prediction and 1.
     """
     floor, ceiling = reference
     if not (0 <= floor < 1 and 0 < ceiling <= 1):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypedDict
 
+import numpy as np
+
 from fairmp.errors import InputError
-from fairmp.report import charts
-from fairmp.report.figures import to_svg
+from fairmp.report import figures
 from fairmp.report.formatting import (
     GAP_NOTE,
     change_text,
@@ -135,36 +137,43 @@ def _graph(document: Document, folder: Path | None) -> Section:
             f" Of 100 edges, {per_hundred(graph['homophily']['raw'])} are within a group; by "
             f"chance it would be {per_hundred(graph['homophily']['chance'])}."
         )
-    classes = graph["classes"]
-    shown = slice(1, 2) if len(classes) == 2 else slice(0, 6)
-    rows = []
-    for group in graph["groups"]:
-        rates = (group["base_rates"] or [None] * len(classes))[shown]
-        row = [group["name"], f"{group['nodes']:,}", points(group["share"]), *map(points, rates)]
-        rows.append([*row, f"{group['mean_degree']:.1f}", points(group["inside"])])
-    labels = [f"labelled {name} %" for name in classes[shown]]
+    header, *rows = group_table(graph, noun)
     return Section(
         "The graph",
         text=[facts],
         bullets=graph.get("verdict", []),
         svg=drawn.read_text(encoding="utf-8") if drawn is not None and drawn.is_file() else "",
         alt=f"Picture of the graph {graph['name']}: edges within a group dark, between groups red.",
-        header=["group", noun, "share %", *labels, "mean degree", "edges within the group %"],
+        header=header,
         rows=rows,
         caption="Each group before any model: its size, the frequency of each label among the "
-        "labelled, the mean number of edges per node, and the share of them within the group.",
+        "labelled, the edges per node (mean and median), the isolated nodes, and the share of "
+        "edges within the group (inside).",
     )
+
+
+def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
+    """Header, and one row per group of an audit's record."""
+    classes = graph["classes"]
+    shown = slice(1, 2) if len(classes) == 2 else slice(0, 8)
+    header = ["group", noun, "share %", "labelled", *(f"{name} %" for name in classes[shown])]
+    table = [[*header, "mean degree", "median", "isolated", "inside %"]]
+    for group in graph["groups"]:
+        rates = (group["base_rates"] or [None] * len(classes))[shown]
+        row = [group["name"], f"{group['nodes']:,}", points(group["share"])]
+        row += [f"{group['labelled']:,}", *map(points, rates), f"{group['mean_degree']:.1f}"]
+        row += [f"{group['median_degree']:g}", f"{group['isolated']:,}", points(group["inside"])]
+        table.append(row)
+    return table
 
 
 def _shown_classes(document: Document) -> list[int]:
     """The positive class of two, else the four whose shares differ most."""
-    classes = range(len(document.get("classes", [])))
-    if len(classes) == 2:
+    if len(document.get("classes", [])) == 2:
         return [1]
-    known = {c: [g["after"][c] for g in document["groups"]] for c in classes}
-    rates = {c: [rate for rate in column if is_known(rate)] for c, column in known.items()}
-    ranges = {c: max(rates[c], default=0.0) - min(rates[c], default=0.0) for c in classes}
-    return sorted(sorted(classes, key=lambda c: -ranges[c])[:4])
+    rates = np.array([g["after"] for g in document["groups"]], dtype=float)
+    ranges = np.nan_to_num(np.fmax.reduce(rates) - np.fmin.reduce(rates))
+    return sorted(np.argsort(-ranges, kind="stable")[:4].tolist())
 
 
 def _groups(document: Document) -> Section:
@@ -197,7 +206,7 @@ def _groups(document: Document) -> Section:
         "Decisions by group",
         text=sentences[:2],
         bullets=document.get("notes", []),
-        svg=to_svg(charts.group_bars(document, shown)),
+        svg=figures.to_svg(figures.group_bars(document, shown)),
         alt=" ".join(sentences[:2]),
         header=list(columns),
         rows=[list(row) for row in zip(*columns.values(), strict=True)],
@@ -224,9 +233,8 @@ def _before_after(document: Document) -> Section:
             f"≤ {points(target)}" if is_known(target) else "",
         ]
         rows.append(row if targeted else row[:-1])
-    notes = []
-    if any(interval_text(metric.get("after_interval")) for metric in metrics):
-        notes.append("Brackets are 95 % intervals.")
+    bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
+    notes = ["Brackets are 95 % intervals."] * bracketed
     notes += [target_note(within) for m in metrics if (within := m.get("within")) is not None]
     notes.append(GAP_NOTE)
     least = min((group["nodes"] for group in document.get("groups", [])), default=0)
@@ -274,7 +282,7 @@ def _changed(document: Document) -> Section | None:
     return Section(
         "Changed decisions",
         text=[text],
-        svg=to_svg(charts.changes(groups, classes, noun)) if total else "",
+        svg=figures.to_svg(figures.changes(groups, classes, noun)) if total else "",
         alt=text,
         header=["group", noun, "changed", "of 100", *moves],
         rows=rows,
@@ -294,7 +302,7 @@ def _tradeoff(document: Document) -> Section:
     return Section(
         "The trade-off",
         text=text,
-        svg=to_svg(charts.curve(document)),
+        svg=figures.to_svg(figures.curve(document)),
         alt=f"Accuracy against {gap}. " + " ".join(text),
         caption=f"Left is fairer (smaller {gap}), up is more accurate. Bars are 95 % intervals.",
     )

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from fairmp.datasets.edges import counted
 from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
+from fairmp.report.formatting import shorten
 from fairmp.report.graph_layout import NUM_WALKS, layout, sample
 
 # So many edges can be distinguished, however few nodes they join.
@@ -22,32 +23,17 @@ RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
 
 
 class _Component(NamedTuple):
-    """A component, or a sample of it.
-
-    ``source`` and ``target`` are positions in ``nodes``; all edges shape the layout, those in
-    ``shown`` are drawn. ``size`` and ``edges`` count the full component.
-    """
+    """A component, or a sample of it."""
 
     nodes: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
-    shown: np.ndarray
-    size: int
-    edges: int
-
-    @property
-    def ends(self) -> tuple[np.ndarray, np.ndarray]:
-        """Source and target of the edges that are drawn."""
-        return self.source[self.shown], self.target[self.shown]
+    ends: np.ndarray  # positions in ``nodes`` of the ends of all edges (2×E), for the layout
+    shown: np.ndarray  # the same for the edges that are drawn
+    size: int  # nodes of the full component
+    edges: int  # edges of the full component
 
 
 def topology(
-    data: Data,
-    *,
-    components: int = 3,
-    max_nodes: int = 1500,
-    max_edges: int = 5000,
-    seed: int = 0,
+    data: Data, *, components: int = 3, max_nodes: int = 1500, max_edges: int = 5000, seed: int = 0
 ) -> Any:
     """Draw the largest connected components: edges within a group dark, between groups red.
 
@@ -61,11 +47,6 @@ def topology(
         max_edges: largest number of edges per component, and at most four per node if there are
             over a thousand, drawn at random; all edges shape the layout.
         seed: seed of samples and initial positions.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> figure = topology(social_network(n=200, average_degree=4))
-        >>> figure.savefig("topology.png")  # doctest: +SKIP
     """
     check_integer("components", components, "give 1 or more")
     check_integer("max_nodes", max_nodes, "give 2 or more", low=2)
@@ -76,11 +57,20 @@ def topology(
     groups = data.sens.cpu().numpy()
     parts, count, isolated = _components(data, groups, components, max_nodes, max_edges, seed)
     fig = Figure(figsize=(9.0, 6.4), dpi=150)
-    panels = _panels(fig, len(parts))
-    for part, axes in zip(parts, panels, strict=True):
-        place = layout(part.source, part.target, len(part.nodes), seed=seed)
-        _draw(axes, part, place, groups)
-        if axes is not panels[0]:
+    # The largest component, and the others in small panels at its side.
+    bottom, top, side = 0.145, 0.9, 0.2 if len(parts) > 1 else 0.0
+    height = (top - bottom) / max(len(parts) - 1, 3)
+    for k, part in enumerate(parts):
+        small = (0.99 - side, top - k * height, side, 0.9 * height)
+        axes = fig.add_axes(small if k else (0.01, bottom, 0.98 - side, top - bottom))
+        axes.axis("off")
+        # Thousands of lines as one image: the SVG stays small, and its text stays text.
+        axes.set_rasterization_zorder(10)
+        axes.margins(0.2 if k else 0.04)
+        source, target = part.ends
+        place = layout(source, target, len(part.nodes), seed=seed)
+        _draw(axes, place, part.shown, groups[part.nodes])
+        if k:
             axes.set_title(f"{part.size:,} nodes", fontsize=8.5, color="#57606a", y=-0.05)
     fig.text(0.02, 0.965, str(getattr(data, "name", "graph")), fontsize=13, va="center")
     _legend(fig, groups, getattr(data, "group_names", None))
@@ -113,53 +103,34 @@ def _components(
         if size > max_nodes:
             chosen = sample(part, max_nodes, groups[nodes], seed=seed)
             part, nodes = part[chosen][:, chosen], nodes[chosen]
-        pairs = part.tocoo()
-        once = pairs.row < pairs.col
-        ends = pairs.row[once], pairs.col[once]
+        ends = np.stack(part.nonzero())
+        ends = ends[:, ends[0] < ends[1]]
         most = min(max_edges, max(MIN_EDGES_SHOWN, 4 * len(nodes)))
-        shown = _shown(*ends, len(nodes), most, rng)
-        found.append(_Component(nodes, *ends, shown, size, edges))
+        found.append(_Component(nodes, ends, _shown(ends, len(nodes), most, rng), size, edges))
     return found, int((sizes > 1).sum()), int((sizes == 1).sum())
 
 
-def _shown(
-    source: np.ndarray, target: np.ndarray, n: int, most: int, rng: np.random.Generator
-) -> np.ndarray:
+def _shown(ends: np.ndarray, n: int, most: int, rng: np.random.Generator) -> np.ndarray:
     """Random edges to draw, with a spanning tree so that the component stays connected."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    if len(source) <= most:
-        return np.arange(len(source))
-    order = rng.permutation(len(source))
-    tree = minimum_spanning_tree(csr_array((order + 1.0, (source, target)), shape=(n, n)))
+    count = ends.shape[1]
+    if count <= most:
+        return ends
+    order = rng.permutation(count)
+    tree = minimum_spanning_tree(csr_array((order + 1.0, tuple(ends)), shape=(n, n)))
     first = np.isin(order, tree.data.astype(np.int64) - 1)
-    return np.lexsort((order, ~first))[: max(most, n - 1)]
+    return ends[:, np.lexsort((order, ~first))[: max(most, n - 1)]]
 
 
-def _panels(fig: Any, count: int) -> list[Any]:
-    """Axes for the largest component, and small ones at its side for the others."""
-    bottom, top, side = 0.145, 0.9, 0.2 if count > 1 else 0.0
-    height = (top - bottom) / max(count - 1, 3)
-    boxes = [(0.01, bottom, 0.98 - side, top - bottom)]
-    boxes += [(0.99 - side, top - k * height, side, 0.9 * height) for k in range(1, count)]
-    panels = [fig.add_axes(box) for box in boxes[:count]]
-    for axes in panels:
-        axes.axis("off")
-        # Thousands of lines as one image: the SVG stays small, and its text stays text.
-        axes.set_rasterization_zorder(10)
-        axes.margins(0.04 if axes is panels[0] else 0.2)
-    return panels
-
-
-def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) -> None:
+def _draw(axes: Any, place: np.ndarray, ends: np.ndarray, own: np.ndarray) -> None:
     from matplotlib.collections import LineCollection
 
-    own = groups[part.nodes]
-    one, other = own[np.stack(part.ends)]
+    one, other = own[ends]
     unknown = (one < 0) | (other < 0)
     crossing = (one != other) & ~unknown
-    lines = place[np.stack(part.ends, 1)]
+    lines = place[ends.T]
     many = len(lines) > 500
     kinds = (
         (unknown, UNKNOWN, 0.5, 0.6),
@@ -200,15 +171,10 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     fig.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), **style)
 
 
-def shorten(name: str) -> str:
-    """Truncate a long name for a legend."""
-    return name if len(name) <= 24 else f"{name[:23]}…"
-
-
 def _caption(
     parts: list[_Component], count: int, isolated: int, groups: np.ndarray, edge_index: np.ndarray
 ) -> str:
-    overall = _crossing(groups, *edge_index)
+    overall = _crossing(groups, edge_index)
     if not parts or overall is None:
         return "No edges to draw." if not parts else "No edge joins two nodes of known group."
     lines = [
@@ -216,19 +182,19 @@ def _caption(
         f"{100 * overall:.1f} % between groups (red)."
     ]
     for part, rank in zip(parts, RANKS, strict=False):
-        nodes, edges = len(part.nodes), len(part.shown)
+        nodes, edges, among = len(part.nodes), part.shown.shape[1], part.ends.shape[1]
         if nodes == part.size and edges == part.edges:
             continue
         text = f"{rank} component: {part.size:,} nodes, {part.edges:,} edges. Drawn: "
         if nodes < part.size:
-            some = "the" if edges == len(part.source) else f"{edges:,} of the"
+            some = "the" if edges == among else f"{edges:,} of the"
             text += (
                 f"{nodes:,} nodes of a random walk (the most representative of {NUM_WALKS}) and "
-                f"{some} {len(part.source):,} edges among them"
+                f"{some} {among:,} edges among them"
             )
         else:
             text += f"all nodes and {edges:,} random edges that keep them connected"
-        drawn = _crossing(groups[part.nodes], *part.ends) or 0.0
+        drawn = _crossing(groups[part.nodes], part.shown) or 0.0
         lines.append(f"{text}; {100 * drawn:.1f} % of these are between groups.")
     smaller = count - len(parts)
     left = [counted(smaller, "smaller component")] if smaller else []
@@ -238,8 +204,8 @@ def _caption(
     return "\n".join(textwrap.wrap(" ".join(lines).replace(" %", "\N{NO-BREAK SPACE}%"), 132))
 
 
-def _crossing(groups: np.ndarray, source: np.ndarray, target: np.ndarray) -> float | None:
+def _crossing(groups: np.ndarray, ends: np.ndarray) -> float | None:
     """Share of between-group edges among those of known groups."""
-    one, other = groups[source], groups[target]
-    known = (one >= 0) & (other >= 0) & (source != target)
+    one, other = groups[ends]
+    known = (one >= 0) & (other >= 0) & (ends[0] != ends[1])
     return float((one != other)[known].mean()) if known.any() else None

@@ -73,7 +73,11 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     table = statistics(clean)
     groups = _groups(clean)
     known = [group for group in groups if group.share is not None]
-    x, constant = _standardised(clean.x)
+    centred = clean.x - clean.x.mean(0)
+    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
+    # Rounding can give a constant column a deviation, and a nearly constant one none.
+    varied = (clean.x.amax(0) > clean.x.amin(0)) & (deviation > 0)
+    x = centred[:, varied].div_(deviation[varied]).numpy()
     # A single split into halves is noisy on small graphs, where several are cheap.
     folds = [_halves(clean.sens, [seed, k]) for k in range(max(1, min(10, 20_000 // len(x))))]
     columns = min(x.shape[1], MAX_RANDOM_COLUMNS)
@@ -90,7 +94,7 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         (before, *map(measure, range(1, steps + 1), averaged(x, clean.edge_index, steps, kind)))
         for kind in ("row", "symmetric")
     )
-    ends = clean.sens[clean.edge_index]
+    unknown = (clean.sens[clean.edge_index] < 0).any(0).double()
     # Two standard errors (at most) of a difference of shares, for the two smallest groups.
     smallest = sorted(group.nodes for group in known if group.nodes >= MIN_GROUP_SIZE)[:2]
     noise = 2 * math.sqrt(sum(0.25 / size for size in smallest)) if len(smallest) == 2 else None
@@ -101,11 +105,11 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         edges=table.edges // 2,
         directed_edges=table.edges,
         features=table.features,
-        constant_features=constant,
+        constant_features=int((~varied).sum()),
         labelled=table.labelled or 0,
         classes=tuple(clean.class_names),
         unknown_groups=n - sum(group.nodes for group in known),
-        unknown_edges=float((ends < 0).any(0).double().mean()) if table.edges else None,
+        unknown_edges=float(unknown.mean()) if table.edges else None,
         density=table.edges / (n * (n - 1)),
         average_degree=table.edges / n,
         homophily=homophily(clean.edge_index, clean.sens),
@@ -120,7 +124,7 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         ),
         noise=noise,
         forecast=_forecast(x, clean, folds),
-        notes=(*notes, *_notes(known, constant, x.shape[1])),
+        notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
 
@@ -146,8 +150,8 @@ def _cleaned(data: Data) -> tuple[Data, list[str]]:
     both = to_undirected(edges, num_nodes=n)
     if not torch.equal(both, edges):
         notes.append("edges were made undirected and unique")
-    clean = Data(x=data.x.detach().cpu().float(), edge_index=both, y=y, sens=sens)
-    clean.name = str(getattr(data, "name", "graph"))
+    x, name = data.x.detach().cpu().float(), str(getattr(data, "name", "graph"))
+    clean = Data(x=x, edge_index=both, y=y, sens=sens, name=name)
     for key, codes in (("group_names", sens), ("class_names", y)):
         count, given = int(codes.max()) + 1, data.get(key)
         fits = isinstance(given, list | tuple) and len(given) >= count
@@ -177,33 +181,22 @@ def _groups(data: Data) -> tuple[Group, ...]:
     names = [*data.group_names, "unknown"]
     found = []
     for g in [*range(int(sens.max()) + 1), *([-1] if known < len(sens) else [])]:
-        members = sens == g
-        labels = y[members & (y >= 0)]
+        labels, own = y[(sens == g) & (y >= 0)], degree[sens == g]
         reached = target[(source == g) & (target >= 0)]
         counts = np.bincount(labels, minlength=len(data.class_names))
-        found.append(
-            Group(
-                name=names[g],
-                nodes=int(members.sum()),
-                share=int(members.sum()) / known if g >= 0 else None,
-                labelled=len(labels),
-                base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
-                mean_degree=float(degree[members].mean()),
-                median_degree=float(np.median(degree[members])),
-                isolated=int((degree[members] == 0).sum()),
-                inside=float((reached == g).mean()) if g >= 0 and len(reached) else None,
-            )
+        group = Group(
+            name=names[g],
+            nodes=len(own),
+            share=len(own) / known if g >= 0 else None,
+            labelled=len(labels),
+            base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
+            mean_degree=float(own.mean()),
+            median_degree=float(np.median(own)),
+            isolated=int((own == 0).sum()),
+            inside=float((reached == g).mean()) if g >= 0 and len(reached) else None,
         )
+        found.append(group)
     return tuple(found)
-
-
-def _standardised(x: Tensor) -> tuple[np.ndarray, int]:
-    """Columns scaled to mean 0 and variance 1, and the number of constant ones, dropped."""
-    centred = x - x.mean(0)
-    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(x))
-    # Rounding can give a constant column a deviation, and a nearly constant one none.
-    varied = (x.amax(0) > x.amin(0)) & (deviation > 0)
-    return centred[:, varied].div_(deviation[varied]).numpy(), int((~varied).sum())
 
 
 def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -221,23 +214,16 @@ def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 
 def _cross_fitted(values: np.ndarray, folds: Folds) -> tuple[float, float]:
     """Separation and predictability, averaged over random halves."""
-    found = [held_out_bias(values, groups, half) for groups, half in folds]
-    separation, predictability = np.mean(found, axis=0)
+    separation, predictability = np.mean([held_out_bias(values, *fold) for fold in folds], axis=0)
     return float(separation), float(predictability)
 
 
 def mean_gap(values: np.ndarray, sens: np.ndarray) -> tuple[float, float]:
-    r"""Largest distance between two groups' means, and its expectation for random groups.
-
-    For groups at random, :math:`\mathbb E\lVert\delta\rVert^2 = \sum_j \mathrm{Var}(x_j)
-    (1/n_a + 1/n_b)`; the second number is its root.
-    """
+    """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
     means = [values[sens == g].mean(0, dtype=float) for g in range(len(counts))]
-    gap, a, b = max(
-        (float(np.linalg.norm(means[a] - means[b])), a, b)
-        for a, b in combinations(range(len(means)), 2)
-    )
+    pairs = combinations(range(len(means)), 2)
+    gap, a, b = max((float(np.linalg.norm(means[a] - means[b])), a, b) for a, b in pairs)
     known = values if (sens >= 0).all() else values[sens >= 0]
     mean = np.average(means, axis=0, weights=counts)
     variance = max(float(np.vdot(known, known)) / len(known) - float(mean @ mean), 0.0)
@@ -284,9 +270,10 @@ def _forecast(x: np.ndarray, data: Data, folds: Folds) -> Forecast:
     return Forecast(before, after, m, printed, corrected)
 
 
-def _notes(known: list[Group], constant: int, varied: int) -> Iterator[str]:
-    if constant:
-        yield f"{constant} of {constant + varied} feature columns are constant and were dropped"
+def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
+    if not varied.all():
+        constant = int((~varied).sum())
+        yield f"{constant} of {len(varied)} feature columns are constant and were dropped"
     small = [f"{g.name} ({g.nodes})" for g in known if g.nodes < MIN_GROUP_SIZE]
     if small:
         yield (

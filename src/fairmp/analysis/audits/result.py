@@ -15,18 +15,15 @@ from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
 from fairmp.report.formatting import points
 from fairmp.report.page import Section
-from fairmp.report.sections import Document, sections
+from fairmp.report.sections import Document, group_table, sections
 from fairmp.report.topology import topology
 
 MIN_CHANGE = 0.01
 MIN_LABELLED = 30
 ASSUMPTIONS = [
-    "Nothing was trained: the audit shows what features and edges reveal about the groups. A model "
-    "may use it or not.",
-    "Predictability is measured with linear rules on held-out nodes; a nonlinear model may predict "
-    "more.",
-    "The forecast assumes a block model, in which edges depend on the groups alone, and normal "
-    "features.",
+    "Nothing was trained: a model may or may not use what features and edges reveal.",
+    "Predictability is that of linear rules on held-out nodes; a nonlinear model may predict more.",
+    "The forecast assumes normal features, and edges that depend on the groups alone.",
 ]
 GUIDE = (
     "gap: distance between the groups' means in standard deviations of the features (chance: "
@@ -122,7 +119,7 @@ class Audit:
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""
-        parts = (_homophily, _averaging, _theory, _base_rates, _degrees, _unknown)
+        parts = (_homophily, _averaging, _theory, _groups)
         return [line for part in parts for line in part(self)]
 
     def to_dict(self) -> dict[str, Any]:
@@ -138,10 +135,10 @@ class Audit:
         parts = [
             f"Audit of {self.name}",
             _aligned(_facts(self)),
-            _aligned(_group_table(self), str.rjust),
+            _aligned(group_table(asdict(self), "nodes"), str.rjust),
             "Features averaged over neighbours, by row normalisation (headline) and by Ã",
             _aligned(_step_table(self), str.rjust),
-            _wrapped([_guide(self)], ""),
+            _wrapped([_guide(self.noise)], ""),
             *(["Theory for one step", _aligned(theory)] if theory else []),
             f"Conclusions\n{_wrapped(self.verdict())}",
             *([f"Notes\n{_wrapped(self.notes)}"] if self.notes else []),
@@ -180,7 +177,7 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
         rows=[[*row[:6], row[-1]] for row in rows],
         svg=to_svg(_steps_figure(audit)) if audit.noise is not None else "",
         alt="Group predictability after each step of averaging; the table below has the figures.",
-        caption=_guide(audit),
+        caption=_guide(audit.noise),
     )
     extra = [Section("Graph statistics", header=["", "value"], rows=_facts(audit)), steps]
     if theory := _predictions(audit):
@@ -204,28 +201,22 @@ def _steps_figure(audit: Audit) -> Any:
     fig, axes = figure(6.4, 3.4)
     for k, (name, biases) in enumerate((("row", audit.row), ("symmetric (Ã)", audit.symmetric))):
         shares = [100 * bias.predictability for bias in biases]
-        style: dict[str, Any] = {"marker": MARKERS[k], "color": COLOURS[k]}
-        axes.plot(range(len(shares)), shares, label=f"features, {name} normalisation", **style)
+        label = f"features, {name} normalisation"
+        axes.plot(shares, marker=MARKERS[k], color=COLOURS[k], label=label)
     if audit.forecast.after is not None:
-        style = {"color": "black", "fillstyle": "none", "markersize": 9, "linestyle": "none"}
-        predicted = 100 * audit.forecast.after
-        axes.plot([1], [predicted], marker="D", label="predicted, one step", **style)
+        style = {
+            "color": "black",
+            "fillstyle": "none",
+            "markersize": 9,
+            "label": "predicted, one step",
+        }
+        axes.plot([1], [100 * audit.forecast.after], "D", **style)
     baseline = [100 * share for share in audit.random_baseline]
-    axes.plot(range(len(baseline)), baseline, "--", color="#777777", label="random features, row")
-    axes.set_xticks(range(len(audit.row)))
-    axes.set_ylim(bottom=min(0.0, axes.get_ylim()[0]))
-    axes.set_xlabel("averaging steps")
-    axes.set_ylabel("group predictability (points)")
+    axes.plot(baseline, "--", color="#777777", label="random features, row")
+    axes.set(xlabel="averaging steps", ylabel="group predictability (points)")
+    axes.set(xticks=range(len(audit.row)), ylim=(min(0.0, axes.get_ylim()[0]), None))
     axes.legend(frameon=False, fontsize=9)
     return fig
-
-
-def _guide(audit: Audit) -> str:
-    """Explain the columns of the steps, and which changes are significant."""
-    if audit.noise is None:
-        return GUIDE
-    limit = points(audit.noise)
-    return f"{GUIDE} Changes of predictability below {limit} points may be due to chance."
 
 
 def _facts(audit: Audit) -> Rows:
@@ -254,29 +245,6 @@ def _facts(audit: Audit) -> Rows:
             ("  edges with such an end", _percent(audit.unknown_edges)),
         ]
     return rows
-
-
-def _group_table(audit: Audit) -> list[list[str]]:
-    """Header, and one row per group."""
-    first = 1 if len(audit.classes) == 2 else 0
-    shown = slice(first, first + 8)
-    header = ["group", "nodes", "share %", "labelled", *(f"{c} %" for c in audit.classes[shown])]
-    header += ["mean degree", "median", "isolated", "inside %"]
-    rows = [
-        [
-            group.name,
-            f"{group.nodes:,}",
-            points(group.share),
-            f"{group.labelled:,}",
-            *(points(r) for r in (group.base_rates or (None,) * len(audit.classes))[shown]),
-            f"{group.mean_degree:.1f}",
-            f"{group.median_degree:g}",
-            f"{group.isolated:,}",
-            points(group.inside),
-        ]
-        for group in audit.groups
-    ]
-    return [header, *rows]
 
 
 def _step_table(audit: Audit) -> list[list[str]]:
@@ -330,28 +298,34 @@ def _homophily(audit: Audit) -> Iterator[str]:
 
 def _averaging(audit: Audit) -> Iterator[str]:
     first, *later = audit.row
-    if audit.noise is None or not later:
+    if audit.noise is None:
         return
-    most = max(later, key=lambda bias: bias.predictability)
+    most, last = max(later, key=lambda bias: bias.predictability), later[-1]
     least_change = max(audit.noise, MIN_CHANGE)
     alone = f"Group predictability of the features alone is {points(first.predictability)} points"
-    after = "; after {} of averaging it is {}. Message passing {} bias on this graph{}"
     if most.predictability - first.predictability > least_change:
-        effect = ": leaving out the sensitive column does not hide the group."
-        value = points(most.predictability)
-        yield alone + after.format(_steps(most.step), value, "adds", effect)
+        yield (
+            f"{alone}; after {_after(most)}. Message passing adds bias on this graph: leaving out "
+            "the sensitive column does not hide the group."
+        )
         random = audit.random_baseline[most.step]
         if random > most.predictability / 2:
             yield (
                 f"Random features reach {points(random)} points after as many steps: the edges "
                 "themselves reveal the group, whatever the features are."
             )
-    elif later[-1].predictability - first.predictability < -least_change:
-        effect = "; the rest comes from the features and the labels."
-        value = points(later[-1].predictability)
-        yield alone + after.format(_steps(later[-1].step), value, "removes", effect)
+    elif last.predictability - first.predictability < -least_change:
+        yield (
+            f"{alone}; after {_after(last)}. Message passing removes bias on this graph; the rest "
+            "comes from the features and the labels."
+        )
     else:
         yield f"{alone}; averaging over neighbours does not change that significantly."
+
+
+def _after(bias: FeatureBias) -> str:
+    steps = "one step" if bias.step == 1 else f"{bias.step} steps"
+    return f"{steps} of averaging it is {points(bias.predictability)}"
 
 
 def _theory(audit: Audit) -> Iterator[str]:
@@ -368,21 +342,19 @@ def _theory(audit: Audit) -> Iterator[str]:
     difference = (forecast.after - forecast.before) - (after - before)
     if abs(difference) > max(2 * audit.noise, 0.1):
         yield (
-            "The two differ because the theory assumes that neighbours share a group and nothing "
-            "else. Here they are similar in other ways, or many averaged features together reveal "
-            "a node's position."
+            "The two differ because the theory assumes that neighbours share nothing but a group. "
+            "Here they are alike in other ways, or averaged features reveal a node's position."
         )
 
 
 def _change(before: float, after: float, noise: float) -> str:
-    interval, change = f"({points(before)} to {points(after)})", after - before
-    if abs(change) <= max(noise, MIN_CHANGE):
-        return f"does not change the bias {interval}"
-    verb = "raises" if change > 0 else "lowers"
-    return f"{verb} the bias by {points(abs(change))} points {interval}"
+    size, verb = abs(after - before), "raises" if after > before else "lowers"
+    large = size > max(noise, MIN_CHANGE)
+    text = f"{verb} the bias by {points(size)} points" if large else "does not change the bias"
+    return f"{text} ({points(before)} to {points(after)})"
 
 
-def _base_rates(audit: Audit) -> Iterator[str]:
+def _groups(audit: Audit) -> Iterator[str]:
     known = [group for group in audit.groups if group.share is not None]
     widest = (0.05, "", "", "")
     # Two classes mirror each other: one of them is enough.
@@ -398,26 +370,16 @@ def _base_rates(audit: Audit) -> Iterator[str]:
             f"{fewer!r}: even a perfect classifier has that gap, so demographic parity costs "
             "accuracy and conflicts with equal opportunity. Choose the criterion before the model."
         )
-    few = [group.name for group in known if group.labelled < MIN_LABELLED]
+    few = ", ".join([repr(group.name) for group in known if group.labelled < MIN_LABELLED][:5])
     if audit.labelled and few:
+        yield f"Fewer than {MIN_LABELLED} nodes of {few} are labelled: expect wide intervals."
+    rare, often = (pick(known, key=lambda group: group.mean_degree) for pick in (min, max))
+    if often.mean_degree > 1.25 * rare.mean_degree:
         yield (
-            f"Fewer than {MIN_LABELLED} nodes of {', '.join(map(repr, few[:5]))} are labelled: "
-            "their figures will be uncertain."
-        )
-
-
-def _degrees(audit: Audit) -> Iterator[str]:
-    known = [group for group in audit.groups if group.share is not None]
-    low, high = (pick(known, key=lambda group: group.mean_degree) for pick in (min, max))
-    if high.mean_degree > 1.25 * low.mean_degree:
-        yield (
-            f"Nodes of {high.name!r} have {high.mean_degree:.1f} neighbours on average, those of "
-            f"{low.name!r} {low.mean_degree:.1f}: the averages of the latter are noisier, and "
+            f"Nodes of {often.name!r} have {often.mean_degree:.1f} neighbours on average, those of "
+            f"{rare.name!r} {rare.mean_degree:.1f}: the averages of the latter are noisier, and "
             "symmetric normalisation shrinks their features."
         )
-
-
-def _unknown(audit: Audit) -> Iterator[str]:
     if audit.unknown_groups:
         yield (
             f"The group of {points(audit.unknown_groups / audit.nodes)} % of the nodes is unknown: "
@@ -425,8 +387,9 @@ def _unknown(audit: Audit) -> Iterator[str]:
         )
 
 
-def _steps(count: int) -> str:
-    return "one step" if count == 1 else f"{count} steps"
+def _guide(noise: float | None) -> str:
+    end = f" Changes of predictability below {points(noise)} points may be due to chance."
+    return GUIDE + (end if noise is not None else "")
 
 
 def _percent(share: float | None) -> str:
@@ -435,15 +398,11 @@ def _percent(share: float | None) -> str:
 
 def _aligned(rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> str:
     """Columns of equal width: the first to the left, the others as asked."""
-    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join([row[0].ljust(width[0]), *map(justify, row[1:], width[1:])]).rstrip()
-        for row in rows
-    )
+    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
+    cells = [[row[0].ljust(first), *map(justify, row[1:], widths)] for row in rows]
+    return "\n".join("  ".join(row).rstrip() for row in cells)
 
 
 def _wrapped(lines: Sequence[str], bullet: str = "- ") -> str:
-    style: dict[str, Any] = {"width": 100, "break_on_hyphens": False, "initial_indent": bullet}
-    return "\n".join(
-        textwrap.fill(line, subsequent_indent=" " * len(bullet), **style) for line in lines
-    )
+    style: Any = {"initial_indent": bullet, "subsequent_indent": " " * len(bullet)}
+    return "\n".join(textwrap.fill(line, 100, break_on_hyphens=False, **style) for line in lines)
