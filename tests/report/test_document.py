@@ -12,7 +12,7 @@ import pytest
 
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
-from fairmp.report import Section, charts
+from fairmp.report import Section, figures
 from fairmp.report.document import MAX_BYTES, Document, cards, html, read, summary, write
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
 from fairmp.report.sections import sections
@@ -161,14 +161,14 @@ def test_sections_survive_json() -> None:
 
 def test_bars_and_whiskers_stand_where_the_figures_are() -> None:
     document = document_for()
-    figure = charts.group_bars(document, [1])
+    figure = figures.group_bars(document, [1])
     (axes,) = figure.axes
     shares = sorted(round(patch.get_width(), 6) for patch in axes.patches)
     expected = [100 * g[when][1] for g in document["groups"] for when in ("before", "after")]
     assert shares == pytest.approx(sorted(expected))
     assert axes.get_xlim() == (0, 100)
     assert "of 100 people" in axes.get_xlabel()
-    curve = charts.curve(document)
+    curve = figures.curve(document)
     labels = [text.get_text() for text in curve.axes[0].get_legend().get_texts()]
     assert "mine" in labels
     assert "target: at most 2 points" in labels

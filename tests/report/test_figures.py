@@ -8,8 +8,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from fairmp.metrics import Interval
-from fairmp.report import Line, charts, tradeoff
-from fairmp.report.figures import curves
+from fairmp.report import Line, tradeoff
+from fairmp.report.figures import curve, curves
 from fairmp.reproduction import hyperparameters
 
 WIDE = {
@@ -70,7 +70,7 @@ def test_points_and_bars_end_where_shares_do() -> None:
     assert_possible(tradeoff(named(3), "a graph"))
     point = {"name": "mine", "accuracy": 0.8, "gap": 0.3}
     wide = {"accuracy_interval": [0.2, 1.4], "gap_interval": [-1.5, 2.1]}
-    assert_possible(charts.curve({"points": [{**point, **wide}]}))
+    assert_possible(curve({"points": [{**point, **wide}]}))
 
 
 def test_hyperparameters_too(monkeypatch: pytest.MonkeyPatch) -> None:

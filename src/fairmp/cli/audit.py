@@ -46,7 +46,7 @@ def command(
         advance("measuring")
 
         from fairmp.analysis.audits import audit
-        from fairmp.analysis.audits.page import write
+        from fairmp.analysis.audits.result import write
 
         found = audit(graph, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
@@ -59,5 +59,4 @@ def command(
     for line in record["read"]:
         typer.echo(line)
     typer.echo(f"\n{found}\n")
-    seconds = time.perf_counter() - start
-    typer.echo(f"{seconds:.0f} s. Open {folder / 'report.html'}.")
+    typer.echo(f"{time.perf_counter() - start:.0f} s. Open {folder / 'report.html'}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -34,21 +33,14 @@ def command(
     folder = goal.absolute().parent
     if goal.suffix.lower() not in (".html", ".htm"):
         raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
-    if goal.is_dir():
-        raise InputError("--out", f"{goal} is a directory", "give the name of a page")
-    if goal.exists() and not overwrite:
+    if goal.exists() and not (overwrite and goal.is_file()):
         raise InputError("--out", f"{goal} exists", "give another name, or add --overwrite")
     if not folder.is_dir():
         raise InputError("--out", f"{folder} is not a directory", "give another name")
-    outputs.check_writable(folder)
 
     from fairmp.report.from_results import together
 
     text = together(results)
-    staging = folder / f".{goal.name}-{os.getpid()}"
-    try:
-        staging.write_text(text, encoding="utf-8")
-        os.replace(staging, goal)
-    finally:
-        staging.unlink(missing_ok=True)
+    with outputs.results(folder, overwrite=True) as staging:
+        (staging / goal.name).write_text(text, encoding="utf-8")
     typer.echo(f"{len(text.encode()) / 1e6:.1f} MB. Open {goal}.")

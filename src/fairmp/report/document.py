@@ -1,10 +1,10 @@
-"""A report as plain data, and its HTML page. Commands fill in what they know."""
+"""A report's JSON file and HTML page, with its summary and key figures."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, TypedDict, cast
+from typing import cast
 
 from fairmp.errors import InputError
 from fairmp.report.formatting import (
@@ -15,81 +15,13 @@ from fairmp.report.formatting import (
     points,
 )
 from fairmp.report.page import Card, page
-from fairmp.report.sections import changed, sections
+from fairmp.report.sections import Document, GroupSummary, Metric, Point, changed, sections
+
+__all__ = ["Document", "GroupSummary", "Metric", "Point", "Story", "cards", "html", "read", "write"]
 
 DOCUMENT, PAGE = "report.json", "report.html"
 MAX_BYTES = 5_000_000
 """Largest page; the picture of the graph is omitted beyond it."""
-
-
-class GroupSummary(TypedDict, total=False):
-    """Decisions for one group; shares by class."""
-
-    name: str
-    nodes: int
-    labelled: int
-    before: list[float | None] | None
-    after: list[float | None]
-    changed: int | None  # decisions
-    moves: list[list[Any]]  # [class before, class after, nodes] of the changed decisions
-    accuracy: float | None
-    positives: int  # nodes whose label is the second of two classes
-    true_positives: int  # those of them with that decision
-
-
-class Metric(TypedDict, total=False):
-    """A metric before and after, as fractions, with intervals where known."""
-
-    name: str
-    label: str  # of its card
-    meaning: str
-    unit: str  # "%" or "points"
-    target: float | None
-    within: float | None  # largest distance from the overall rate, if the target follows from it
-    before: float | None
-    after: float | None
-    before_interval: list[float | None] | None
-    after_interval: list[float | None] | None
-
-
-class Point(TypedDict, total=False):
-    """A point of the trade-off; ``kind`` is "before", "chosen" or "other"."""
-
-    name: str
-    kind: str
-    accuracy: float
-    gap: float
-    accuracy_interval: list[float | None] | None
-    gap_interval: list[float | None] | None
-
-
-class Document(TypedDict, total=False):
-    """Content of a report; every part but the title is optional."""
-
-    title: str
-    summary: str  # the main result; by default derived from the metrics
-    noun: str  # what the nodes are, in the plural; "people" by default
-    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
-    picture: str  # name of an SVG file of the graph, in the report's directory
-    classes: list[str]
-    groups: list[GroupSummary]
-    changed: list[int]  # changed decisions, and all, if not the sums over groups
-    measured: str  # description of the evaluated nodes
-    correction: str  # the difference between before and after
-    metrics: list[Metric]
-    curve: list[Point]  # the trade-off, from the fairest point on
-    curve_note: str
-    points: list[Point]  # other points of the trade-off
-    gap: str  # name of the gap; "ΔDP" by default
-    target: float | None  # the largest gap that was requested
-    lines: dict[str, Any]  # table of runs: header, rows, title, caption
-    extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
-    notes: list[str]  # remarks on the figures
-    assumptions: list[str]
-    read: list[str]  # messages of the loader
-    command: str  # that reproduces the result
-    setting: dict[str, Any]  # the full configuration
-    versions: dict[str, str]
 
 
 def write(document: Document, folder: Path) -> None:
@@ -112,18 +44,13 @@ def read(folder: Path) -> Document:
 
 
 def html(document: Document, folder: Path | None = None) -> str:
-    """Render a report; its picture is read from the folder.
-
-    Example:
-        >>> document: Document = {"title": "A <graph>", "assumptions": ["Groups are known."]}
-        >>> "A &lt;graph&gt;" in html(document)
-        True
-    """
-    header = document["title"], summary(document)
-    text = page(*header, sections(document, folder), cards(document))
-    if len(text.encode()) <= MAX_BYTES:
-        return text
-    return page(*header, sections(document, None), cards(document))
+    """Render a report; its picture is read from the folder."""
+    for pictures in (folder, None):
+        parts = sections(document, pictures)
+        text = page(document["title"], summary(document), parts, cards(document))
+        if len(text.encode()) <= MAX_BYTES:
+            break
+    return text
 
 
 def summary(document: Document) -> str:
@@ -131,34 +58,30 @@ def summary(document: Document) -> str:
     if "summary" in document:
         return document["summary"]
     found = {metric["name"]: metric for metric in document.get("metrics", [])}
-    gap, noun, classes = found.get("ΔDP"), document.get("noun", "people"), document.get("classes")
-    if gap is None or not is_known(gap.get("after")):
+    noun, classes = document.get("noun", "people"), document.get("classes", [])
+    gap, accuracy = found.get("ΔDP", {}), found.get("accuracy", {})
+    if not is_known(gap.get("after")):
         return _summary_of_targets(document, noun)
-    kind = (
-        "positive decisions differ by" if len(classes or []) == 2 else "decisions differ by up to"
-    )
+    kind = "positive decisions differ by" if len(classes) == 2 else "decisions differ by up to"
     text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
     if is_known(gap.get("before")):
         text += f"; without the correction by {points(gap['before'])}"
-    accuracy = found.get("accuracy", {})
     if is_known(accuracy.get("after")):
         text += f". Accuracy is {points(accuracy['after'])} %"
         if is_known(accuracy.get("before")):
             text += f", without the correction {points(accuracy['before'])} %"
     rates = [group["after"] for group in document.get("groups", []) if group["nodes"]]
-    return " ".join([f"{text}.", *constant_decision_notes(classes or [], rates)])
+    return " ".join([f"{text}.", *constant_decision_notes(classes, rates)])
 
 
 def _summary_of_targets(document: Document, noun: str) -> str:
     """Targets and costs, for gaps other than ΔDP."""
-    parts = [
-        f"{metric['name']}: the gap fell from {points(metric['before'])} to "
-        f"{points(metric['after'])} points"
-        if (metric["before"] or 0.0) > (metric["after"] or 0.0)
-        else f"{metric['name']}: the gap is {points(metric['after'])} points"
-        for metric in document.get("metrics", [])
-        if all(is_known(metric.get(key)) for key in ("target", "before", "after"))  # type: ignore[arg-type]
-    ]
+    parts = []
+    for metric in document.get("metrics", []):
+        before, after = metric.get("before"), metric.get("after")
+        if is_known(metric.get("target")) and is_known(before) and is_known(after):
+            verb = f"fell from {points(before)} to" if before > after else "is"
+            parts.append(f"{metric['name']}: the gap {verb} {points(after)} points")
     count, total = changed(document)
     if parts and count is not None and total:
         parts.append(f"the decision changed for {per_hundred(count / total)} of 100 {noun}")
@@ -170,13 +93,13 @@ def cards(document: Document) -> list[Card]:
     """Key figures: the first metrics, and the share of changed decisions."""
     found = []
     for metric in document.get("metrics", [])[:3]:
-        after, before = metric.get("after"), metric.get("before")
-        if not is_known(after):
+        if not is_known(metric.get("after")):
             continue
+        before = metric.get("before")
         notes = [f"{points(before)} before"] if is_known(before) else []
-        interval = interval_text(metric.get("after_interval"))
-        notes += [f"95 % interval {interval}"] if interval else []
-        value = f"{points(after)} {metric.get('unit', 'points')}"
+        if interval := interval_text(metric.get("after_interval")):
+            notes.append(f"95 % interval {interval}")
+        value = f"{points(metric['after'])} {metric.get('unit', 'points')}"
         found.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
     count, total = changed(document)
     if count is not None and total:

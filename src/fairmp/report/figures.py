@@ -1,4 +1,4 @@
-"""Figures, in colours that colour-blind readers can distinguish."""
+"""Figures and charts, in colours that colour-blind readers can distinguish."""
 
 from __future__ import annotations
 
@@ -10,14 +10,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from fairmp.metrics import Interval
+from fairmp.report.formats import Line
+from fairmp.report.formatting import is_known, shorten, wilson_interval
 from fairmp.report.pareto import front
-from fairmp.report.tables import Line
 
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_SIDE_LABELS = 18
+INK, BEFORE, AFTER, CHOSEN = "#1b1f24", "#6b7580", COLOURS[0], COLOURS[1]
+MAX_GROUPS = 12
+STYLES: dict[str, dict[str, Any]] = {
+    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
+    "after": {"facecolor": AFTER},
+}
+POINTS: dict[str, dict[str, Any]] = {
+    "chosen": {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5},
+    "before": {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4},
+}
+MARKER: dict[str, Any] = {"ls": "none", "mec": "white", "mew": 0.8, "elinewidth": 1.1, "capsize": 3}
+ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
 def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
@@ -28,8 +43,7 @@ def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
     axes = fig.subplots()
     axes.grid(True, color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return fig, axes
 
 
@@ -48,17 +62,8 @@ def curves(
 ) -> Any:
     """Accuracy against ΔDP, one curve per family of methods, with intervals over splits.
 
-    The dashed line is the Pareto front of all points.
-
-    Args:
-        families: results of each family, in the order of its strengths.
-        title: title of the axes.
-        styles: index of the colour and marker of each family; by default all are different.
-        axes: axes to draw in; by default those of a new figure.
-        legend: whether to show a legend.
-
-    Returns:
-        The figure.
+    The dashed line is the Pareto front of all points. ``styles`` has the index of the colour and
+    of the marker of each family; by default all are different.
     """
     many = axes is None and len(families) > MAX_SIDE_LABELS
     # Columns of a legend below the axes; a letter takes about 0.052 inches.
@@ -67,41 +72,25 @@ def curves(
     fig, axes = figure(*size) if axes is None else (axes.figure, axes)
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
     single = all(len(lines) == 1 for lines in families.values())
+    width = {"elinewidth": 1.2, "capsize": 3} if single else {"elinewidth": 0.5, "capsize": 1.5}
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
-        colour, marker = styles[name]
-        shown = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
-        shown = [(dp, acc) for dp, acc in shown if not math.isnan(dp.mean + acc.mean)]
-        if not shown:
+        pairs = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
+        pairs = [(dp, acc) for dp, acc in pairs if not math.isnan(dp.mean + acc.mean)]
+        if not pairs:
             continue
-        reached += [(accuracy.mean, dp.mean) for dp, accuracy in shown]
-        axes.errorbar(
-            [100 * dp.mean for dp, _ in shown],
-            [100 * accuracy.mean for _, accuracy in shown],
-            xerr=bars([dp for dp, _ in shown]),
-            yerr=bars([accuracy for _, accuracy in shown]),
-            marker=MARKERS[marker % len(MARKERS)],
-            color=COLOURS[colour % len(COLOURS)],
-            markersize=8 if single else 5,
-            linewidth=1.2,
-            elinewidth=1.2 if single else 0.5,
-            capsize=3 if single else 1.5,
-            label=name,
-        )
+        reached += [(accuracy.mean, dp.mean) for dp, accuracy in pairs]
+        colour, marker = styles[name]
+        style: Any = {
+            "color": COLOURS[colour % len(COLOURS)],
+            "marker": MARKERS[marker % len(MARKERS)],
+        }
+        style |= {"markersize": 8 if single else 5, "linewidth": 1.2, **width}
+        errorbar(axes, pairs, {"label": name, **style})
     best = front(reached)
-    axes.step(
-        [100 * dp for _, dp in best],
-        [100 * accuracy for accuracy, _ in best],
-        where="post",
-        color="#555555",
-        linewidth=0.9,
-        linestyle="--",
-        zorder=1,
-    )
-    axes.set_xlim(left=min(0.0, axes.get_xlim()[0]))
-    keep_possible(axes)
-    axes.set_xlabel("ΔDP on the test nodes (points)")
-    axes.set_ylabel("accuracy on the test nodes (%)")
+    corners = [100 * dp for _, dp in best], [100 * accuracy for accuracy, _ in best]
+    axes.step(*corners, "--", where="post", color="#555555", linewidth=0.9, zorder=1)
+    label_tradeoff(axes, "ΔDP on the test nodes (points)", "accuracy on the test nodes (%)")
     if title:
         axes.set_title(title, loc="left", fontsize=11)
     if legend and many:
@@ -111,17 +100,24 @@ def curves(
     return fig
 
 
-def bars(intervals: Sequence[Interval]) -> list[list[float]]:
-    """Lengths of error bars below and above the means, in points, clipped to [0, 100]."""
-    ends = [
-        (i.mean, i.mean) if math.isnan(i.low) else (max(0.0, i.low), min(1.0, i.high))
-        for i in intervals
-    ]
-    pairs = list(zip(intervals, ends, strict=True))
-    return [
-        [100 * max(0.0, i.mean - low) for i, (low, _) in pairs],
-        [100 * max(0.0, high - i.mean) for i, (_, high) in pairs],
-    ]
+def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) -> None:
+    """Draw pairs of intervals, x and y, in points."""
+    x, y = zip(*pairs, strict=True)
+    means = ([100 * interval.mean for interval in side] for side in (x, y))
+    axes.errorbar(*means, xerr=bars(x), yerr=bars(y), **style)
+
+
+def bars(intervals: Sequence[Interval]) -> Any:
+    """Lengths of error bars below and above the means (2×n), in points, clipped to [0, 100]."""
+    mean, low, high = np.array([interval[:3] for interval in intervals]).reshape(-1, 3).T
+    lengths = np.stack([mean - np.maximum(low, 0), np.minimum(high, 1) - mean])
+    return 100 * np.nan_to_num(np.maximum(lengths, 0))
+
+
+def label_tradeoff(axes: Any, x: str, y: str) -> None:
+    """Label the axes of a trade-off, and limit them to what is possible."""
+    axes.set(xlim=(min(0.0, axes.get_xlim()[0]), None), xlabel=x, ylabel=y)
+    keep_possible(axes)
 
 
 def keep_possible(axes: Any, which: str = "xy") -> None:
@@ -147,3 +143,118 @@ def embedded(path: Path, alt: str) -> str:
     """PNG file as an image element for a page."""
     data = base64.b64encode(path.read_bytes()).decode("ascii")
     return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
+
+
+def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
+    """Share of each class's decisions by group, before and after; one panel per class."""
+    from matplotlib.figure import Figure
+    from matplotlib.patches import Patch
+
+    groups = _largest(document["groups"])
+    noun, names = document.get("noun", "people"), document["classes"]
+    both = any(group.get("before") for group in groups)
+    height = 0.9 + len(groups) * (0.62 if both else 0.42) + 0.35 * both
+    fig = Figure(figsize=(8.2, height), layout="constrained")
+    panels = fig.subplots(1, len(classes), sharey=True, squeeze=False)[0]
+    for axes, c in zip(panels, classes, strict=True):
+        _label_groups(axes, groups)
+        for when, offset in (("before", 0.2), ("after", -0.2 * both)):
+            intervals = {}
+            for place, group in enumerate(reversed(groups)):
+                share, n = (group.get(when) or {c: None})[c], group["nodes"]
+                if is_known(share):
+                    ends = wilson_interval(share * n, n)
+                    intervals[place + offset] = Interval(share, *ends, n)
+            shares, errors = [100 * i.mean for i in intervals.values()], bars([*intervals.values()])
+            style = {"height": 0.36, "xerr": errors, "error_kw": ERRORS, **STYLES[when]}
+            drawn = axes.barh(list(intervals), shares, **style)
+            axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
+        axes.set_xlim(0, 100)
+        name = repr(shorten(str(names[c])))
+        axes.set_xlabel(f"decided {name}, of 100 {noun}" if len(classes) < 3 else f"{name}, of 100")
+    if both:
+        handles = [Patch(label=when, **style) for when, style in STYLES.items()]
+        fig.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+    return fig
+
+
+def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: str) -> Any:
+    """Changed decisions per 100 nodes of each group.
+
+    For two classes, changes to the second point right and changes to the first left, if known.
+    """
+    groups = _largest(groups)
+    fig, axes = figure(8.2, 1.0 + 0.42 * len(groups))
+    _label_groups(axes, groups)
+    two = len(classes) == 2 and all("moves" in group for group in groups)
+    widest = 0.8
+    for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."}))[: 1 + two]:
+        shares = []
+        for group in reversed(groups):
+            moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
+            count = sum(m[2] for m in moves if not two or (m[1] - m[0]) * sign > 0)
+            shares.append(100 * count / max(group["nodes"], 1))
+        widths = [sign * share for share in shares]
+        drawn = axes.barh(range(len(groups)), widths, height=0.5, edgecolor="white", **style)
+        labels = [f"{share:.1f}" if share else "" for share in shares]
+        axes.bar_label(drawn, labels, padding=4, fontsize=9)
+        widest = max(widest, *shares)
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlim(-1.25 * widest if two else 0, 1.25 * widest)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
+    label = f"decisions changed, of 100 {noun} of the group"
+    if two:
+        one, other = (shorten(str(name)) for name in classes)
+        label = f"← now {one!r}, of 100 {noun} of the group, now {other!r} →"
+    axes.set_xlabel(label)
+    return fig
+
+
+def curve(document: Mapping[str, Any]) -> Any:
+    """Accuracy against the gap: the curve, the point before, and the chosen point."""
+    fig, axes = figure(8.2, 4.4)
+    line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
+    if line:
+        gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
+        line_style = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
+        axes.plot(gaps, accuracies, zorder=2, label="post-processed to each gap", **line_style)
+    others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
+    found = document.get("points", [])
+    for point in found:
+        style = POINTS.get(point.get("kind", "other"))
+        if style is None:
+            colour, marker = next(others, (BEFORE, "o"))
+            style = {"color": colour, "marker": marker, "markersize": 8, "zorder": 3}
+        pair = _interval(point, "gap"), _interval(point, "accuracy")
+        errorbar(axes, [pair], {"label": point["name"], **MARKER, **style})
+    target = document.get("target")
+    if target is not None and target > 0:
+        label = f"target: at most {100 * target:g} points"
+        axes.axvline(100 * target, color=INK, linewidth=1, linestyle=":", label=label)
+    gap = document.get("gap", "ΔDP")
+    label_tradeoff(axes, f"{gap}: gap between the groups (points)", "accuracy (%)")
+    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
+    axes.legend(frameon=False, fontsize=9, **({"loc": "best"} if len(found) < 5 else beside))
+    return fig
+
+
+def _interval(point: Mapping[str, Any], key: str) -> Interval:
+    ends = point.get(f"{key}_interval") or (math.nan, math.nan)
+    low, high = ends if None not in ends else (math.nan, math.nan)
+    return Interval(point[key], low, high, 2)
+
+
+def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The largest groups, in their order, if there are too many for a chart."""
+    least = sorted((group["nodes"] for group in groups), reverse=True)[:MAX_GROUPS][-1]
+    return [group for group in groups if group["nodes"] >= least][:MAX_GROUPS]
+
+
+def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> None:
+    axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
+    axes.grid(False, axis="y")
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    names = [shorten(str(group["name"])) for group in reversed(groups)]
+    axes.set_yticks(range(len(groups)), names)

@@ -1,16 +1,79 @@
-"""Formats of a table: Markdown, LaTeX, CSV and terminal."""
+"""One table of results behind every format: Markdown, LaTeX, CSV, terminal and page."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from fairmp.metrics import Interval
-from fairmp.report.tables import COLUMNS, METRICS, Line, cells, interval_cell, results
+import numpy as np
 
-HIGHER_IS_BETTER = frozenset({"accuracy", "auc"})
+from fairmp.metrics import Interval, mean_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
+METRICS = ("accuracy", "dp", "eo", "auc")
+LOWER_IS_BETTER = frozenset({"dp", "eo"})
+
+
+@dataclass(frozen=True)
+class Line:
+    """Results of a method on the test nodes, as fractions."""
+
+    name: str
+    figures: Mapping[str, Interval]  # of the mean over splits, for accuracy, dp, eo and auc
+    seconds: float  # mean training time
+    splits: int
+
+    def cell(self, key: str) -> str:
+        """A metric in points, with the half-width of its interval."""
+        return cell_text(self.figures[key])
+
+
+def cell_text(value: Interval | float | str) -> str:
+    """A cell of a table: an interval in points ("80.0 ± 1.2"), a number, or a text."""
+    if not isinstance(value, Interval):
+        return f"{value:.1f}" if isinstance(value, float) else str(value)
+    if math.isnan(value.mean):
+        return "n/a"
+    half = 50 * (value.high - value.low)
+    return f"{100 * value.mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}")
+
+
+def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
+    """Average records (``name`` and a run's ``to_dict()``) by name, in order of appearance.
+
+    Example:
+        >>> run = {"test": {"accuracy": 0.8, "dp": 0.1, "eo": None, "auc": 0.9}, "seconds": 1.0}
+        >>> [line] = summarise([{"name": "MLP", "run": run}])
+        >>> line.cell("accuracy"), line.cell("eo")
+        ('80.0', 'n/a')
+    """
+    groups: dict[str, list[Mapping[str, Any]]] = {}
+    for record in records:
+        groups.setdefault(record["name"], []).append(record["run"])
+    lines = []
+    for name, runs in groups.items():
+        figures = {}
+        for key in METRICS:
+            values = [run["test"][key] for run in runs]
+            figures[key] = mean_interval([math.nan if v is None else v for v in values])
+        seconds = sum(run["seconds"] for run in runs) / len(runs)
+        lines.append(Line(name, figures, seconds, len(runs)))
+    return lines
+
+
+def over(splits: int) -> str:
+    """Description of a table's figures, for its title."""
+    return "one split" if splits == 1 else f"mean ± half of a 95 % interval over {splits} splits"
+
+
+def cells(line: Line) -> list[str]:
+    """Cells of a row, in the order of :data:`COLUMNS`."""
+    return [*map(line.cell, METRICS), cell_text(line.seconds)]
 
 
 @dataclass(frozen=True)
@@ -20,7 +83,7 @@ class Table:
     title: str
     header: Sequence[str]
     rows: Sequence[Sequence[str]]
-    bold: frozenset[tuple[int, int]] = field(default=frozenset())
+    bold: frozenset[tuple[int, int]] = frozenset()
 
     def without(self, titles: Sequence[str]) -> Table:
         """Return the table without the columns of these titles."""
@@ -29,73 +92,66 @@ class Table:
         rows = [[row[j] for j in kept] for row in self.rows]
         return Table(self.title, [self.header[j] for j in kept], rows, frozenset(bold))
 
+    def lines(self, escape: Callable[[str], str], bold: str, ends: tuple[str, ...]) -> list[str]:
+        """Header and rows as lines of markup; ``ends`` has their start, separator and end."""
+        start, separator, end = ends
+        rows = [[escape(text) for text in row] for row in (self.header, *self.rows)]
+        for i, j in self.bold:
+            rows[i + 1][j] = bold.format(rows[i + 1][j])
+        return [f"{start}{separator.join(row)}{end}" for row in rows]
+
 
 def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> set[int]:
-    """Positions of the best values, after rounding; ``nan`` is never best.
+    """Positions of the best values, after rounding; ``nan`` is never best."""
+    rounded = np.round(values, digits) * (1 if higher else -1)
+    known = rounded[~np.isnan(rounded)]
+    return set(np.flatnonzero(rounded == known.max()).tolist()) if len(known) else set()
 
-    Example:
-        >>> sorted(best([0.8114, 0.8111, 0.75])), best([0.1, 0.02], higher=False)
-        ([0, 1], {1})
-    """
-    rounded = [round(value, digits) for value in values]
-    known = [value for value in rounded if not math.isnan(value)]
-    if not known:
-        return set()
-    goal = max(known) if higher else min(known)
-    return {i for i, value in enumerate(rounded) if value == goal}
+
+def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
+    """One row per data set and method; metrics are intervals of the mean over splits."""
+    import pandas as pd
+
+    rows = [
+        {"data": data, "method": line.name, **vars(line), **line.figures}
+        for data, lines in tables.items()
+        for line in lines
+    ]
+    return pd.DataFrame(rows, columns=["data", "method", "splits", *COLUMNS])
+
+
+def of_frame(title: str, frame: pd.DataFrame) -> Table:
+    """Table of a frame of texts, numbers and intervals, with the best of each column in bold."""
+    bold, columns = set(), []
+    for j, (key, column) in enumerate(frame.items()):
+        means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
+        bold |= {(i, j) for i in best(means, higher=key not in LOWER_IS_BETTER)}
+        columns.append([cell_text(cell) for cell in column])
+    rows = [list(row) for row in zip(*columns, strict=True)]
+    return Table(title, [COLUMNS.get(str(key), str(key)) for key in frame], rows, frozenset(bold))
 
 
 def of_lines(title: str, lines: Sequence[Line]) -> Table:
-    """Table of a data set: one row per method, with the best of each column in bold."""
-    bold = {
-        (row, column)
-        for column, key in enumerate(METRICS, start=2)
-        for row in best([line.figures[key].mean for line in lines], higher=key in HIGHER_IS_BETTER)
-    }
-    rows = [[line.name, str(line.splits), *cells(line)] for line in lines]
-    return Table(title, ["method", "splits", *COLUMNS.values()], rows, frozenset(bold))
+    """Table of a data set: one row per method."""
+    return of_frame(title, results({"": lines}).drop(columns="data"))
 
 
 def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) -> Table:
     """Table of one number per method and data set, in points: ``values[data][method]``."""
+    import pandas as pd
+
     methods = list(dict.fromkeys(method for column in values.values() for method in column))
     unknown = Interval(math.nan, math.nan, math.nan, 0)
-    columns = [[column.get(method, unknown) for method in methods] for column in values.values()]
-    bold = {
-        (row, k)
-        for k, column in enumerate(columns, start=1)
-        for row in best([interval.mean for interval in column])
-    }
-    rows = [
-        [method, *(interval_cell(column[row]) for column in columns)]
-        for row, method in enumerate(methods)
-    ]
-    return Table(title, ["method", *values], rows, frozenset(bold))
+    columns = {data: [own.get(name, unknown) for name in methods] for data, own in values.items()}
+    return of_frame(title, pd.DataFrame({"method": methods, **columns}))
 
 
 def markdown(tables: Sequence[Table]) -> str:
-    """Format tables as Markdown, each below its title.
-
-    Written here because pandas needs another package, tabulate, for it.
-
-    Example:
-        >>> table = Table("NBA", ["method", "ΔDP"], [["MLP", "3.0"]], frozenset({(0, 1)}))
-        >>> print(markdown([table]))
-        ### NBA
-        <BLANKLINE>
-        | method | ΔDP |
-        | --- | ---: |
-        | MLP | **3.0** |
-        <BLANKLINE>
-    """
+    """Format tables as Markdown, each below its title; pandas needs another package for it."""
     parts = []
     for table in tables:
-        rows = [list(table.header), ["---", *["---:"] * (len(table.header) - 1)]]
-        rows += [
-            [f"**{text}**" if (i, j) in table.bold else text for j, text in enumerate(row)]
-            for i, row in enumerate(table.rows)
-        ]
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        lines = table.lines(lambda text: text.replace("|", "\\|"), "**{}**", ("| ", " | ", " |"))
+        lines.insert(1, f"| --- |{' ---: |' * (len(table.header) - 1)}")
         heading = [f"### {table.title}", ""] if table.title else []
         parts.append("\n".join([*heading, *lines]) + "\n")
     return "\n".join(parts)
@@ -107,32 +163,16 @@ def to_markdown(lines: Sequence[Line]) -> str:
 
 
 def latex(tables: Sequence[Table]) -> str:
-    r"""Format tables as LaTeX ``tabular`` that needs no package.
-
-    Example:
-        >>> print(latex([Table("", ["method", "ΔDP"], [["MLP", "3.0 ± 1"]], frozenset({(0, 1)}))]))
-        \begin{tabular}{lr}
-        \hline
-        method & $\Delta$DP \\
-        \hline
-        MLP & \textbf{3.0 $\pm$ 1} \\
-        \hline
-        \end{tabular}
-        <BLANKLINE>
-    """
+    """Format tables as LaTeX ``tabular``; pandas' Styler has no row for a title."""
     parts = []
-    # By hand: pandas' Styler needs unique column names and has no row for a title.
     for table in tables:
         width = len(table.header)
+        header, *rows = table.lines(_escape, "\\textbf{{{}}}", ("", " & ", " \\\\"))
+        title = f"\\multicolumn{{{width}}}{{l}}{{{_escape(table.title)}}} \\\\"
         lines = [f"\\begin{{tabular}}{{l{'r' * (width - 1)}}}", "\\hline"]
-        if table.title:
-            lines += [f"\\multicolumn{{{width}}}{{l}}{{{_escape(table.title)}}} \\\\", "\\hline"]
-        lines += [" & ".join(map(_escape, table.header)) + " \\\\", "\\hline"]
-        for i, row in enumerate(table.rows):
-            texts = [_escape(text) for text in row]
-            texts = [f"\\textbf{{{t}}}" if (i, j) in table.bold else t for j, t in enumerate(texts)]
-            lines.append(" & ".join(texts) + " \\\\")
-        parts.append("\n".join([*lines, "\\hline", "\\end{tabular}"]) + "\n")
+        lines += [title, "\\hline"] if table.title else []
+        lines += [header, "\\hline", *rows, "\\hline", "\\end{tabular}"]
+        parts.append("\n".join(lines) + "\n")
     return "\n".join(parts)
 
 
@@ -147,7 +187,13 @@ def _escape(text: str) -> str:
 
 def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
     """The numbers of tables as CSV: fractions, with the ends of their intervals."""
-    return str(results(tables).to_csv(index=False, float_format="%.6f"))
+    frame = results(tables)
+    for key in METRICS:
+        for k, end in enumerate(("_low", "_high"), start=1):
+            ends = [interval[k] for interval in frame[key]]
+            frame.insert(list(frame).index(key) + k, key + end, ends)
+        frame[key] = [interval.mean for interval in frame[key]]
+    return str(frame.to_csv(index=False, float_format="%.6f"))
 
 
 def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
@@ -164,8 +210,7 @@ def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
         width = max((len(row[j]) for row in table.rows if j), default=0)
         result.add_column(title, justify="right" if j else "left", min_width=width)
     for i, row in enumerate(table.rows):
-        cells = (Text(cell, "bold" if (i, j) in table.bold else "") for j, cell in enumerate(row))
-        result.add_row(*cells)
+        result.add_row(*(Text(t, "bold" * ((i, j) in table.bold)) for j, t in enumerate(row)))
     return result
 
 

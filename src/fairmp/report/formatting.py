@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
+from typing import TypeGuard
 
 GAP_NOTE = (
     "Gaps are biased upward in small samples: a small gap whose interval excludes 0 is not "
@@ -13,39 +14,30 @@ GAP_NOTE = (
 
 
 def wilson_interval(count: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    r"""Wilson's interval of a share; unlike scipy's it takes counts that are not integers.
-
-    .. math::
-        \frac{p + z^2/2n \pm z\sqrt{p(1-p)/n + z^2/4n^2}}{1 + z^2/n}
-    """
+    """Wilson's interval of a share; unlike scipy's it takes counts that are not integers."""
     if n <= 0:
         return math.nan, math.nan
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = count / n
-    middle = share + z * z / (2 * n)
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    scale = 1 + z * z / n
-    return max(0.0, (middle - half) / scale), min(1.0, (middle + half) / scale)
+    share, scale = count / n, 1 + z * z / n
+    middle = (share + z * z / (2 * n)) / scale
+    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def is_known(value: float | None) -> bool:
+def is_known(value: float | None) -> TypeGuard[float]:
     """Whether a value is neither None nor nan."""
     return value is not None and not math.isnan(value)
 
 
 def points(share: float | None) -> str:
     """A share in points (hundredths): 0.1234 is "12.3"; "n/a" if unknown."""
-    if share is None or math.isnan(share):
-        return "n/a"
     # Adding 0.0 turns a rounded −0.0 into 0.0.
-    return f"{round(100 * share, 1) + 0.0:.1f}"
+    return f"{round(100 * share, 1) + 0.0:.1f}" if is_known(share) else "n/a"
 
 
 def interval_text(ends: Sequence[float | None] | None) -> str:
     """An interval in points, such as "10.0 to 25.0"; empty if unknown."""
-    if ends is None or not all(is_known(end) for end in ends):
-        return ""
-    return " to ".join(points(end) for end in ends)
+    return " to ".join(map(points, ends)) if ends is not None and all(map(is_known, ends)) else ""
 
 
 def with_interval(share: float | None, ends: Sequence[float | None] | None) -> str:
@@ -56,7 +48,7 @@ def with_interval(share: float | None, ends: Sequence[float | None] | None) -> s
 
 def per_hundred(share: float | None) -> str:
     """A share as a whole number out of a hundred: 0.426 is "43", 0.004 "fewer than 1"."""
-    if share is None or math.isnan(share):
+    if not is_known(share):
         return "n/a"
     count = round(100 * share)
     return "fewer than 1" if count == 0 and share > 0 else str(count)
@@ -69,9 +61,14 @@ def join_names(names: Sequence[str], most: int = 8) -> str:
     return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
 
 
+def shorten(name: str) -> str:
+    """A name, truncated for a chart."""
+    return name if len(name) <= 24 else f"{name[:23]}…"
+
+
 def change_text(before: float | None, after: float | None) -> str:
     """A change in points, such as "24.0 points less"."""
-    if before is None or after is None or math.isnan(before + after):
+    if not is_known(before) or not is_known(after):
         return "n/a"
     change = after - before
     if abs(change) < 0.0005:

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from fairmp.report.document import Document, GroupSummary, Metric, Point
 from fairmp.report.formatting import GAP_NOTE, constant_decision_notes
+from fairmp.report.sections import Document, Ends, GroupSummary, Metric, Point
 
 
 def cautions(evaluation: Mapping[str, Any]) -> list[str]:
     """Notes on how to read an evaluation's figures."""
-    intervals = [_interval(evaluation, key) for key in ("dp", "eo", "odds")]
-    known = any(interval is not None and None not in interval for interval in intervals)
+    known = any(None not in (_interval(evaluation, key) or [None]) for key in ("dp", "eo", "odds"))
     return [*_constant(evaluation), *[GAP_NOTE] * known]
 
 
@@ -38,28 +37,18 @@ def from_evaluations(
         target: the largest ΔDP that was requested.
         within: the target of a fair propagation, instead. For two groups it bounds ΔDP; for more
             it bounds each group's distance from the overall rate, and ΔDP may be twice as large.
-
-    Example:
-        >>> from fairmp.metrics import evaluate
-        >>> scores = np.array([[0.2, 0.8], [0.9, 0.1], [0.3, 0.7], [0.6, 0.4]])
-        >>> found = evaluate(scores, [1, 0, 1, 1], [0, 0, 1, 1], bootstrap=0)
-        >>> document = from_evaluations(found.to_dict())
-        >>> [metric["name"] for metric in document["metrics"]]
-        ['accuracy', 'ΔDP', 'ΔEO']
-        >>> document["groups"][1]["after"]
-        [0.5, 0.5]
     """
     several = len(after["groups"]) > 2
     if within is not None:
         target = min(1.0, 2 * within) if several else within
-    rates_before = {} if before is None else {g["name"]: g["rates"] for g in before["groups"]}
+    rates_before = {g["name"]: list(g["rates"]) for g in (before or {}).get("groups", [])}
     groups: list[GroupSummary] = [
         {
             "name": group["name"],
             "nodes": group["count"],
             "labelled": group["labelled"],
             "after": list(group["rates"]),
-            "before": list(rates_before[group["name"]]) if group["name"] in rates_before else None,
+            "before": rates_before.get(group["name"]),
             "accuracy": group["accuracy"],
         }
         for group in after["groups"]
@@ -74,44 +63,36 @@ def from_evaluations(
             "unit": "%" if key == "accuracy" else "points",
             "after": after[key],
             "after_interval": _interval(after, key),
-            "before": None if before is None else before[key],
-            "before_interval": None if before is None else _interval(before, key),
+            "before": (before or {}).get(key),
+            "before_interval": _interval(before or {}, key),
             "target": target if key == "dp" else None,
             "within": within if key == "dp" and several else None,
         }
         for key, name, label, meaning in _metrics(classes)
         if after[key] is not None
     ]
-    return {
-        "classes": classes,
-        "groups": groups,
-        "metrics": metrics,
-        "target": target,
-        "notes": [*after.get("notes", []), *_constant(after)],
-    }
+    notes = [*after.get("notes", []), *_constant(after)]
+    document: Document = {"classes": classes, "groups": groups, "metrics": metrics}
+    return {**document, "target": target, "notes": notes}
 
 
 def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
     """Key, name, label and meaning of each metric."""
-    decision, label, others = "a decision", "that label", "those with another label"
+    decision, label, other = "a decision", "that label", "another label"
     if len(classes) == 2:
         decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
-        others = f"those with the label {classes[0]!r}"
+        other = f"the label {classes[0]!r}"
     gap = f"largest difference between the groups' rates of {decision}"
+    odds = f"the larger of ΔEO and the gap among those with {other}."
     return [
         ("accuracy", "accuracy", "accuracy", "share of correct decisions."),
         ("dp", "ΔDP", "gap between groups (ΔDP)", f"{gap}."),
         ("eo", "ΔEO", "gap at equal labels (ΔEO)", f"{gap} among those with {label}."),
-        (
-            "odds",
-            "Δodds",
-            "gap in errors (Δodds)",
-            f"the larger of ΔEO and the gap among {others}.",
-        ),
+        ("odds", "Δodds", "gap in errors (Δodds)", odds),
     ]
 
 
-def _interval(evaluation: Mapping[str, Any], key: str) -> list[float | None] | None:
+def _interval(evaluation: Mapping[str, Any], key: str) -> Ends:
     ends = evaluation.get("intervals", {}).get(key)
     return None if ends is None else list(ends)
 
@@ -126,28 +107,20 @@ def add_decisions(
 ) -> None:
     """Add true positives and changed decisions to a document's groups, in place.
 
-    Args:
-        document: a document with ``groups``.
-        group_names: names of the groups, by code.
-        sens: group of each node, −1 unknown.
-        y: true class, −1 unknown.
-        after: predicted class.
-        before: predicted class without the correction.
+    ``group_names`` are by code; ``sens`` and ``y`` have −1 where unknown; ``after`` and ``before``
+    are the predicted classes with and without the correction.
     """
-    codes = {name: code for code, name in enumerate(group_names)}
     for group in document["groups"]:
-        inside = sens == codes[group["name"]]
+        inside = sens == list(group_names).index(group["name"])
         if len(document["classes"]) == 2:
             positive = inside & (y == 1)
             group["positives"] = int(positive.sum())
             group["true_positives"] = int((after[positive] == 1).sum())
-        if before is None:
-            continue
-        moved = inside & (before != after)
-        pairs = np.stack([before[moved], after[moved]])
-        kinds, counts = np.unique(pairs, axis=1, return_counts=True)
-        group["moves"] = np.vstack([kinds, counts]).T.tolist()
-        group["changed"] = int(moved.sum())
+        if before is not None:
+            pairs = np.stack([before, after])[:, inside & (before != after)]
+            kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+            group["moves"] = np.vstack([kinds, counts]).T.tolist()
+            group["changed"] = pairs.shape[1]
 
 
 def point(name: str, kind: str, evaluation: Mapping[str, Any], key: str = "dp") -> Point:

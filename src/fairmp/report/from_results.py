@@ -5,52 +5,33 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from fairmp.errors import InputError
-from fairmp.report.document import (
-    DOCUMENT,
-    MAX_BYTES,
-    Document,
-    GroupSummary,
-    Metric,
-    Point,
-    cards,
-    html,
-    read,
-    summary,
-)
+from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, read, summary
+from fairmp.report.formats import of_frame, results, summarise
 from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.page import Section, page
-from fairmp.report.sections import sections
-from fairmp.report.tables import COLUMNS, cells, summarise
+from fairmp.report.sections import Document, GroupSummary, Metric, Point, sections
 
 RESULTS = (DOCUMENT, "corrected.json", "best.json", "audit.json", "records.jsonl")
 """Files that a report can be made from, in order of preference."""
 
 
-def document_of(results: Path) -> Document:
-    """Read the report of a result directory, or of one of its files.
-
-    Args:
-        results: the ``--out`` of train, audit, demo, debias, tune or compare.
-
-    Raises:
-        InputError: If there are no results.
-    """
-    if results.is_file():
-        return _read_file(results)
-    if not results.is_dir():
-        raise InputError("RESULTS", f"{results} does not exist", "give a result directory")
+def document_of(path: Path) -> Document:
+    """Report of a result directory (the ``--out`` of a command), or of one of its files."""
+    if path.is_file():
+        return _read_file(path)
+    if not path.is_dir():
+        raise InputError("RESULTS", f"{path} does not exist", "give a result directory")
     for name in RESULTS:
-        if (results / name).is_file():
-            document = _read_file(results / name)
-            if name != DOCUMENT and (results / "topology.svg").is_file():
+        if (path / name).is_file():
+            document = _read_file(path / name)
+            if name != DOCUMENT and (path / "topology.svg").is_file():
                 document["picture"] = "topology.svg"
             return document
-    raise InputError(
-        "RESULTS", f"{results} has none of {', '.join(RESULTS)}", "give a result directory"
-    )
+    problem = f"{path} has none of {', '.join(RESULTS)}"
+    raise InputError("RESULTS", problem, "give a result directory")
 
 
 def _read_file(path: Path) -> Document:
@@ -91,47 +72,38 @@ def together(folders: list[Path]) -> str:
 
 def from_records(records: list[dict[str, Any]]) -> Document:
     """Report of trained classifiers, from the records of ``train``, ``demo`` and ``compare``."""
-    good = [record for record in records if "failed" not in record]
-    if not good:
+    by_data: dict[str, list[dict[str, Any]]] = {}
+    for record in records:
+        if "failed" not in record:
+            by_data.setdefault(str(record["dataset"]), []).append(record)
+    if not by_data:
         raise InputError("records.jsonl", "every run failed", "run the command again")
-    names = list(dict.fromkeys(str(record["dataset"]) for record in good))
-    lines = [
-        (data, line)
-        for data in names
-        for line in summarise(record for record in good if str(record["dataset"]) == data)
-    ]
-    several, repeated = len(names) > 1, any(line.splits > 1 for _, line in lines)
+    lines = {data: summarise(own) for data, own in by_data.items()}
+    frame = results(lines)
+    first, *more = lines
+    table = of_frame("", frame.drop(columns=["splits"] if more else ["data", "splits"]))
+    run = by_data[first][0]["run"]
+    part = {"title": "On one split", "caption": "Test nodes of one split."}
+    if (frame["splits"] > 1).any():
+        caption = "Test nodes; ± is half of a 95 % interval of the mean over splits."
+        part = {"title": "Over several splits", "caption": caption}
     document: Document = {
         "title": "Comparison of methods",
-        "lines": {
-            "title": "Over several splits" if repeated else "On one split",
-            "header": [*(["data"] * several), "method", *COLUMNS.values()],
-            "rows": [[*([data] * several), line.name, *cells(line)] for data, line in lines],
-            "caption": "Test nodes; ± is half of a 95 % interval of the mean over splits."
-            if repeated
-            else "Test nodes of one split.",
-        },
-        "versions": good[0]["run"]["versions"],
+        "lines": {**part, "header": table.header, "rows": table.rows},
+        "versions": run["versions"],
     }
-    if len(lines) == 1:
-        run = good[0]["run"]
+    if len(frame) == 1:
         propagation = run["config"].get("propagation") or {}
         target = propagation.get("target") if propagation.get("solver") == "projection" else None
-        document["title"] = f"{names[0]}: trained classifier"
+        document["title"] = f"{first}: trained classifier"
         document["points"] = [point("this model", "chosen", run["test"])]
         return {**from_evaluations(run["test"], within=target), **document}
-    if not several:
-        document["points"] = [
-            {
-                "name": line.name,
-                "kind": "other",
-                "accuracy": line.figures["accuracy"].mean,
-                "gap": line.figures["dp"].mean,
-                "accuracy_interval": list(line.figures["accuracy"][1:3]),
-                "gap_interval": list(line.figures["dp"][1:3]),
-            }
-            for _, line in lines
-        ]
+    if not more:
+        document["points"] = []
+        for line in lines[first]:
+            means = {key: line.figures[key].mean for key in ("accuracy", "dp")}
+            ends = {key: line.figures[key][1:3] for key in means}
+            document["points"].append(point(line.name, "other", {**means, "intervals": ends}))
     return document
 
 
@@ -140,7 +112,7 @@ def from_audit(found: Mapping[str, Any]) -> Document:
     verdict = list(found.get("verdict", []))
     return {
         "title": f"{found['name']}: audit of the topology",
-        "summary": verdict[1] if len(verdict) > 1 else "".join(verdict[:1]),
+        "summary": "".join(verdict[:2][-1:]),
         "graph": dict(found),
         "notes": list(found.get("notes", [])),
         "read": list(found.get("read", [])),
@@ -153,19 +125,16 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     ``title``, ``command``, ``assumptions``, ``curve`` and ``versions`` are optional.
     """
     several = len({group["attribute"] for group in found["groups"]}) > 1
-    metrics: list[Metric] = []
+    metrics = [_criterion(one, several) for one in found["criteria"]]
     if found.get("labelled"):
-        metrics.append(
-            {
-                "name": "accuracy",
-                "meaning": f"share of correct decisions on {found['labelled']:,} labelled nodes.",
-                "unit": "%",
-                "before": found["accuracy_before"],
-                "after": found["accuracy_after"],
-            }
-        )
-    metrics += [_criterion(one, several) for one in found["criteria"]]
-    uncertain = [_uncertainty(part) for part in found.get("group_uncertainty", [])]
+        accuracy: Metric = {
+            "name": "accuracy",
+            "meaning": f"share of correct decisions on {found['labelled']:,} labelled nodes.",
+            "unit": "%",
+            "before": found["accuracy_before"],
+            "after": found["accuracy_after"],
+        }
+        metrics.insert(0, accuracy)
     document: Document = {
         "title": str(found.get("title") or f"{found.get('data', 'Predictions')}, corrected"),
         "classes": [str(name) for name in found["classes"]],
@@ -177,17 +146,15 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
         "notes": list(found.get("warnings", [])),
         "assumptions": [
             *found.get("assumptions", []),
-            *(line for line in uncertain if line),
+            *filter(None, map(_uncertainty, found.get("group_uncertainty", []))),
             "The correction uses the group of every node it applies to.",
             "Which gap to close, and how far, is a decision rather than a measurement: closing one "
             "gap can open another.",
             *["The labels are correct."] * bool(found.get("labelled")),
         ],
     }
-    for key in ("command", "curve", "points", "versions", "read"):
-        if found.get(key):
-            document[key] = found[key]
-    return document
+    optional = ("command", "curve", "points", "versions", "read")
+    return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
 
 
 def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
@@ -206,14 +173,10 @@ def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
 
 
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
-    before, after = group["decided_before"], group["decided_after"]
-    part: GroupSummary = {
-        "name": f"{group['attribute']}: {group['group']}" if several else str(group["group"]),
-        "nodes": group["nodes"],
-        "before": list(before),
-        "after": list(after),
-        "changed": group["changed"],
-    }
+    before, after = list(group["decided_before"]), list(group["decided_after"])
+    name = f"{group['attribute']}: {group['group']}" if several else str(group["group"])
+    part: GroupSummary = {"name": name, "nodes": group["nodes"], "before": before, "after": after}
+    part["changed"] = group["changed"]
     # With two classes the shares give the direction, if all changes go the same way.
     count = round((after[1] - before[1]) * group["nodes"]) if len(after) == 2 else None
     if count is not None and abs(count) == group["changed"]:
@@ -222,8 +185,8 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
 
 
 def _uncertainty(part: Mapping[str, Any]) -> str:
+    left = part.get("left_out")
     if not part.get("nodes"):
-        left = part.get("left_out")
         return f"{left:,} nodes of unknown {part['attribute']} are not corrected." if left else ""
     text = (
         f"{part['attribute']}: the group of {part['nodes']:,} nodes is estimated rather than "
@@ -238,10 +201,9 @@ def from_best(found: Mapping[str, Any]) -> Document:
     """Report of a search, from the ``best.json`` of ``fairmp tune``."""
     chosen, goal = found["chosen"], found["goal"]
     key, test = goal["criterion"], chosen["model_test"]
+    tests = [entry.get("test") or {} for entry in found.get("front", [])]
     curve: list[Point] = [
-        {"accuracy": entry["test"]["accuracy"], "gap": entry["test"][key]}
-        for entry in found.get("front", [])
-        if (entry.get("test") or {}).get(key) is not None
+        {"accuracy": own["accuracy"], "gap": own[key]} for own in tests if own.get(key) is not None
     ]
     return {
         **from_evaluations(test, None, goal.get("limit") if key == "dp" else None),

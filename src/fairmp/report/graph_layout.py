@@ -12,14 +12,12 @@ NUM_WALKS = 24
 def layout(
     source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0, steps: int = 200
 ) -> np.ndarray:
-    r"""Force-directed layout of a connected graph of up to a few thousand nodes.
+    r"""Force-directed positions (n×2) of a connected graph's nodes, the long side horizontal.
 
     Nodes repel each other by :math:`m_i m_j / r` with mass degree + 1, and edges attract by
     :math:`\ln(1 + r)` (LinLog), starting from the two slowest modes of the normalised Laplacian:
     communities separate. networkx's layouts take three to six times as long at 1,500 nodes;
     its spring layout draws dense graphs as a ball, and its ForceAtlas2 does not separate groups.
-
-    Returns positions (n×2), centred, with the long side along the first axis.
     """
     if n < 3:
         return np.stack([np.arange(n) - (n - 1) / 2, np.zeros(n)], 1)
@@ -38,7 +36,11 @@ def layout(
         length = np.linalg.norm(force, axis=1, keepdims=True) + 1e-9
         limit = 0.5 * scale * (1 - step / steps) ** 2
         place += (force / length * np.minimum(length * scale, limit)).astype(np.float32)
-    return _rotate(place)
+    place = place.astype(np.float64) - place.mean(0)
+    _, _, axes = np.linalg.svd(place, full_matrices=False)
+    # Signs of singular vectors are arbitrary; make the largest entry positive.
+    axes *= np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None]
+    return np.asarray(place @ axes.T)
 
 
 def _spectral(source: np.ndarray, target: np.ndarray, n: int) -> np.ndarray:
@@ -65,20 +67,9 @@ def _repulsion(place: np.ndarray, mass: np.ndarray) -> np.ndarray:
 def _attraction(place: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
     apart = place[target] - place[source]
     distance = np.linalg.norm(apart, axis=1) + 1e-9
-    pull = apart * (np.log1p(distance) / distance)[:, None]
-    n = len(place)
-    return np.stack(
-        [np.bincount(source, pull[:, k], n) - np.bincount(target, pull[:, k], n) for k in range(2)],
-        1,
-    )
-
-
-def _rotate(place: np.ndarray) -> np.ndarray:
-    place = place.astype(np.float64) - place.mean(0)
-    _, _, axes = np.linalg.svd(place, full_matrices=False)
-    # Signs of singular vectors are arbitrary; make the largest entry positive.
-    axes *= np.sign(axes[np.arange(2), np.abs(axes).argmax(1)])[:, None]
-    return np.asarray(place @ axes.T)
+    n, pull = len(place), (apart * (np.log1p(distance) / distance)[:, None]).T
+    sums = [np.bincount(source, side, n) - np.bincount(target, side, n) for side in pull]
+    return np.stack(sums, 1)
 
 
 def sample(
@@ -92,21 +83,14 @@ def sample(
     rng = np.random.default_rng(seed)
     n = neighbours.shape[0]
     overall = _split(neighbours, groups, np.arange(n))
-    best: tuple[float, np.ndarray] | None = None
-    for _ in range(tries):
-        nodes = _walk(neighbours.indptr, neighbours.indices, count, rng)
-        off = float(np.abs(_split(neighbours, groups, nodes) - overall).sum())
-        if best is None or off < best[0]:
-            best = off, nodes
-    assert best is not None
-    return best[1]
+    walks = (_walk(neighbours.indptr, neighbours.indices, count, rng) for _ in range(tries))
+    return min(walks, key=lambda w: float(np.abs(_split(neighbours, groups, w) - overall).sum()))
 
 
 def _walk(starts: np.ndarray, ends: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
     node = int(rng.integers(len(starts) - 1))
     met = {node}
-    draws = iter(rng.random(200 * count))
-    for draw in draws:
+    for draw in rng.random(200 * count):
         if len(met) == count:
             break
         low, high = starts[node], starts[node + 1]

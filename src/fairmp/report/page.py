@@ -6,13 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from importlib.resources import files
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from fairmp._version import __version__
 
 
-@dataclass(frozen=True)
-class Card:
+class Card(NamedTuple):
     """A key figure: label, value, and a note on its uncertainty."""
 
     label: str
@@ -47,13 +46,7 @@ class Section:
 
 
 def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[Card] = ()) -> str:
-    """Render a page; everything but figures is escaped.
-
-    Args:
-        title: title of the page.
-        summary: the main result, in a sentence or two.
-        sections: sections of the page.
-        cards: key figures at the top.
+    """Render a page with a summary and key figures at the top; all but figures is escaped.
 
     Example:
         >>> "&lt;b&gt;" in page("<b>", "", [])
@@ -68,10 +61,6 @@ def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[
         stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
         names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
         anchors.append(next(name for name in names if name not in anchors))
-    return environment.from_string(template).render(
-        title=title,
-        summary=summary,
-        parts=list(zip(anchors, sections, strict=True)),
-        cards=cards,
-        version=__version__,
-    )
+    header = {"title": title, "summary": summary, "cards": cards, "version": __version__}
+    parts = list(zip(anchors, sections, strict=True))
+    return environment.from_string(template).render(parts=parts, **header)

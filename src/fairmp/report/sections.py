@@ -1,15 +1,16 @@
-"""Sections of a report; a section without data is omitted."""
+"""Content of a report as plain data, and its sections; a section without data is omitted."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, TypedDict
+
+import numpy as np
 
 from fairmp.errors import InputError
-from fairmp.report import charts
-from fairmp.report.figures import to_svg
+from fairmp.report import figures
 from fairmp.report.formatting import (
     GAP_NOTE,
     change_text,
@@ -24,33 +25,107 @@ from fairmp.report.formatting import (
 )
 from fairmp.report.page import Section
 
-if TYPE_CHECKING:
-    from fairmp.report.document import Document, GroupSummary, Metric
+Ends = list[float | None] | None
+"""An interval, as fractions."""
+
+
+class GroupSummary(TypedDict, total=False):
+    """Decisions for one group; shares by class."""
+
+    name: str
+    nodes: int
+    labelled: int
+    before: list[float | None] | None
+    after: list[float | None]
+    changed: int | None  # decisions
+    moves: list[list[Any]]  # [class before, class after, nodes] of the changed decisions
+    accuracy: float | None
+    positives: int  # nodes whose label is the second of two classes
+    true_positives: int  # those of them with that decision
+
+
+class Metric(TypedDict, total=False):
+    """A metric before and after, as fractions, with intervals where known."""
+
+    name: str
+    label: str  # of its card
+    meaning: str
+    unit: str  # "%" or "points"
+    target: float | None
+    within: float | None  # largest distance from the overall rate, if the target follows from it
+    before: float | None
+    after: float | None
+    before_interval: Ends
+    after_interval: Ends
+
+
+class Point(TypedDict, total=False):
+    """A point of the trade-off; ``kind`` is "before", "chosen" or "other"."""
+
+    name: str
+    kind: str
+    accuracy: float
+    gap: float
+    accuracy_interval: Ends
+    gap_interval: Ends
+
+
+class Document(TypedDict, total=False):
+    """Content of a report; every part but the title is optional."""
+
+    title: str
+    summary: str  # the main result; by default derived from the metrics
+    noun: str  # what the nodes are, in the plural; "people" by default
+    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    picture: str  # name of an SVG file of the graph, in the report's directory
+    classes: list[str]
+    groups: list[GroupSummary]
+    changed: list[int]  # changed decisions, and all, if not the sums over groups
+    measured: str  # description of the evaluated nodes
+    correction: str  # the difference between before and after
+    metrics: list[Metric]
+    curve: list[Point]  # the trade-off, from the fairest point on
+    curve_note: str
+    points: list[Point]  # other points of the trade-off
+    gap: str  # name of the gap; "ΔDP" by default
+    target: float | None  # the largest gap that was requested
+    lines: dict[str, Any]  # table of runs: header, rows, title, caption
+    extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
+    notes: list[str]  # remarks on the figures
+    assumptions: list[str]
+    read: list[str]  # messages of the loader
+    command: str  # that reproduces the result
+    setting: dict[str, Any]  # the full configuration
+    versions: dict[str, str]
 
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page, in a fixed order."""
-    parts = [
-        _graph(document, folder),
-        _groups(document),
-        _before_after(document),
-        _changed(document),
-        _tradeoff(document),
-        _lines(document),
-        *(Section.from_dict(part) for part in document.get("extra", [])),
-        _assumptions(document),
-        _rerun(document),
-    ]
-    found = [part for part in parts if part is not None]
+    found: list[Section] = []
+    if document.get("graph"):
+        found.append(_graph(document, folder))
+    if document.get("groups"):
+        found.append(_groups(document))
+    if any(is_known(metric.get("before")) for metric in document.get("metrics", [])):
+        found.append(_before_after(document))
+    if changes := _changed(document):
+        found.append(changes)
+    if document.get("curve") or document.get("points"):
+        found.append(_tradeoff(document))
+    if lines := document.get("lines"):
+        found.append(Section.from_dict({"title": "Over several splits", **lines}))
+    found += map(Section.from_dict, document.get("extra", []))
+    if assumptions := document.get("assumptions"):
+        found.append(Section("Assumptions", bullets=assumptions))
+    if document.get("command"):
+        found.append(_rerun(document))
     if not found:
         raise InputError(document["title"], "the report is empty", "run the command again")
     return found
 
 
-def _graph(document: Document, folder: Path | None) -> Section | None:
-    graph = document.get("graph")
-    if not graph:
-        return None
+def _graph(document: Document, folder: Path | None) -> Section:
+    graph = document["graph"]
     picture, noun = document.get("picture"), document.get("noun", "people")
     drawn = folder / picture if picture and folder is not None else None
     facts = (
@@ -62,171 +137,142 @@ def _graph(document: Document, folder: Path | None) -> Section | None:
             f" Of 100 edges, {per_hundred(graph['homophily']['raw'])} are within a group; by "
             f"chance it would be {per_hundred(graph['homophily']['chance'])}."
         )
-    classes = graph["classes"]
-    shown = slice(1, 2) if len(classes) == 2 else slice(0, 6)
-    rows = [
-        [
-            group["name"],
-            f"{group['nodes']:,}",
-            points(group["share"]),
-            *(points(rate) for rate in (group["base_rates"] or [None] * len(classes))[shown]),
-            f"{group['mean_degree']:.1f}",
-            points(group["inside"]),
-        ]
-        for group in graph["groups"]
-    ]
-    labels = [f"labelled {name} %" for name in classes[shown]]
+    header, *rows = group_table(graph, noun)
     return Section(
         "The graph",
         text=[facts],
         bullets=graph.get("verdict", []),
         svg=drawn.read_text(encoding="utf-8") if drawn is not None and drawn.is_file() else "",
         alt=f"Picture of the graph {graph['name']}: edges within a group dark, between groups red.",
-        header=["group", noun, "share %", *labels, "mean degree", "edges within the group %"],
+        header=header,
         rows=rows,
         caption="Each group before any model: its size, the frequency of each label among the "
-        "labelled, the mean number of edges per node, and the share of them within the group.",
+        "labelled, the edges per node (mean and median), the isolated nodes, and the share of "
+        "edges within the group (inside).",
     )
+
+
+def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
+    """Header, and one row per group of an audit's record."""
+    classes = graph["classes"]
+    shown = slice(1, 2) if len(classes) == 2 else slice(0, 8)
+    header = ["group", noun, "share %", "labelled", *(f"{name} %" for name in classes[shown])]
+    table = [[*header, "mean degree", "median", "isolated", "inside %"]]
+    for group in graph["groups"]:
+        rates = (group["base_rates"] or [None] * len(classes))[shown]
+        row = [group["name"], f"{group['nodes']:,}", points(group["share"])]
+        row += [f"{group['labelled']:,}", *map(points, rates), f"{group['mean_degree']:.1f}"]
+        row += [f"{group['median_degree']:g}", f"{group['isolated']:,}", points(group["inside"])]
+        table.append(row)
+    return table
 
 
 def _shown_classes(document: Document) -> list[int]:
     """The positive class of two, else the four whose shares differ most."""
-    classes = document.get("classes", [])
-    if len(classes) == 2:
+    if len(document.get("classes", [])) == 2:
         return [1]
-    ranges = []
-    for c in range(len(classes)):
-        rates = [g["after"][c] or 0.0 for g in document["groups"] if is_known(g["after"][c])]
-        ranges.append(max(rates, default=0.0) - min(rates, default=0.0))
-    return sorted(sorted(range(len(classes)), key=lambda c: -ranges[c])[:4])
+    rates = np.array([g["after"] for g in document["groups"]], dtype=float)
+    ranges = np.nan_to_num(np.fmax.reduce(rates) - np.fmin.reduce(rates))
+    return sorted(np.argsort(-ranges, kind="stable")[:4].tolist())
 
 
-def _groups(document: Document) -> Section | None:
-    groups, classes = document.get("groups", []), document.get("classes", [])
-    if not groups:
-        return None
+def _groups(document: Document) -> Section:
+    groups, classes = document["groups"], document.get("classes", [])
     noun, shown = document.get("noun", "people"), _shown_classes(document)
+    columns = {"group": [g["name"] for g in groups], noun: [f"{g['nodes']:,}" for g in groups]}
     sentences = []
-    for c in shown[:2]:
-        rates = []
-        for group in _extremes(groups, c):
-            low, high = (per_hundred(end) for end in _share_interval(group, c))
-            rates.append(f"{per_hundred(group['after'][c])} in {group['name']!r} ({low} to {high})")
-        sentences.append(f"Of 100 {noun}, {join_names(rates)} get the decision {classes[c]!r}.")
-    # A column is (title, its cells), shown if some group has a value.
-    columns = [
-        ("group", [group["name"] for group in groups]),
-        (noun, [f"{group['nodes']:,}" for group in groups]),
-    ]
     for c in shown:
-        cells = [with_interval(group["after"][c], _share_interval(group, c)) for group in groups]
-        columns.append((f"decided {classes[c]!r} %", cells))
+        title = f"decided {classes[c]!r} %"
+        columns[title] = [_share(group["after"][c], group["nodes"]) for group in groups]
+        rated = [group for group in groups if is_known(group["after"][c])]
+        if len(rated) > 4:  # name the lowest and the highest only
+            rated = sorted(rated, key=lambda group: group["after"][c] or 0.0)[:: len(rated) - 1]
+        rates = []
+        for group in rated:
+            share, n = group["after"][c] or 0.0, group["nodes"]
+            low, high = map(per_hundred, wilson_interval(share * n, n))
+            rates.append(f"{per_hundred(share)} in {group['name']!r} ({low} to {high})")
+        sentences.append(f"Of 100 {noun}, {join_names(rates)} get the decision {classes[c]!r}.")
     caption = ""
     if len(classes) == 2 and any(group.get("positives") for group in groups):
         counts = [(g.get("true_positives", 0), g.get("positives", 0)) for g in groups]
-        cells = [with_interval(k / n if n else None, wilson_interval(k, n)) for k, n in counts]
-        columns.append((f"of those labelled {classes[1]!r} %", cells))
+        cells = [_share(k / n if n else None, n) for k, n in counts]
+        columns[f"of those labelled {classes[1]!r} %"] = cells
         caption = f" Of those labelled {classes[1]!r}: the share with that decision."
     if any(is_known(group.get("accuracy")) for group in groups):
-        cells = []
-        for group in groups:
-            share, n = group.get("accuracy"), group.get("labelled", 0)
-            ends = wilson_interval((share or 0) * n, n) if is_known(share) else None
-            cells.append(with_interval(share, ends))
-        columns.append(("accuracy %", cells))
+        cells = [_share(group.get("accuracy"), group.get("labelled", 0)) for group in groups]
+        columns["accuracy %"] = cells
     return Section(
         "Decisions by group",
-        text=sentences,
+        text=sentences[:2],
         bullets=document.get("notes", []),
-        svg=to_svg(charts.group_bars(document, shown)),
-        alt=" ".join(sentences),
-        header=[title for title, _ in columns],
-        rows=[list(row) for row in zip(*(cells for _, cells in columns), strict=True)],
+        svg=figures.to_svg(figures.group_bars(document, shown)),
+        alt=" ".join(sentences[:2]),
+        header=list(columns),
+        rows=[list(row) for row in zip(*columns.values(), strict=True)],
         caption=f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are "
         f"95 % intervals.{caption}",
     )
 
 
-def _share_interval(group: GroupSummary, c: int) -> tuple[float, float]:
-    share = group["after"][c]
-    if share is None:
-        return float("nan"), float("nan")
-    return wilson_interval(share * group["nodes"], group["nodes"])
+def _share(share: float | None, n: int) -> str:
+    return with_interval(share, wilson_interval(share * n, n) if is_known(share) else None)
 
 
-def _extremes(groups: Sequence[GroupSummary], c: int) -> list[GroupSummary]:
-    """All groups if they are few, else those with the lowest and highest rate."""
-    rated = [group for group in groups if is_known(group["after"][c])]
-    if len(rated) <= 4:
-        return rated
-    order = sorted(rated, key=lambda group: group["after"][c] or 0.0)
-    return [order[0], order[-1]]
-
-
-def _before_after(document: Document) -> Section | None:
-    metrics = [metric for metric in document.get("metrics", []) if is_known(metric.get("before"))]
-    if not metrics:
-        return None
+def _before_after(document: Document) -> Section:
+    metrics = [metric for metric in document["metrics"] if is_known(metric.get("before"))]
     targeted = any(is_known(metric.get("target")) for metric in metrics)
     rows = []
     for metric in metrics:
+        target = metric.get("target")
         row = [
             f"{metric['name']}, {metric.get('unit', 'points')}",
-            with_interval(metric.get("before"), metric.get("before_interval")),
+            with_interval(metric["before"], metric.get("before_interval")),
             with_interval(metric.get("after"), metric.get("after_interval")),
-            change_text(metric.get("before"), metric.get("after")),
+            change_text(metric["before"], metric.get("after")),
+            f"≤ {points(target)}" if is_known(target) else "",
         ]
-        if targeted:
-            target = metric.get("target")
-            row.append(f"≤ {points(target)}" if is_known(target) else "")
-        rows.append(row)
+        rows.append(row if targeted else row[:-1])
+    bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
+    notes = ["Brackets are 95 % intervals."] * bracketed
+    notes += [target_note(within) for m in metrics if (within := m.get("within")) is not None]
+    notes.append(GAP_NOTE)
+    least = min((group["nodes"] for group in document.get("groups", [])), default=0)
+    if 0 < least < 100:
+        one = points(1 / least)
+        notes.append(f"The smallest group has {least} nodes: one decision is {one} points.")
     return Section(
         "Before and after",
         text=[document["correction"]] if document.get("correction") else [],
         bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
         header=["", "before", "after", "change", *(["target"] * targeted)],
         rows=rows,
-        caption=" ".join(_cautions(document, metrics)),
+        caption=" ".join(notes),
     )
-
-
-def _cautions(document: Document, metrics: Sequence[Metric]) -> list[str]:
-    found = []
-    if any(interval_text(metric.get("after_interval")) for metric in metrics):
-        found.append("Brackets are 95 % intervals.")
-    found += [target_note(within) for m in metrics if (within := m.get("within")) is not None]
-    found.append(GAP_NOTE)
-    least = min((group["nodes"] for group in document.get("groups", [])), default=0)
-    if 0 < least < 100:
-        found.append(
-            f"The smallest group has {least} nodes: one decision is {points(1 / least)} points."
-        )
-    return found
 
 
 def changed(document: Document) -> tuple[int | None, int]:
     """Number of changed decisions (None if unknown), and of all."""
     if "changed" in document:
         return document["changed"][0], document["changed"][1]
-    counts = [group.get("changed") for group in document.get("groups", [])]
-    total = sum(group["nodes"] for group in document.get("groups", []))
-    if not counts or any(count is None for count in counts):
-        return None, total
-    return sum(count or 0 for count in counts), total
+    groups = document.get("groups", [])
+    counts = [count for group in groups if (count := group.get("changed")) is not None]
+    total = sum(group["nodes"] for group in groups)
+    return sum(counts) if groups and len(counts) == len(groups) else None, total
 
 
 def _changed(document: Document) -> Section | None:
     groups = [group for group in document.get("groups", []) if group.get("changed") is not None]
-    if not groups or not any(group.get("before") for group in groups):
+    if not any(group.get("before") for group in groups):
         return None
     noun, classes = document.get("noun", "people"), document.get("classes", [])
     kinds = sorted({(m[0], m[1]) for group in groups for m in group.get("moves", [])})[:6]
     rows = []
     for group in groups:
         counts = {(m[0], m[1]): m[2] for m in group.get("moves", [])}
-        count, n = group.get("changed") or 0, group["nodes"]
-        share = per_hundred(count / n if n else None)
+        count, n = group["changed"] or 0, group["nodes"]
         cells = [f"{counts.get(kind, 0):,}" for kind in kinds]
+        share = per_hundred(count / n if n else None)
         rows.append([group["name"], f"{n:,}", f"{count:,}", share, *cells])
     total, everyone = changed(document)
     total = total or 0
@@ -236,16 +282,14 @@ def _changed(document: Document) -> Section | None:
     return Section(
         "Changed decisions",
         text=[text],
-        svg=to_svg(charts.changes(groups, classes, noun)) if total else "",
+        svg=figures.to_svg(figures.changes(groups, classes, noun)) if total else "",
         alt=text,
         header=["group", noun, "changed", "of 100", *moves],
         rows=rows,
     )
 
 
-def _tradeoff(document: Document) -> Section | None:
-    if not document.get("curve") and not document.get("points"):
-        return None
+def _tradeoff(document: Document) -> Section:
     gap = document.get("gap", "ΔDP")
     text = [
         f"The chosen point has an accuracy of {points(point['accuracy'])} % and a gap of "
@@ -258,25 +302,13 @@ def _tradeoff(document: Document) -> Section | None:
     return Section(
         "The trade-off",
         text=text,
-        svg=to_svg(charts.curve(document)),
+        svg=figures.to_svg(figures.curve(document)),
         alt=f"Accuracy against {gap}. " + " ".join(text),
         caption=f"Left is fairer (smaller {gap}), up is more accurate. Bars are 95 % intervals.",
     )
 
 
-def _lines(document: Document) -> Section | None:
-    lines = document.get("lines")
-    return Section.from_dict({"title": "Over several splits", **lines}) if lines else None
-
-
-def _assumptions(document: Document) -> Section | None:
-    assumptions = document.get("assumptions")
-    return Section("Assumptions", bullets=assumptions) if assumptions else None
-
-
-def _rerun(document: Document) -> Section | None:
-    if not document.get("command"):
-        return None
+def _rerun(document: Document) -> Section:
     made = ", ".join(f"{name} {version}" for name, version in document.get("versions", {}).items())
     setting = document.get("setting")
     return Section(

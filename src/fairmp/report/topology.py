@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from torch_geometric.data import Data
@@ -12,6 +11,7 @@ from torch_geometric.data import Data
 from fairmp.datasets.edges import counted
 from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
+from fairmp.report.formatting import shorten
 from fairmp.report.graph_layout import NUM_WALKS, layout, sample
 
 # So many edges can be distinguished, however few nodes they join.
@@ -22,51 +22,31 @@ NODE_COLOURS = tuple(COLOURS[k] for k in (0, 4, 2, 3, 5))
 RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
 
 
-@dataclass(frozen=True)
-class _Component:
-    """A component, or a sample of it.
-
-    ``source`` and ``target`` are positions in ``nodes``; all edges shape the layout, those in
-    ``shown`` are drawn. ``size`` and ``edges`` count the full component.
-    """
+class _Component(NamedTuple):
+    """A component, or a sample of it."""
 
     nodes: np.ndarray
-    source: np.ndarray
-    target: np.ndarray
-    shown: np.ndarray
-    size: int
-    edges: int
+    ends: np.ndarray  # positions in ``nodes`` of the ends of all edges (2×E), for the layout
+    shown: np.ndarray  # the same for the edges that are drawn
+    size: int  # nodes of the full component
+    edges: int  # edges of the full component
 
 
 def topology(
-    data: Data,
-    *,
-    components: int = 3,
-    max_nodes: int = 1500,
-    max_edges: int = 5000,
-    seed: int = 0,
+    data: Data, *, components: int = 3, max_nodes: int = 1500, max_edges: int = 5000, seed: int = 0
 ) -> Any:
     """Draw the largest connected components: edges within a group dark, between groups red.
 
-    A component of more than ``max_nodes`` nodes is sampled by a random walk, and of very many
-    edges a random subset is drawn. The caption says so, with the share of between-group edges in
-    the picture and in the graph. The picture is deterministic for a seed.
+    The caption says what was sampled; the nodes and edges of the figure are rasterised to keep an
+    SVG small. The picture is deterministic for a seed.
 
     Args:
         data: a graph with ``edge_index`` and ``sens`` (−1: unknown, drawn grey).
         components: number of components to draw.
-        max_nodes: largest number of nodes per component.
+        max_nodes: largest number of nodes per component; larger ones are sampled by a random walk.
         max_edges: largest number of edges per component, and at most four per node if there are
-            over a thousand; all edges shape the layout.
+            over a thousand, drawn at random; all edges shape the layout.
         seed: seed of samples and initial positions.
-
-    Returns:
-        A matplotlib figure; its nodes and edges are rasterised to keep an SVG small.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> figure = topology(social_network(n=200, average_degree=4))
-        >>> figure.savefig("topology.png")  # doctest: +SKIP
     """
     check_integer("components", components, "give 1 or more")
     check_integer("max_nodes", max_nodes, "give 2 or more", low=2)
@@ -77,11 +57,20 @@ def topology(
     groups = data.sens.cpu().numpy()
     parts, count, isolated = _components(data, groups, components, max_nodes, max_edges, seed)
     fig = Figure(figsize=(9.0, 6.4), dpi=150)
-    panels = _panels(fig, len(parts))
-    for part, axes in zip(parts, panels, strict=True):
-        place = layout(part.source, part.target, len(part.nodes), seed=seed)
-        _draw(axes, part, place, groups)
-        if axes is not panels[0]:
+    # The largest component, and the others in small panels at its side.
+    bottom, top, side = 0.145, 0.9, 0.2 if len(parts) > 1 else 0.0
+    height = (top - bottom) / max(len(parts) - 1, 3)
+    for k, part in enumerate(parts):
+        small = (0.99 - side, top - k * height, side, 0.9 * height)
+        axes = fig.add_axes(small if k else (0.01, bottom, 0.98 - side, top - bottom))
+        axes.axis("off")
+        # Thousands of lines as one image: the SVG stays small, and its text stays text.
+        axes.set_rasterization_zorder(10)
+        axes.margins(0.2 if k else 0.04)
+        source, target = part.ends
+        place = layout(source, target, len(part.nodes), seed=seed)
+        _draw(axes, place, part.shown, groups[part.nodes])
+        if k:
             axes.set_title(f"{part.size:,} nodes", fontsize=8.5, color="#57606a", y=-0.05)
     fig.text(0.02, 0.965, str(getattr(data, "name", "graph")), fontsize=13, va="center")
     _legend(fig, groups, getattr(data, "group_names", None))
@@ -101,11 +90,8 @@ def _components(
     n = len(groups)
     source, target = data.edge_index.cpu().numpy()
     source, target = source[source != target], target[source != target]
-    ones = np.ones(2 * len(source), dtype=np.int8)
-    ends = np.concatenate([source, target]), np.concatenate([target, source])
-    graph = csr_array((ones, ends), shape=(n, n))
-    graph.sum_duplicates()
-    graph.data[:] = 1
+    graph = csr_array((np.ones(len(source), dtype=bool), (source, target)), shape=(n, n))
+    graph = (graph + graph.T).tocsr()
     _, member = connected_components(graph, directed=False)
     sizes = np.bincount(member, minlength=1)
     order = np.argsort(-sizes, kind="stable")[:components]
@@ -117,57 +103,34 @@ def _components(
         if size > max_nodes:
             chosen = sample(part, max_nodes, groups[nodes], seed=seed)
             part, nodes = part[chosen][:, chosen], nodes[chosen]
-        pairs = part.tocoo()
-        once = pairs.row < pairs.col
-        ends = pairs.row[once], pairs.col[once]
+        ends = np.stack(part.nonzero())
+        ends = ends[:, ends[0] < ends[1]]
         most = min(max_edges, max(MIN_EDGES_SHOWN, 4 * len(nodes)))
-        shown = _shown(*ends, len(nodes), most, rng)
-        found.append(_Component(nodes, *ends, shown, size, edges))
+        found.append(_Component(nodes, ends, _shown(ends, len(nodes), most, rng), size, edges))
     return found, int((sizes > 1).sum()), int((sizes == 1).sum())
 
 
-def _shown(
-    source: np.ndarray, target: np.ndarray, n: int, most: int, rng: np.random.Generator
-) -> np.ndarray:
+def _shown(ends: np.ndarray, n: int, most: int, rng: np.random.Generator) -> np.ndarray:
     """Random edges to draw, with a spanning tree so that the component stays connected."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import minimum_spanning_tree
 
-    if len(source) <= most:
-        return np.arange(len(source))
-    order = rng.permutation(len(source))
-    tree = minimum_spanning_tree(csr_array((order + 1.0, (source, target)), shape=(n, n)))
+    count = ends.shape[1]
+    if count <= most:
+        return ends
+    order = rng.permutation(count)
+    tree = minimum_spanning_tree(csr_array((order + 1.0, tuple(ends)), shape=(n, n)))
     first = np.isin(order, tree.data.astype(np.int64) - 1)
-    return np.lexsort((order, ~first))[: max(most, n - 1)]
+    return ends[:, np.lexsort((order, ~first))[: max(most, n - 1)]]
 
 
-def _panels(fig: Any, count: int) -> list[Any]:
-    """Axes for the largest component, and small ones at its side for the others."""
-    left, bottom, top = 0.01, 0.145, 0.9
-    if not count:
-        return []
-    side = 0.2 if count > 1 else 0.0
-    panels = [fig.add_axes((left, bottom, 0.98 - side, top - bottom))]
-    height = (top - bottom) / max(count - 1, 3)
-    for k in range(1, count):
-        panels.append(fig.add_axes((0.99 - side, top - k * height, side, 0.9 * height)))
-    for axes in panels:
-        axes.axis("off")
-        # Thousands of lines as one image: the SVG stays small, and its text stays text.
-        axes.set_rasterization_zorder(10)
-        axes.margins(0.04 if axes is panels[0] else 0.2)
-    return panels
-
-
-def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) -> None:
+def _draw(axes: Any, place: np.ndarray, ends: np.ndarray, own: np.ndarray) -> None:
     from matplotlib.collections import LineCollection
 
-    own = groups[part.nodes]
-    ends = part.source[part.shown], part.target[part.shown]
-    one, other = own[ends[0]], own[ends[1]]
+    one, other = own[ends]
     unknown = (one < 0) | (other < 0)
     crossing = (one != other) & ~unknown
-    lines = np.stack([place[ends[0]], place[ends[1]]], 1)
+    lines = place[ends.T]
     many = len(lines) > 500
     kinds = (
         (unknown, UNKNOWN, 0.5, 0.6),
@@ -181,15 +144,14 @@ def _draw(axes: Any, part: _Component, place: np.ndarray, groups: np.ndarray) ->
     size = float(np.clip(12_000 / len(place), 9, 26))
     for g in np.unique(own):
         style = {"s": size, "edgecolors": "white", "linewidths": 0.3, "zorder": 5}
-        axes.scatter(*place[own == g].T, marker=_marker(g), color=_colour(g), **style)
+        axes.scatter(*place[own == g].T, **_style(g), **style)
 
 
-def _colour(group: int) -> str:
-    return UNKNOWN if group < 0 else NODE_COLOURS[group % len(NODE_COLOURS)]
-
-
-def _marker(group: int) -> str:
-    return "." if group < 0 else MARKERS[group % len(MARKERS)]
+def _style(group: int) -> dict[str, Any]:
+    if group < 0:
+        return {"color": UNKNOWN, "marker": "."}
+    colour, marker = NODE_COLOURS[group % len(NODE_COLOURS)], MARKERS[group % len(MARKERS)]
+    return {"color": colour, "marker": marker}
 
 
 def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
@@ -200,25 +162,19 @@ def _legend(fig: Any, groups: np.ndarray, names: list[str] | None) -> None:
     handles = []
     for g in [g for g in found if g >= 0][:8] + [g for g in found if g < 0]:
         label = "unknown group" if g < 0 else shorten(given[g]) if given else f"group {g}"
-        style: dict[str, Any] = {"marker": _marker(g), "color": _colour(g), "markersize": 7}
-        handles.append(Line2D([], [], linestyle="", label=label, **style))
+        handles.append(Line2D([], [], linestyle="", label=label, markersize=7, **_style(g)))
     handles += [
         Line2D([], [], color=INSIDE, linewidth=1.4, label="within a group"),
         Line2D([], [], color=CROSSING, linewidth=2.2, label="between groups"),
     ]
-    style = {"frameon": False, "ncols": min(len(handles), 6), "fontsize": 9}
+    style: dict[str, Any] = {"frameon": False, "ncols": min(len(handles), 6), "fontsize": 9}
     fig.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.995), **style)
-
-
-def shorten(name: str) -> str:
-    """Truncate a long name for a legend."""
-    return name if len(name) <= 24 else f"{name[:23]}…"
 
 
 def _caption(
     parts: list[_Component], count: int, isolated: int, groups: np.ndarray, edge_index: np.ndarray
 ) -> str:
-    overall = _crossing(groups, *edge_index)
+    overall = _crossing(groups, edge_index)
     if not parts or overall is None:
         return "No edges to draw." if not parts else "No edge joins two nodes of known group."
     lines = [
@@ -226,33 +182,30 @@ def _caption(
         f"{100 * overall:.1f} % between groups (red)."
     ]
     for part, rank in zip(parts, RANKS, strict=False):
-        nodes, edges = len(part.nodes), len(part.shown)
+        nodes, edges, among = len(part.nodes), part.shown.shape[1], part.ends.shape[1]
         if nodes == part.size and edges == part.edges:
             continue
         text = f"{rank} component: {part.size:,} nodes, {part.edges:,} edges. Drawn: "
         if nodes < part.size:
+            some = "the" if edges == among else f"{edges:,} of the"
             text += (
                 f"{nodes:,} nodes of a random walk (the most representative of {NUM_WALKS}) and "
+                f"{some} {among:,} edges among them"
             )
-            text += "the " if edges == len(part.source) else f"{edges:,} of the "
-            text += f"{len(part.source):,} edges among them"
         else:
             text += f"all nodes and {edges:,} random edges that keep them connected"
-        ends = part.source[part.shown], part.target[part.shown]
-        drawn = _crossing(groups[part.nodes], *ends) or 0.0
+        drawn = _crossing(groups[part.nodes], part.shown) or 0.0
         lines.append(f"{text}; {100 * drawn:.1f} % of these are between groups.")
-    left = []
-    if count > len(parts):
-        left.append(counted(count - len(parts), "smaller component"))
-    if isolated:
-        left.append(f"{counted(isolated, 'node')} without an edge")
+    smaller = count - len(parts)
+    left = [counted(smaller, "smaller component")] if smaller else []
+    left += [f"{counted(isolated, 'node')} without an edge"] if isolated else []
     if left:
         lines.append(f"Not drawn: {' and '.join(left)}.")
     return "\n".join(textwrap.wrap(" ".join(lines).replace(" %", "\N{NO-BREAK SPACE}%"), 132))
 
 
-def _crossing(groups: np.ndarray, source: np.ndarray, target: np.ndarray) -> float | None:
+def _crossing(groups: np.ndarray, ends: np.ndarray) -> float | None:
     """Share of between-group edges among those of known groups."""
-    one, other = groups[source], groups[target]
-    known = (one >= 0) & (other >= 0) & (source != target)
+    one, other = groups[ends]
+    known = (one >= 0) & (other >= 0) & (ends[0] != ends[1])
     return float((one != other)[known].mean()) if known.any() else None

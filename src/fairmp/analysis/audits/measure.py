@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
+from fairmp.analysis.audits.result import Audit, FeatureBias, Forecast, Group, Homophily
 from fairmp.analysis.theory import (
     bias_enhancement,
     block_counts,
@@ -26,9 +28,7 @@ from fairmp.datasets.checks import check
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
 from fairmp.groups import group_operator
-
-if TYPE_CHECKING:
-    from fairmp.report import Section
+from fairmp.report.formatting import join_names
 
 MIN_GROUP_SIZE = 10
 """Smaller groups are excluded from rules that are fitted on one half of the nodes."""
@@ -37,119 +37,6 @@ MAX_RANDOM_COLUMNS = 64
 """Columns of the random-feature baseline: enough to show what the topology reveals."""
 
 Folds = Sequence[tuple[np.ndarray, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class Group:
-    """A sensitive group in the graph."""
-
-    name: str
-    nodes: int
-    share: float | None  # of the nodes of known group; None for the nodes of unknown group
-    labelled: int
-    base_rates: tuple[float, ...] | None  # share of each class among the labelled nodes
-    mean_degree: float
-    median_degree: float
-    isolated: int  # nodes without a neighbour
-    inside: float | None  # share of the neighbours of known group that are in the same group
-
-
-@dataclass(frozen=True)
-class Homophily:
-    """Share of edges within a group; None without edges, or with edges in one group only."""
-
-    raw: float | None  # ε, among the edges between nodes of known group
-    chance: float | None  # expected if edges were rewired at random with the same degrees
-    adjusted: float | None  # (ε − chance)/(1 − chance): 0 by chance, 1 without crossing edges
-
-
-@dataclass(frozen=True)
-class FeatureBias:
-    """Bias of the features after a number of averaging steps, for the most distinct two groups.
-
-    Separation and predictability are cross-fitted on two halves of the nodes.
-
-    Attributes:
-        step: number of averaging steps; 0 means the features themselves.
-        gap: distance between the groups' means, in standard deviations of the input features.
-        chance: expected gap of random groups of the same sizes.
-        separation: distance between the means relative to the spread within groups, √(δᵀΣ⁻¹δ).
-        predictability: difference of the rates at which a linear rule assigns the two groups'
-            nodes to the second group, in [−1, 1]: the ΔDP of a decision that predicts the group.
-    """
-
-    step: int
-    gap: float
-    chance: float
-    separation: float
-    predictability: float
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Prediction for one averaging step from group sizes, edge probabilities and moments."""
-
-    before: float | None  # group predictability of the features, assuming normality
-    after: float | None  # the same after one step with row normalisation
-    m: float | None = None  # δᵀΣ⁻¹δ; two groups only
-    printed: float | None = None  # Theorem 2's condition: above 1 it claims that bias is added
-    corrected: float | None = None  # the same, corrected for random neighbourhoods
-    missing: str = ""  # reason why a value is None
-
-
-@dataclass(frozen=True)
-class Audit:
-    """Effect of a graph's topology on its groups; ``print`` it, or use ``to_dict()``.
-
-    Shares and rates are fractions in [0, 1]; the text prints per cent and points.
-    """
-
-    name: str
-    nodes: int
-    edges: int  # undirected
-    directed_edges: int
-    features: int
-    constant_features: int  # ignored below
-    labelled: int
-    classes: tuple[str, ...]
-    unknown_groups: int  # nodes of unknown group
-    unknown_edges: float | None  # share of the edges with such an end
-    density: float  # ρ, the share of all pairs of nodes that are edges
-    average_degree: float
-    homophily: Homophily
-    label_homophily: float | None  # unlabelled counts as a class
-    label_homophily_labelled: float | None  # among edges between labelled nodes
-    c: float | None  # share of the second of two groups among nodes of known group
-    groups: tuple[Group, ...]  # last the nodes of unknown group, if there are any
-    row: tuple[FeatureBias, ...]  # after 0…K steps with row normalisation, as in the theory
-    symmetric: tuple[FeatureBias, ...]  # the same for Ã, which the layers use
-    random_baseline: tuple[float, ...]  # predictability of random features after 0…K row steps
-    noise: float | None  # two standard errors of the predictability
-    forecast: Forecast
-    notes: tuple[str, ...]
-    seed: int  # of the halves that rules are fitted and evaluated on
-
-    def verdict(self) -> list[str]:
-        """Conclusions, one or two sentences each."""
-        from fairmp.analysis.audits.text import verdict
-
-        return verdict(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data, for JSON."""
-        return {**asdict(self), "verdict": self.verdict()}
-
-    def sections(self) -> list[Section]:
-        """Sections of the HTML page, for :func:`fairmp.report.page`."""
-        from fairmp.analysis.audits.page import document
-        from fairmp.report.sections import sections
-
-        return sections(document(self))
-
-    def __str__(self) -> str:
-        from fairmp.analysis.audits.text import text
-
-        return text(self)
 
 
 def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
@@ -186,21 +73,31 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     table = statistics(clean)
     groups = _groups(clean)
     known = [group for group in groups if group.share is not None]
-    x, constant = standardise(clean.x)
+    centred = clean.x - clean.x.mean(0)
+    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
+    # Rounding can give a constant column a deviation, and a nearly constant one none.
+    varied = (clean.x.amax(0) > clean.x.amin(0)) & (deviation > 0)
+    x = centred[:, varied].div_(deviation[varied]).numpy()
     # A single split into halves is noisy on small graphs, where several are cheap.
-    folds = [halves(clean.sens, [seed, k]) for k in range(max(1, min(10, 20_000 // len(x))))]
+    folds = [_halves(clean.sens, [seed, k]) for k in range(max(1, min(10, 20_000 // len(x))))]
     columns = min(x.shape[1], MAX_RANDOM_COLUMNS)
     generator = torch.Generator().manual_seed(seed)
     random = torch.randn(len(x), columns, generator=generator).numpy()
     after_random = averaged(random, clean.edge_index, steps, "row") if columns else ()
-    measure = _measure(clean.sens, folds)
+
+    def measure(step: int, values: np.ndarray) -> FeatureBias:
+        gap = mean_gap(values, clean.sens.numpy())
+        return FeatureBias(step, *gap, *_cross_fitted(values, folds))
+
     before = measure(0, x)
     row, symmetric = (
         (before, *map(measure, range(1, steps + 1), averaged(x, clean.edge_index, steps, kind)))
         for kind in ("row", "symmetric")
     )
-    notes += list(_notes(known, constant, x.shape[1]))
-    ends = clean.sens[clean.edge_index]
+    unknown = (clean.sens[clean.edge_index] < 0).any(0).double()
+    # Two standard errors (at most) of a difference of shares, for the two smallest groups.
+    smallest = sorted(group.nodes for group in known if group.nodes >= MIN_GROUP_SIZE)[:2]
+    noise = 2 * math.sqrt(sum(0.25 / size for size in smallest)) if len(smallest) == 2 else None
     n = table.nodes
     return Audit(
         name=table.name,
@@ -208,11 +105,11 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         edges=table.edges // 2,
         directed_edges=table.edges,
         features=table.features,
-        constant_features=constant,
+        constant_features=int((~varied).sum()),
         labelled=table.labelled or 0,
         classes=tuple(clean.class_names),
         unknown_groups=n - sum(group.nodes for group in known),
-        unknown_edges=float((ends < 0).any(0).double().mean()) if table.edges else None,
+        unknown_edges=float(unknown.mean()) if table.edges else None,
         density=table.edges / (n * (n - 1)),
         average_degree=table.edges / n,
         homophily=homophily(clean.edge_index, clean.sens),
@@ -225,9 +122,9 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         random_baseline=tuple(
             _cross_fitted(values, folds)[1] for values in (random, *after_random) if columns
         ),
-        noise=_noise(known),
+        noise=noise,
         forecast=_forecast(x, clean, folds),
-        notes=tuple(notes),
+        notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
 
@@ -236,60 +133,34 @@ def _cleaned(data: Data) -> tuple[Data, list[str]]:
     """Return an undirected graph without self-loops, and notes on what was changed."""
     check(data, labels=False)
     if not isinstance(data.get("sens"), Tensor):
-        raise InputError(
-            "data.sens", "missing", "give the group of each node, -1 where it is unknown"
-        )
+        hint = "give the group of each node, -1 where it is unknown"
+        raise InputError("data.sens", "missing", hint)
     sens = data.sens.cpu().long()
     group_operator(sens)
     n = data.x.size(0)
     y = data.y.cpu().long() if isinstance(data.get("y"), Tensor) else torch.full((n,), -1)
     edges, notes = data.edge_index.cpu(), []
     if edges.dim() != 2 or edges.size(0) != 2 or (edges.numel() and int(edges.max()) >= n):
-        raise InputError(
-            "data.edge_index",
-            f"shape {tuple(edges.shape)} with indices up to "
-            f"{int(edges.max()) if edges.numel() else 0} does not fit {n} nodes",
-            "give a (2, edges) tensor of node indices",
-        )
+        largest = int(edges.max()) if edges.numel() else -1
+        value = f"shape {tuple(edges.shape)}, largest index {largest}, for {n} nodes"
+        raise InputError("data.edge_index", value, "give a (2, edges) tensor of node indices")
     if bool((edges[0] == edges[1]).any()):
         edges = remove_self_loops(edges)[0]
         notes.append("self-loops were removed")
     both = to_undirected(edges, num_nodes=n)
     if not torch.equal(both, edges):
         notes.append("edges were made undirected and unique")
-    clean = Data(x=data.x.detach().cpu().float(), edge_index=both, y=y, sens=sens)
-    clean.name = str(getattr(data, "name", "graph"))
-    clean.group_names = _names(data, "group_names", sens)
-    clean.class_names = _names(data, "class_names", y)
+    x, name = data.x.detach().cpu().float(), str(getattr(data, "name", "graph"))
+    clean = Data(x=x, edge_index=both, y=y, sens=sens, name=name)
+    for key, codes in (("group_names", sens), ("class_names", y)):
+        count, given = int(codes.max()) + 1, data.get(key)
+        fits = isinstance(given, list | tuple) and len(given) >= count
+        clean[key] = [str(name) for name in (given if fits else range(count))]
     return clean, notes
 
 
-def _names(data: Data, key: str, codes: Tensor) -> list[str]:
-    count = max(int(codes.max()) + 1, 0)
-    given = data.get(key)
-    if isinstance(given, list | tuple) and len(given) >= count:
-        return [str(name) for name in given]
-    return [str(k) for k in range(count)]
-
-
 def homophily(edge_index: Tensor, sens: Tensor) -> Homophily:
-    r"""Sensitive homophily, raw and adjusted for chance.
-
-    Among the E edges between nodes of known group, let :math:`D_g` be the sum of the degrees in
-    group g. Random edges with the same degrees would give
-
-    .. math::
-        \bar\epsilon = \sum_g \frac{D_g^2}{(2E)^2}, \qquad
-        \epsilon_{adj} = \frac{\epsilon - \bar\epsilon}{1 - \bar\epsilon} .
-
-    Raw homophily misleads where a group is large or well connected: if one group has nine tenths
-    of all degrees, 82 % of the edges are within a group by chance.
-
-    Example:
-        >>> path = torch.tensor([[0, 1, 1, 2, 2, 3], [1, 0, 2, 1, 3, 2]])
-        >>> homophily(path, torch.tensor([0, 0, 1, 1]))
-        Homophily(raw=0.666..., chance=0.5, adjusted=0.333...)
-    """
+    """Sensitive homophily among edges between nodes of known group, raw and adjusted for chance."""
     source, target = sens[edge_index]
     known = (source >= 0) & (target >= 0)
     source, target = source[known], target[known]
@@ -310,41 +181,26 @@ def _groups(data: Data) -> tuple[Group, ...]:
     names = [*data.group_names, "unknown"]
     found = []
     for g in [*range(int(sens.max()) + 1), *([-1] if known < len(sens) else [])]:
-        members = sens == g
-        labels = y[members & (y >= 0)]
+        labels, own = y[(sens == g) & (y >= 0)], degree[sens == g]
         reached = target[(source == g) & (target >= 0)]
         counts = np.bincount(labels, minlength=len(data.class_names))
-        found.append(
-            Group(
-                name=names[g],
-                nodes=int(members.sum()),
-                share=int(members.sum()) / known if g >= 0 else None,
-                labelled=len(labels),
-                base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
-                mean_degree=float(degree[members].mean()),
-                median_degree=float(np.median(degree[members])),
-                isolated=int((degree[members] == 0).sum()),
-                inside=float((reached == g).mean()) if g >= 0 and len(reached) else None,
-            )
+        group = Group(
+            name=names[g],
+            nodes=len(own),
+            share=len(own) / known if g >= 0 else None,
+            labelled=len(labels),
+            base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
+            mean_degree=float(own.mean()),
+            median_degree=float(np.median(own)),
+            isolated=int((own == 0).sum()),
+            inside=float((reached == g).mean()) if g >= 0 and len(reached) else None,
         )
+        found.append(group)
     return tuple(found)
 
 
-def standardise(x: Tensor) -> tuple[np.ndarray, int]:
-    """Scale columns to mean 0 and variance 1; drop and count constant ones."""
-    centred = x - x.mean(0)
-    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(x))
-    # Rounding can give a constant column a deviation, and a nearly constant one none.
-    varied = (x.amax(0) > x.amin(0)) & (deviation > 0)
-    return centred[:, varied].div_(deviation[varied]).numpy(), int((~varied).sum())
-
-
-def halves(sens: Tensor, seed: int | Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-    """Split each group into random halves.
-
-    Returns the groups, renumbered without those below ``MIN_GROUP_SIZE``, and the half (0 or 1)
-    of each node; both are −1 for nodes of small or unknown groups.
-    """
+def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    """Groups, renumbered without the small ones, and a random half (0 or 1) of each; −1 outside."""
     rng = np.random.default_rng(seed)
     groups, half = np.full((2, len(sens)), -1)
     number = 0
@@ -356,32 +212,18 @@ def halves(sens: Tensor, seed: int | Sequence[int]) -> tuple[np.ndarray, np.ndar
     return groups, half
 
 
-def _measure(sens: Tensor, folds: Folds) -> Callable[[int, np.ndarray], FeatureBias]:
-    def measure(step: int, values: np.ndarray) -> FeatureBias:
-        return FeatureBias(step, *mean_gap(values, sens.numpy()), *_cross_fitted(values, folds))
-
-    return measure
-
-
 def _cross_fitted(values: np.ndarray, folds: Folds) -> tuple[float, float]:
     """Separation and predictability, averaged over random halves."""
-    found = [held_out_bias(values, groups, half) for groups, half in folds]
-    separation, predictability = np.mean(found, axis=0)
+    separation, predictability = np.mean([held_out_bias(values, *fold) for fold in folds], axis=0)
     return float(separation), float(predictability)
 
 
 def mean_gap(values: np.ndarray, sens: np.ndarray) -> tuple[float, float]:
-    r"""Largest distance between two groups' means, and its expectation for random groups.
-
-    For groups at random, :math:`\mathbb E\lVert\delta\rVert^2 = \sum_j \mathrm{Var}(x_j)
-    (1/n_a + 1/n_b)`; the second number is its root.
-    """
+    """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
     means = [values[sens == g].mean(0, dtype=float) for g in range(len(counts))]
-    gap, a, b = max(
-        (float(np.linalg.norm(means[a] - means[b])), a, b)
-        for a, b in combinations(range(len(means)), 2)
-    )
+    pairs = combinations(range(len(means)), 2)
+    gap, a, b = max((float(np.linalg.norm(means[a] - means[b])), a, b) for a, b in pairs)
     known = values if (sens >= 0).all() else values[sens >= 0]
     mean = np.average(means, axis=0, weights=counts)
     variance = max(float(np.vdot(known, known)) / len(known) - float(mean @ mean), 0.0)
@@ -397,65 +239,46 @@ def _forecast(x: np.ndarray, data: Data, folds: Folds) -> Forecast:
     if int(groups.max()) < 1 or not x.shape[1]:
         return Forecast(None, None, missing="too few nodes or varying features for a prediction")
     graph = Data(edge_index=data.edge_index, sens=torch.from_numpy(groups))
+    parities, distances, conditions = [], [], []
     try:
         blocks = block_counts(graph)
-        rows = [
-            _predict(scores, own, graph, blocks)
-            for large, half in folds
-            for scores, own in held_out_scores(x, large, half, reference=0)
-        ]
+        halves = [half for fold in folds for half in held_out_scores(x, *fold, reference=0)]
+        for scores, own in halves:
+            # The ridge only matters for constant scores.
+            tensors = torch.from_numpy(scores), torch.from_numpy(own)
+            (means, covariances), weights = group_moments(*tensors, ridge=1e-9)
+            change = predicted_block_change(*blocks, means=means, covariances=covariances)
+            parities.append((change.before.parity, change.after.parity))
+            if len(weights) > 2:
+                continue
+            delta, covariance = means[1] - means[0], np.tensordot(weights, covariances, 1)
+            distances.append(delta @ np.linalg.solve(covariance, delta))
+            with suppress(InputError):
+                fixed: dict[str, Any] = {"means": means, "covariance": covariance}
+                condition = partial(bias_enhancement, *graph_parameters(graph), **fixed)
+                conditions.append((condition(form="printed"), condition(form="corrected")))
     except InputError as error:
         return Forecast(None, None, missing=f"no prediction: {error}")
-    before, after, m = (float(v) for v in np.mean([row[:3] for row in rows], axis=0))
-    if len(blocks[0]) > 2:
+    before, after = (float(value) for value in np.mean(parities, axis=0))
+    if not distances:
         return Forecast(before, after, missing="the condition is stated for two groups")
-    conditions = [row[3] for row in rows if row[3]]
+    m = float(np.mean(distances))
     if not conditions:
         reason = "the graph is too dense or the groups too similar for the condition"
         return Forecast(before, after, m, missing=reason)
-    printed, corrected = (float(v) for v in np.mean(conditions, axis=0))
+    printed, corrected = (float(value) for value in np.mean(conditions, axis=0))
     return Forecast(before, after, m, printed, corrected)
 
 
-def _predict(
-    scores: np.ndarray, groups: np.ndarray, graph: Data, blocks: tuple[np.ndarray, np.ndarray]
-) -> tuple[float, float, float, tuple[float, float] | None]:
-    """Predictability before and after, m, and Theorem 2's two conditions."""
-    # The ridge only matters for constant scores.
-    moments, weights = group_moments(torch.from_numpy(scores), torch.from_numpy(groups), ridge=1e-9)
-    change = predicted_block_change(*blocks, means=moments.means, covariances=moments.covariances)
-    before, after = float(change.before.parity), float(change.after.parity)
-    if len(weights) > 2:
-        return before, after, 0.0, None
-    covariance = np.tensordot(weights, moments.covariances, 1)
-    delta = moments.means[1] - moments.means[0]
-    m = float(delta @ np.linalg.solve(covariance, delta))
-    try:
-        parameters = graph_parameters(graph)
-        features: dict[str, Any] = {"means": moments.means, "covariance": covariance}
-        printed = float(bias_enhancement(*parameters, form="printed", **features))
-        corrected = float(bias_enhancement(*parameters, form="corrected", **features))
-    except InputError:
-        return before, after, m, None
-    return before, after, m, (printed, corrected)
-
-
-def _noise(known: list[Group]) -> float | None:
-    """Two standard errors (at most) of a difference of shares, for the two smallest groups."""
-    sizes = sorted(group.nodes for group in known if group.nodes >= MIN_GROUP_SIZE)[:2]
-    return 2 * math.sqrt(sum(0.25 / size for size in sizes)) if len(sizes) == 2 else None
-
-
-def _notes(known: list[Group], constant: int, varied: int) -> Iterator[str]:
-    if constant:
-        yield f"{constant} of {constant + varied} feature columns are constant and were dropped"
-    small = [group for group in known if group.nodes < MIN_GROUP_SIZE]
+def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
+    if not varied.all():
+        constant = int((~varied).sum())
+        yield f"{constant} of {len(varied)} feature columns are constant and were dropped"
+    small = [f"{g.name} ({g.nodes})" for g in known if g.nodes < MIN_GROUP_SIZE]
     if small:
-        named = ", ".join(f"{group.name} ({group.nodes})" for group in small[:5])
-        more = f" and {len(small) - 5} more" if len(small) > 5 else ""
         yield (
             f"groups of fewer than {MIN_GROUP_SIZE} nodes are excluded from separation, "
-            f"predictability and the forecast: {named}{more}"
+            f"predictability and the forecast: {join_names(small, 5)}"
         )
     if len(known) > 2:
         yield "gaps are those between the two most distinct groups"

@@ -68,17 +68,18 @@ def averaged(
     """Yield features after 1, …, ``steps`` steps of averaging, in the precision of ``values``."""
     from scipy.sparse import csr_array
 
-    theta, n, dtype = exponent(normalisation), len(values), values.dtype
-    source, target = edge_index.cpu().numpy()
-    adjacency = csr_array((np.ones(len(source), dtype), (source, target)), shape=(n, n))
-    degree = 1.0 + np.bincount(source, minlength=n)
-    left, right = ((degree**power).astype(dtype)[:, None] for power in (-theta, theta - 1))
-    # Blocks of columns that fit the processor's cache take half the time.
-    blocks = np.array_split(values, range(32, values.shape[1], 32), axis=1)
+    from fairmp.kernels import implementation
+
+    theta, n, f = exponent(normalisation), len(values), torch.from_numpy(values)
+    # Not fairmp.graph.normalise, whose sorting takes longer than a step.
+    source, target = np.hstack([edge_index.cpu().numpy(), [np.arange(n), np.arange(n)]])
+    matrix = csr_array((np.ones(len(source), values.dtype), (source, target)), shape=(n, n))
+    rows = [torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data)]
+    degree = torch.from_numpy(np.bincount(source)).double()
+    left, right = (degree.pow(power).to(f.dtype) for power in (-theta, theta - 1))
     for _ in range(steps):
-        scaled = [np.ascontiguousarray(right * block) for block in blocks]
-        blocks = [left * (adjacency @ block + block) for block in scaled]
-        yield np.concatenate(blocks, axis=1)
+        f = implementation(f).aggregate(*rows, left, right, f, None, 0.0)
+        yield f.numpy()
 
 
 def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Moments, np.ndarray]:
