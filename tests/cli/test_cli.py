@@ -177,10 +177,8 @@ def test_bad_input_is_one_line(
 def test_in_a_process_too(tmp_path: Path) -> None:
     done = fairmp("train", "--target", "2", cwd=tmp_path)
     assert done.returncode == 2
-    assert done.stderr == (
-        "fairmp: --target: 2.0 is outside [0, 1]; give the largest gap you accept, "
-        "0.02 for two points\n"
-    )
+    assert done.stderr.startswith("fairmp: --target: 2.0")
+    assert done.stderr.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 
@@ -211,10 +209,10 @@ def test_one_split_has_no_interval_and_one_decision_is_no_success(
     out = capsys.readouterr().out
     assert "test nodes, one split" in out
     assert "1 splits" not in out
-    assert out.count("note: Everyone is decided 'no': a gap of 0 is no success") == 1
+    assert out.count("note: Everyone gets the decision 'no'") == 1
     assert out.count("note: Gaps are biased upward") == 1
     page = (tmp_path / "t" / "report.html").read_text(encoding="utf-8")
-    assert "Everyone is decided &#39;no&#39;" in page
+    assert "Everyone gets the decision &#39;no&#39;" in page
     assert "over 1 splits" not in page
     assert "On one split" in page
 
