@@ -39,7 +39,10 @@ class Attribute:
 
     def weights(self, population: Tensor) -> Tensor:
         """Total membership of each group in a population (G)."""
-        return self.membership[population].sum(0)
+        if self.sens.dim() == 2:
+            return self.sens[population].double().sum(0)
+        codes = torch.where(population, self.sens, -1) + 1
+        return torch.bincount(codes, minlength=len(self.groups) + 1)[1:].double()
 
     def to(self, device: torch.device) -> Attribute:
         """Move to a device."""
