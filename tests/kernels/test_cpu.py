@@ -293,6 +293,7 @@ def test_nodes_without_a_group_may_have_any_logits(classes: int) -> None:
     assert cpu.extremes(z, nowhere).tolist() == [0, 0]
     assert torch.equal(cpu.softmax_vjp(g, z, nowhere, table, 1.0, table), g)
     assert torch.equal(cpu.shift(g, nowhere, table), g)
+    assert not any(part.any() for part in cpu.coupling_backward(g, z, nowhere, table))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -304,6 +305,7 @@ def test_no_nodes_at_all(classes: int) -> None:
     assert cpu.extremes(z, codes).tolist() == [0, 0]
     assert cpu.softmax_vjp(z, z, codes, table, 1.0, table).shape == (0, classes)
     assert cpu.shift(z, codes, table).shape == (0, classes)
+    assert not cpu.coupling_backward(z, z, codes, table)[1].any()
 
 
 @pytest.mark.parametrize("classes", [1, 2, 3, 8])
@@ -320,6 +322,23 @@ def test_softmax_vjp_equals_the_derivative(classes: int) -> None:
     # The Jacobian of the softmax has a factor 1/T, which the primitive has not.
     torch.testing.assert_close(ours, (g.double() + 0.5 * derivative).float())
     torch.testing.assert_close(ours, reference.softmax_vjp(g, z, codes, shift, 0.5, w))
+
+
+@pytest.mark.parametrize("classes", [1, 2, 3, 8])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_coupling_backward_equals_the_derivative(classes: int, dtype: torch.dtype) -> None:
+    n, groups = 5000, 3
+    z, g = 4 * torch.randn(n, classes, dtype=dtype), torch.randn(n, classes, dtype=dtype)
+    codes, zero = random_codes(n, groups), torch.zeros(groups, classes, dtype=torch.float64)
+    w = torch.randn(groups, classes, dtype=torch.float64, requires_grad=True)
+    logits = z.double().requires_grad_()
+    coupled = reference.softmax_vjp(torch.zeros_like(logits), logits, codes, zero, 1.0, w)
+    derivatives = torch.autograd.grad((g * coupled).sum(), (logits, w))
+    for kernels in (cpu, reference):
+        ours = kernels.coupling_backward(g, z, codes, w.detach())
+        assert ours[0].dtype == dtype
+        for part, derivative in zip(ours, derivatives, strict=True):
+            torch.testing.assert_close(part.double(), derivative, atol=1e-6, rtol=1e-6)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

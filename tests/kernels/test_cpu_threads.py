@@ -47,6 +47,7 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
         "shift": lambda: cpu.shift(z, codes, table),
         "segment_sum": lambda: cpu.segment_sum(z, codes, 3),
         "softmax_vjp": lambda: cpu.softmax_vjp(z, z, codes, table, 0.7, table),
+        "coupling_backward": lambda: torch.cat(cpu.coupling_backward(z, z, codes, table)),
         "projection": lambda: projected(z, Adjacency(n, scale, CSR(row, col), CSR(row, col))),
     }
 

@@ -181,6 +181,9 @@ def test_passes_over_nodes(dtype: torch.dtype, classes: int, groups: int) -> Non
     assert error(cuda.segment_sum(g, codes, groups), sums) < 1e-12
     pulled = reference.softmax_vjp(g, z, codes, shift, 0.7, w)
     assert error(cuda.softmax_vjp(g, z, codes, shift, 0.7, w), pulled) < rounding
+    gradients = cuda.coupling_backward(g, z, codes, w)
+    for ours, wanted in zip(gradients, reference.coupling_backward(g, z, codes, w), strict=True):
+        assert error(ours, wanted) < rounding
 
 
 @on_device
@@ -192,6 +195,7 @@ def test_passes_over_no_nodes() -> None:
     assert not cuda.segment_sum(z, codes, 2).any()
     assert torch.equal(cuda.shift(z, codes, shift), z)
     assert torch.equal(cuda.softmax_vjp(z, z, codes, shift, 1.0, shift), z)
+    assert not any(part.any() for part in cuda.coupling_backward(z, z, codes, shift))
     empty = z[:0], codes[:0]
     assert not cuda.moments(*empty, shift, 1.0).any()
     assert cuda.shift(*empty, shift).shape == (0, 3)

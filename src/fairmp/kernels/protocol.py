@@ -83,6 +83,11 @@ class Kernels(Protocol):
         :meth:`moments` and one row of w (groups×C) per group.
         """
 
+    def coupling_backward(
+        self, g: Tensor, z: Tensor, codes: Tensor, w: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Gradients of z and w, given that of ``softmax_vjp``'s result at T = 1 without shifts."""
+
     def linear_relu_backward(
         self, g: Tensor, h: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

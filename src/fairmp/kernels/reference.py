@@ -84,6 +84,16 @@ def softmax_vjp(
     return (g.double() + q * (weight - (weight * q).sum(1, keepdim=True))).to(g.dtype)
 
 
+def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the softmax's coupling with a table."""
+    q, weight = z.double().softmax(1), _rows(w, codes)
+    # Centred under q, the derivative of ⟨g, q ⊙ (w − ⟨w, q⟩)⟩ is that of ⟨g ⊙ w, q⟩.
+    centred = g - (g * q).sum(1, keepdim=True)
+    product = centred * (weight - (weight * q).sum(1, keepdim=True))
+    grad_z = q * (product - (product * q).sum(1, keepdim=True))
+    return grad_z.to(g.dtype), segment_sum(q * centred, codes, w.size(0))
+
+
 def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a linear layer on top of a ReLU."""
     out = torch.where(h <= 0, 0, g @ weight)

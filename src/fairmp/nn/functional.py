@@ -372,8 +372,8 @@ def subtract_coupling(
     """Agg − γG(F, Δᵀu); nodes of unknown group keep what was propagated."""
     if groups.codes is None:
         return agg - gamma * coupling_gradient(f, groups.shift(u.to(f.dtype)))
-    table = -gamma * groups.by_group(u)
-    return _AddCoupling.apply(agg.contiguous(), f.contiguous(), table, groups.codes)
+    inputs = agg.contiguous(), f.contiguous(), u, gamma
+    return _SubtractCoupling.apply(*inputs, groups.codes, groups.rows)
 
 
 def softmax_gap(f: Tensor, groups: GroupOperator) -> Tensor:
@@ -384,41 +384,33 @@ def softmax_gap(f: Tensor, groups: GroupOperator) -> Tensor:
     return groups.gap_of_sums(sums)
 
 
-class _AddCoupling(torch.autograd.Function):
-    """agg + G(F, U), U the row of a table (G×C) for each node's group."""
+class _SubtractCoupling(torch.autograd.Function):
+    """agg − γG(F, Δᵀu) for hard groups."""
 
     @staticmethod
-    def forward(ctx: Any, agg: Tensor, f: Tensor, table: Tensor, codes: Tensor) -> Tensor:
-        ctx.save_for_backward(f, table, codes)
-        kernels = implementation(f)
-        return kernels.softmax_vjp(agg, f, codes, torch.zeros_like(table), 1.0, table)
+    def forward(
+        ctx: Any,
+        agg: Tensor,
+        f: Tensor,
+        u: Tensor,
+        gamma: float | Tensor,
+        codes: Tensor,
+        rows: Tensor,
+    ) -> Tensor:
+        shift = rows.T @ u
+        table = -gamma * shift
+        ctx.gamma = gamma
+        ctx.save_for_backward(f, table, shift, codes, rows)
+        return implementation(f).softmax_vjp(agg, f, codes, torch.zeros_like(table), 1.0, table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, table, codes = ctx.saved_tensors
-        p, grad_t = _class_major(f).softmax(0), _class_major(grad)
-        padded = torch.cat([table, table.new_zeros(1, table.size(1))]).to(f.dtype)
-        u = padded.T.index_select(1, torch.where(codes < 0, table.size(0), codes))
-        # Centred under p, the derivative of <grad, G(F, U)> is G(F, grad·U).
-        centred = grad_t - (grad_t * p).sum(0)
-        product = centred * (u - (u * p).sum(0))
-        grad_f = _node_major(p * (product - (product * p).sum(0)))
-        felt = _node_major(p * centred)
-        return grad, grad_f, implementation(f).segment_sum(felt, codes, table.size(0)), None
-
-
-def _class_major(values: Tensor) -> Tensor:
-    """Transpose to C×n, where sums over a handful of classes are fast; faster than ``.T``."""
-    return torch.stack(values.unbind(1))
-
-
-def _node_major(values: Tensor) -> Tensor:
-    """Transpose back to n×C."""
-    result = values.new_empty(values.size(1), values.size(0))
-    for k, row in enumerate(values):
-        result[:, k] = row
-    return result
+        f, table, shift, codes, rows = ctx.saved_tensors
+        kernels = implementation(f)
+        grad_f, grad_table = kernels.coupling_backward(grad.contiguous(), f, codes, table)
+        grad_gamma = -(grad_table * shift).sum() if ctx.needs_input_grad[3] else None
+        return grad, grad_f, -ctx.gamma * (rows @ grad_table), grad_gamma, None, None
 
 
 class _SoftmaxSums(torch.autograd.Function):

@@ -296,6 +296,86 @@ def softmax_vjp(
 
 
 @compiled
+def _coupling_two(
+    g: Array, z: Array, codes: Array, w: Array, start: int, stop: int, out: Array, sums: Array
+) -> None:
+    margin, pull = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
+    parts = np.zeros((LANES, w.shape[0]))
+    for begin in range(start, stop, BLOCK_NODES):
+        size = np.uint64(min(BLOCK_NODES, stop - begin))
+        for j in range(size):
+            i = np.uint64(begin) + j
+            k = np.uint64(codes[i] + 1)
+            # A node without a group may have logits that are not finite.
+            margin[j] = np.float64(z[i, 1]) - np.float64(z[i, 0]) if codes[i] >= 0 else np.inf
+            pull[j] = w[k, 1] - w[k, 0]
+        for j in range(size):
+            e = exp_minus(abs(margin[j]))
+            large = 1 / (1 + e)
+            bend = (e - 1) * large * pull[j]  # 1 − 2q, of the second class
+            pull[j] = bend if margin[j] > 0 else -bend
+            margin[j] = e * large * large
+        for j in range(size):
+            i = np.uint64(begin) + j
+            share = margin[j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
+            parts[j % np.uint64(LANES), np.uint64(codes[i] + 1)] += share
+            out[i, 0] = -share * pull[j]
+            out[i, 1] = share * pull[j]
+    sums[:, 1] = ((parts[0] + parts[1]) + (parts[2] + parts[3]))[1:]
+    sums[:, 0] = -sums[:, 1]
+
+
+@compiled
+def _coupling_many(
+    g: Array, z: Array, codes: Array, w: Array, start: int, stop: int, out: Array, sums: Array
+) -> None:
+    classes = np.uint64(z.shape[1])
+    group = np.empty(BLOCK_NODES, np.int32)
+    top, total = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
+    q, product = np.empty((z.shape[1], BLOCK_NODES)), np.empty(z.shape[1])
+    zero = np.zeros_like(w)
+    sums[:] = 0.0
+    for begin in range(start, stop, BLOCK_NODES):
+        end = min(begin + BLOCK_NODES, stop)
+        _softmax_block(z, codes, zero, 1.0, begin, end, group, top, total, q)
+        m = np.uint64(0)
+        for i in range(np.uint64(begin), np.uint64(end)):
+            if codes[i] < 0:
+                for c in range(classes):
+                    out[i, c] = 0
+                continue
+            k = np.uint64(codes[i])
+            inverse = 1 / total[m]
+            g_mean = w_mean = mean = 0.0
+            for c in range(classes):
+                q[c, m] *= inverse
+                g_mean += g[i, c] * q[c, m]
+                w_mean += w[k + np.uint64(1), c] * q[c, m]
+            for c in range(classes):
+                centred = g[i, c] - g_mean
+                sums[k, c] += q[c, m] * centred
+                product[c] = centred * (w[k + np.uint64(1), c] - w_mean)
+                mean += product[c] * q[c, m]
+            for c in range(classes):
+                out[i, c] = q[c, m] * (product[c] - mean)
+            m += np.uint64(1)
+
+
+@Chunked
+def coupling_backward(
+    g: Array, z: Array, codes: Array, w: Array, size: int, out: Array, parts: Array
+) -> None:
+    """Fill ``out`` with the gradient of z; ``parts``, one table per chunk, add up to that of w."""
+    for k in prange(parts.shape[0]):
+        start = np.int64(k) * size
+        stop = min(start + size, z.shape[0])
+        if z.shape[1] == 2:
+            _coupling_two(g, z, codes, w, start, stop, out, parts[k])
+        else:
+            _coupling_many(g, z, codes, w, start, stop, out, parts[k])
+
+
+@compiled
 def _shift_chunk(z: Array, codes: Array, shift: Array, start: int, stop: int, out: Array) -> None:
     for i in range(np.uint64(start), np.uint64(stop)):
         g = np.uint64(codes[i] + 1)

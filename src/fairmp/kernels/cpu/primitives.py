@@ -94,6 +94,15 @@ def softmax_vjp(
     return out
 
 
+def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the softmax's coupling with a table."""
+    out, size = torch.empty_like(g), chunk_size(z.size(0), w.numel())
+    parts = np.empty((-(-z.size(0) // size), *w.shape))
+    inputs = array(g), array(z), _codes(codes), _table(w)
+    nodes.coupling_backward(z.numel(), *inputs, size, array(out), parts)
+    return out, torch.from_numpy(parts.sum(0))
+
+
 def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of a linear layer on top of a ReLU."""
     out = torch.empty_like(h)

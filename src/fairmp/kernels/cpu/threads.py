@@ -117,7 +117,8 @@ def _threads() -> int:
 
 def array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
     """View a tensor as an array, converted and contiguous."""
-    return tensor.detach().to(dtype or tensor.dtype).contiguous().numpy()
+    tensor = tensor.detach() if dtype in (None, tensor.dtype) else tensor.detach().to(dtype)
+    return tensor.contiguous().numpy()
 
 
 def matrix_arrays(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:

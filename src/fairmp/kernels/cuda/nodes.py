@@ -214,3 +214,24 @@ def softmax_vjp(
     live = (i < n)[:, None] & (c < C)[None, :]
     grad = tl.load(g + at, mask=live, other=0.0).to(tl.float64)
     tl.store(out + at, (grad + weight).to(out.dtype.element_ty), mask=live)
+
+
+@triton.jit(do_not_specialize=["n"])
+def coupling_backward(
+    g, z, codes, w, out, felt, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr
+):
+    """Gradient of z, and what each row adds to the gradient of w."""
+    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    code = tl.load(codes + i, mask=i < n, other=-1)
+    counted = code >= 0
+    q, _ = row_softmax(z, i, counted, 0.0, 1.0, C, CP)
+    weight = group_rows(w, code, counted, C, CP)
+    centred = load_rows(g, i, counted, C, CP, 0.0)
+    centred -= tl.sum(centred * q, 1)[:, None]
+    product = centred * (weight - tl.sum(weight * q, 1)[:, None])
+    product -= tl.sum(product * q, 1)[:, None]
+    c = tl.arange(0, CP)
+    at = (i * C)[:, None] + c[None, :]
+    live = (i < n)[:, None] & (c < C)[None, :]
+    tl.store(out + at, (q * product).to(out.dtype.element_ty), mask=live)
+    tl.store(felt + at, (q * centred).to(felt.dtype.element_ty), mask=live)

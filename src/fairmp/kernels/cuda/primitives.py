@@ -31,6 +31,7 @@ __all__ = [
     "binary_root",
     "binary_shift",
     "binary_vjp",
+    "coupling_backward",
     "extremes",
     "linear_relu_backward",
     "moments",
@@ -99,6 +100,18 @@ def softmax_vjp(
         inputs = g.contiguous(), z.contiguous(), codes, shift.contiguous(), w.contiguous()
         launch(nodes.softmax_vjp, grid, *inputs, out, temperature, n, **sizes)
     return out
+
+
+def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of the softmax's coupling with a table."""
+    n, classes = z.shape
+    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
+    out, felt = torch.empty_like(g), torch.empty_like(g, dtype=torch.float64)
+    if n:
+        grid = (triton.cdiv(n, sizes["B"]),)
+        inputs = g.contiguous(), z.contiguous(), codes, w.contiguous()
+        launch(nodes.coupling_backward, grid, *inputs, out, felt, n, **sizes)
+    return out, segment_sum(felt, codes, w.size(0))
 
 
 def binary_root(
