@@ -74,11 +74,11 @@ def averaged(
     # Not fairmp.graph.normalise, whose sorting takes longer than a step.
     source, target = np.hstack([edge_index.cpu().numpy(), [np.arange(n), np.arange(n)]])
     matrix = csr_array((np.ones(len(source), values.dtype), (source, target)), shape=(n, n))
-    rows = [torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data)]
+    row, col, weight = map(torch.from_numpy, (matrix.indptr, matrix.indices, matrix.data))
     degree = torch.from_numpy(np.bincount(source)).double()
     left, right = (degree.pow(power).to(f.dtype) for power in (-theta, theta - 1))
     for _ in range(steps):
-        f = implementation(f).aggregate(*rows, left, right, f, None, 0.0)
+        f = implementation(f).aggregate(row, col, weight, left, right, f, None, 0.0)
         yield f.numpy()
 
 
