@@ -17,8 +17,8 @@ class ShardedIncidence(GroupOperator):
     def __init__(
         self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor, dtype: torch.dtype
     ) -> None:
-        super().__init__(None, population, rows, codes=codes, dtype=dtype)
-        self.ranks = ranks
+        super().__init__(None, population, rows, codes=codes, blocks=(rows.size(0),), dtype=dtype)
+        self.ranks, self.rank = ranks, ranks.rank
 
     def total(self, part: Tensor) -> Tensor:
         """Sum over all ranks."""

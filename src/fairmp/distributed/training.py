@@ -151,7 +151,7 @@ def fit_shard(
                 logits,
                 graph.adjacency(logits.dtype),
                 nodes.group_operator(data.sens, data.val_mask),
-                temperature=tau if model.propagation.solver == "projection" else None,
+                **model.propagation.at_prediction(tau),
             ).group_duals
     train, val, test = (
         _evaluate(model, shard, data, data[name], "solve", bootstrap) for name in MASKS

@@ -70,7 +70,7 @@ class Measure:
 
     def gap(self, p: Tensor) -> float:
         """The largest of its gaps in predictions (n×C)."""
-        return float(self.delta.gap(p)[:, list(self.classes)].abs().max())
+        return float(self.delta.largest_gap(p)[list(self.classes)].max())
 
 
 def read(criterion: Any, target: Any, n: int) -> list[Criterion]:

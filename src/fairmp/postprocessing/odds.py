@@ -126,9 +126,9 @@ class _Problem:
         weight = population.astype(np.float64)
         self.weight = (weight / max(weight.sum(), 1.0))[:, None]
         delta = np.concatenate(
-            [m.delta.matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
+            [m.delta.pair_matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
         )
-        heights = [m.delta.rows.size(0) for m in measures]
+        heights = [len(m.delta.pair_matrix) for m in measures]
         spoken = [np.isin(np.arange(self.classes), m.classes) for m in measures]
         self.spoken = np.repeat(np.array(spoken), heights, axis=0)
         targets = np.repeat([m.target / m.unit for m in measures], heights)
