@@ -250,7 +250,7 @@ def _mended(
     for share in _SHARES:
         with torch.no_grad():
             layer = FMP(1, 0.0, target=share * gap)
-            fair = layer(logits, edges, sens, temperature="decisions")
+            fair = layer(logits, edges, sens, decisions=True)
         figures = evaluate(fair, y, sens, bootstrap=0, **names)
         found.add((figures.dp, figures.accuracy))
     return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(found)]

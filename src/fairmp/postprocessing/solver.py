@@ -15,6 +15,7 @@ from fairmp.graph import Adjacency, Operator, normalise
 from fairmp.groups import GroupOperator, stack
 from fairmp.kernels import softmax
 from fairmp.nn import functional as solvers
+from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP
 from fairmp.postprocessing import criteria, feasibility
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
@@ -173,18 +174,18 @@ def _projected(
     operator: Operator = Alone() if graph is None else graph
     K, lambda_s = (1, 0.0) if graph is None else (asked.K, asked.lambda_s)
     with torch.no_grad():
-        if asked.temperature == "decisions":
-            found = solvers.decisions(x, operator, delta, K=K, lambda_s=lambda_s, target=target)
-        else:
-            found = solvers.projection(
-                x,
-                operator,
-                delta,
-                K=K,
-                lambda_s=lambda_s,
-                target=target,
-                temperature=asked.temperature,
-            )
+        by_decision = asked.temperature == "decisions"
+        found = solvers.projection(
+            x,
+            operator,
+            delta,
+            K=K,
+            lambda_s=lambda_s,
+            target=target,
+            temperature=1.0 if by_decision else float(asked.temperature),
+        )
+        if by_decision:
+            return close_decision_gap(found.f, delta, target).logits, 1.0
     return found.f, found.temperature
 
 
@@ -202,7 +203,14 @@ def _stacked(
         scale = 1.0 if measure.target == goal else goal / max(measure.target, NEARLY)
         member = delta.membership.to(dtype) if delta.codes is None else None
         parts.append(
-            GroupOperator(member, inside, delta.rows * scale, codes=delta.codes, dtype=dtype)
+            GroupOperator(
+                member,
+                inside,
+                delta.rows * scale,
+                codes=delta.codes,
+                blocks=delta.blocks,
+                dtype=dtype,
+            )
         )
     return stack(*parts), goal
 

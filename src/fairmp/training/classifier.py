@@ -334,7 +334,7 @@ class FairClassifier:
                 graph.adjacency(logits.dtype),
                 data.sens,
                 data.val_mask & groups.known(data.sens),
-                temperature=tau if self.propagation.solver == "projection" else None,
+                **self.propagation.at_prediction(tau),
             ).group_duals
 
     def _logits(self, data: Data, graph: Graph, nodes: Tensor, mode: Mode) -> Tensor:

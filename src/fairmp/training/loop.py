@@ -200,7 +200,6 @@ def fit(
     )
     groups = told(network, data.sens, train & known, nodes)
     judged = told(network, data.sens, data.val_mask & known, nodes)
-    judging: Temperature | None = "roughly decisions" if temperature == "decisions" else temperature
     counts = nodes.count(train), nodes.count(data.val_mask)
     penalise = strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
@@ -228,7 +227,7 @@ def fit(
             optimiser.step()
             state.epoch = epoch
             if epoch % eval_every == 0 or epoch == epochs:
-                val = _look(network, data, graph, nodes, judged, counts[1], judging)
+                val = _look(network, data, graph, nodes, judged, counts[1], temperature)
                 record = Epoch(epoch, mean, *val)
                 state.seen.append(record)
                 if epoch <= warmup:
