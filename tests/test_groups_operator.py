@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fairmp import InputError
-from fairmp.groups import group_operator
+from fairmp.groups import group_operator, stack
 
 
 def brute_gap(p: torch.Tensor, sens: torch.Tensor, inside: torch.Tensor) -> torch.Tensor:
@@ -67,6 +67,22 @@ def test_one_row_or_two_say_the_same() -> None:
     p = torch.rand(4, 2)
     one, two = group_operator(sens).gap(p), group_operator(sens, rows="groups").gap(p)
     torch.testing.assert_close(two[1] - two[0], one[0])
+
+
+def test_the_largest_gap_is_between_the_groups_farthest_apart() -> None:
+    sens, age = torch.tensor([0, 0, 1, 2, 2, -1]), torch.tensor([0, 1, 1, 0, 1, 1])
+    p = torch.rand(6, 3, dtype=torch.float64)
+    means = torch.stack([p[sens == g].mean(0) for g in range(3)])
+    difference = p[age == 1].mean(0) - p[age == 0].mean(0)
+    groups = group_operator(sens, dtype=p.dtype)
+    torch.testing.assert_close(groups.largest_gap(p), means.amax(0) - means.amin(0))
+    one_hot = torch.nn.functional.one_hot(sens.clamp_min(0), 3).double() * (sens >= 0).unsqueeze(1)
+    torch.testing.assert_close(group_operator(one_hot).largest_gap(p), groups.largest_gap(p))
+    both = stack(groups, group_operator(age, dtype=p.dtype))
+    assert both.blocks == (3, 1)
+    largest = torch.maximum(groups.largest_gap(p), difference.abs())
+    torch.testing.assert_close(both.largest_gap(p), largest)
+    torch.testing.assert_close((both.pair_matrix @ p).abs().amax(0), largest)
 
 
 @pytest.mark.parametrize(

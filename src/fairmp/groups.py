@@ -23,7 +23,8 @@ class GroupOperator:
     :math:`\Delta` (G'×n) turns predictions :math:`P` (n×C) into the gap :math:`\Delta P` (G'×C)
     between groups, measured on a *population* of nodes. For two groups it is one row,
     :math:`+1/n_+` on group 1 and :math:`-1/n_-` on group 0; for more it has one row per group, the
-    group's mean minus the population's mean. It is stored as
+    group's mean minus the population's mean, of which the two farthest apart are compared. It is
+    stored as
 
     .. math::
         \Delta = M \, (\mathrm{diag}(\text{population}) \, S)^\top,
@@ -39,10 +40,14 @@ class GroupOperator:
         codes: group of each node (n, int32), −1 for unknown; ``None`` for probabilities.
         measured: codes (or membership) the gap is measured with, where these differ from the above
             by more than the population; see :func:`stack`.
+        blocks: sizes of blocks of rows that are compared with each other; by default every row is a
+            block of its own. The gap of a row on its own is its absolute value; the gap of a block
+            is the largest difference between two of its rows.
         dtype: floating-point type of the membership built from codes.
     """
 
     is_local = True  # False where other processes hold a part of the nodes
+    rank = 0  # the number of this process
 
     def __init__(
         self,
@@ -52,12 +57,14 @@ class GroupOperator:
         *,
         codes: Tensor | None = None,
         measured: Tensor | None = None,
+        blocks: tuple[int, ...] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         if (membership is None) == (codes is None):
             raise InputError("membership", "give either the membership of nodes, or their codes")
         self.population, self.rows, self.codes = population, rows, codes
         self.num_groups = rows.size(1)
+        self.blocks = blocks or rows.size(0) * (1,)
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
     @property
@@ -109,6 +116,15 @@ class GroupOperator:
         """Δ itself, dense (G'×n, float64)."""
         return self.rows @ self.population_membership.double().T
 
+    @property
+    def pair_matrix(self) -> Tensor:
+        """Δ with the difference of each two rows in place of a block, dense (float64)."""
+        rows = []
+        for block in self.matrix.split(self.blocks):
+            first, second = torch.triu_indices(len(block), len(block), 1)
+            rows.append(block if len(block) == 1 else block[first] - block[second])
+        return torch.cat(rows)
+
     @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
@@ -133,6 +149,12 @@ class GroupOperator:
         """The gap, from this process's sums of predictions per group (G×C)."""
         total = sums if self.is_local else _Total.apply(sums, self)
         return self.rows.to(sums.dtype) @ total
+
+    def largest_gap(self, p: Tensor) -> Tensor:
+        """The gap between the two groups farthest apart, for each class (C)."""
+        parts = self.gap(p).split(self.blocks)
+        sizes = [part.abs() if len(part) == 1 else part.amax(0) - part.amin(0) for part in parts]
+        return torch.stack([size.view(-1) for size in sizes]).amax(0)
 
     def by_group(self, u: Tensor) -> Tensor:
         """Mᵀu, a dual as a shift per group (G×C)."""
@@ -170,18 +192,7 @@ class _Total(torch.autograd.Function):
 
 
 def stack(*operators: GroupOperator) -> GroupOperator:
-    """Stack operators, to close the gaps of several attributes at once.
-
-    A node's group is then the combination of its groups, and it is corrected for those that are
-    known.
-
-    Example:
-        >>> region, age = torch.tensor([0, 0, 1, 1]), torch.tensor([0, 1, 0, -1])
-        >>> both = stack(group_operator(region), group_operator(age))
-        >>> both.matrix
-        tensor([[-0.5000, -0.5000,  0.5000,  0.5000],
-                [-0.5000,  1.0000, -0.5000,  0.0000]], dtype=torch.float64)
-    """
+    """Stack operators, to close the gaps of several attributes at once."""
     if not operators:
         raise InputError("stack", "no operator given", "give one or more")
     first = operators[0]
@@ -202,7 +213,12 @@ def stack(*operators: GroupOperator) -> GroupOperator:
         population,
         torch.block_diag(*[part.rows for part in operators]),
         measured=torch.cat([part.population_membership for part in operators], 1),
+        blocks=_blocks(operators),
     )
+
+
+def _blocks(operators: tuple[GroupOperator, ...]) -> tuple[int, ...]:
+    return tuple(size for part in operators for size in part.blocks)
 
 
 def _combined(operators: tuple[GroupOperator, ...], population: Tensor) -> GroupOperator:
@@ -225,7 +241,9 @@ def _combined(operators: tuple[GroupOperator, ...], population: Tensor) -> Group
     unknown = int(combinations[0] == 0)
     rows = torch.cat(columns[::-1])[:, unknown:]
     corrected, measured = (codes - unknown).int()
-    return GroupOperator(None, population, rows, codes=corrected, measured=measured)
+    return GroupOperator(
+        None, population, rows, codes=corrected, measured=measured, blocks=_blocks(operators)
+    )
 
 
 def group_operator(
@@ -285,7 +303,10 @@ def group_operator(
         counts = torch.bincount(codes[known], minlength=groups).double()
     else:
         counts = membership[known].double().sum(0)
-    return GroupOperator(membership, known, mean_rows(counts, rows), codes=codes, dtype=dtype)
+    matrix = mean_rows(counts, rows)
+    return GroupOperator(
+        membership, known, matrix, codes=codes, blocks=(matrix.size(0),), dtype=dtype
+    )
 
 
 def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:
@@ -309,17 +330,7 @@ def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:
 
 
 def memberships(sens: Tensor, groups: int) -> Tensor:
-    """Probability of each of ``groups`` groups (n×G), whether or not all of them occur.
-
-    Args:
-        sens: group of each node, or the probability of each group.
-        groups: number of groups.
-
-    Example:
-        >>> memberships(torch.tensor([1, -1]), 2)
-        tensor([[0., 1.],
-                [0., 0.]])
-    """
+    """Probability of each of ``groups`` groups (n×G), whether or not all of them occur."""
     if soft(sens):
         check_probabilities("sens", sens, sens.size(0))
         if sens.size(1) != groups:
@@ -362,12 +373,7 @@ def _codes(sens: Tensor) -> Tensor:
 
 
 def soft(sens: Tensor) -> bool:
-    """Whether groups are given as probabilities.
-
-    Example:
-        >>> soft(torch.tensor([[0.3, 0.7]])), soft(torch.tensor([0, 1, -1]))
-        (True, False)
-    """
+    """Whether groups are given as probabilities."""
     return sens.dim() == 2 and sens.is_floating_point()
 
 
@@ -382,22 +388,12 @@ def known(sens: Tensor) -> Tensor:
 
 
 def likeliest(sens: Tensor) -> Tensor:
-    """The most probable group of each node, −1 where unknown (n).
-
-    Example:
-        >>> likeliest(torch.tensor([[0.3, 0.7], [0.0, 0.0]]))
-        tensor([ 1, -1])
-    """
+    """The most probable group of each node, −1 where unknown (n)."""
     return torch.where(known(sens), sens.argmax(1), -1) if soft(sens) else sens
 
 
 def certain(sens: Tensor) -> Tensor:
-    """The group of each node that has one of probability 1, else −1 (n).
-
-    Example:
-        >>> certain(torch.tensor([[0.3, 0.7], [0.0, 1.0]]))
-        tensor([-1,  1])
-    """
+    """The group of each node that has one of probability 1, else −1 (n)."""
     if not soft(sens):
         return sens
     top, group = sens.max(1)
@@ -405,13 +401,7 @@ def certain(sens: Tensor) -> Tensor:
 
 
 def check_probabilities(name: str, sens: Tensor, n: int) -> None:
-    """Refuse an n×G tensor whose rows are not probabilities.
-
-    Example:
-        >>> check_probabilities("data.sens", torch.tensor([[0.3, 0.6]]), 1)
-        Traceback (most recent call last):
-        fairmp.errors.InputError: data.sens: the probabilities of node 0 sum to 0.9, not 1; ...
-    """
+    """Refuse an n×G tensor whose rows are not probabilities."""
     if sens.size(0) != n or sens.size(1) < 2:
         raise InputError(
             name,

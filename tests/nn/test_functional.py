@@ -18,16 +18,17 @@ from fairmp.groups import group_operator
 from fairmp.kernels import softmax
 from fairmp.nn.dual import solve_dual
 from fairmp.nn.fmp import SOLVERS
-from fairmp.nn.functional import coupling_gradient, decisions, papc, paper, projection
+from fairmp.nn.functional import coupling_gradient, papc, paper, projection
 from tests.graphs import problems
 
 PROBLEM = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 
 def excess(f: torch.Tensor, sens: torch.Tensor, target: float, temperature: float = 1.0) -> float:
-    """How far the gap is over the target, measured in float64 from what the layer returned."""
-    delta = group_operator(sens, dtype=torch.float64)
-    return float(delta.gap((f.double() / temperature).softmax(1)).abs().max()) - target
+    """By how much two groups are farther apart than the target, computed in numpy."""
+    p, codes = (f.double() / temperature).softmax(1).numpy(), sens.numpy()
+    means = np.stack([p[codes == group].mean(0) for group in range(codes.max() + 1)])
+    return float(np.ptp(means, axis=0).max()) - target
 
 
 def alone(n: int) -> Adjacency:
@@ -35,9 +36,9 @@ def alone(n: int) -> Adjacency:
     return normalise(torch.empty(2, 0, dtype=torch.int64), n, dtype=torch.float64)
 
 
-def assert_same_predictions(one: torch.Tensor, other: torch.Tensor) -> None:
-    """Compare probabilities: of the logits of a prediction beyond doubt they say nothing."""
-    torch.testing.assert_close(one.softmax(1), other.softmax(1), atol=1e-7, rtol=0)
+def assert_same_predictions(one: torch.Tensor, other: torch.Tensor, atol: float = 1e-7) -> None:
+    """Compare probabilities: large margins may differ without a difference to them."""
+    torch.testing.assert_close(one.softmax(1), other.softmax(1), atol=atol, rtol=0)
 
 
 @given(problem=problems(), k=st.integers(1, 6), lambda_s=st.sampled_from([0.5, 1.0, 3.0, 20.0]))
@@ -94,9 +95,13 @@ def test_one_row_or_two_rows_agree(problem: PROBLEM) -> None:
     ring = torch.stack([torch.arange(len(x)), torch.arange(len(x)).roll(-1)])
     graph = normalise(ring, len(x), dtype=torch.float64)
     one, two = (group_operator(sens, rows=rows, dtype=x.dtype) for rows in ("difference", "groups"))
-    first = projection(x, graph, one, K=3, lambda_s=2.0).f
-    second = projection(x, graph, two, K=3, lambda_s=2.0).f
-    assert_same_predictions(first, second)
+    for target in (0.0, 0.05):
+        first = projection(x, graph, one, K=3, lambda_s=2.0, target=target)
+        second = projection(x, graph, two, K=3, lambda_s=2.0, target=target)
+        # Two methods, each converged to a residual of 1e-6 or less.
+        assert_same_predictions(first.f, second.f, atol=1e-5)
+        # One multiplier per group, which sum to 0.
+        assert second.duals.sum(1).abs().max() <= 1e-6 * (1 + second.duals.abs().max())
     # Unclipped, the right step size makes up for the different rows.
     first = papc(x, graph, one, K=3, lambda_s=2.0, lambda_f=1e9).f
     second = papc(x, graph, two, K=3, lambda_s=2.0, lambda_f=1e9).f
@@ -115,7 +120,15 @@ def test_coupling_gradient_is_autograd_s(problem: PROBLEM, seed: int) -> None:
 @pytest.mark.parametrize("solver", SOLVERS)
 @pytest.mark.parametrize(
     ("classes", "groups", "target", "temperature"),
-    [(2, 2, 0.0, 1.0), (2, 2, 0.03, 0.5), (3, 2, 0.0, 1.0), (3, 3, 0.0, 0.7), (4, 3, 0.05, 1.0)],
+    [
+        (2, 2, 0.0, 1.0),
+        (2, 2, 0.03, 0.5),
+        (3, 2, 0.0, 1.0),
+        (3, 3, 0.0, 0.7),
+        (4, 3, 0.05, 1.0),
+        (3, 4, 0.1, 1.0),
+        (2, 4, 0.02, 1.0),
+    ],
 )
 def test_gradients(
     solver: str, classes: int, groups: int, target: float, temperature: float
@@ -249,7 +262,9 @@ def test_projection_is_the_closest_in_divergence(problem: PROBLEM, target: float
     f = projection(x, alone(len(x)), delta, K=1, lambda_s=0.0, target=target).f
     inside = (sens >= 0).numpy()
     p, q = x.softmax(1).numpy()[inside], f.softmax(1).numpy()[inside]
-    rows = delta.matrix.numpy()[:, inside]
+    groups = int(sens.max()) + 1
+    means = np.stack([(sens == g).numpy()[inside] / int((sens == g).sum()) for g in range(groups)])
+    rows = np.stack([means[g] - means[h] for g in range(groups) for h in range(g)])
     kl = lambda q: float((q * (np.log(np.maximum(q, 1e-300)) - np.log(p))).sum())  # noqa: E731
     shape = p.shape
     found = minimize(
@@ -366,34 +381,3 @@ def test_softmax_is_torch_s() -> None:
         torch.testing.assert_close(softmax(f), f.softmax(1))
         assert torch.autograd.gradcheck(softmax, (f,))
     assert math.isclose(float(softmax(torch.tensor([[1e30, -1e30]]))[0, 0]), 1.0)
-
-
-@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
-@pytest.mark.parametrize("target", [0.0, 0.05])
-def test_decisions_keep_the_target_at_every_size_of_logits(size: float, target: float) -> None:
-    torch.manual_seed(10)
-    sens = (torch.rand(2000) < 0.3).long()
-    x = torch.randn(2000, 2, dtype=torch.float64)
-    x[:, 1] += sens
-    delta = group_operator(sens, dtype=x.dtype)
-    before = delta.gap(torch.nn.functional.one_hot(x.argmax(1), 2).double()).abs().max()
-    solution = decisions(size * x, alone(2000), delta, K=1, lambda_s=0.0, target=target)
-    decided = torch.nn.functional.one_hot(solution.f.argmax(1), 2).double()
-    assert float(before) > 0.2
-    assert float(delta.gap(decided).abs().max()) <= target + 0.5 / int(sens.sum()) + 1e-6
-    # No more is moved than that takes: a larger temperature would not do, or was not tried.
-    assert solution.temperature < 0.5 * size
-
-
-def test_decisions_of_many_classes_and_groups() -> None:
-    torch.manual_seed(11)
-    sens = torch.randint(0, 4, (4000,))
-    x = torch.randn(4000, 3, dtype=torch.float64) + 0.5 * torch.randn(4, 3).double()[sens]
-    delta = group_operator(sens, dtype=x.dtype)
-    soft = FMP(1, 0.0)(x, torch.empty(2, 0, dtype=torch.int64), sens)
-    hard = decisions(x, alone(4000), delta, K=1, lambda_s=0.0).f
-    gaps = [
-        float(delta.gap(torch.nn.functional.one_hot(f.argmax(1), 3).double()).abs().max())
-        for f in (soft, hard)
-    ]
-    assert gaps[1] < min(gaps[0], 0.01)

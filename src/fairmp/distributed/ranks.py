@@ -191,7 +191,8 @@ class ShardedGroupOperator(GroupOperator):
     is_local = False
 
     def __init__(self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor) -> None:
-        super().__init__(None, population, rows, codes=codes)
+        super().__init__(None, population, rows, codes=codes, blocks=(rows.size(0),))
+        self.rank = ranks.rank
         self.total, self.largest = ranks.total, ranks.largest  # type: ignore[method-assign]
 
 

@@ -38,16 +38,8 @@ def solve_dual(
 
     Gradients are those of the solution, by implicit differentiation.
 
-    Args:
-        z: logits (n×C).
-        groups: Δ.
-        target: largest gap allowed.
-        temperature: τ.
-        start: a first guess of u.
-        dtype: floating-point type whose precision the solution needs; that of z by default.
-
-    Returns:
-        u (G'×C, float64), and the residual and number of passes over the nodes (2).
+    ``start`` is a first guess of u, ``dtype`` the type whose precision it needs (by default z's).
+    Returns u (G'×C, float64), and the residual and number of passes over the nodes (2).
     """
     guess = None if start is None else start.detach().cpu().numpy()
     tol = tolerance(dtype or z.dtype)
@@ -145,7 +137,7 @@ class HardGroupDual:
         rows = groups.rows.cpu().numpy()
         self.scale = np.maximum(np.abs(rows).max(1), np.finfo(np.float64).tiny)
         self.rows = rows / self.scale[:, None]
-        self.shape = (rows.shape[0], z.size(1))
+        self.shape, self.blocks = (rows.shape[0], z.size(1)), groups.blocks
 
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C)."""
@@ -216,7 +208,7 @@ class SoftGroupDual:
         self.scale = scale.cpu().numpy()
         self.columns = columns / scale
         self.logits = z[self.inside].double() / temperature
-        self.shape = (columns.size(1), z.size(1))
+        self.shape, self.blocks = (columns.size(1), z.size(1)), groups.blocks
 
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -13,12 +14,12 @@ from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
 from fairmp.groups import GroupOperator, group_operator, memberships
 from fairmp.kernels.cuda.graphs import CUDAGraphCache
 from fairmp.nn import functional
+from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.functional import Solution
 
 Solver = Literal["projection", "papc", "paper"]
-Temperature = float | Literal["decisions", "roughly decisions"]
+Temperature = float | Literal["decisions"]  # at prediction: τ, or the gap of decisions
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
-DECISIONS = ("decisions", "roughly decisions")
 
 
 class PPR(nn.Module):
@@ -115,8 +116,8 @@ class FMP(PPR):
 
     - ``"projection"`` (the default) shifts the logits of each group,
       :math:`F = \mathrm{agg} - τΔ^⊤u`, to the predictions closest to
-      :math:`\mathrm{softmax}(\mathrm{agg}/τ)` in Kullback-Leibler divergence among those with
-      :math:`|Δ Q| ≤` ``target``. On the population the gap of :math:`\mathrm{softmax}(F/τ)` is
+      :math:`\mathrm{softmax}(\mathrm{agg}/τ)` in Kullback-Leibler divergence among those whose gap
+      is within ``target``. On the population the gap of :math:`\mathrm{softmax}(F/τ)` is
       within ``target`` to 1e-4, whatever the network does.
     - ``"papc"`` runs the paper's primal-dual iteration with the step size its operator needs and
       a ``lambda_f`` that means the same at every size.
@@ -124,8 +125,8 @@ class FMP(PPR):
       assumes 2. Ask :meth:`solve` for a trace to see it.
 
     A node can be corrected only if its group is known or estimated: a node of unknown group (−1) is
-    propagated and never shifted. For more than two groups the gap is each group's mean minus the
-    population's, class by class.
+    propagated and never shifted. The gap is the distance between the two groups farthest apart,
+    class by class.
 
     Args:
         K: number of steps.
@@ -188,7 +189,8 @@ class FMP(PPR):
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        temperature: Temperature | None = None,
+        temperature: float | None = None,
+        decisions: bool = False,
     ) -> Tensor:
         """Propagate fairly.
 
@@ -201,11 +203,19 @@ class FMP(PPR):
             population: nodes whose gap is closed (n, bool); all of known group by default. The
                 correction applies to every node of known group.
             edge_weight: weight of each edge (E).
-            temperature: another τ for this call, or ``"decisions"`` for the largest τ at which
-                decisions keep the target (:func:`fairmp.nn.functional.decisions`; ``"roughly
-                decisions"`` searches less).
+            temperature: another τ for this call (``projection``).
+            decisions: close the gap of decisions after the last step, to within one node of the
+                smallest group (:func:`fairmp.nn.decisions.close_decision_gap`).
         """
-        solution = self.solve(x, edge_index, sens, population, edge_weight, temperature=temperature)
+        solution = self.solve(
+            x,
+            edge_index,
+            sens,
+            population,
+            edge_weight,
+            temperature=temperature,
+            decisions=decisions,
+        )
         return solution.f.to(x.dtype)
 
     def solve(
@@ -216,14 +226,15 @@ class FMP(PPR):
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
         *,
-        temperature: Temperature | None = None,
+        temperature: float | None = None,
+        decisions: bool = False,
         trace: bool = False,
     ) -> Solution:
         """Propagate fairly, and return the duals, the residual and, if asked, a trace.
 
         The trace has the objective, the gap and the dual after each step.
         """
-        if temperature is not None and temperature not in DECISIONS:
+        if temperature is not None:
             self._refuse_temperature(_check_temperature(temperature))
         x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
@@ -231,9 +242,6 @@ class FMP(PPR):
         options: dict[str, Any] = {"K": self.K, "lambda_s": self.lambda_s}
         if self.solver == "projection":
             options["target"] = self.target
-            if isinstance(temperature, str):
-                rough = temperature == "roughly decisions"
-                return functional.decisions(x, adjacency, groups, rough=rough, **options)
             options["temperature"] = self.temperature if temperature is None else temperature
         else:
             options["lambda_f"] = self.lambda_f
@@ -241,6 +249,9 @@ class FMP(PPR):
         solution: Solution = solver(
             x, adjacency, groups, **options, trace=trace, cuda_graphs=self._cuda_graphs
         )
+        if decisions:
+            found = close_decision_gap(solution.f, groups, self.target)
+            solution = replace(solution, f=found.logits, decisions=found)
         return solution
 
     def frozen(
@@ -304,6 +315,15 @@ class FMP(PPR):
                 "give the population to group_operator()",
             )
         return sens
+
+    def at_prediction(self, temperature: Temperature | None) -> dict[str, Any]:
+        """Arguments of a call that predicts at this temperature, or closes the decisions' gap.
+
+        The solvers ``papc`` and ``paper`` predict as they train.
+        """
+        if self.solver != "projection" or temperature is None:
+            return {}
+        return {"decisions": True} if temperature == "decisions" else {"temperature": temperature}
 
     def _refuse_temperature(self, temperature: float) -> None:
         if self.solver != "projection":

@@ -17,9 +17,9 @@ distributed over processes. Faster implementations of them are in :mod:`fairmp.n
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any
 
 import torch
@@ -30,9 +30,11 @@ from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, softmax
 from fairmp.kernels.cuda.graphs import CUDAGraphCache
+from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
 from fairmp.nn.fused import Gamma, State, collect, fused, replayed
 
+MAX_EXCESS = 1e-4  # of a gap over its target; more is warned about
 MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
 
 Strength = float | Sequence[float] | Tensor  # one number, or one per step
@@ -70,6 +72,7 @@ class Solution:
         temperature: τ (``projection``), else 1.
         steps: one :class:`Step` per propagation step, if a trace was asked for.
         statistics: residual and number of passes of each step's dual (K×2; ``projection``).
+        decisions: how the gap of decisions was closed after the last step, if asked for.
     """
 
     f: Tensor
@@ -78,6 +81,7 @@ class Solution:
     temperature: float = 1.0
     steps: tuple[Step, ...] = field(default=(), repr=False)
     statistics: Tensor | None = field(default=None, repr=False)
+    decisions: DecisionShift | None = field(default=None, repr=False)
 
     @property
     def dual(self) -> Tensor:
@@ -86,8 +90,15 @@ class Solution:
 
     @property
     def group_duals(self) -> Tensor:
-        """Logit shift per step and group, τMᵀu (K×G×C); see :func:`frozen`."""
-        return self.temperature * self.groups.by_group(self.duals)
+        """Logit shift per step and group, τMᵀu (K×G×C); see :func:`frozen`.
+
+        The shift that closes the gap of decisions is part of the last step's.
+        """
+        shifts = self.temperature * self.groups.by_group(self.duals)
+        if self.decisions is None:
+            return shifts
+        last = shifts[-1:] + self.decisions.shift.to(shifts.dtype)
+        return torch.cat([shifts[:-1], last])
 
     @property
     def residual(self) -> float | None:
@@ -118,7 +129,7 @@ def propagate(
             f = aggregate(f, x, graph, weight)
         return (f.clone() if f is x else f,)
 
-    results = replayed(steps, x, graph, (), gamma, ("propagate",), cuda_graphs)
+    results = replayed(steps, x, (graph,), gamma, (), cuda_graphs)
     return (results or steps(x))[0]
 
 
@@ -184,22 +195,21 @@ def projection(
     by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
     full parity (hundreds, in more than two classes or groups), u is taken as a constant.
     """
-    gamma, numbers = skip_weights(lambda_s, K), (target, temperature)
-    steps = partial(
-        projection_steps,
-        graph=graph,
-        groups=groups,
-        gamma=gamma,
-        target=target,
-        temperature=temperature,
-    )
-    results = None
+    gamma = skip_weights(lambda_s, K)
+
+    def steps(x: Tensor) -> Iterator[State]:
+        return projection_steps(x, graph, groups, gamma, target, temperature)
+
+    numbers, results = (target, temperature), None
     if not trace:
-        key = ("projection", *numbers)
-        results = fused(x, steps, graph, groups, gamma, key, cuda_graphs, projection=numbers)
+        results = fused(x, steps, graph, groups, gamma, numbers, cuda_graphs, projects=True)
     states = [] if results else list(steps(x))
     f, duals, statistics = results or collect(states, x)
     traced = _trace(x, states, graph, groups, gamma, 0.0, temperature) if trace else ()
+    # On a GPU the host would have to wait for the residual.
+    if not statistics.is_cuda and float(statistics[-1, 0]) > MAX_EXCESS:
+        over = f"it is exceeded by up to {float(statistics[-1, 0]):.2g}"
+        warnings.warn(f"the projection did not meet the target: {over}", stacklevel=2)
     return Solution(f, duals, groups, temperature, traced, statistics)
 
 
@@ -220,7 +230,8 @@ def paper(
     :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap where it
     would need the order of n.
     """
-    return _primal_dual(x, graph, groups, K, lambda_s, lambda_f, 0.5, trace, cuda_graphs)
+    gamma = skip_weights(lambda_s, K)
+    return _primal_dual(x, graph, groups, gamma, lambda_f, 0.5, trace, cuda_graphs)
 
 
 def papc(
@@ -242,9 +253,8 @@ def papc(
     """
     # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
     norm = groups.norm if groups.norm > MIN_NORM else 1.0
-    return _primal_dual(
-        x, graph, groups, K, lambda_s, lambda_f / norm, 4 / norm, trace, cuda_graphs
-    )
+    gamma = skip_weights(lambda_s, K)
+    return _primal_dual(x, graph, groups, gamma, lambda_f / norm, 4 / norm, trace, cuda_graphs)
 
 
 @torch.compiler.disable
@@ -252,61 +262,22 @@ def _primal_dual(
     x: Tensor,
     graph: Operator,
     groups: GroupOperator,
-    K: int,
-    lambda_s: Strength,
+    gamma: Gamma,
     lambda_f: float,
     step: float,
     trace: bool,
     cuda_graphs: CUDAGraphCache | None,
 ) -> Solution:
-    gamma = skip_weights(lambda_s, K)
-    steps = partial(
-        primal_dual_steps, graph=graph, groups=groups, gamma=gamma, lambda_f=lambda_f, step=step
-    )
-    key = ("primal-dual", lambda_f, step)
-    results = None if trace else fused(x, steps, graph, groups, gamma, key, cuda_graphs)
+    def steps(x: Tensor) -> Iterator[State]:
+        return primal_dual_steps(x, graph, groups, gamma, lambda_f, step)
+
+    numbers, results = (lambda_f, step), None
+    if not trace:
+        results = fused(x, steps, graph, groups, gamma, numbers, cuda_graphs, projects=False)
     states = [] if results else list(steps(x))
     f, duals = results or collect(states, x)
     traced = _trace(x, states, graph, groups, gamma, lambda_f, 1.0) if trace else ()
     return Solution(f, duals, groups, steps=traced)
-
-
-def decisions(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    *,
-    K: int,
-    lambda_s: Strength,
-    target: float = 0.0,
-    rough: bool = False,
-) -> Solution:
-    r"""Project with the largest temperature at which the gap of *decisions* keeps the target.
-
-    The decision is the class of the largest logit, the limit of :math:`\mathrm{softmax}(F/τ)` for
-    small τ. So τ falls, from a fifth of the average logit range, until decisions are within
-    ``target`` on the population, up to half a decision in the smallest group. Where no τ gets
-    there, the one that came closest is taken. ``rough`` tries only a fiftieth where a try is
-    costly, with more than two groups or classes.
-    """
-    ranges = (x.detach().amax(1) - x.detach().amin(1)).double() * groups.population
-    size = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
-    typical = max(float(size[0] / size[1].clamp_min(1)), 1e-6)
-    slack = float(groups.rows.abs().max()) * (0.5 + 1e-6)
-    best: tuple[float, Solution] | None = None
-    costly = groups.rows.size(0) > 1 or x.size(1) > 2
-    for part in (0.02,) if rough and costly else (0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001):
-        solution = projection(
-            x, graph, groups, K=K, lambda_s=lambda_s, target=target, temperature=part * typical
-        )
-        decided = torch.nn.functional.one_hot(solution.f.detach().argmax(1), x.size(1))
-        gap = float(groups.gap(decided.to(x.dtype)).abs().max())
-        if best is None or gap < best[0]:
-            best = gap, solution
-        if gap <= target + slack:
-            break
-    assert best is not None
-    return best[1]
 
 
 def frozen(

@@ -57,10 +57,10 @@ def fused(
     graph: Operator,
     groups: GroupOperator,
     gamma: Gamma,
-    key: tuple[object, ...],
+    numbers: tuple[float, float],
     cuda_graphs: CUDAGraphCache | None,
     *,
-    projection: tuple[float, float] | None = None,
+    projects: bool,
 ) -> Results | None:
     """Run a solver's steps by a faster implementation; ``None`` where there is none.
 
@@ -70,32 +70,28 @@ def fused(
         graph: what it propagates along.
         groups: Δ.
         gamma: skip weight of each step.
-        key: numbers the loop depends on.
+        numbers: what else the loop depends on; target and temperature for the projection.
         cuda_graphs: recordings of earlier calls.
-        projection: its target and temperature, if the loop is the projection.
+        projects: whether the loop is the projection.
     """
     kernels = implementation(x)
-    if not groups.is_local or groups.codes is None or kernels is reference:
+    local = groups.is_local and getattr(graph, "is_local", False)
+    if not local or groups.codes is None or kernels is reference:
         return None
-    if projection is not None:
+    if projects:
         if (groups.rows.size(0), x.size(1)) != (1, 2):
             return None
         if not x.is_cuda:
-            return _fused_on_cpu(kernels, x, graph, groups, gamma, *projection)
-        steps = partial(_scalar_steps, graph=graph, groups=groups, gamma=gamma, numbers=projection)
-    result = replayed(lambda x: collect(steps(x), x), x, graph, (groups,), gamma, key, cuda_graphs)
-    if result is None and projection is not None:
-        result = collect(steps(x), x)
-    return result
-
-
-# One recording of a loop and its gradient.
+            return _fused_on_cpu(kernels, x, graph, groups, gamma, *numbers)
+        steps = partial(_scalar_steps, graph=graph, groups=groups, gamma=gamma, numbers=numbers)
+    key = (projects, *numbers)
+    run = replayed(lambda x: collect(steps(x), x), x, (graph, groups), gamma, key, cuda_graphs)
+    return collect(steps(x), x) if projects and run is None else run
 
 
 def replayed(
     function: Callable[[Tensor], Results],
     x: Tensor,
-    graph: Operator,
     objects: tuple[object, ...],
     gamma: Gamma,
     key: tuple[object, ...],
@@ -105,10 +101,10 @@ def replayed(
 
     What waits for other processes or for the host can not be recorded.
     """
-    if cuda_graphs is None or not x.is_cuda or x.numel() > MAX_RECORDED_NUMEL:
-        return None
-    learned = any(isinstance(weight, Tensor) for weight in gamma)
-    if learned or not getattr(graph, "is_local", False) or implementation(x) is reference:
+    recorded = x.is_cuda and x.numel() <= MAX_RECORDED_NUMEL and implementation(x) is not reference
+    fixed = all(isinstance(weight, float) for weight in gamma)
+    local = all(getattr(part, "is_local", False) for part in objects)
+    if cuda_graphs is None or not (recorded and fixed and local):
         return None
 
     def forward(x: Tensor) -> tuple[Results, tuple[Tensor, Results]]:
@@ -124,7 +120,7 @@ def replayed(
         return torch.autograd.grad(outputs, leaf, given)[0]
 
     x = x.contiguous()
-    recording = cuda_graphs.get((graph, *objects), (*key, *gamma), x, forward, backward)
+    recording = cuda_graphs.get(objects, (*key, *gamma), x, forward, backward)
     return None if recording is None else _Replay.apply(x, recording)
 
 
@@ -144,9 +140,6 @@ class _Replay(torch.autograd.Function):
         return ctx.recording.backward(ctx.replay_id, x, gradients), None
 
 
-# Two classes and one gap on the CPU.
-
-
 def _fused_on_cpu(
     kernels: Any,
     x: Tensor,
@@ -156,8 +149,7 @@ def _fused_on_cpu(
     target: float,
     temperature: float,
 ) -> Results | None:
-    constant = len(set(gamma)) == 1 and isinstance(gamma[0], float) and gamma[0] < 1
-    if not constant or not getattr(graph, "is_local", False):
+    if not (isinstance(gamma[0], float) and gamma[0] < 1 and len(set(gamma)) == 1):
         return None
     forward = (graph.forward.row, graph.forward.col, graph.forward.weight)
     backward = (graph.backward.row, graph.backward.col, graph.backward.weight)
@@ -210,7 +202,8 @@ def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float
     half = root / 2 / scale
     active = np.full((1, 2), root != 0 or target == 0)
     hessian = np.array([[curvature, -curvature], [-curvature, curvature]])
-    return DualSolution(np.array([[-half, half]]), active, hessian, residual, passes)
+    u, constraints = np.array([[-half, half]]), np.zeros((2, 0))
+    return DualSolution(u, active, hessian, constraints, residual, passes)
 
 
 def _bracketed_root(
@@ -252,9 +245,6 @@ def _bracketed_root(
         if step == root or passes >= MAX_PASSES:
             return root, curvature, abs(excess), passes
         before, root = abs(excess), step
-
-
-# Two classes and one gap on CUDA.
 
 
 def _scalar_steps(

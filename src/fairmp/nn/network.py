@@ -94,8 +94,9 @@ class Network(nn.Module):
             weight = graph.edge_weight
             extra: dict[str, Any] = {} if weight is None else {"edge_weight": weight}
             return self.propagation(logits, graph.edge_index, sens, population, **extra)
-        projects = isinstance(self.propagation, FMP) and self.propagation.solver == "projection"
-        extra = {"temperature": temperature} if projects else {}
+        extra = {}
+        if isinstance(self.propagation, FMP):
+            extra = self.propagation.at_prediction(temperature)
         edges = graph.adjacency(logits.dtype)
         return self.propagation(logits, edges, sens, population, **extra)
 

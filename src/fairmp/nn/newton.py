@@ -1,11 +1,15 @@
 r"""Newton's method for the dual of the projection.
 
-The predictions with :math:`|\Delta Q| \le t` closest to :math:`P = \mathrm{softmax}(Z)` in
-Kullback-Leibler divergence, summed over the population, are
-:math:`Q_i \propto P_i e^{-(\Delta^\top u)_i}`, where :math:`u` (G'×C) minimises the convex
+The predictions within a gap of t closest to :math:`P = \mathrm{softmax}(Z)` in Kullback-Leibler
+divergence, summed over the population, are :math:`Q_i \propto P_i e^{-(\Delta^\top u)_i}`, where
+:math:`u` (G'×C) minimises the convex
 
 .. math::
-    \sum_i \log \sum_c e^{Z_{ic} - (\Delta^\top u)_{ic}} + t \|u\|_1 .
+    \sum_i \log \sum_c e^{Z_{ic} - (\Delta^\top u)_{ic}} + \sum_g t_g \|u_g\|_1 .
+
+A row on its own has :math:`t_g = t`, which bounds its gap by t. The rows of a *block* have
+:math:`t_g = t/2` and, class by class, :math:`\sum_g u_g = 0`: their gaps all lie within t/2 of a
+common centre, so that no two of them are more than t apart.
 
 Its gradient is :math:`-\Delta Q` and its Hessian has (G'C)² entries, so a Newton step is one pass
 over the nodes. With one gap and two classes u is the root of a decreasing function of one number,
@@ -29,6 +33,7 @@ MAX_RESIDUAL = 1e-6  # above it the method has not converged
 STAGE_RESIDUAL = 1e-4  # at which a temperature is left; at 1e-2 the last one may not converge
 RIDGE = 1e-10  # smallest curvature, in a row whose classes' curvatures sum to 1
 MIN_CURVATURE = 1e-100  # of a row that no longer moves: a step along it is long, and finite
+FLAT = 1e-12  # curvature, in nodes, below which a gap is taken not to move
 WIDE_LOGITS = 32.0  # a logit range that is approached through falling temperatures
 
 
@@ -60,6 +65,7 @@ class DualProblem(ScalarProblem, Protocol):
     """The nodes, for any number of gaps and classes."""
 
     shape: tuple[int, int]
+    blocks: tuple[int, ...]  # sizes of the blocks of rows
 
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C)."""
@@ -75,6 +81,7 @@ class DualSolution(NamedTuple):
         u: the dual (G'×C, rows that sum to 0).
         active: gaps held at the target (G'×C).
         hessian: of the scaled problem (G'C×G'C).
+        constraints: columns that the scaled dual is orthogonal to (G'C×m).
         residual: by how much the gaps violate the optimality conditions.
         passes: number of passes over the nodes.
     """
@@ -82,6 +89,7 @@ class DualSolution(NamedTuple):
     u: Array
     active: NDArray[np.bool_]
     hessian: Array
+    constraints: Array
     residual: float
     passes: int
 
@@ -99,6 +107,7 @@ def solve(problem: DualProblem, start: Array, target: float, tol: float) -> Dual
         u - u.mean(1, keepdims=True),
         held.reshape(problem.shape),
         point.moments.hessian,
+        newton.constraints,
         point.residual,
         newton.passes,
     )
@@ -119,11 +128,12 @@ def respond(dual: DualSolution, scale: Array, incoming: Array) -> Array:
     # Rows of u sum to 0 by choice, so the mean of the gradient over classes has no meaning.
     incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
     held = dual.active.ravel()
-    if held.size == 2 and held.all() and dual.hessian[1, 1] > 0:
-        return incoming / (2 * dual.hessian[1, 1])
-    w = np.zeros(held.size)
-    if held.any():
-        w[held] = _pseudo_solve(dual.hessian[np.ix_(held, held)], incoming.ravel()[held])
+    if held.size == 2 and held.all():
+        curvature = float(dual.hessian[1, 1])
+        return incoming / (2 * curvature) if curvature > FLAT else np.zeros_like(incoming)
+    # Along the constraints: held gaps of a block stay where they are relative to each other.
+    free = _complement(dual.constraints, held)
+    w = free @ _pseudo_solve(free.T @ dual.hessian @ free, free.T @ incoming.ravel())
     return w.reshape(incoming.shape)
 
 
@@ -141,9 +151,26 @@ class _Newton:
         self.problem, self.target, self.shape = problem, target, problem.shape
         classes = self.shape[1]
         self.scale = problem.scale.repeat(classes)
-        self.penalty = target / self.scale
+        ends = np.cumsum(problem.blocks)
+        self.blocks = [
+            slice(end - size, end) for end, size in zip(ends, problem.blocks, strict=True)
+        ]
+        share = np.repeat([1.0 if size == 1 else 0.5 for size in problem.blocks], problem.blocks)
+        self.penalty = target * share.repeat(classes) / self.scale
+        self.constraints = self._constraints()
         self.basis = np.kron(_span(problem.gram()), _span(np.eye(classes) - 1 / classes))
         self.passes = 0
+
+    def _constraints(self) -> Array:
+        """One column per class and block of several rows: Σ_g u_g = 0, in the scaled dual."""
+        rows, classes = self.shape
+        columns = []
+        for block in self.blocks:
+            if block.stop - block.start > 1:
+                weight = np.zeros(rows)
+                weight[block] = self.problem.scale[block].max() / self.problem.scale[block]
+                columns.append(np.kron(weight[:, None], np.eye(classes)))
+        return np.concatenate(columns, 1) if columns else np.zeros((rows * classes, 0))
 
     def run(self, start: Array, tol: float) -> _Point:
         width = self.problem.width()
@@ -168,24 +195,37 @@ class _Newton:
         low, high = 0.0, 1.0
         for _ in range(40):
             middle = (low + high) / 2
-            excess = np.abs(self._at(middle * v, 1.0).moments.gradient * self.scale).max()
-            low, high = (low, middle) if excess <= self.target else (middle, high)
+            excess = self._excess(self._at(middle * v, 1.0))
+            low, high = (low, middle) if excess <= 0 else (middle, high)
         self.passes += parity.passes
         point = self._at(high * v, 1.0)
-        excess = np.abs(point.moments.gradient * self.scale).max() - self.target
-        return point._replace(residual=max(float(excess), 0.0))
+        return point._replace(residual=max(self._excess(point), 0.0))
+
+    def _excess(self, point: _Point) -> float:
+        """By how much the largest gap exceeds the target."""
+        gap = (point.moments.gradient * self.scale).reshape(self.shape)
+        sizes = [
+            np.abs(gap[block]) if len(gap[block]) == 1 else np.ptp(gap[block], axis=0)
+            for block in self.blocks
+        ]
+        return float(max(size.max() for size in sizes)) - self.target
 
     def _at(self, v: Array, temperature: float) -> _Point:
         self.passes += 1
         moments = self.problem.moments(v.reshape(self.shape), temperature)
-        gap = moments.gradient * self.scale
-        residual = np.where(
-            v != 0,
-            np.abs(gap - self.target * np.sign(v)),
-            np.maximum(np.abs(gap) - self.target, 0),
-        )
+        gap = (moments.gradient * self.scale).reshape(self.shape)
+        sign = np.sign(v).reshape(self.shape)
+        residual = 0.0
+        for block in self.blocks:
+            alone = block.stop - block.start == 1
+            margin = self.target if alone else self.target / 2
+            # The centres that each row allows: all rows need a common one, a row on its own 0.
+            high = (gap[block] + np.where(sign[block] > 0, -margin, margin)).min(0)
+            low = (gap[block] + np.where(sign[block] < 0, margin, -margin)).max(0)
+            apart = np.maximum(low, -high) if alone else np.maximum(low - high, 0)
+            residual = max(residual, float(apart.max()))
         objective = moments.value + float(self.penalty @ np.abs(v))
-        return _Point(v, moments, objective, float(residual.max()))
+        return _Point(v, moments, objective, residual)
 
     def _descend(self, v: Array, temperature: float, tol: float) -> _Point:
         point = self._at(v, temperature)
@@ -224,20 +264,27 @@ class _Newton:
         hessian = point.moments.hessian / np.outer(unit, unit)
         gradient = point.moments.gradient / unit
         if self.target == 0:
-            ridge = RIDGE * np.eye(gradient.size)
-            return np.asarray(np.linalg.solve(hessian + ridge, gradient)) / unit
+            free = _complement(self.constraints / unit[:, None], np.ones(unit.size, dtype=bool))
+            hessian = free.T @ hessian @ free + RIDGE * np.eye(free.shape[1])
+            return np.asarray(free @ np.linalg.solve(hessian, free.T @ gradient)) / unit
         linear = hessian @ (point.v * unit) + gradient
-        solution = _l1_quadratic(hessian, linear, self.penalty / unit, self.basis / unit[:, None])
+        solution = _l1_quadratic(
+            hessian,
+            linear,
+            self.penalty / unit,
+            self.basis / unit[:, None],
+            self.constraints / unit[:, None],
+        )
         return solution / unit - point.v
 
 
-def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array) -> Array:
-    """Minimise ½xᵀHx − bᵀx + Σ penalty·|x|, for H and b in the span of the basis.
+def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array, constraints: Array) -> Array:
+    """Minimise ½xᵀHx − bᵀx + Σ penalty·|x| s.t. Eᵀx = 0, for H and b in the span of the basis.
 
     H leaves some directions undetermined (a constant added to every class, a dual proportional to
-    group sizes), so the problem is solved in its own dual, which is strictly convex: the gap
-    b − Hx = Bγ nearest to b, in the metric H⁻¹, of which no entry exceeds its penalty. An
-    interior-point method, started at γ = 0, finds it; x are its multipliers.
+    group sizes), so the problem is solved in its own dual: the gap b − Hx = Bγ nearest to b, in the
+    metric H⁻¹, which no entry of, less a centre Ec, exceeds its penalty. An interior-point method,
+    started at γ = c = 0, finds it; x are its multipliers.
     """
     basis, _ = np.linalg.qr(basis)
     values, vectors = np.linalg.eigh(basis.T @ h @ basis)
@@ -246,19 +293,23 @@ def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array) -> Array:
     basis = (basis @ vectors) * np.sqrt(values)
     aim = np.linalg.lstsq(basis, b, rcond=None)[0]
     unit = max(float(np.abs(aim).max()), 1e-300)
-    aim, bound = aim / unit, penalty / unit
+    bound = penalty / unit
+    centres = constraints / np.maximum(np.abs(constraints).max(0, initial=0.0), 1e-300)
+    basis = np.concatenate([basis, -centres], 1)
+    metric = np.concatenate([np.ones(aim.size), np.zeros(centres.shape[1])])
+    aim = np.concatenate([aim / unit, np.zeros(centres.shape[1])])
     gamma = np.zeros_like(aim)
     upper, lower = bound.copy(), bound.copy()
     x_upper = x_lower = np.full_like(bound, 1.0 / max(1.0, float(np.abs(basis).max())))
     for _ in range(100):
         mu = float(x_upper @ upper + x_lower @ lower) / (2 * bound.size)
-        off = gamma - aim + basis.T @ (x_upper - x_lower)
+        off = metric * (gamma - aim) + basis.T @ (x_upper - x_lower)
         if mu <= 1e-15:
             break
         weight = x_upper / upper + x_lower / lower
         centre = 0.05 * mu
         pull = (centre / upper - x_upper) - (centre / lower - x_lower)
-        system = np.eye(gamma.size) + (basis.T * weight) @ basis
+        system = np.diag(metric) + (basis.T * weight) @ basis
         if not np.isfinite(system).all():
             break
         d_gamma = np.linalg.lstsq(system, -off - basis.T @ pull, rcond=None)[0]
@@ -276,17 +327,38 @@ def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array) -> Array:
         upper, lower = upper - length * move, lower + length * move
         x_upper, x_lower = x_upper + length * d_x_upper, x_lower + length * d_x_lower
     held = (x_upper * bound > upper) | (x_lower * bound > lower)
-    return np.where(held, x_upper - x_lower, 0.0) * unit
+    free = _complement(centres, held)
+    return np.asarray(free @ (free.T @ (x_upper - x_lower)) * unit)
 
 
 def _pseudo_solve(h: Array, b: Array) -> Array:
-    """Solve Hx = b for a symmetric H that may leave some directions undetermined."""
-    # Equal diagonals first: a class that is hardly ever predicted is small, not undetermined.
-    root = np.sqrt(np.maximum(np.diag(h), 1e-300))
-    values, vectors = np.linalg.eigh(h / np.outer(root, root))
-    keep = values > 1e-13 * max(float(values.max()), 0.0)
-    inverse = np.where(keep, 1 / np.where(keep, values, 1.0), 0.0)
-    return (vectors @ (inverse * (vectors.T @ (b / root)))) / root
+    """Solve Hx = b for a symmetric H that may leave some directions undetermined, and x 0 there."""
+    x, diagonal = np.zeros_like(b), np.diag(h)
+    # Where every node is certain nothing moves, and rounding would decide how much.
+    moves = diagonal > FLAT
+    if moves.any():
+        # Equal diagonals first: a class that is hardly ever predicted is small, not undetermined.
+        root = np.sqrt(diagonal[moves])
+        values, vectors = np.linalg.eigh(h[np.ix_(moves, moves)] / np.outer(root, root))
+        keep = values > 1e-12 * float(values.max())
+        inverse = np.where(keep, 1 / np.where(keep, values, 1.0), 0.0)
+        x[moves] = (vectors @ (inverse * (vectors.T @ (b[moves] / root)))) / root
+    return x
+
+
+def _complement(constraints: Array, held: NDArray[np.bool_]) -> Array:
+    """Orthonormal columns that span the held entries orthogonal to the constraints."""
+    # A column per constraint at most, over entries of its own: classes do not mix.
+    columns, left = [], held.copy()
+    for constraint in constraints.T:
+        inside = np.flatnonzero(held & (constraint != 0))
+        left[inside] = False
+        if inside.size > 1:
+            q, _ = np.linalg.qr(constraint[inside, None], mode="complete")
+            block = np.zeros((held.size, inside.size - 1))
+            block[inside] = q[:, 1:]
+            columns.append(block)
+    return np.concatenate([np.eye(held.size)[:, left], *columns], 1)
 
 
 def _span(gram: Array) -> Array:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -27,7 +26,6 @@ ALIASES = {
     "equalised_odds": "equalized_odds",
 }
 MAX_MATRIX_ROWS = 500
-MAX_PAIRED_GROUPS = 20  # beyond, pairs are too many, and each group is bounded from the mean
 FEASIBLE = 1e-9
 
 
@@ -64,23 +62,7 @@ class Measure:
 
     def gap(self, p: Tensor) -> float:
         """The largest gap in predictions (n×C)."""
-        values = self.delta.gap(p)[:, list(self.classes)]
-        if self.own or len(values) == 1:
-            return float(values.abs().max())
-        return float((values.amax(0) - values.amin(0)).max())
-
-    def constraint(self) -> Measure:
-        """The same bound as |ΔQ| ≤ target, with one row per pair of groups."""
-        rows = self.delta.rows
-        if self.own or len(rows) < 3 or self.target == 0:
-            return self
-        if len(rows) > MAX_PAIRED_GROUPS:
-            return replace(self, target=self.target / 2)
-        first, second = torch.triu_indices(len(rows), len(rows), 1, device=rows.device)
-        delta = copy(self.delta)
-        delta.rows = rows[first] - rows[second]
-        vars(delta).pop("norm", None)
-        return replace(self, delta=delta)
+        return float(self.delta.largest_gap(p)[list(self.classes)].max())
 
 
 def canonical(name: str) -> str:
@@ -210,7 +192,7 @@ def shortfall(measures: Sequence[Measure], classes: int) -> float:
 
     Nodes with equal columns of Δ share their variables. Rows that sum to 0 are met by constants.
     """
-    matrices = [np.asarray(measure.delta.matrix.cpu().numpy()) for measure in measures]
+    matrices = [np.asarray(measure.delta.pair_matrix.cpu().numpy()) for measure in measures]
     if not any(measure.own for measure in measures) or all(
         np.abs(matrix.sum(1)).max() / classes <= measure.target + FEASIBLE
         for matrix, measure in zip(matrices, measures, strict=True)

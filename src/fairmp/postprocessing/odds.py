@@ -130,7 +130,7 @@ class _Problem:
         self.tilt = centred / self.unit
         weight = population[reached].astype(np.float64)
         self.weight = (weight / max(weight.sum(), 1.0))[:, None]
-        matrices = [m.delta.matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
+        matrices = [m.delta.pair_matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
         heights = [len(matrix) for matrix in matrices]
         concerned = [np.isin(np.arange(self.classes), m.classes) for m in measures]
         self.concerned = np.repeat(concerned, heights, axis=0)

@@ -16,6 +16,7 @@ from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.evaluation import boolean_mask
 from fairmp.nn import functional as solvers
+from fairmp.nn.decisions import close_decision_gap
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
 from fairmp.postprocessing.criteria import Criterion, Measure
@@ -111,8 +112,7 @@ def solve(predictions: Any, request: Request) -> Solution:
     x = given.logits
     x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()
     measures, warnings = criteria.measures(wanted, own, inside, labels, classes, x.dtype)
-    bounds = [measure.constraint() for measure in measures]
-    criteria.check_feasible(bounds, classes)
+    criteria.check_feasible(measures, classes)
     on_labels = any(measure.label is not None for measure in measures)
     # The projection needs rows that sum to 0.
     unbalanced = any(
@@ -125,7 +125,7 @@ def solve(predictions: Any, request: Request) -> Solution:
         raise InputError("temperature", "'decisions' needs rows that sum to 0", hint)
     if on_labels or unbalanced:
         tau = float(request.temperature)
-        logits, weights, notes = _label_free(x, graph, request, own, inside, bounds, on_labels)
+        logits, weights, notes = _label_free(x, graph, request, own, inside, measures, on_labels)
         warnings += notes
     elif request.temperature == "decisions" and plain and _has_thresholds(x, request, own[0]):
         rule = GroupThresholds(
@@ -135,7 +135,7 @@ def solve(predictions: Any, request: Request) -> Solution:
         logits, drawn = rule.solve(x[rows], own[0].sens[rows]).correct(x, own[0].sens)
         tau = 1.0
     else:
-        logits, tau = _projected(x, graph, request, inside, bounds)
+        logits, tau = _projected(x, graph, request, inside, measures)
     if request.temperature != "decisions":
         _verify(measures, logits, tau)
     else:
@@ -165,17 +165,21 @@ def _projected(
             scale = 1.0 if one.target == target else target / max(one.target, MIN_TARGET)
             codes, rows = one.delta.codes, one.delta.rows * scale
             member = one.delta.membership.to(x.dtype) if codes is None else None
-            parts.append(GroupOperator(member, inside, rows, codes=codes, dtype=x.dtype))
+            parts.append(
+                GroupOperator(
+                    member, inside, rows, codes=codes, blocks=one.delta.blocks, dtype=x.dtype
+                )
+            )
         delta = stack(*parts)
     operator: Any = NoGraph() if graph is None else graph
     K, lambda_s = (1, 0.0) if graph is None else (request.K, request.lambda_s)
     settings: dict[str, Any] = {"K": K, "lambda_s": lambda_s, "target": target}
     with torch.no_grad():
-        if request.temperature == "decisions":
-            found = solvers.decisions(x, operator, delta, **settings)
-        else:
-            settings["temperature"] = request.temperature
-            found = solvers.projection(x, operator, delta, **settings)
+        decisions = request.temperature == "decisions"
+        settings["temperature"] = 1.0 if decisions else request.temperature
+        found = solvers.projection(x, operator, delta, **settings)
+        if decisions:
+            return close_decision_gap(found.f, delta, target).logits, 1.0
     return found.f, found.temperature
 
 

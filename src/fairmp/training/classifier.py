@@ -183,12 +183,9 @@ class FairClassifier:
             if needs_groups(self.propagation):
                 self.logits_ = self.network_.logits(data.x, graph)
                 adjacency = graph.adjacency(self.logits_.dtype)
-                projects = getattr(self.propagation, "solver", "projection") == "projection"
-                tau = self.predict_temperature if projects else None
+                extra = self.propagation.at_prediction(self.predict_temperature)
                 found = {
-                    name: self.propagation.solve(
-                        self.logits_, adjacency, operators[name], temperature=tau
-                    )
+                    name: self.propagation.solve(self.logits_, adjacency, operators[name], **extra)
                     for name in MASKS
                 }
                 self.group_duals_ = found["val_mask"].group_duals

@@ -213,8 +213,6 @@ def fit(
     reducer, train = operators.reducer, data.train_mask
     groups = operators.group_arguments(network, "train_mask")
     val_groups = operators.group_arguments(network, "val_mask")
-    if temperature == "decisions":
-        temperature = "roughly decisions"
     counts = [int(reducer.total(data[mask].sum().view(1))) for mask in ("train_mask", "val_mask")]
     penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)

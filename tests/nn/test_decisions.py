@@ -1,0 +1,151 @@
+"""The gap of decisions is closed to within one node, also where scores tie."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fairmp import FMP, InputError
+from fairmp.groups import group_operator
+from fairmp.nn.decisions import close_decision_gap
+
+NO_EDGES = torch.empty(2, 0, dtype=torch.long)
+
+
+def rates(
+    decided: torch.Tensor, sens: torch.Tensor, inside: torch.Tensor, classes: int
+) -> np.ndarray:
+    """Share of each class among the decisions of each group, in numpy."""
+    d, s, p = decided.numpy(), sens.numpy(), inside.numpy()
+    return np.stack(
+        [[np.mean(d[(s == g) & p] == c) for c in range(classes)] for g in range(s.max() + 1)]
+    )
+
+
+@settings(max_examples=100)
+@given(
+    groups=st.integers(2, 5),
+    classes=st.integers(2, 5),
+    extra=st.integers(0, 120),
+    scale=st.sampled_from([0.1, 1.0, 100.0, 1e4]),
+    rounded=st.booleans(),
+    target=st.sampled_from([0.0, 0.02, 0.1]),
+    single=st.booleans(),
+    seed=st.integers(0, 2**20),
+)
+def test_the_gap_is_within_one_node(
+    groups: int,
+    classes: int,
+    extra: int,
+    scale: float,
+    rounded: bool,
+    target: float,
+    single: bool,
+    seed: int,
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    n = 2 * groups + extra
+    sens = torch.randint(-1, groups, (n,), generator=generator)
+    sens[:groups] = torch.arange(groups)
+    inside = torch.rand(n, generator=generator) < 0.7
+    inside[:groups] = True
+    x = scale * torch.randn(n, classes, generator=generator, dtype=torch.float64)
+    x += torch.randn(groups, classes, generator=generator).double()[sens]
+    x = (2 * x).round() / 2 if rounded else x
+    x = x.float() if single else x
+    found = close_decision_gap(x, group_operator(sens, inside, dtype=x.dtype), target)
+    decided = found.logits.argmax(1)
+    gap = float(np.ptp(rates(decided, sens, inside, classes), axis=0).max())
+    smallest = min(int(((sens == g) & inside).sum()) for g in range(groups))
+    assert gap <= target + 1 / smallest + 1e-9
+    assert found.gap == pytest.approx(gap, abs=1e-9)
+    assert torch.equal(found.logits[sens < 0], x[sens < 0])
+    again = close_decision_gap(x, group_operator(sens, inside, dtype=x.dtype), target)
+    assert torch.equal(again.logits, found.logits)
+
+
+@pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize("target", [0.0, 0.05])
+def test_no_more_is_moved_than_the_target_needs(size: float, target: float) -> None:
+    sens = (torch.rand(2000) < 0.3).long()
+    x = torch.randn(2000, 2, dtype=torch.float64)
+    x[:, 1] += sens
+    found = close_decision_gap(size * x, group_operator(sens, dtype=x.dtype), target)
+    rate = rates(found.logits.argmax(1), sens, sens >= 0, 2)[:, 1]
+    one = 1 / int(sens.sum())
+    assert target - one <= rate[1] - rate[0] <= target + 1e-9
+    assert found.drawn == 0
+    # The shift is along the projection's path: opposite, and in proportion to 1/n.
+    margin = found.shift[:, 1] - found.shift[:, 0]
+    assert float(margin[0] / margin[1]) == pytest.approx(-int(sens.sum()) / int((sens == 0).sum()))
+
+
+def test_a_gap_within_the_target_changes_nothing() -> None:
+    sens, x = torch.arange(100) % 2, torch.randn(100, 2)
+    found = close_decision_gap(x, group_operator(sens), target=1.0)
+    assert torch.equal(found.logits, x)
+    assert not found.shift.any()
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_ties_are_drawn_or_kept(classes: int) -> None:
+    """All of a group have the same score, so that only a draw can split them."""
+    sens = torch.arange(1000) % 2
+    x = torch.zeros(1000, classes)
+    x[:, 1] = torch.where(sens == 1, 1.0, -1.0)
+    x[::20, 1] = 3.0
+    x[::20, 0] = torch.rand(50)
+    groups = group_operator(sens)
+    found = close_decision_gap(x, groups, seed=1)
+    assert found.gap <= 1 / 500 + 1e-9
+    assert found.drawn >= 400
+    assert not torch.equal(found.logits, close_decision_gap(x, groups, seed=2).logits)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        kept = close_decision_gap(x, groups, ties="keep")
+    assert kept.drawn == 0
+    assert bool(caught) == (kept.gap > 1 / 500 + 1e-9)
+    assert caught or classes == 3
+    decided = kept.logits.argmax(1)
+    for group in (0, 1):
+        tied = (sens == group) & (x[:, 1] < 3)
+        assert decided[tied].unique().numel() == 1
+    with pytest.raises(InputError) as error:
+        close_decision_gap(x, groups, ties="split")  # type: ignore[arg-type]
+    assert error.value.argument == "ties"
+
+
+def test_soft_groups() -> None:
+    torch.manual_seed(3)
+    hard = torch.arange(600) % 2
+    x = torch.randn(600, 2) + hard.unsqueeze(1) * torch.tensor([0.0, 1.0])
+    shares = 0.1 + 0.8 * torch.nn.functional.one_hot(hard, 2).float()
+    shares[0] = 0
+    groups = group_operator(shares)
+    assert close_decision_gap(x, groups).gap <= 0.01
+    assert torch.equal(close_decision_gap(x, groups).logits[0], x[0])
+
+
+@pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 4)])
+def test_in_the_layer(classes: int, groups: int) -> None:
+    torch.manual_seed(4)
+    sens = torch.randint(-1, groups, (2000,))
+    x = torch.randn(2000, classes, dtype=torch.float64)
+    x += 0.7 * torch.randn(groups, classes).double()[sens]
+    edges = torch.randint(0, 2000, (2, 6000))
+    layer = FMP(3, 1.0)
+    solution = layer.solve(x, edges, sens, decisions=True)
+    assert solution.decisions is not None
+    assert solution.decisions.gap <= 1 / int(torch.bincount(sens[sens >= 0]).min()) + 1e-9
+    assert torch.equal(layer(x, edges, sens, decisions=True), solution.f)
+    # The shift is part of what is applied per node, but for the decisions changed one by one.
+    again = layer.frozen(x, edges, sens, solution.group_duals)
+    assert (again.argmax(1) == solution.f.argmax(1)).double().mean() > 0.99
+    plain = layer.solve(x, edges, sens)
+    assert plain.decisions is None
+    torch.testing.assert_close(plain.group_duals[:-1], solution.group_duals[:-1])
