@@ -87,7 +87,11 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert found["p(yes)"].to_numpy() == pytest.approx(
         model.predict_proba(data)[:, 1].numpy(), abs=1e-6
     )
-    assert (found["decision"] == np.where(found["p(yes)"] > 0.5, "yes", "no")).all()
+    # At the threshold, where the gap of decisions is closed, probabilities are equal to rounding.
+    clear = (found["p(yes)"] - 0.5).abs() > 1e-6
+    decided = np.where(found["p(yes)"] > 0.5, "yes", "no")
+    assert (found["decision"] == decided)[clear].all()
+    assert clear.mean() > 0.9
 
     status, _, err = fairmp(f"predict out {NEW} --out p.csv")
     assert status == 2

@@ -173,7 +173,8 @@ def on_labels(
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 warnings.append(f"{where} has {number} in group {group!r}")
-        delta = GroupOperator(membership, inside, between(counts))
+        rows = between(counts)
+        delta = GroupOperator(membership, inside, rows, blocks=(len(rows),))
         columns = (label,) if opportunity else tuple(range(classes))
         name, target = criterion.name, criterion.target
         found.append(Measure(name, attribute.name, label, delta, columns, target))
