@@ -497,6 +497,7 @@ def test_steps_recorded_equal_the_reference(solver: str, classes: int, groups: i
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
 def test_the_host_never_waits() -> None:
     from fairmp.graph import normalise
     from fairmp.groups import group_operator

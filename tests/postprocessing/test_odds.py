@@ -56,8 +56,7 @@ def test_without_labels_it_is_the_projection(target: float) -> None:
     asked = measures(["demographic_parity"], target, z, y, sens)
     member = attributes(sens, len(y))[0].membership.numpy()
     p, everyone = np.exp(z), np.ones(len(y), dtype=bool)
-    bounds = list(asked)
-    found = odds.correct(z, p, member, everyone, bounds, by_prediction=False)
+    found = odds.correct(z, p, member, everyone, asked, by_prediction=False)
     expected = np.log(debias(p, sens, target=target))
     np.testing.assert_allclose(softmax(found.logits, axis=1), np.exp(expected), atol=2e-4)
 

@@ -16,11 +16,10 @@ from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.comparison.runner import Record
 from fairmp.metrics import Interval
 from fairmp.report import Line, Section, page, pareto, summarise
-from fairmp.report.document import Story
-from fairmp.report.document import write as write_story
+from fairmp.report.document import Document
+from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, to_svg
 from fairmp.report.formats import Table, latex, markdown, of_hypervolumes, of_lines, to_csv
-from fairmp.report.sections import part_of
 
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
@@ -124,9 +123,9 @@ def write(
         alt = f"Accuracy against ΔDP on {name}, one curve per method; figures in the table."
         sections.append(section(table, TRADEOFF, svg=to_svg(figure), alt=alt))
     sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("No results"))
-    extra = [part_of(part) for part in [*sections, *closing(found)]]
-    head: Story = {"title": title, "summary": summary, "command": command}
-    write_story({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)
+    extra = [part.to_dict() for part in [*sections, *closing(found)]]
+    head: Document = {"title": title, "summary": summary, "command": command}
+    write_document({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)
     return found
 
 

@@ -22,9 +22,9 @@ from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
+from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.formatting import target_note
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
-from fairmp.report.tables import COLUMNS, cells
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups

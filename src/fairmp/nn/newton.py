@@ -257,7 +257,7 @@ class _Newton:
         return point
 
     def _direction(self, point: _Point) -> Array:
-        # One unit per row, since groups differ in size. Within a row a class that is hardly ever
+        # One unit per row, since groups differ in size. Within a row a class that is rarely
         # predicted has next to no curvature; RIDGE keeps it from using up the limit on moves.
         curvature = np.diag(point.moments.hessian).reshape(self.shape).sum(1)
         unit = np.sqrt(np.maximum(curvature, MIN_CURVATURE)).repeat(self.shape[1])
@@ -337,7 +337,7 @@ def _pseudo_solve(h: Array, b: Array) -> Array:
     # Where every node is certain nothing moves, and rounding would decide how much.
     moves = diagonal > FLAT
     if moves.any():
-        # Equal diagonals first: a class that is hardly ever predicted is small, not undetermined.
+        # Equal diagonals first: a class that is rarely predicted is small, not undetermined.
         root = np.sqrt(diagonal[moves])
         values, vectors = np.linalg.eigh(h[np.ix_(moves, moves)] / np.outer(root, root))
         keep = values > 1e-12 * float(values.max())

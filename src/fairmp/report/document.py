@@ -17,7 +17,7 @@ from fairmp.report.formatting import (
 from fairmp.report.page import Card, page
 from fairmp.report.sections import Document, GroupSummary, Metric, Point, changed, sections
 
-__all__ = ["Document", "GroupSummary", "Metric", "Point", "Story", "cards", "html", "read", "write"]
+__all__ = ["Document", "GroupSummary", "Metric", "Point", "cards", "html", "read", "write"]
 
 DOCUMENT, PAGE = "report.json", "report.html"
 MAX_BYTES = 5_000_000
@@ -105,6 +105,3 @@ def cards(document: Document) -> list[Card]:
     if count is not None and total:
         found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100"))
     return found
-
-
-Story = Document

@@ -93,6 +93,3 @@ def constant_decision_notes(
         for c, name in enumerate(classes)
         if rates and all(row[c] == 1 for row in rates)
     ]
-
-
-asked = target_note

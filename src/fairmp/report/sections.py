@@ -318,6 +318,3 @@ def _rerun(document: Document) -> Section:
         caption=f"Computed with {made}." if made else "",
         more=json.dumps(setting, indent=1, ensure_ascii=False) if setting is not None else "",
     )
-
-
-part_of = Section.to_dict

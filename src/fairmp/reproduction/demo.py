@@ -19,11 +19,10 @@ from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.nn.models import Graph
 from fairmp.parallel import WorkerPool
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
-from fairmp.report.document import Point, Story
-from fairmp.report.document import write as write_story
+from fairmp.report.document import Document, Point
+from fairmp.report.document import write as write_document
+from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import from_evaluations, point
-from fairmp.report.sections import part_of
-from fairmp.report.tables import COLUMNS, cells
 from fairmp.training.classifier import FairClassifier, build_classifier
 
 K, LAMBDA_S = 5, 3.0
@@ -100,11 +99,11 @@ def write(found: Demo, folder: Path, *, command: str) -> list[Line]:
     figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     found.model.save(folder / "model")
-    write_story(_story(found, lines, command), folder)
+    write_document(_document(found, lines, command), folder)
     return lines
 
 
-def _story(found: Demo, lines: list[Line], command: str) -> Story:
+def _document(found: Demo, lines: list[Line], command: str) -> Document:
     """Contents of the report: plain propagation before, fair message passing after."""
     tests = {record["name"]: record["run"]["test"] for record in reversed(found.records)}
     named = {line.name: line for line in lines}
@@ -142,7 +141,7 @@ def _story(found: Demo, lines: list[Line], command: str) -> Story:
             f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
             "were solved for the test nodes as a batch.",
         },
-        "extra": [part_of(Section("Why the printed algorithm changes little", **steps))],
+        "extra": [Section("Why the printed algorithm changes little", **steps).to_dict()],
         "assumptions": [
             "The correction uses each person's group at prediction. Where that is not allowed, "
             "train with the regulariser, which needs groups in training only.",

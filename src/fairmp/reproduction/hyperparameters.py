@@ -12,7 +12,7 @@ from fairmp.comparison import page
 from fairmp.comparison.grid import RunSpec, Setting
 from fairmp.comparison.runner import Record
 from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
-from fairmp.report.tables import Line
+from fairmp.report.formats import Line
 
 PANELS = ("λ_f", "target", "λ_s")
 SUMMARY = (
