@@ -23,7 +23,6 @@ from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import COLUMNS, cells
-from fairmp.report.formatting import target_note
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
@@ -79,10 +78,8 @@ def write(
 
 def summary(model: FairClassifier) -> list[str]:
     """Return the figures of the first split's test nodes, with notes, as lines of text."""
-    test, target = model.run_.test, _target(model)
+    test = model.run_.test
     notes = cautions(test.to_dict())
-    if target is not None and len(test.groups) > 2:
-        notes.insert(0, target_note(target))
     return ["The first split's test nodes:", str(test), *(f"note: {note}" for note in notes)]
 
 
@@ -140,7 +137,7 @@ def _figures(
 ) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
-    report = from_evaluations(run.test.to_dict(), before, within=_target(model))
+    report = from_evaluations(run.test.to_dict(), before, _target(model))
     report |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} test nodes of the first split, used neither in training nor "

@@ -76,14 +76,6 @@ def change_text(before: float | None, after: float | None) -> str:
     return f"{points(abs(change))} points {'more' if change > 0 else 'less'}"
 
 
-def target_note(within: float) -> str:
-    """Meaning of a propagation's target for more than two groups."""
-    return (
-        f"The target holds each group within {points(within)} points of the overall rate: two "
-        f"groups are at most {points(min(1.0, 2 * within))} points apart."
-    )
-
-
 def constant_decision_notes(
     classes: Sequence[str], rates: Sequence[Sequence[float | None]]
 ) -> list[str]:

@@ -26,8 +26,6 @@ def from_evaluations(
     after: Mapping[str, Any],
     before: Mapping[str, Any] | None = None,
     target: float | None = None,
-    *,
-    within: float | None = None,
 ) -> Document:
     """Classes, groups and metrics of evaluations (:meth:`fairmp.metrics.Evaluation.to_dict`).
 
@@ -35,12 +33,7 @@ def from_evaluations(
         after: evaluation of the model.
         before: evaluation without its correction.
         target: the largest ΔDP that was requested.
-        within: the target of a fair propagation, instead. For two groups it bounds ΔDP; for more
-            it bounds each group's distance from the overall rate, and ΔDP may be twice as large.
     """
-    several = len(after["groups"]) > 2
-    if within is not None:
-        target = min(1.0, 2 * within) if several else within
     rates_before = {g["name"]: list(g["rates"]) for g in (before or {}).get("groups", [])}
     groups: list[GroupSummary] = [
         {
@@ -66,7 +59,6 @@ def from_evaluations(
             "before": (before or {}).get(key),
             "before_interval": _interval(before or {}, key),
             "target": target if key == "dp" else None,
-            "within": within if key == "dp" and several else None,
         }
         for key, name, label, meaning in _metrics(classes)
         if after[key] is not None

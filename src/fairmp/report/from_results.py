@@ -97,7 +97,7 @@ def from_records(records: list[dict[str, Any]]) -> Document:
         target = propagation.get("target") if propagation.get("solver") == "projection" else None
         document["title"] = f"{first}: trained classifier"
         document["points"] = [point("this model", "chosen", run["test"])]
-        return {**from_evaluations(run["test"], within=target), **document}
+        return {**from_evaluations(run["test"], target=target), **document}
     if not more:
         document["points"] = []
         for line in lines[first]:

@@ -19,7 +19,6 @@ from fairmp.report.formatting import (
     join_names,
     per_hundred,
     points,
-    target_note,
     wilson_interval,
     with_interval,
 )
@@ -52,7 +51,6 @@ class Metric(TypedDict, total=False):
     meaning: str
     unit: str  # "%" or "points"
     target: float | None
-    within: float | None  # largest distance from the overall rate, if the target follows from it
     before: float | None
     after: float | None
     before_interval: Ends
@@ -235,7 +233,6 @@ def _before_after(document: Document) -> Section:
         rows.append(row if targeted else row[:-1])
     bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
     notes = ["Brackets are 95 % intervals."] * bracketed
-    notes += [target_note(within) for m in metrics if (within := m.get("within")) is not None]
     notes.append(GAP_NOTE)
     least = min((group["nodes"] for group in document.get("groups", [])), default=0)
     if 0 < least < 100:
