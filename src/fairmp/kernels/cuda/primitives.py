@@ -6,6 +6,7 @@ Three more serve two classes and one gap, where the dual is one number: :func:`b
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, NamedTuple
 
 import torch
@@ -28,10 +29,8 @@ MAX_PROGRAMS = 256  # that synchronise with each other
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Launch a kernel on the device of its first argument; Triton alone uses the current one."""
     first: Tensor = arguments[0]
-    if first.is_cuda and first.device.index != torch.cuda.current_device():
-        with torch.cuda.device(first.device):
-            kernel[grid](*arguments, **constants)
-    else:
+    elsewhere = first.is_cuda and first.device.index != torch.cuda.current_device()
+    with torch.cuda.device(first.device) if elsewhere else nullcontext():
         kernel[grid](*arguments, **constants)
 
 
