@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -61,32 +60,29 @@ def command(
             (folder / "bench.json").write_text(text, encoding="utf-8")
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
-    else:
-        _show(found, out)
+        return
+    _show(found)
+    if out is not None:
+        typer.echo(f"Written to {out / 'bench.json'}.")
 
 
-def _show(found: dict[str, Any], out: Path | None) -> None:
+def _show(found: dict[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
 
     graph, machine = found["graph"], found["machine"]
-    table = Table(
-        title=f"One epoch, {graph['nodes']:,} nodes, {graph['directed_edges']:,} directed edges, "
-        f"{graph['features']} features"
-    )
-    table.add_column("network")
-    for header in ("ms", "× MLP", "× FMP"):
+    size = f"{graph['nodes']:,} nodes, {graph['directed_edges']:,} directed edges"
+    table = Table("network", title=f"One epoch, {size}, {graph['features']} features")
+    columns = {"ms": "milliseconds", "× MLP": "times_the_mlp", "× FMP": "times_fmp"}
+    for header in columns:
         table.add_column(header, justify="right")
     for name in found["milliseconds"]:
-        ratios = (found[key][name] for key in ("milliseconds", "times_the_mlp", "times_fmp"))
-        table.add_row(name, *(f"{ratio:.2f}" for ratio in ratios))
+        table.add_row(name, *(f"{found[key][name]:.2f}" for key in columns.values()))
     console = Console(highlight=False)
     console.print(table)
     place = machine["gpu"] or f"{machine['threads']} CPU threads"
     note = f"{place}, {found['kernels']}. debias takes {found['debias_milliseconds']:.1f} ms."
     console.print(note, soft_wrap=True)
-    if out is not None:
-        console.print(f"Written to {out / 'bench.json'}.", soft_wrap=True)
 
 
 def _fits(nodes: int, edges: int, features: int) -> bool:

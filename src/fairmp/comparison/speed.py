@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,23 +38,14 @@ Epoch = Callable[[], object]
 
 @dataclass(frozen=True)
 class Problem:
-    """A graph to time epochs on.
-
-    Attributes:
-        name: its name.
-        x: features (n×d).
-        edge_index: edges, each in both directions (2×E).
-        y: labels (n).
-        sens: groups (n).
-        train: training nodes (n, bool).
-    """
+    """A graph to time epochs on."""
 
     name: str
-    x: Tensor
-    edge_index: Tensor
-    y: Tensor
-    sens: Tensor
-    train: Tensor
+    x: Tensor  # features (n×d)
+    edge_index: Tensor  # each edge in both directions (2×E)
+    y: Tensor  # labels (n)
+    sens: Tensor  # groups (n)
+    train: Tensor  # training nodes (n, bool)
 
     def to(self, device: str) -> Problem:
         """Move to a device."""
@@ -63,13 +54,7 @@ class Problem:
 
 
 def random_problem(nodes: int, edges: int, features: int, seed: int = 0) -> Problem:
-    """Draw a random graph, half of whose nodes are trained on.
-
-    Example:
-        >>> problem = random_problem(100, 400, 8)
-        >>> problem.edge_index.shape, problem.x.shape
-        (torch.Size([2, 400]), torch.Size([100, 8]))
-    """
+    """Draw a random graph, half of whose nodes are trained on."""
     if nodes < 4 or edges < 2:
         raise InputError("nodes", f"{nodes} nodes with {edges} edges", "give at least 4 and 2")
     random = torch.Generator().manual_seed(seed)
@@ -85,14 +70,16 @@ def random_problem(nodes: int, edges: int, features: int, seed: int = 0) -> Prob
 
 
 class _Network(nn.Module):
-    """An MLP and a propagation, or a model of PyG's, as a function of the features."""
+    """A model, called with the features and what else it takes, and a layer on top of it."""
 
-    def __init__(self, function: Callable[..., Tensor], *modules: nn.Module) -> None:
+    def __init__(self, model: nn.Module, *inputs: Any, layer: Any = None) -> None:
         super().__init__()
-        self.parts, self.function = nn.ModuleList(modules), function
+        self.model, self.inputs, self.layer = model, inputs, layer
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.function(x, *self.parts)
+        if self.layer is None:
+            return self.model(x, *self.inputs)
+        return self.layer(self.model(x), *self.inputs)
 
 
 def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
@@ -107,32 +94,23 @@ def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
     ours = partial(Dense, [d, HIDDEN, CLASSES], norm=None)
     pygs = partial(MLP, [d, HIDDEN, CLASSES], norm=None)
 
-    def plain() -> nn.Module:
-        layer = PPR(STEPS, LAMBDA_S)
-        return _Network(lambda x, mlp: layer(mlp(x), adjacency), ours())
-
     def fair(solver: Any) -> nn.Module:
-        layer = FMP(STEPS, LAMBDA_S, 10.0, solver)
-        return _Network(lambda x, mlp: layer(mlp(x), adjacency, groups), ours())
+        return _Network(ours(), adjacency, groups, layer=FMP(STEPS, LAMBDA_S, 10.0, solver))
 
     def appnp(graph: Tensor, cached: bool = False) -> nn.Module:
-        layer = APPNP(STEPS, 1 / (1 + LAMBDA_S), cached=cached)
-        return _Network(lambda x, mlp: layer(mlp(x), graph), pygs())
-
-    def pyg_model(model: nn.Module) -> nn.Module:
-        return _Network(lambda x, model: model(x, edges), model)
+        return _Network(pygs(), graph, layer=APPNP(STEPS, 1 / (1 + LAMBDA_S), cached=cached))
 
     builders: tuple[Callable[[], nn.Module], ...] = (
         ours,
-        plain,
+        lambda: _Network(ours(), adjacency, layer=PPR(STEPS, LAMBDA_S)),
         *(partial(fair, solver) for solver in ("projection", "papc", "paper")),
         pygs,
         lambda: appnp(edges),
         lambda: appnp(edges, cached=True),
         lambda: appnp(to_torch_csr_tensor(edges, size=(n, n))),
-        lambda: pyg_model(GCN(d, HIDDEN, 2, CLASSES, cached=True)),
-        lambda: pyg_model(SGConv(d, CLASSES, K=2)),
-        lambda: pyg_model(GAT(d, HIDDEN, 2, CLASSES, heads=4)),
+        lambda: _Network(GCN(d, HIDDEN, 2, CLASSES, cached=True), edges),
+        lambda: _Network(SGConv(d, CLASSES, K=2), edges),
+        lambda: _Network(GAT(d, HIDDEN, 2, CLASSES, heads=4), edges),
     )
     return dict(zip(NETWORKS, builders, strict=True))
 
@@ -150,29 +128,18 @@ def _epoch(network: nn.Module, problem: Problem) -> Epoch:
     return run
 
 
-class Time(NamedTuple):
-    """Seconds of a run: the fastest, and the median."""
-
-    fastest: float
-    median: float
-
-
 def time_in_turns(
     runs: Mapping[str, Epoch],
     *,
     rounds: int = 10,
     device: str = "cpu",
     on_round: Callable[[str], None] = lambda name: None,
-) -> dict[str, Time]:
-    """Time each run several times per round, in turns.
+) -> dict[str, list[float]]:
+    """Seconds of each run, several times per round.
 
-    In turns, so that other load on the machine affects all alike. Each turn starts with a run that
-    is not measured, which fills the caches; as many follow as take half a second together, at most
-    five.
-
-    Example:
-        >>> sorted(time_in_turns({"a": lambda: None, "b": lambda: None}, rounds=2))
-        ['a', 'b']
+    Runs take turns, so that other load on the machine affects all alike. A turn starts with a run
+    that is not measured, which fills the caches; as many follow as take half a second together, at
+    most five.
     """
     inner = 20 if device == "cuda" else 1
 
@@ -191,7 +158,7 @@ def time_in_turns(
             for _ in range(min(max(int(0.5 / max(inner * warm_up, 1e-9)), 1), 5)):
                 found[name].append(timed(run, inner))
             on_round(name)
-    return {name: Time(min(times), median(times)) for name, times in found.items()}
+    return found
 
 
 def measure(
@@ -205,17 +172,12 @@ def measure(
     """Time an epoch of every network, and ``debias``; return a dictionary for JSON.
 
     Ratios are of the fastest epochs: other load on a machine only adds to a time.
-
-    Example:
-        >>> found = measure(random_problem(500, 2000, 4), rounds=1, names=NETWORKS[:3])
-        >>> found["times_the_mlp"][MLP_ALONE]
-        1.0
     """
     problem = problem.to(device)
     x, sens, build = problem.x, problem.sens, networks(problem)
     runs = {name: _epoch(build[name](), problem) for name in names}
     times = time_in_turns(runs, rounds=rounds, device=device, on_round=on_round)
-    fastest = {name: taken.fastest for name, taken in times.items()}
+    fastest = {name: min(seconds) for name, seconds in times.items()}
     # The two large products that any such MLP computes, features by weights and back.
     weight, grad = x.new_ones(x.size(1), HIDDEN), x.new_ones(x.size(0), HIDDEN)
     products = {"forward": lambda: x @ weight, "backward": lambda: x.t() @ grad}
@@ -239,10 +201,10 @@ def measure(
             "features": x.size(1),
         },
         "milliseconds": {name: 1e3 * seconds for name, seconds in fastest.items()},
-        "median_milliseconds": {name: 1e3 * taken.median for name, taken in times.items()},
+        "median_milliseconds": {name: 1e3 * median(t) for name, t in times.items()},
         "times_the_mlp": {name: t / fastest[MLP_ALONE] for name, t in fastest.items()},
         "times_fmp": {name: t / fastest[FAIR] for name, t in fastest.items()},
         "fmp_over_plain": fastest[FAIR] / fastest[PLAIN],
-        "products_milliseconds": 1e3 * sum(taken.fastest for taken in products_time.values()),
-        "debias_milliseconds": 1e3 * debias_time["debias"].median,
+        "products_milliseconds": 1e3 * sum(map(min, products_time.values())),
+        "debias_milliseconds": 1e3 * median(debias_time["debias"]),
     }

@@ -23,28 +23,14 @@ def softmax(f: Tensor) -> Tensor:
 
 @torch.library.custom_op("fairmp::segment_sum", mutates_args=())
 def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
-    """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count.
-
-    Example:
-        >>> codes = torch.tensor([1, -1, 1], dtype=torch.int32)
-        >>> segment_sum(torch.ones(3, 1), codes, 2)
-        tensor([[0.],
-                [2.]])
-    """
-    sums = implementation(values).segment_sum(values.contiguous(), codes, groups)
-    return sums.to(values.dtype)
+    """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count."""
+    kernels = implementation(values)
+    return kernels.segment_sum(values.contiguous(), codes, groups).to(values.dtype)
 
 
 @torch.library.custom_op("fairmp::gather", mutates_args=())
 def gather(table: Tensor, codes: Tensor) -> Tensor:
-    """Row of ``table`` of each node's group (n×C); zeros where the code is −1.
-
-    Example:
-        >>> codes = torch.tensor([1, -1], dtype=torch.int32)
-        >>> gather(torch.tensor([[1.0], [2.0]]), codes)
-        tensor([[2.],
-                [0.]])
-    """
+    """Row of ``table`` of each node's group (n×C); zeros where the code is −1."""
     padded = torch.cat([table, table.new_zeros(1, table.size(1))])
     return padded[torch.where(codes < 0, table.size(0), codes)]
 

@@ -45,24 +45,16 @@ class Kernels(Protocol):
     ) -> Tensor:
         r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`, with A (r×c) in CSR format.
 
-        Args:
-            row: row pointers of A (r+1).
-            col: column indices of A (E).
-            weight: values of A (E); ``None`` for ones.
-            left: :math:`D_l` (r).
-            right: :math:`D_r` (c).
-            f: F (c×C).
-            x: X (r×C); ``None`` for the product alone, with ``gamma`` 0.
-            gamma: weight of X.
+        ``weight`` is ``None`` where the values of A are all 1, and x where only the product is
+        wanted, with γ = 0. ``left`` and ``right`` are the diagonals :math:`D_l` and :math:`D_r`.
         """
 
     def moments(self, z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
         r"""Sum :math:`q_i = \mathrm{softmax}((z_i - \mathrm{shift}_{g(i)}) / T)` by group.
 
-        Returns:
-            In one vector: :math:`T\sum_i \mathrm{logsumexp}`, the sums of q by group (groups·C),
-            and by group the sums of :math:`q_c q_d`, with :math:`q_c(1-q_c)` on the diagonal
-            (groups·C·C).
+        Returns in one vector :math:`T\sum_i \mathrm{logsumexp}`, the sums of q by group
+        (groups·C), and those of :math:`q_c q_d`, with :math:`q_c(1-q_c)` on the diagonal
+        (groups·C·C).
         """
 
     def extremes(self, z: Tensor, codes: Tensor) -> Tensor:
@@ -91,10 +83,9 @@ class Kernels(Protocol):
     def linear_relu_backward(
         self, g: Tensor, h: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        r"""Gradients of :math:`h W^\top` with :math:`h = \max(a, 0)`, given those of the product.
+        r"""Gradients of a (n×H), their sum over rows (H), and the gradient of W (C×H).
 
-        Returns:
-            The gradient of a (n×H), its sum over rows (H), and the gradient of W (C×H).
+        Given is the gradient of :math:`h W^\top` (n×C), where :math:`h = \max(a, 0)`.
         """
 
 
@@ -106,13 +97,7 @@ if TYPE_CHECKING:  # the type checker compares each module with the protocol
 
 
 def implementation(like: Tensor) -> Kernels:
-    """Return the primitives for a tensor's device and dtype.
-
-    Example:
-        >>> with use("reference"):
-        ...     implementation(torch.zeros(1)).__name__
-        'fairmp.kernels.reference'
-    """
+    """Return the primitives for a tensor's device and dtype."""
     if _chosen.get() == "reference" or like.dtype not in (torch.float32, torch.float64):
         return reference
     return _compiled(like.device.type)

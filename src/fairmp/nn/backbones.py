@@ -10,7 +10,7 @@ from torch_geometric.nn import GAT, GCN, GCNConv, SGConv
 from fairmp.graph import Adjacency
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import PPR
-from fairmp.nn.network import Graph, GraphTransform
+from fairmp.nn.models import Graph, GraphTransform
 
 APPNP_STEPS, APPNP_ALPHA = 10, 0.1
 

@@ -32,19 +32,15 @@ def chunked(module: nn.Module, x: Tensor, size: int) -> Tensor:
         raise InputError("x", f"shape {tuple(x.shape)} has no rows", "give one or more")
     for name, part in module.named_modules():
         if _mixes_rows(part):
-            raise InputError(
-                "module",
-                f"{name or type(part).__name__} normalizes over all rows, not only over a chunk",
-                "use torch.nn.LayerNorm, or no normalization",
-            )
+            value = f"{name or type(part).__name__} normalizes over all rows, not only over a chunk"
+            raise InputError("module", value, "use torch.nn.LayerNorm, or no normalization")
     # An argument on the module's device makes checkpoint restore its random numbers as well.
     first = next(module.parameters(), x)
 
     def run(rows: Tensor, _: Tensor) -> Tensor:
         return module(rows.to(first.device, non_blocking=True))
 
-    chunks = [checkpoint(run, rows, first, use_reentrant=False) for rows in x.split(size)]
-    return torch.cat(chunks)
+    return torch.cat([checkpoint(run, r, first, use_reentrant=False) for r in x.split(size)])
 
 
 def _mixes_rows(part: nn.Module) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,8 @@ from fairmp.kernels import implementation
 
 CHUNK_ROWS = 4096  # taken through all layers at once
 MAX_NARROW_COLUMNS = 16  # of a gradient, up to which other ways to multiply it are faster
+# Lazily initialised layers and parametrised weights have hooks as well.
+HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 
 
 class Dense(MLP):
@@ -45,18 +46,12 @@ class Dense(MLP):
             and type(self.act) is nn.ReLU
             and all(type(norm) is nn.Identity for norm in self.norms)
             and all(type(lin) is Linear and lin.bias is not None for lin in self.lins)
-            and not any(map(_has_hooks, (self.act, *self.norms, *self.lins)))
+            and not any(getattr(m, h) for m in (self.act, *self.norms, *self.lins) for h in HOOKS)
             and not torch._C._are_functorch_transforms_active()
             and not (self.training and any(self.dropout))
             and not torch.is_autocast_enabled("cpu")
             and not torch.compiler.is_compiling()
         )
-
-
-def _has_hooks(part: nn.Module) -> bool:
-    # Lazily initialised layers and parametrised weights have hooks as well.
-    hooks = (part._forward_pre_hooks, part._forward_hooks)
-    return any((*hooks, part._backward_pre_hooks, part._backward_hooks))
 
 
 class _Layers(torch.autograd.Function):
@@ -79,7 +74,13 @@ class _Layers(torch.autograd.Function):
         count = len(saved) // 3
         weights, layers, biases = saved[:count], saved[count : 2 * count], saved[2 * count :]
         if torch.is_grad_enabled():  # for a gradient of the gradient
-            return _differentiable(ctx.needs_input_grad, layers[0], weights, biases, grad)
+            layer, inputs = layers[0], [layers[0]]
+            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
+                layer = nn.functional.linear(layer.relu() if k else layer, weight, bias)
+                inputs += [weight, bias]
+            wanted = [x for x, needed in zip(inputs, ctx.needs_input_grad, strict=True) if needed]
+            gradients = iter(torch.autograd.grad(layer, wanted, grad, create_graph=True))
+            return tuple(next(gradients) if needed else None for needed in ctx.needs_input_grad)
         found: list[Tensor | None] = []
         g, grad_bias = grad.contiguous(), grad.sum(0)
         for k in reversed(range(1, count)):
@@ -95,22 +96,6 @@ class _Layers(torch.autograd.Function):
         first = _product(layers[0], g) if ctx.needs_input_grad[1] else None
         grad_x = g @ weights[0] if ctx.needs_input_grad[0] else None
         return grad_x, first, grad_bias, *found
-
-
-def _differentiable(
-    wanted: Sequence[bool],
-    x: Tensor,
-    weights: Sequence[Tensor],
-    biases: Sequence[Tensor],
-    grad: Tensor,
-) -> tuple[Tensor | None, ...]:
-    layer = x
-    for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-        layer = nn.functional.linear(layer.relu() if k else layer, weight, bias)
-    inputs = [x, *(part for pair in zip(weights, biases, strict=True) for part in pair)]
-    asked = [part for part, needed in zip(inputs, wanted, strict=True) if needed]
-    found = iter(torch.autograd.grad(layer, asked, grad, create_graph=True))
-    return tuple(next(found) if needed else None for needed in wanted)
 
 
 def _product(x: Tensor, g: Tensor) -> Tensor:

@@ -162,9 +162,10 @@ def primal_dual_steps(
     """The paper's five steps, with the step size β = step/γ."""
     f = x
     u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
-    for weight in gamma:
+    for k, weight in enumerate(gamma):
         agg = aggregate(f, x, graph, weight)  # 1 propagate, with a skip to the input
-        f_bar = subtract_coupling(agg, f, u, groups, weight)  # 2 predict
+        # 2 predict; at first u is 0
+        f_bar = subtract_coupling(agg, f, u, groups, weight) if k else agg
         u_bar = u + step / weight * softmax_gap(f_bar, groups)  # 3 dual step
         u = u_bar.clamp(-lambda_f, lambda_f)  # 4 limit it to its strength
         f = subtract_coupling(agg, f, u, groups, weight)  # 5 correct

@@ -1,20 +1,110 @@
-"""Networks by the name of their backbone."""
+"""Networks: a transform of the node features by the name of its backbone, and a propagation."""
 
 from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice, check_integer
-from fairmp.nn.network import Graph, GraphTransform, Network
+from fairmp.graph import Adjacency, normalise
+from fairmp.groups import GroupOperator
+from fairmp.nn.fmp import FMP, PPR, Temperature
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
 BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
-
-__all__ = ["BACKBONES", "GAT_HEADS", "Backbone", "Graph", "GraphTransform", "Network", "build"]
-
 GAT_HEADS = 4
+
+
+class Graph:
+    """A graph as networks read it: its edges, and normalised forms of them, computed once."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> None:
+        self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
+        self._adjacency: dict[torch.dtype, Adjacency] = {}
+        self._with_self_loops: Tensor | None = None
+
+    def adjacency(self, dtype: torch.dtype) -> Adjacency:
+        """The normalised adjacency matrix Ã."""
+        if dtype not in self._adjacency:
+            edges = self.edge_index, self.num_nodes, self.edge_weight
+            self._adjacency[dtype] = normalise(*edges, dtype)
+        return self._adjacency[dtype]
+
+    def with_self_loops(self) -> Tensor:
+        """The edges with one self-loop per node, sorted by target (2×E')."""
+        if self._with_self_loops is None:
+            from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
+
+            edges, _ = remove_self_loops(self.edge_index)
+            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
+            edges = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
+            self._with_self_loops = edges
+        return self._with_self_loops
+
+
+class GraphTransform(nn.Module):
+    """A transform that is called with features and a :class:`Graph`."""
+
+
+class Network(nn.Module):
+    """A transform followed by a propagation.
+
+    Args:
+        transform: features to logits; a PyG ``MLP``, a :class:`GraphTransform`, or another module
+            called as PyG's models are, with features, edges and their weights.
+        propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, any module
+            called in the same way, or ``None``.
+
+    Example:
+        >>> class Features(GraphTransform):
+        ...     def forward(self, x, graph):
+        ...         return x
+        >>> graph = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
+        >>> Network(Features(), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
+        torch.Size([2, 2])
+    """
+
+    def __init__(self, transform: nn.Module, propagation: nn.Module | None = None) -> None:
+        super().__init__()
+        self.transform = transform
+        self.propagation = propagation
+
+    def logits(self, x: Tensor, graph: Graph) -> Tensor:
+        """Logits of the transform, before any propagation (n×C)."""
+        if isinstance(self.transform, GraphTransform):
+            return self.transform(x, graph)
+        # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
+        names = ((kind.__module__, kind.__name__) for kind in type(self.transform).__mro__)
+        if ("torch_geometric.nn.models.mlp", "MLP") in names:
+            return self.transform(x)
+        return self.transform(x, graph.edge_index, graph.edge_weight)
+
+    def forward(
+        self,
+        x: Tensor,
+        graph: Graph,
+        sens: Tensor | GroupOperator | None = None,
+        population: Tensor | None = None,
+        *,
+        temperature: Temperature | None = None,
+    ) -> Tensor:
+        """Return logits (n×C); ``temperature`` is for a propagation that has one."""
+        logits = self.logits(x, graph)
+        if self.propagation is None:
+            return logits
+        extra: dict[str, Any] = {}
+        edges: Tensor | Adjacency = graph.edge_index
+        if isinstance(self.propagation, PPR):
+            edges = graph.adjacency(logits.dtype)
+            if isinstance(self.propagation, FMP):
+                extra = self.propagation.at_prediction(temperature)
+        elif graph.edge_weight is not None:
+            extra["edge_weight"] = graph.edge_weight
+        return self.propagation(logits, edges, sens, population, **extra)
 
 
 def build(
@@ -66,24 +156,15 @@ def build(
     check_integer("hidden", hidden, "give a whole number, 1 or more")
     check_integer("num_layers", num_layers, "give a whole number, 1 or more")
     if not 0 <= dropout < 1:
-        raise InputError(
-            "dropout", f"{dropout} is outside [0, 1)", "give the fraction to drop, such as 0.5"
-        )
-    if norm is not None:
-        try:
-            normalization_resolver(norm, 1)
-        except ValueError:
-            raise InputError(
-                "norm",
-                f"{norm!r} is not a normalization layer of PyG",
-                "give 'batch_norm', 'layer_norm' or None",
-            ) from None
+        raise InputError("dropout", f"{dropout} is outside [0, 1)", "give a fraction, such as 0.5")
+    try:
+        _ = norm and normalization_resolver(norm, 1)
+    except ValueError:
+        hint = "give 'batch_norm', 'layer_norm' or None"
+        raise InputError("norm", f"{norm!r} is unknown", hint) from None
     if backbone == "gat" and hidden % GAT_HEADS:
-        raise InputError(
-            "hidden",
-            f"{hidden} is not divisible by the {GAT_HEADS} heads of 'gat'",
-            f"give a multiple of {GAT_HEADS}",
-        )
+        hint = f"give a multiple of the number of heads, {GAT_HEADS}"
+        raise InputError("hidden", f"{hidden} with the backbone 'gat'", hint)
     shape: dict[str, Any] = {
         "in_channels": in_channels,
         "hidden_channels": hidden,

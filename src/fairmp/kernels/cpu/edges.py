@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from fairmp.kernels.cpu.threads import Array, Index, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, Index, Matrix, compiled, inlined
+
+Result = tuple[Array, Array, float, Array]  # D_l, X, γ and γX + (1−γ)·D_l A G, to be filled
 
 CHUNK_LENGTH = 8192  # rows and edges together
 PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
@@ -75,10 +77,7 @@ def _sum_four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: A
         t1 += s1
         t2 += s2
         t3 += s3
-    total[0] = t0
-    total[1] = t1
-    total[2] = t2
-    total[3] = t3
+    total[0], total[1], total[2], total[3] = t0, t1, t2, t3
 
 
 @inlined
@@ -137,19 +136,11 @@ def _with_skip(total: float, scale: float, x: Array, gamma: float, i: Index, c: 
 
 @compiled
 def _rows_two(
-    start: int,
-    stop: int,
-    row: Array,
-    col: Array,
-    weight: Any,
-    left: Array,
-    g: Array,
-    x: Array,
-    gamma: float,
-    out: Array,
+    start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
 ) -> None:
     # Most rows are short, so none calls a function: numba would count references to arrays.
     # G is flat, since numba would multiply each column index by the length of a row.
+    left, x, gamma, out = result
     skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
@@ -190,17 +181,9 @@ def _rows_two(
 
 @compiled
 def _rows_many(
-    start: int,
-    stop: int,
-    row: Array,
-    col: Array,
-    weight: Any,
-    left: Array,
-    g: Array,
-    x: Array,
-    gamma: float,
-    out: Array,
+    start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
 ) -> None:
+    left, x, gamma, out = result
     e = np.uint64(row[start])
     total = np.empty(g.shape[1] * g.shape[2])
     for i in range(np.uint64(start), np.uint64(stop)):
@@ -214,16 +197,7 @@ def _rows_many(
 
 @inlined
 def gather_chunk(
-    k: int,
-    matrix: Any,
-    left: Array,
-    g: Array,
-    x: Array,
-    gamma: float,
-    out: Array,
-    first: Array,
-    heads: Array,
-    tails: Array,
+    k: int, matrix: Matrix, g: Array, result: Result, first: Array, heads: Array, tails: Array
 ) -> None:
     """Sum the rows of a chunk, and the parts of rows that span several."""
     row, col, weight = matrix
@@ -237,23 +211,15 @@ def gather_chunk(
         end -= 1
         _sum_part(col, weight, g, row[end], cut, tails[k])
     if g.ndim == 1:
-        _rows_two(i, end, row, col, weight, left, g, x, gamma, out)
+        _rows_two(i, end, row, col, weight, g, result)
     else:
-        _rows_many(i, end, row, col, weight, left, g, x, gamma, out)
+        _rows_many(i, end, row, col, weight, g, result)
 
 
 @compiled
-def join_parts(
-    row: Array,
-    left: Array,
-    x: Array,
-    gamma: float,
-    out: Array,
-    first: Array,
-    heads: Array,
-    tails: Array,
-) -> None:
+def join_parts(row: Array, result: Result, first: Array, heads: Array, tails: Array) -> None:
     """Finish the rows that span several chunks."""
+    left, x, gamma, out = result
     total = np.zeros(heads.shape[1])
     cut = False
     for k in range(first.size - 1):
@@ -270,15 +236,3 @@ def join_parts(
             for c in range(total.size):
                 total[c] = tails[k, c]
         cut = continues
-
-
-@compiled
-def scale_chunk(k: int, right: Array, f: Array, g: Array) -> None:
-    """Fill a chunk of ``g`` with diag(right) F, of any number of classes, padded with zeros."""
-    start, stop = np.uint64(k * CHUNK_LENGTH), np.uint64(min((k + 1) * CHUNK_LENGTH, f.shape[0]))
-    classes = np.uint64(f.shape[1])
-    for j in range(start, stop):
-        for c in range(classes):
-            g[j, c] = right[j] * f[j, c]
-        for c in range(classes, np.uint64(g.shape[1])):
-            g[j, c] = 0

@@ -16,7 +16,7 @@ import torch
 from numba import prange
 from torch import Tensor
 
-from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts, scale_chunk
+from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
 from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
 
@@ -40,20 +40,26 @@ def scale_two(right: Array, f: Array, g: Array) -> None:
 def scale_many(right: Array, f: Array, g: Array) -> None:
     """Fill ``g`` with diag(right) F, of any number of classes, padded with zeros."""
     for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
-        scale_chunk(np.int64(k), right, f, g)
+        start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, f.shape[0])
+        for j in range(np.uint64(start), np.uint64(stop)):
+            for c in range(np.uint64(f.shape[1])):
+                g[j, c] = right[j] * f[j, c]
+            for c in range(np.uint64(f.shape[1]), np.uint64(g.shape[1])):
+                g[j, c] = 0
 
 
 @Chunked
 def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out: Array) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A G; A is (row pointers, columns, weights)."""
+    """Fill ``out`` with γX + (1−γ)·diag(left) A G."""
     chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
     first = np.empty(chunks + 1, np.int64)
     first[chunks] = out.shape[0]
     width = 2 if g.ndim == 1 else g.shape[1] * g.shape[2]
     heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
+    result = left, x, gamma, out
     for k in prange(chunks):
-        gather_chunk(np.int64(k), matrix, left, g, x, gamma, out, first, heads, tails)
-    join_parts(matrix[0], left, x, gamma, out, first, heads, tails)
+        gather_chunk(np.int64(k), matrix, g, result, first, heads, tails)
+    join_parts(matrix[0], result, first, heads, tails)
 
 
 @compiled
@@ -93,18 +99,11 @@ def _logistic_sums(
 
 @Chunked
 def _moments(
-    z: Array,
-    order: Array,
-    inverse: float,
-    margin: Array,
-    fresh: bool,
-    starts: Array,
-    weight: Array,
-    root: float,
-    slope: Array,
-    parts: Array,
+    logits: Any, margin: Array, groups: Any, root: float, slope: Array, parts: Array
 ) -> None:
     """Sum the gap and its decrease with the root by chunk; take margins of fresh logits."""
+    z, order, inverse, fresh = logits
+    starts, weight = groups
     for k in prange(parts.shape[0]):
         start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, margin.size)
         if fresh:
@@ -158,17 +157,10 @@ def _dual_gradient(g: Array, codes: Array, weight: Array, parts: Array) -> None:
 
 @Chunked
 def _backward(
-    g: Array,
-    codes: Array,
-    place: Array,
-    slope: Array,
-    pull: Array,
-    gamma: float,
-    right: Array,
-    total: Array,
-    scaled: Array,
+    g: Array, groups: Any, gamma: float, right: Array, total: Array, scaled: Array
 ) -> None:
     """Add the dual's share to the gradient, γ of the result to the total, and scale the rest."""
+    codes, place, slope, pull = groups
     share, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     for k in prange((codes.size + CHUNK_NODES - 1) // CHUNK_NODES):
         start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
@@ -185,18 +177,9 @@ def _backward(
 class FusedProjection:
     """K steps forward, and their gradient.
 
-    Args:
-        forward: A+I in CSR format: row pointers, columns, and weights or ``None``.
-        backward: its transpose; the same object if it is symmetric.
-        scale: D̂^-½ (n).
-        codes: group of each node that is corrected, −1 for none (n, int32).
-        measured: group of each node in the population, −1 for none (n, int32).
-        order: nodes of the population, group by group; where each group starts, and the last ends
-            (groups+1); and the position of each node, its length for the others (n, int32).
-        row: the one row of M (groups).
-        gamma: weight of the input in each step.
-        temperature: τ.
-        dtype: precision to compute in.
+    ``forward`` is A+I in CSR format and ``backward`` its transpose, ``scale`` D̂^-½, ``codes`` the
+    groups of the nodes that are corrected, ``measured`` of those in the population (−1 elsewhere),
+    ``order`` the group operator's ``population_order`` and ``row`` the one row of M.
     """
 
     def __init__(
@@ -232,8 +215,7 @@ class FusedProjection:
     ) -> Array | None:
         """Return the logits (n×2) after some steps; ``None`` if one is larger than the bound.
 
-        ``solve`` finds a step's dual, given the passes :meth:`gap` and :meth:`width` of this object
-        and the dual of the step before (1×2).
+        ``solve`` finds a step's dual, given this object and the dual of the step before (1×2).
         """
         z, f = np.empty_like(x), np.empty_like(x)
         self.z = flat = z.reshape(-1)
@@ -259,10 +241,9 @@ class FusedProjection:
 
     def gap(self, root: float) -> tuple[float, float]:
         """Gap at the dual (−root/2, root/2), and its decrease with the root."""
-        inverse, slope = 1 / self.temperature, self.slopes[-1]
-        margins = self.z, self.order, inverse, self.margin, self.fresh
-        work = 2 * self.margin.size
-        _moments(work, *margins, self.starts, self.weight, root, slope, self.parts)
+        logits = self.z, self.order, 1 / self.temperature, self.fresh
+        groups, slope = (self.starts, self.weight), self.slopes[-1]
+        _moments(2 * self.margin.size, logits, self.margin, groups, root, slope, self.parts)
         self.fresh = False
         return float(self.parts[:, 0].sum()), float(self.parts[:, 1].sum())
 
@@ -276,10 +257,7 @@ class FusedProjection:
         grad_duals: Sequence[Array] | None,
         respond: Callable[[Any, Array, Array], Array],
     ) -> Array:
-        """Gradient of the input, given those of the logits (n×2) and of the duals (1×2 each).
-
-        ``respond`` solves the linear system of a dual for the gradient that reaches it.
-        """
+        """Gradient of the input, given those of the logits (n×2) and of the duals (1×2 each)."""
         # Nothing is written to this object: several threads may ask for gradients.
         total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
         g, following, parts = grad, np.empty_like(grad), np.empty(self.chunks)
@@ -295,7 +273,7 @@ class FusedProjection:
             w = respond(self.duals[k], self.scale, incoming)
             pull = np.concatenate([[0.0], self.weight * ((w[0, 1] - w[0, 0]) / self.temperature)])
             groups = self.measured, self.place, slope, pull
-            _backward(self.work, flat, *groups, self.gamma, right, total, scaled)
+            _backward(self.work, flat, groups, self.gamma, right, total, scaled)
             g = following  # its content has been read
             self._gather(self.transposed, scaled, g, 0.0, g)
         total += g.reshape(-1)

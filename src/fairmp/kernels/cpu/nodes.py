@@ -12,6 +12,8 @@ from numba import prange
 
 from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
 
+Logits = tuple[Array, Array, Array, float]  # z, codes, shift and temperature
+
 BLOCK_NODES = 256
 LANES = 4  # partial sums that nodes take turns in, so that an addition need not wait for the last
 BACKWARD_ROWS = 1024  # rows whose gradients are summed in the layer's own precision
@@ -53,9 +55,8 @@ def exp_minus(t: float) -> float:
 
 
 @compiled
-def _moments_two(
-    z: Array, codes: Array, shift: Array, temperature: float, start: int, stop: int, result: Array
-) -> None:
+def _moments_two(logits: Logits, start: int, stop: int, result: Array) -> None:
+    z, codes, shift, temperature = logits
     groups = shift.shape[0] - 1
     inverse = 1 / temperature
     sums = np.zeros((LANES, groups + 1, 3))  # by group, of both entries of q and their product
@@ -119,18 +120,11 @@ def _moments_two(
 
 @inlined
 def _softmax_block(
-    z: Array,
-    codes: Array,
-    shift: Array,
-    inverse: float,
-    start: int,
-    stop: int,
-    group: Array,
-    top: Array,
-    total: Array,
-    q: Array,
+    logits: Logits, start: int, stop: int, group: Array, top: Array, total: Array, q: Array
 ) -> Index:
     """Fill ``q`` (C×block), yet to be divided by ``total``, for the nodes that have a group."""
+    z, codes, shift, temperature = logits
+    inverse = 1 / temperature
     m = np.uint64(0)
     for i in range(np.uint64(start), np.uint64(stop)):
         if codes[i] < 0:
@@ -154,9 +148,8 @@ def _softmax_block(
 
 
 @compiled
-def _moments_many(
-    z: Array, codes: Array, shift: Array, temperature: float, start: int, stop: int, result: Array
-) -> None:
+def _moments_many(logits: Logits, start: int, stop: int, result: Array) -> None:
+    shift, temperature = logits[2:]
     groups, classes = shift.shape[0] - 1, np.uint64(shift.shape[1])
     size = groups * shift.shape[1]
     sums = result[1 : 1 + size].reshape(groups, shift.shape[1])
@@ -168,7 +161,7 @@ def _moments_many(
     tops, logs, product = 0.0, 0.0, 1.0
     for begin in range(start, stop, BLOCK_NODES):
         end = min(begin + BLOCK_NODES, stop)
-        m = _softmax_block(z, codes, shift, 1 / temperature, begin, end, group, top, total, q)
+        m = _softmax_block(logits, begin, end, group, top, total, q)
         for i in range(m):
             tops += top[i]
             product *= total[i]
@@ -193,31 +186,23 @@ def _moments_many(
 
 
 @Chunked
-def moments(
-    z: Array, codes: Array, shift: Array, temperature: float, size: int, parts: Array
-) -> None:
+def moments(logits: Logits, size: int, parts: Array) -> None:
     """Fill ``parts``, one row per chunk; their sum are the moments."""
+    z = logits[0]
     for k in prange(parts.shape[0]):
         start = np.int64(k) * size
         stop = min(start + size, z.shape[0])
         if z.shape[1] == 2:
-            _moments_two(z, codes, shift, temperature, start, stop, parts[k])
+            _moments_two(logits, start, stop, parts[k])
         else:
-            _moments_many(z, codes, shift, temperature, start, stop, parts[k])
+            _moments_many(logits, start, stop, parts[k])
 
 
 @compiled
 def _softmax_vjp_two(
-    grad: Array,
-    z: Array,
-    codes: Array,
-    shift: Array,
-    temperature: float,
-    w: Array,
-    start: int,
-    stop: int,
-    out: Array,
+    grad: Array, logits: Logits, w: Array, start: int, stop: int, out: Array
 ) -> None:
+    z, codes, shift, temperature = logits
     inverse = 1 / temperature
     margin, pull = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
     for begin in range(start, stop, BLOCK_NODES):
@@ -240,23 +225,16 @@ def _softmax_vjp_two(
 
 @compiled
 def _softmax_vjp_many(
-    grad: Array,
-    z: Array,
-    codes: Array,
-    shift: Array,
-    temperature: float,
-    w: Array,
-    start: int,
-    stop: int,
-    out: Array,
+    grad: Array, logits: Logits, w: Array, start: int, stop: int, out: Array
 ) -> None:
+    z, codes = logits[:2]
     classes = np.uint64(z.shape[1])
     group = np.empty(BLOCK_NODES, np.int32)
     top, total = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
     q = np.empty((z.shape[1], BLOCK_NODES))
     for begin in range(start, stop, BLOCK_NODES):
         end = min(begin + BLOCK_NODES, stop)
-        _softmax_block(z, codes, shift, 1 / temperature, begin, end, group, top, total, q)
+        _softmax_block(logits, begin, end, group, top, total, q)
         m = np.uint64(0)
         for i in range(np.uint64(begin), np.uint64(end)):
             if codes[i] < 0:
@@ -275,24 +253,15 @@ def _softmax_vjp_many(
 
 
 @Chunked
-def softmax_vjp(
-    grad: Array,
-    z: Array,
-    codes: Array,
-    shift: Array,
-    temperature: float,
-    w: Array,
-    size: int,
-    out: Array,
-) -> None:
+def softmax_vjp(grad: Array, logits: Logits, w: Array, size: int, out: Array) -> None:
     """Fill ``out`` with ``grad`` plus the gradient of the shifted softmax."""
-    for k in prange((z.shape[0] + size - 1) // size):
+    for k in prange((grad.shape[0] + size - 1) // size):
         start = np.int64(k) * size
-        stop = min(start + size, z.shape[0])
-        if z.shape[1] == 2:
-            _softmax_vjp_two(grad, z, codes, shift, temperature, w, start, stop, out)
+        stop = min(start + size, grad.shape[0])
+        if grad.shape[1] == 2:
+            _softmax_vjp_two(grad, logits, w, start, stop, out)
         else:
-            _softmax_vjp_many(grad, z, codes, shift, temperature, w, start, stop, out)
+            _softmax_vjp_many(grad, logits, w, start, stop, out)
 
 
 @compiled
@@ -333,11 +302,11 @@ def _coupling_many(
     group = np.empty(BLOCK_NODES, np.int32)
     top, total = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
     q, product = np.empty((z.shape[1], BLOCK_NODES)), np.empty(z.shape[1])
-    zero = np.zeros_like(w)
+    logits = z, codes, np.zeros_like(w), 1.0
     sums[:] = 0.0
     for begin in range(start, stop, BLOCK_NODES):
         end = min(begin + BLOCK_NODES, stop)
-        _softmax_block(z, codes, zero, 1.0, begin, end, group, top, total, q)
+        _softmax_block(logits, begin, end, group, top, total, q)
         m = np.uint64(0)
         for i in range(np.uint64(begin), np.uint64(end)):
             if codes[i] < 0:
@@ -375,24 +344,18 @@ def coupling_backward(
             _coupling_many(g, z, codes, w, start, stop, out, parts[k])
 
 
-@compiled
-def _shift_chunk(z: Array, codes: Array, shift: Array, start: int, stop: int, out: Array) -> None:
-    for i in range(np.uint64(start), np.uint64(stop)):
-        g = np.uint64(codes[i] + 1)
-        if z.shape[1] == 2:
-            out[i, 0] = z[i, 0] - shift[g, 0]
-            out[i, 1] = z[i, 1] - shift[g, 1]
-        else:
-            for c in range(np.uint64(z.shape[1])):
-                out[i, c] = z[i, c] - shift[g, c]
-
-
 @Chunked
 def shift(z: Array, codes: Array, shift: Array, size: int, out: Array) -> None:
     """Fill ``out`` with the shifted logits."""
     for k in prange((z.shape[0] + size - 1) // size):
-        start = np.int64(k) * size
-        _shift_chunk(z, codes, shift, start, min(start + size, z.shape[0]), out)
+        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, z.shape[0]))):
+            g = np.uint64(codes[i] + 1)
+            if z.shape[1] == 2:
+                out[i, 0] = z[i, 0] - shift[g, 0]
+                out[i, 1] = z[i, 1] - shift[g, 1]
+            else:
+                for c in range(np.uint64(z.shape[1])):
+                    out[i, c] = z[i, c] - shift[g, c]
 
 
 @compiled
@@ -423,30 +386,24 @@ def segment_sum(g: Array, codes: Array, size: int, parts: Array) -> None:
         _sum_chunk(g, codes, start, min(start + size, g.shape[0]), parts[k])
 
 
-@compiled
-def _extremes_chunk(z: Array, codes: Array, start: int, stop: int, result: Array) -> None:
-    widest = largest = 0.0
-    numbers = True
-    for i in range(np.uint64(start), np.uint64(stop)):
-        if codes[i] < 0:
-            continue
-        low = high = np.float64(z[i, 0])
-        for c in range(np.uint64(z.shape[1])):
-            value = np.float64(z[i, c])
-            low, high = min(low, value), max(high, value)
-            numbers &= value == value
-        widest = max(widest, high - low)
-        largest = max(largest, -low, high)
-    result[0] = widest if numbers else np.nan
-    result[1] = largest if numbers else np.nan
-
-
 @Chunked
 def extremes(z: Array, codes: Array, size: int, parts: Array) -> None:
     """Fill ``parts``, one row per chunk; their maximum are the extremes."""
     for k in prange(parts.shape[0]):
-        start = np.int64(k) * size
-        _extremes_chunk(z, codes, start, min(start + size, z.shape[0]), parts[k])
+        widest = largest = 0.0
+        numbers = True
+        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, z.shape[0]))):
+            if codes[i] < 0:
+                continue
+            low = high = np.float64(z[i, 0])
+            for c in range(np.uint64(z.shape[1])):
+                value = np.float64(z[i, c])
+                low, high = min(low, value), max(high, value)
+                numbers &= value == value
+            widest = max(widest, high - low)
+            largest = max(largest, -low, high)
+        parts[k, 0] = widest if numbers else np.nan
+        parts[k, 1] = largest if numbers else np.nan
 
 
 @compiled

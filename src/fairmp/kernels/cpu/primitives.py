@@ -54,8 +54,8 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     numbers = 1 + groups * classes * (1 + classes)
     size = chunk_size(z.size(0), numbers)
     parts = np.empty((-(-z.size(0) // size), numbers))
-    arguments = array(z), _codes(codes), _table(shift), float(temperature)
-    nodes.moments(z.numel(), *arguments, size, parts)
+    logits = array(z), _codes(codes), _table(shift), float(temperature)
+    nodes.moments(z.numel(), logits, size, parts)
     return torch.from_numpy(parts.sum(0))
 
 
@@ -88,9 +88,8 @@ def softmax_vjp(
 ) -> Tensor:
     """Add the gradient of the shifted softmax, weighted by group, to g."""
     out = g.new_empty(g.shape)
-    softmax = array(z), _codes(codes), _table(shift), float(temperature)
-    size = chunk_size(z.size(0))
-    nodes.softmax_vjp(z.numel(), array(g), *softmax, _table(w), size, array(out))
+    logits = array(z), _codes(codes), _table(shift), float(temperature)
+    nodes.softmax_vjp(z.numel(), array(g), logits, _table(w), chunk_size(z.size(0)), array(out))
     return out
 
 

@@ -27,12 +27,9 @@ _POOL_LOCK = Lock()  # numba's own thread pool aborts the process if two threads
 
 
 class _VectorizingCompiler(compiler.Compiler):
-    """numba's compiler with superword vectorization, which only a global setting turns on.
+    """numba's compiler with superword vectorization, which only a global setting turns on."""
 
-    The sums of neighbouring classes then are one instruction. numba compiles under a lock of its
-    own, and the setting is restored before another function is compiled.
-    """
-
+    # The sums of neighbouring classes then are one instruction. numba compiles under a lock.
     def _compile_core(self) -> Any:
         before, _CONFIG.SLP_VECTORIZE = _CONFIG.SLP_VECTORIZE, 1
         try:
@@ -42,20 +39,16 @@ class _VectorizingCompiler(compiler.Compiler):
 
 
 def chunk_size(nodes: int, numbers: int = 1) -> int:
-    """Nodes per chunk, for chunks that return so many numbers each.
+    """Nodes per chunk, for chunks that return so many numbers each; the same for any threads.
 
-    Results are kept until all chunks are done, so they must be neither too many nor too large. The
-    size does not depend on the number of threads, and so neither does the result.
+    Results are kept until all chunks are done, so they must be neither too many nor too large.
     """
     return max(2048, -(-nodes // 1024), 4 * numbers)
 
 
 def compiled(function: Callable[..., Any], *, inline: bool = False) -> Callable[..., Any]:
-    """Compile as a part of the compiled functions that call it.
-
-    Without ``fastmath`` the compiler may change neither the order of a sum nor its rounding, so
-    the bits do not depend on what a function is inlined into.
-    """
+    """Compile as a part of the compiled functions that call it."""
+    # Without fastmath, so that the bits do not depend on what a function is inlined into.
     # No entry from Python: making one takes as long as compiling a small function.
     options: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     return numba.njit(error_model="numpy", forceinline=inline, **options)(function)
@@ -67,10 +60,9 @@ def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Chunked:
-    """A function that loops over chunks with ``prange``, for one thread and for several.
+    """A function that loops over chunks with ``prange``, compiled for one thread and for several.
 
-    Each chunk writes to its own part of the output, so the result is the same on any number of
-    threads.
+    Each chunk writes to its own part of the output, so threads do not change the result.
     """
 
     def __init__(self, function: Callable[..., None]) -> None:

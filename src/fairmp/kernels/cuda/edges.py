@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language import constexpr, float64, int64
 
 
 @triton.jit
-def gather(col, weight, f, edge, live, C: tl.constexpr, CP: tl.constexpr):
+def gather(col, weight, f, edge, live, C: constexpr, CP: constexpr):
     """Weighted logits of the nodes at the other end of some edges, classes last."""
     node = tl.load(col + edge, mask=live, other=0).to(tl.int64)
     c = tl.arange(0, CP)
@@ -30,14 +31,14 @@ def rows(
     f,
     x,
     out,
-    gamma: tl.float64,
-    rows: tl.int64,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    R: tl.constexpr,
-    L: tl.constexpr,
-    LONG: tl.constexpr,
-    CHUNK: tl.constexpr,
+    gamma: float64,
+    rows: int64,
+    C: constexpr,
+    CP: constexpr,
+    R: constexpr,
+    L: constexpr,
+    LONG: constexpr,
+    CHUNK: constexpr,
 ):
     """Propagate any number of classes."""
     number = tl.arange(0, R)
@@ -72,7 +73,7 @@ def rows(
 
 
 @triton.jit
-def finish(i, ours, total, left, x, out, gamma, C: tl.constexpr, CP: tl.constexpr):
+def finish(i, ours, total, left, x, out, gamma, C: constexpr, CP: constexpr):
     """Scale the sums of rows i, add the skip to the input, and store them."""
     c = tl.arange(0, CP)
     total *= tl.load(left + i, mask=ours, other=0.0)[:, None]
@@ -85,7 +86,7 @@ def finish(i, ours, total, left, x, out, gamma, C: tl.constexpr, CP: tl.constexp
 
 
 @triton.jit
-def pieces(begins, ends, col, weight, f, sums, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
+def pieces(begins, ends, col, weight, f, sums, C: constexpr, CP: constexpr, B: constexpr):
     """Sum one piece of a hub."""
     piece = tl.program_id(0).to(tl.int64)
     begin = tl.load(begins + piece)
@@ -101,16 +102,7 @@ def pieces(begins, ends, col, weight, f, sums, C: tl.constexpr, CP: tl.constexpr
 
 @triton.jit
 def join(
-    hubs,
-    first,
-    sums,
-    left,
-    x,
-    out,
-    gamma: tl.float64,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    B: tl.constexpr,
+    hubs, first, sums, left, x, out, gamma: float64, C: constexpr, CP: constexpr, B: constexpr
 ):
     """Sum the pieces of a hub, in order."""
     hub = tl.program_id(0).to(tl.int64) + tl.arange(0, 1)

@@ -1,7 +1,6 @@
 """CUDA graphs: work on the device recorded once, and replayed with a single launch.
 
-On graphs of some ten thousand nodes a kernel takes less time than its launch. What runs repeatedly
-on the same graph, as in training, is therefore captured as a CUDA graph.
+On graphs of some ten thousand nodes a kernel takes less time than its launch.
 """
 
 from __future__ import annotations
@@ -25,11 +24,6 @@ class Recording(Generic[Saved]):
 
     The memory holds the last call. For the gradient of an earlier one the function is run again on
     its input, which for a deterministic function restores the memory.
-
-    Args:
-        x: an input; others must have its shape.
-        forward: the function; returns its results, and what its gradient needs.
-        backward: from that and the gradients of the results to the gradient of the input.
     """
 
     def __init__(self, x: Tensor, forward: Forward[Saved], backward: Backward[Saved]) -> None:
@@ -83,11 +77,7 @@ class Recording(Generic[Saved]):
 
 
 class CUDAGraphCache:
-    """The last few recordings in use, each made the second time its function is met.
-
-    Args:
-        size: how many are kept.
-    """
+    """The last ``size`` recordings in use, each made the second time its function is met."""
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
@@ -105,12 +95,8 @@ class CUDAGraphCache:
     ) -> Recording[Saved] | None:
         """Return the recording of a function, or ``None`` the first time it is met.
 
-        Args:
-            objects: what the function was made of, compared by identity.
-            numbers: what else it depends on, compared by value.
-            x: an input.
-            forward: the function, see :class:`Recording`.
-            backward: its gradient.
+        ``objects`` are what the function was made of, compared by identity, and ``numbers`` what
+        else it depends on, compared by value.
         """
         if torch.cuda.is_current_stream_capturing():
             return None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language import constexpr, float64, int32, int64
 
 
 @triton.jit
@@ -22,7 +23,7 @@ def is_last(counter):
 
 
 @triton.jit
-def total(partial, out, programs, size, P: tl.constexpr, S: tl.constexpr):
+def total(partial, out, programs, size, P: constexpr, S: constexpr):
     """Add the parts of all programs (programs×size), in order."""
     for first in range(0, size, S):
         s = first + tl.arange(0, S)
@@ -37,7 +38,7 @@ def total(partial, out, programs, size, P: tl.constexpr, S: tl.constexpr):
 
 
 @triton.jit
-def load_rows(z, i, live, C: tl.constexpr, CP: tl.constexpr, other):
+def load_rows(z, i, live, C: constexpr, CP: constexpr, other):
     """Rows i of z in float64, padded to CP classes."""
     c = tl.arange(0, CP)
     at = (i * C)[:, None] + c[None, :]
@@ -45,7 +46,7 @@ def load_rows(z, i, live, C: tl.constexpr, CP: tl.constexpr, other):
 
 
 @triton.jit
-def row_softmax(z, i, live, shift, temperature, C: tl.constexpr, CP: tl.constexpr):
+def row_softmax(z, i, live, shift, temperature, C: constexpr, CP: constexpr):
     """softmax((z − shift)/T) of rows i and its logsumexp; 0 for masked rows and classes."""
     real = (tl.arange(0, CP) < C)[None, :]
     logits = (load_rows(z, i, live, C, CP, 0.0) - shift) / temperature
@@ -64,13 +65,13 @@ def moments(
     partial,
     out,
     counter,
-    temperature: tl.float64,
-    n: tl.int64,
-    groups: tl.int32,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    D: tl.constexpr,
-    B: tl.constexpr,
+    temperature: float64,
+    n: int64,
+    groups: int32,
+    C: constexpr,
+    CP: constexpr,
+    D: constexpr,
+    B: constexpr,
 ):
     """Sum the softmax and its products by group; a program of axis 1 takes D classes of these."""
     programs = tl.num_programs(0)
@@ -113,16 +114,7 @@ def moments(
 
 @triton.jit(do_not_specialize=["n", "groups"])
 def segment_sum(
-    g,
-    codes,
-    partial,
-    out,
-    counter,
-    n: tl.int64,
-    groups: tl.int32,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    B: tl.constexpr,
+    g, codes, partial, out, done, n: int64, groups: int32, C: constexpr, CP: constexpr, B: constexpr
 ):
     """Sum rows by group."""
     programs = tl.num_programs(0)
@@ -139,12 +131,12 @@ def segment_sum(
             live = tl.load(codes + i, mask=i < end, other=-1) == group
             sums += load_rows(g, i, live, C, CP, 0.0)
         tl.store(part + group * C + c, tl.sum(sums, 0), mask=c < C)
-    if is_last(counter):
+    if is_last(done):
         total(partial, out, programs, size, 32, 32)
 
 
 @triton.jit(do_not_specialize=["n"])
-def extremes(z, codes, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
+def extremes(z, codes, out, n: int64, C: constexpr, CP: constexpr, B: constexpr):
     """Find the largest range of a row and the largest absolute entry.
 
     Non-negative doubles are ordered as the integers of their bits.
@@ -166,7 +158,7 @@ def extremes(z, codes, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: t
 
 
 @triton.jit
-def group_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
+def group_rows(table, code, live, C: constexpr, CP: constexpr):
     """The rows of a table (groups×C) for some codes; 0 where masked."""
     c = tl.arange(0, CP)
     at = code[:, None] * C + c[None, :]
@@ -174,7 +166,7 @@ def group_rows(table, code, live, C: tl.constexpr, CP: tl.constexpr):
 
 
 @triton.jit(do_not_specialize=["n"])
-def shift(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr):
+def shift(z, codes, shift, out, n: int64, C: constexpr, CP: constexpr, B: constexpr):
     """Subtract the shift of its group from each row."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
     code = tl.load(codes + i, mask=i < n, other=-1)
@@ -189,17 +181,7 @@ def shift(z, codes, shift, out, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, 
 
 @triton.jit(do_not_specialize=["n"])
 def softmax_vjp(
-    g,
-    z,
-    codes,
-    shift,
-    w,
-    out,
-    temperature: tl.float64,
-    n: tl.int64,
-    C: tl.constexpr,
-    CP: tl.constexpr,
-    B: tl.constexpr,
+    g, z, codes, shift, w, out, tau: float64, n: int64, C: constexpr, CP: constexpr, B: constexpr
 ):
     """Add q ⊙ (w − ⟨w, q⟩) to each row of g."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
@@ -207,7 +189,7 @@ def softmax_vjp(
     counted = code >= 0
     c = tl.arange(0, CP)
     moved = group_rows(shift, code, counted, C, CP)
-    q, _ = row_softmax(z, i, counted, moved, temperature, C, CP)
+    q, _ = row_softmax(z, i, counted, moved, tau, C, CP)
     weight = group_rows(w, code, counted, C, CP)
     weight = q * (weight - tl.sum(weight * q, 1)[:, None])
     at = (i * C)[:, None] + c[None, :]
@@ -218,7 +200,7 @@ def softmax_vjp(
 
 @triton.jit(do_not_specialize=["n"])
 def coupling_backward(
-    g, z, codes, w, out, felt, n: tl.int64, C: tl.constexpr, CP: tl.constexpr, B: tl.constexpr
+    g, z, codes, w, out, felt, n: int64, C: constexpr, CP: constexpr, B: constexpr
 ):
     """Gradient of z, and what each row adds to the gradient of w."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)

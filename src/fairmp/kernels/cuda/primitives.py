@@ -6,39 +6,130 @@ Three more serve two classes and one gap, where the dual is one number: :func:`b
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from typing import Any, NamedTuple
+
 import torch
 import triton
 from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
 
-from fairmp.kernels.cuda import nodes, scalar_dual
-from fairmp.kernels.cuda.launch import (
-    ELEMENTWISE_BLOCK,
-    REDUCTION_BLOCK,
-    block_sizes,
-    launch,
-    processors,
-    programs_for,
-    reduction_buffers,
-)
-from fairmp.kernels.cuda.sparse import aggregate
-from fairmp.kernels.reference import linear_relu_backward
+from fairmp.kernels.cuda import edges, nodes, scalar_dual
+from fairmp.kernels.reference import linear_relu_backward as linear_relu_backward
 
+REDUCTION_BLOCK = 2048  # numbers a program sums at once
+ELEMENTWISE_BLOCK = 512  # numbers, or rows of two, per program
+MAX_ROW_EDGES = 4096  # of one program; a row with more is a hub
+TILE_NUMBERS = 1024  # that a program has in flight at once
+LONG_ROW_LOOPS = 8  # over the lanes of a row, before it is left to the whole program
 MAX_PASSES = 200
 MAX_PROGRAMS = 256  # that synchronise with each other
 
-__all__ = [
-    "aggregate",
-    "binary_root",
-    "binary_shift",
-    "binary_vjp",
-    "coupling_backward",
-    "extremes",
-    "linear_relu_backward",
-    "moments",
-    "segment_sum",
-    "shift",
-    "softmax_vjp",
-]
+
+def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
+    """Launch a kernel on the device of its first argument; Triton alone uses the current one."""
+    first: Tensor = arguments[0]
+    elsewhere = first.is_cuda and first.device.index != torch.cuda.current_device()
+    with torch.cuda.device(first.device) if elsewhere else nullcontext():
+        kernel[grid](*arguments, **constants)
+
+
+def block_sizes(classes: int, numbers: int) -> dict[str, int]:
+    """Constants of a kernel over rows: classes, padded classes, and rows per block."""
+    padded = triton.next_power_of_2(classes)
+    return {"C": classes, "CP": padded, "B": max(1, numbers // padded)}
+
+
+def programs_for(like: Tensor, n: int, block: int, most: int = 2**16) -> int:
+    """Programs for a pass over n rows: no more than run at once, none without rows."""
+    return max(1, min(triton.cdiv(n, block), 8 * processors(like), most))
+
+
+def processors(like: Tensor) -> int:
+    """Number of streaming multiprocessors."""
+    if like.device.type != "cuda":  # Triton's interpreter runs one program after the other
+        return 1
+    return torch.cuda.get_device_properties(like.device).multi_processor_count
+
+
+def reduction_buffers(like: Tensor, programs: int, size: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The parts of each program, the result, and a counter at 0."""
+    out = torch.zeros(size + 1, dtype=torch.float64, device=like.device)
+    partial = torch.empty((programs, size), dtype=torch.float64, device=like.device)
+    return partial, out[:size], out[size:].view(torch.int32)
+
+
+class Hubs(NamedTuple):
+    """Rows of more than ``MAX_ROW_EDGES`` edges, cut into pieces."""
+
+    rows: Tensor  # their indices (h)
+    first: Tensor  # the first piece of each, and the number of pieces (h+1)
+    begin: Tensor  # the first edge of each piece
+    end: Tensor  # the edge after its last
+
+
+def find_hubs(row: Tensor) -> Hubs | None:
+    """Find the hubs of a graph from its row pointers; synchronises with the host."""
+    length = row[1:] - row[:-1]
+    rows = (length > MAX_ROW_EDGES).nonzero().flatten()
+    if not rows.numel():
+        return None
+    begin, end = row[rows].long(), row[rows + 1].long()
+    pieces = (end - begin + MAX_ROW_EDGES - 1) // MAX_ROW_EDGES
+    first = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)])
+    hub = torch.repeat_interleave(pieces)
+    number = torch.arange(hub.numel(), device=row.device) - first[hub]
+    starts = begin[hub] + MAX_ROW_EDGES * number
+    return Hubs(rows, first, starts, torch.minimum(starts + MAX_ROW_EDGES, end[hub]))
+
+
+# Version of the row pointers, and their hubs; forgotten with the graph.
+_hubs: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+def _cached_hubs(row: Tensor) -> Hubs | None:
+    version = -1 if row.is_inference() else row._version
+    found: tuple[int, Hubs | None] | None = _hubs.get(row)
+    if found is None or found[0] != version:
+        found = _hubs[row] = (version, find_hubs(row))
+    return found[1]
+
+
+def aggregate(
+    row: Tensor,
+    col: Tensor,
+    weight: Tensor | None,
+    left: Tensor,
+    right: Tensor,
+    f: Tensor,
+    x: Tensor | None,
+    gamma: float,
+) -> Tensor:
+    """Propagate, with a skip to the input."""
+    rows, classes = row.numel() - 1, f.size(1)
+    # Scaled beforehand: gathering the scales edge by edge would cost as much as gathering f.
+    f = f.contiguous() * right.unsqueeze(1)
+    out = torch.empty((rows, classes), dtype=f.dtype, device=f.device)
+    if not rows:
+        return out
+    x = None if x is None else x.contiguous()
+    # Threads per row: half the mean degree, since most rows of most graphs are shorter than it.
+    lanes = min(32, max(4, triton.next_power_of_2(int(col.numel() / rows / 2))))
+    padded = triton.next_power_of_2(classes)
+    height = max(1, TILE_NUMBERS // (lanes * padded))
+    sizes: dict[str, Any] = {"C": classes, "CP": padded}
+    limits = {"R": height, "L": lanes, "LONG": LONG_ROW_LOOPS * lanes, "CHUNK": MAX_ROW_EDGES}
+    tiles = (triton.cdiv(rows, height),)
+    launch(edges.rows, tiles, row, col, weight, left, f, x, out, gamma, rows, **sizes, **limits)
+    hubs = _cached_hubs(row)
+    if hubs is not None:
+        sizes["B"] = max(16, TILE_NUMBERS // padded)
+        pieces = hubs.begin.numel()
+        sums = torch.empty((pieces, classes), dtype=torch.float64, device=f.device)
+        launch(edges.pieces, (pieces,), hubs.begin, hubs.end, col, weight, f, sums, **sizes)
+        count = (hubs.rows.numel(),)
+        launch(edges.join, count, hubs.rows, hubs.first, sums, left, x, out, gamma, **sizes)
+    return out
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
@@ -67,12 +158,8 @@ def extremes(z: Tensor, codes: Tensor) -> Tensor:
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Subtract the shift of its group from each node's logits."""
-    n, classes = z.shape
-    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    if n:
-        grid = (triton.cdiv(n, sizes["B"]),)
-        launch(nodes.shift, grid, z.contiguous(), codes, shift.contiguous(), out, n, **sizes)
+    _launch_over_rows(nodes.shift, z, codes, shift, out)
     return out
 
 
@@ -92,26 +179,26 @@ def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
     """Add the gradient of the shifted softmax, weighted by group, to g."""
-    n, classes = z.shape
-    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
-    if n:
-        grid = (triton.cdiv(n, sizes["B"]),)
-        inputs = g.contiguous(), z.contiguous(), codes, shift.contiguous(), w.contiguous()
-        launch(nodes.softmax_vjp, grid, *inputs, out, temperature, n, **sizes)
+    _launch_over_rows(nodes.softmax_vjp, g, z, codes, shift, w, out, temperature)
     return out
 
 
 def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     """Gradients of the softmax's coupling with a table."""
-    n, classes = z.shape
-    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
-    out, felt = torch.empty_like(g), torch.empty_like(g, dtype=torch.float64)
-    if n:
-        grid = (triton.cdiv(n, sizes["B"]),)
-        inputs = g.contiguous(), z.contiguous(), codes, w.contiguous()
-        launch(nodes.coupling_backward, grid, *inputs, out, felt, n, **sizes)
+    out = torch.empty_like(g, memory_format=torch.contiguous_format)
+    felt = torch.empty_like(out, dtype=torch.float64)
+    _launch_over_rows(nodes.coupling_backward, g, z, codes, w, out, felt)
     return out, segment_sum(felt, codes, w.size(0))
+
+
+def _launch_over_rows(kernel: Any, first: Tensor, *others: Any) -> None:
+    """Launch a kernel with one program per block of rows."""
+    n, classes = first.shape
+    sizes = block_sizes(classes, ELEMENTWISE_BLOCK)
+    if n:
+        others = tuple(x.contiguous() if isinstance(x, Tensor) else x for x in others)
+        launch(kernel, (triton.cdiv(n, sizes["B"]),), first.contiguous(), *others, n, **sizes)
 
 
 def binary_root(
@@ -123,28 +210,10 @@ def binary_root(
     tolerance: float,
     temperature: float,
 ) -> Tensor:
-    r"""Find the dual of two classes and one gap, on the device.
+    """Find the root w on the device; see :mod:`fairmp.kernels.cuda.scalar_dual`.
 
-    With :math:`s = \max|M|` and :math:`d = M/s`, the root of the decreasing function
-
-    .. math::
-        \mathrm{gap}(w) = s \sum_i d_{g(i)} \, \sigma\!\left(\frac{z_{i1} - z_{i0}}{T}
-        - d_{g(i)} w\right) = \pm\,\text{target},
-
-    or 0 if the gap there is within the target.
-
-    Args:
-        z: logits (n×2).
-        codes: group of each node in the population (n, int32), −1 for the others.
-        spread: the one row of M (groups, float64).
-        start: a first guess of w (1).
-        target: the largest gap allowed.
-        tolerance: of the gap.
-        temperature: T.
-
-    Returns:
-        w, the residual, the number of passes, and at w the gap and minus its derivative
-        (5, float64).
+    ``spread`` is the one row of M (groups, float64), ``start`` a first guess of w (1). Returns w,
+    the residual, the number of passes, and at w the gap and minus its derivative (5, float64).
     """
     n, groups = z.size(0), spread.numel()
     # Few nodes are spread over all processors; with many, each keeps as much in flight as it can.
@@ -152,34 +221,20 @@ def binary_root(
     programs = min(programs_for(z, n, block, MAX_PROGRAMS), processors(z))
     state = torch.zeros(8 + 6 * MAX_PROGRAMS, dtype=torch.float64, device=z.device)
     numbers = target, tolerance, 1 / temperature, _max_margin(z), n, groups, MAX_PASSES
-    launch(
-        scalar_dual.root,
-        (programs,),
-        *(z.contiguous(), codes, spread, start, state),
-        *numbers,
-        G=triton.next_power_of_2(groups),
-        B=block,
-        S=MAX_PROGRAMS,
-        num_warps=warps,
-        launch_cooperative_grid=True,
-    )
+    tensors = z.contiguous(), codes, spread, start, state
+    sizes = {"G": triton.next_power_of_2(groups), "B": block, "S": MAX_PROGRAMS}
+    options = {"num_warps": warps, "launch_cooperative_grid": True}
+    launch(scalar_dual.root, (programs,), *tensors, *numbers, **sizes, **options)
     return state[:5]
 
 
 def binary_shift(
     z: Tensor, codes: Tensor, spread: Tensor, root: Tensor, temperature: float
 ) -> Tensor:
-    r"""Shift logits (n×2) by a root: :math:`z_i - T d_{g(i)} w \cdot (-½, ½)`.
+    """Shift logits (n×2) by a result of :func:`binary_root`.
 
     Rows whose logits lie more than 5000 T apart (10⁶ T in float64), or are as large, are first
     taken relative to the larger logit, and clipped if the shift itself goes about as far.
-
-    Args:
-        z: logits (n×2).
-        codes: group of each node that is corrected (n, int32), −1 for the others.
-        spread: the one row of M (groups, float64).
-        root: result of :func:`binary_root`.
-        temperature: T.
     """
     n, groups = z.size(0), spread.numel()
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
@@ -204,16 +259,8 @@ def binary_vjp(
 ) -> Tensor:
     """Gradient of z, given that of the result of :func:`binary_shift`, through the root as well.
 
-    Args:
-        g: the gradient (n×2).
-        z: the logits the root was found for (n×2).
-        measured: the codes given to :func:`binary_root`.
-        corrected: the codes given to :func:`binary_shift`.
-        spread: the one row of M (groups, float64).
-        root: result of :func:`binary_root`.
-        target: the target it was found for.
-        temperature: T.
-        outer: a gradient of the root itself (1).
+    ``measured`` are the codes given to :func:`binary_root`, ``corrected`` those given to
+    :func:`binary_shift`, and ``outer`` is a gradient of the root itself (1).
     """
     n, groups = z.size(0), spread.numel()
     out = torch.empty_like(g, memory_format=torch.contiguous_format)

@@ -1,8 +1,9 @@
 r"""Triton kernels for two classes and one gap: the dual is one number that stays on the device.
 
-With :math:`d_g` a group's entry of M over the largest, a node's margin :math:`m_i = (z_{i1} -
-z_{i0})/\tau` and a root w, a node's second class has probability :math:`\sigma(m_i - d_{g(i)} w)`,
-and its logits are shifted by :math:`\tau d_{g(i)} w \cdot (-½, ½)`.
+With :math:`d_g` a group's entry of M over the largest, s, and a node's margin
+:math:`m_i = (z_{i1} - z_{i0})/\tau`, the dual is a root w of the decreasing function
+:math:`s \sum_i d_{g(i)} \, \sigma(m_i - d_{g(i)} w) = \pm\,\text{target}`, or 0 if the gap there
+is within the target. A node's logits are shifted by :math:`\tau d_{g(i)} w \cdot (-½, ½)`.
 """
 
 # mypy: allow-untyped-defs, allow-incomplete-defs
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import triton
 import triton.language as tl
+from triton.language import constexpr, float64, int32, int64
 
 # Layout of the state of a root: the result, a counter, and two rounds of partial sums.
 RESULT = tl.constexpr(5)
@@ -36,7 +38,7 @@ def load_parts(parts, slot, programs):
 
 
 @triton.jit
-def largest_entry(spread, groups, G: tl.constexpr):
+def largest_entry(spread, groups, G: constexpr):
     """Max |M|, or 1 for an M of zeros."""
     group = tl.arange(0, G)
     largest = tl.max(tl.abs(tl.load(spread + group, mask=group < groups, other=0.0)), 0)
@@ -57,6 +59,14 @@ def logistic(t):
     return tl.where(t >= 0, near, small * near), small * near * near
 
 
+@triton.jit
+def load_both(z, i, live):
+    """Both logits of rows i, in float64."""
+    zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
+    one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
+    return zero, one
+
+
 @triton.jit(do_not_specialize=["n", "groups", "passes"])
 def root(
     z,
@@ -64,16 +74,16 @@ def root(
     spread,
     start,
     state,
-    target: tl.float64,
-    tolerance: tl.float64,
-    inverse: tl.float64,
-    bound: tl.float64,
-    n: tl.int64,
-    groups: tl.int32,
-    passes: tl.int32,
-    G: tl.constexpr,
-    B: tl.constexpr,
-    S: tl.constexpr,
+    target: float64,
+    tolerance: float64,
+    inverse: float64,
+    bound: float64,
+    n: int64,
+    groups: int32,
+    passes: int32,
+    G: constexpr,
+    B: constexpr,
+    S: constexpr,
 ):
     """A guarded Newton method for gap(w) = ±target, with the same state in every program.
 
@@ -104,8 +114,7 @@ def root(
             i = first + tl.arange(0, B)
             code = tl.load(codes + i, mask=i < n, other=-1)
             live = code >= 0
-            zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
-            one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
+            zero, one = load_both(z, i, live)
             d = tl.load(spread + code, mask=live, other=0.0) * unit
             margin = bounded_margin(zero, one, inverse, bound)
             q, curvature = logistic(margin - d * w)
@@ -156,14 +165,6 @@ def root(
 
 
 @triton.jit
-def load_both(z, i, live):
-    """Both logits of rows i, in float64."""
-    zero = tl.load(z + 2 * i, mask=live, other=0.0).to(tl.float64)
-    one = tl.load(z + 2 * i + 1, mask=live, other=0.0).to(tl.float64)
-    return zero, one
-
-
-@triton.jit
 def store_both(out, i, live, zero, one):
     """Write both logits of rows i, in their own type."""
     kind = out.dtype.element_ty
@@ -178,12 +179,12 @@ def shift(
     spread,
     state,
     out,
-    temperature: tl.float64,
-    bound: tl.float64,
-    n: tl.int64,
-    groups: tl.int32,
-    G: tl.constexpr,
-    B: tl.constexpr,
+    temperature: float64,
+    bound: float64,
+    n: int64,
+    groups: int32,
+    G: constexpr,
+    B: constexpr,
 ):
     """Clip the logits and shift them by a root."""
     i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
@@ -204,7 +205,7 @@ def shift(
 
 
 @triton.jit(do_not_specialize=["n"])
-def dual_gradient(g, codes, spread, partial, n: tl.int64, B: tl.constexpr):
+def dual_gradient(g, codes, spread, partial, n: int64, B: constexpr):
     """Sum Σ δ(g₁ − g₀), one number per program."""
     sums = tl.zeros([B], dtype=tl.float64)
     for first in range(tl.program_id(0).to(tl.int64) * B, n, tl.num_programs(0) * B):
@@ -226,15 +227,15 @@ def vjp(
     partial,
     outer,
     out,
-    target: tl.float64,
-    temperature: tl.float64,
-    bound: tl.float64,
-    n: tl.int64,
-    groups: tl.int32,
-    programs: tl.int32,
-    G: tl.constexpr,
-    B: tl.constexpr,
-    S: tl.constexpr,
+    target: float64,
+    temperature: float64,
+    bound: float64,
+    n: int64,
+    groups: int32,
+    programs: int32,
+    G: constexpr,
+    B: constexpr,
+    S: constexpr,
 ):
     """Propagate a gradient back through the shift, the root and the clipping."""
     scale = largest_entry(spread, groups, G)
