@@ -63,7 +63,7 @@ class FairClassifier:
             :class:`~fairmp.training.penalties.Regulariser` or ``Adversary``.
         predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
             own. ``"decisions"`` takes the largest at which the decisions' gap keeps the target on
-            the nodes being predicted (:func:`fairmp.nn.functional.decisions`).
+            the nodes being predicted (:func:`fairmp.nn.decisions.close_decision_gap`).
         device: where to compute.
 
     Groups may be given as probabilities (n×G): the propagation then closes the gap they imply.
