@@ -127,7 +127,19 @@ class _Shift(torch.autograd.Function):
         return grad, -sums, None
 
 
-class HardGroupDual:
+class _GroupDual:
+    """What both kinds of dual problems share."""
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        raise NotImplementedError
+
+    def gap(self, root: float) -> tuple[float, float]:
+        """The gap at v = (−root/2, root/2), and minus its derivative."""
+        found = self.moments(np.array([[-root / 2, root / 2]]), 1.0)
+        return float(found.gradient[1]), float(found.hessian[1, 1])
+
+
+class HardGroupDual(_GroupDual):
     """The dual problem of nodes of one group each, at logits z/τ."""
 
     def __init__(self, z: Tensor, groups: GroupOperator, temperature: float) -> None:
@@ -141,9 +153,10 @@ class HardGroupDual:
 
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C)."""
-        groups, classes = self.rows.shape[1], self.shape[1]
-        numbers = self._pass(v, temperature)
-        size = groups * classes
+        groups, classes, tau = self.rows.shape[1], self.shape[1], self.temperature
+        table = self._table(tau * (self.rows.T @ v))
+        flat = self.kernels.moments(self.z, self.codes, table, tau * temperature)
+        numbers, size = self.groups.total(flat).cpu().numpy(), groups * classes
         sums = numbers[1 : 1 + size].reshape(groups, classes)
         second = numbers[1 + size :].reshape(groups, classes, classes)
         # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
@@ -151,17 +164,10 @@ class HardGroupDual:
         hessian = np.einsum("ag,bg,gcd->acbd", self.rows, self.rows, second)
         count = self.shape[0] * classes
         return Moments(
-            float(numbers[0]) / self.temperature,
+            float(numbers[0]) / tau,
             (self.rows @ sums).ravel(),
             np.ascontiguousarray(hessian).reshape(count, count),
         )
-
-    def gap(self, root: float) -> tuple[float, float]:
-        """The gap at v = (−root/2, root/2), and minus its derivative."""
-        row = self.rows[0]
-        numbers = self._pass(np.array([[-root / 2, root / 2]]), 1.0)
-        first = 1 + 2 * row.size
-        return float(row @ numbers[2:first:2]), float((row * row) @ numbers[first::4])
 
     def width(self) -> float:
         """Largest logit range of a node in the population."""
@@ -184,17 +190,11 @@ class HardGroupDual:
         pull = self._table(self.rows.T @ w / tau)
         return self.kernels.softmax_vjp(zeros, self.z, self.codes, shift, tau, pull)
 
-    def _pass(self, v: Array, temperature: float) -> Array:
-        tau = self.temperature
-        table = self._table(tau * (self.rows.T @ v))
-        flat = self.kernels.moments(self.z, self.codes, table, tau * temperature)
-        return np.asarray(self.groups.total(flat).cpu().numpy())
-
     def _table(self, values: Array) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(values)).to(self.z.device)
 
 
-class SoftGroupDual:
+class SoftGroupDual(_GroupDual):
     """The dual problem of nodes whose groups are probabilities, at logits z/τ; in plain torch."""
 
     def __init__(self, z: Tensor, groups: GroupOperator, temperature: float) -> None:
@@ -225,11 +225,6 @@ class SoftGroupDual:
         return Moments(
             float(numbers[0]), numbers[1 : 1 + size], numbers[1 + size :].reshape(size, size)
         )
-
-    def gap(self, root: float) -> tuple[float, float]:
-        """The gap at v = (−root/2, root/2), and minus its derivative."""
-        found = self.moments(np.array([[-root / 2, root / 2]]), 1.0)
-        return float(found.gradient[1]), float(found.hessian[1, 1])
 
     def width(self) -> float:
         """Largest logit range of a node in the population."""

@@ -152,12 +152,7 @@ def projection_steps(
 
 
 def primal_dual_steps(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    gamma: Gamma,
-    lambda_f: float,
-    step: float,
+    x: Tensor, graph: Operator, groups: GroupOperator, gamma: Gamma, lambda_f: float, step: float
 ) -> Iterator[State]:
     """The paper's five steps, with the step size β = step/γ."""
     f = x

@@ -248,11 +248,7 @@ def _bracketed_root(
 
 
 def _scalar_steps(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    gamma: Gamma,
-    numbers: tuple[float, float],
+    x: Tensor, graph: Operator, groups: GroupOperator, gamma: Gamma, numbers: tuple[float, float]
 ) -> Iterator[State]:
     f, u = x, None
     for weight in gamma:

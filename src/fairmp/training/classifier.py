@@ -57,8 +57,8 @@ class FairClassifier:
         strategy: penalty added to the loss, such as
             :class:`~fairmp.training.penalties.Regulariser` or ``Adversary``.
         predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
-            own. ``"decisions"`` takes the largest at which the gap of decisions is within the
-            target on the nodes being predicted (:func:`fairmp.nn.functional.decisions`).
+            own. ``"decisions"`` closes the gap of decisions after the last step
+            (:func:`fairmp.nn.decisions.close_decision_gap`).
         device: where to compute.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
