@@ -305,3 +305,32 @@ def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:
     row = row.int() if index.size(1) <= INT32 else row
     col = index[1].int() if num_nodes <= INT32 else index[1].contiguous()
     return CSR(row, col, weight)
+
+
+class Graph:
+    """A graph as networks read it: its edges, and normalised forms of them, computed once."""
+
+    def __init__(
+        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
+    ) -> None:
+        self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
+        self._adjacency: dict[torch.dtype, Adjacency] = {}
+        self._with_self_loops: Tensor | None = None
+
+    def adjacency(self, dtype: torch.dtype) -> Adjacency:
+        """The normalised adjacency matrix Ã."""
+        if dtype not in self._adjacency:
+            edges = self.edge_index, self.num_nodes, self.edge_weight
+            self._adjacency[dtype] = normalise(*edges, dtype)
+        return self._adjacency[dtype]
+
+    def with_self_loops(self) -> Tensor:
+        """The edges with one self-loop per node, sorted by target (2×E')."""
+        if self._with_self_loops is None:
+            from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
+
+            edges, _ = remove_self_loops(self.edge_index)
+            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
+            edges = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
+            self._with_self_loops = edges
+        return self._with_self_loops

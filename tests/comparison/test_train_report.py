@@ -15,8 +15,8 @@ from fairmp.comparison.runner import Record, one_split
 from fairmp.datasets import social_network
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import statistics
+from fairmp.graph import Graph
 from fairmp.metrics import evaluate
-from fairmp.nn.models import Graph
 from fairmp.report.document import read
 from fairmp.report.from_results import from_records
 from fairmp.training.classifier import build_classifier

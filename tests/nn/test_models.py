@@ -12,7 +12,8 @@ from torch_geometric.nn import APPNP, GAT, GCN, MLP, SGConv
 
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import social_network
-from fairmp.nn.models import BACKBONES, Graph, Network, build
+from fairmp.graph import Graph
+from fairmp.nn.models import BACKBONES, Network, build
 
 
 @pytest.fixture(scope="module")

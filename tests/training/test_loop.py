@@ -12,7 +12,8 @@ from torch_geometric.data import Data
 from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import social_network
 from fairmp.datasets.checks import check
-from fairmp.nn.models import Graph, Network, build
+from fairmp.graph import Graph
+from fairmp.nn.models import Network, build
 from fairmp.training.loop import LocalReducer, fit, seeded
 from fairmp.training.penalties import Regulariser
 

@@ -9,8 +9,9 @@ from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import social_network
+from fairmp.graph import Graph
 from fairmp.groups import group_operator
-from fairmp.nn.models import Graph, build
+from fairmp.nn.models import build
 from fairmp.training.loop import History, fit, seeded
 from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 

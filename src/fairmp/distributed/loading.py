@@ -21,9 +21,8 @@ from fairmp.distributed import partition
 from fairmp.distributed.ranks import Ranks
 from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
-from fairmp.graph import CSR, INT32, Adjacency
+from fairmp.graph import CSR, INT32, Adjacency, Graph
 from fairmp.kernels import implementation
-from fairmp.nn.models import Graph
 
 COLUMNS_PER_READ = 1 << 20
 NAMES = ("feature_names", "class_names", "group_names")

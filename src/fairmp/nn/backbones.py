@@ -7,10 +7,9 @@ from typing import Any
 from torch import Tensor, nn
 from torch_geometric.nn import GAT, GCN, GCNConv, SGConv
 
-from fairmp.graph import Adjacency
+from fairmp.graph import Adjacency, Graph
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import PPR
-from fairmp.nn.models import Graph, GraphTransform
 
 APPNP_STEPS, APPNP_ALPHA = 10, 0.1
 
@@ -23,8 +22,10 @@ class NormalisedGCNConv(GCNConv):
         return adjacency @ self.lin(x) + self.bias
 
 
-class GCNTransform(GCN, GraphTransform):
+class GCNTransform(GCN):
     """PyG's ``GCN``."""
+
+    takes_graph = True
 
     def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> NormalisedGCNConv:
         """Build a layer."""
@@ -35,16 +36,20 @@ class GCNTransform(GCN, GraphTransform):
         return super().forward(x, graph.adjacency(x.dtype))
 
 
-class GATTransform(GAT, GraphTransform):
+class GATTransform(GAT):
     """PyG's ``GAT``; it reads the edges and not their weights."""
+
+    takes_graph = True
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits."""
         return super().forward(x, graph.with_self_loops())
 
 
-class SGCTransform(SGConv, GraphTransform):
+class SGCTransform(SGConv):
     """PyG's ``SGConv``."""
+
+    takes_graph = True
 
     K: int
     lin: nn.Linear
@@ -58,8 +63,10 @@ class SGCTransform(SGConv, GraphTransform):
         return f + self.lin.bias
 
 
-class APPNPTransform(GraphTransform):
+class APPNPTransform(nn.Module):
     """An MLP followed by PyG's ``APPNP``."""
+
+    takes_graph = True
 
     def __init__(self, mlp: Dense) -> None:
         super().__init__()

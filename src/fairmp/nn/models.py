@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Literal, get_args
 
-import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice, check_integer
-from fairmp.graph import Adjacency, normalise
+from fairmp.graph import Adjacency, Graph
 from fairmp.groups import GroupOperator
 from fairmp.nn.fmp import FMP, PPR, Temperature
 
@@ -17,54 +16,20 @@ BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
 GAT_HEADS = 4
 
 
-class Graph:
-    """A graph as networks read it: its edges, and normalised forms of them, computed once."""
-
-    def __init__(
-        self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
-    ) -> None:
-        self.edge_index, self.num_nodes, self.edge_weight = edge_index, num_nodes, edge_weight
-        self._adjacency: dict[torch.dtype, Adjacency] = {}
-        self._with_self_loops: Tensor | None = None
-
-    def adjacency(self, dtype: torch.dtype) -> Adjacency:
-        """The normalised adjacency matrix Ã."""
-        if dtype not in self._adjacency:
-            edges = self.edge_index, self.num_nodes, self.edge_weight
-            self._adjacency[dtype] = normalise(*edges, dtype)
-        return self._adjacency[dtype]
-
-    def with_self_loops(self) -> Tensor:
-        """The edges with one self-loop per node, sorted by target (2×E')."""
-        if self._with_self_loops is None:
-            from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
-
-            edges, _ = remove_self_loops(self.edge_index)
-            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
-            edges = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
-            self._with_self_loops = edges
-        return self._with_self_loops
-
-
-class GraphTransform(nn.Module):
-    """A transform that is called with features and a :class:`Graph`."""
-
-
 class Network(nn.Module):
     """A transform followed by a propagation.
 
     Args:
-        transform: features to logits; a PyG ``MLP``, a :class:`GraphTransform`, or another module
-            called as PyG's models are, with features, edges and their weights.
+        transform: features to logits; a PyG ``MLP``, a module that says ``takes_graph = True`` and
+            is called with features and a :class:`~fairmp.graph.Graph`, or another module called as
+            PyG's models are, with features, edges and their weights.
         propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, any module
             called in the same way, or ``None``.
 
     Example:
-        >>> class Features(GraphTransform):
-        ...     def forward(self, x, graph):
-        ...         return x
+        >>> from torch_geometric.nn import MLP
         >>> graph = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
-        >>> Network(Features(), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
+        >>> Network(MLP([2, 2]), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
         torch.Size([2, 2])
     """
 
@@ -75,7 +40,7 @@ class Network(nn.Module):
 
     def logits(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits of the transform, before any propagation (n×C)."""
-        if isinstance(self.transform, GraphTransform):
+        if getattr(self.transform, "takes_graph", False):
             return self.transform(x, graph)
         # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
         names = ((kind.__module__, kind.__name__) for kind in type(self.transform).__mro__)

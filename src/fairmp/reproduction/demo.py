@@ -15,8 +15,8 @@ from fairmp.analysis.audits import audit
 from fairmp.comparison.page import write_records
 from fairmp.comparison.runner import Record, one_split
 from fairmp.datasets.synthetic import social_network
+from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
-from fairmp.nn.models import Graph
 from fairmp.parallel import WorkerPool
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import Document, Point

@@ -17,10 +17,10 @@ from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.graph import compute_dtype
+from fairmp.graph import Graph, compute_dtype
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
-from fairmp.nn.models import Backbone, Graph, Network, build
+from fairmp.nn.models import Backbone, Network, build
 from fairmp.training import alignment, loop, model_files
 from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Adversary, Regulariser, Strategy

@@ -17,11 +17,12 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
+from fairmp.graph import Graph
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.groups import known as known_groups
 from fairmp.metrics import Evaluation
 from fairmp.nn.fmp import FMP, Temperature
-from fairmp.nn.models import Graph, Network
+from fairmp.nn.models import Network
 from fairmp.progress import bar
 from fairmp.training.penalties import Strategy, Vanilla
 
