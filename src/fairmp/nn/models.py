@@ -27,9 +27,10 @@ class Network(nn.Module):
             called in the same way, or ``None``.
 
     Example:
+        >>> import torch
         >>> from torch_geometric.nn import MLP
         >>> graph = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
-        >>> Network(MLP([2, 2]), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
+        >>> Network(MLP([2, 2], norm=None), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
         torch.Size([2, 2])
     """
 
