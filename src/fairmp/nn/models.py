@@ -30,7 +30,8 @@ class Network(nn.Module):
         >>> import torch
         >>> from torch_geometric.nn import MLP
         >>> graph = Graph(torch.tensor([[0, 1], [1, 0]]), num_nodes=2)
-        >>> Network(MLP([2, 2], norm=None), FMP())(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
+        >>> network = Network(MLP([2, 2], norm=None), FMP())
+        >>> network(torch.eye(2), graph, sens=torch.tensor([0, 1])).shape
         torch.Size([2, 2])
     """
 
