@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from fairmp.metrics import evaluate
-from fairmp.metrics.intervals import gap_interval, weighted_rates, wilson
+from fairmp.metrics.counts import gap_interval, weighted_rates, wilson
 
 
 @given(

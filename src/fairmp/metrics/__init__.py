@@ -1,5 +1,6 @@
 """Accuracy and fairness metrics, with bootstrap intervals."""
 
+from fairmp.metrics.calibration import ReliabilityCurve, reliability_curve
 from fairmp.metrics.evaluation import (
     METRICS,
     Array,
@@ -20,10 +21,12 @@ __all__ = [
     "Evaluation",
     "GroupRow",
     "Interval",
+    "ReliabilityCurve",
     "accuracy",
     "demographic_parity",
     "equal_opportunity",
     "equalized_odds",
     "evaluate",
     "mean_interval",
+    "reliability_curve",
 ]

@@ -123,7 +123,7 @@ def evaluate(
     one class versus the rest for more.
 
     Gaps are biased upward in small samples; their intervals account for it
-    (:func:`~fairmp.metrics.intervals.gap_interval`) and always contain the estimate. The other
+    (:func:`~fairmp.metrics.counts.gap_interval`) and always contain the estimate. The other
     intervals are percentiles of a bootstrap over nodes, for AUC with C = 2 alone.
 
     Args:

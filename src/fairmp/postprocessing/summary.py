@@ -14,7 +14,8 @@ from torch import Tensor
 from fairmp.errors import InputError
 from fairmp.groups import GroupOperator
 from fairmp.metrics import counts
-from fairmp.metrics.intervals import gap_interval, weighted_rates
+from fairmp.metrics.calibration import calibrate
+from fairmp.metrics.counts import gap_interval, weighted_rates
 from fairmp.postprocessing.attributes import Attribute
 from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, between, measures
 from fairmp.postprocessing.result import (
@@ -29,7 +30,6 @@ from fairmp.postprocessing.solver import Solution
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
 MIN_CLASS_NODES = 10  # and of each class among them
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
-PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
 
 
 def summarise(solution: Solution) -> DebiasResult:
@@ -243,36 +243,3 @@ def _label_probabilities(solution: Solution, attribute: Attribute, labelled: Ten
         if own.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
             z[codes == g] += calibrate(z[own], y[own], bias_only=True)[1]
     return torch.from_numpy(z).softmax(1).to(solution.given.logits.device)
-
-
-def calibrate(
-    logits: np.ndarray, labels: np.ndarray, *, bias_only: bool = False
-) -> tuple[float, np.ndarray]:
-    r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
-
-    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import log_softmax, softmax
-
-    n, classes = logits.shape
-    z = logits - logits.mean(1, keepdims=True)
-    scale = max(float(np.sqrt((z**2).mean())), 1e-12)
-    z = z / scale
-    one = np.eye(classes)[labels]
-    start = np.append(scale, np.zeros(classes))
-    unit = np.append(scale, np.ones(classes))
-
-    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = theta[0] * z + theta[1:]
-        error = softmax(scores, axis=1) - one
-        prior = (theta - start) / unit
-        value = -(one * log_softmax(scores, axis=1)).sum()
-        value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
-        slope = np.append((error * z).sum(), error.sum(0))
-        return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
-
-    least, most = (scale, scale) if bias_only else (1e-3 * scale, None)
-    bounds = [(least, most), *[(None, None)] * classes]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(scale / found.x[0]), found.x[1:] - found.x[1:].mean()

@@ -1,0 +1,118 @@
+"""Calibration of probabilities: reliability curves by group, and temperature scaling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fairmp.errors import InputError, check_integer
+from fairmp.metrics.counts import wilson
+from fairmp.metrics.evaluation import Array, _array, integers
+
+PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
+NORMAL_QUANTILE = 1.959964  # of a 95 % interval
+
+
+@dataclass(frozen=True)
+class ReliabilityCurve:
+    """Predicted and observed frequency of a class in one group, by bin of probability."""
+
+    group: str
+    predicted: tuple[float, ...]  # mean probability in each bin that has nodes
+    observed: tuple[float, ...]  # share of the class among these nodes
+    low: tuple[float, ...]  # 95 % interval of the share
+    high: tuple[float, ...]
+    counts: tuple[int, ...]  # labelled nodes in each bin
+
+    @property
+    def error(self) -> float:
+        """Expected calibration error: the mean of ``|predicted − observed|`` over the nodes."""
+        distance = np.abs(np.subtract(self.predicted, self.observed))
+        return float(np.average(distance, weights=self.counts))
+
+
+def reliability_curve(
+    prob: Array,
+    y: Array,
+    sens: Array,
+    bins: int = 10,
+    *,
+    positive: int = 1,
+    group_names: Sequence[str] | None = None,
+) -> list[ReliabilityCurve]:
+    """Compare predicted probabilities with observed frequencies, in each group.
+
+    Nodes without a label or group are left out, and so are groups without labelled nodes.
+
+    Args:
+        prob: n probabilities of the class, or n×C probabilities of all classes.
+        y: labels, −1 for unknown.
+        sens: groups, −1 for unknown.
+        bins: number of bins of equal width.
+        positive: the class.
+        group_names: names of the groups.
+
+    Example:
+        >>> curve, = reliability_curve([0.1, 0.2, 0.8, 0.9], [0, 1, 1, 1], [0, 0, 0, 0], bins=2)
+        >>> curve.observed, curve.counts
+        ((0.5, 1.0), (2, 2))
+    """
+    check_integer("bins", bins, "give a number of bins")
+    values = _array(prob, "prob").astype(float)
+    if values.ndim == 2 and 0 <= positive < values.shape[1]:
+        values = values[:, positive]
+    label, group = (
+        integers(codes, name, len(values)) for codes, name in ((y, "y"), (sens, "sens"))
+    )
+    if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
+        raise InputError("prob", "not one probability per node", "give numbers in [0, 1]")
+    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], values)
+    found = []
+    for g in np.unique(group[(group >= 0) & (label >= 0)]).tolist():
+        own = (group == g) & (label >= 0)
+        counts, total, hits = (
+            np.bincount(place[own], weights, bins)
+            for weights in (None, values[own], (label[own] == positive).astype(float))
+        )
+        used = counts > 0
+        counts, total, hits = counts[used], total[used], hits[used]
+        limits = wilson(hits / counts, counts.astype(float), NORMAL_QUANTILE)
+        columns = (total / counts, hits / counts, *limits, counts)
+        name = str(g) if group_names is None else str(group_names[g])
+        found.append(ReliabilityCurve(name, *(tuple(column.tolist()) for column in columns)))
+    return found
+
+
+def calibrate(
+    logits: np.ndarray, labels: np.ndarray, *, bias_only: bool = False
+) -> tuple[float, np.ndarray]:
+    r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
+
+    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``.
+    """
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax, softmax
+
+    n, classes = logits.shape
+    z = logits - logits.mean(1, keepdims=True)
+    scale = max(float(np.sqrt((z**2).mean())), 1e-12)
+    z = z / scale
+    one = np.eye(classes)[labels]
+    start = np.append(scale, np.zeros(classes))
+    unit = np.append(scale, np.ones(classes))
+
+    def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
+        scores = theta[0] * z + theta[1:]
+        error = softmax(scores, axis=1) - one
+        prior = (theta - start) / unit
+        value = -(one * log_softmax(scores, axis=1)).sum()
+        value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
+        slope = np.append((error * z).sum(), error.sum(0))
+        return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
+
+    least, most = (scale, scale) if bias_only else (1e-3 * scale, None)
+    bounds = [(least, most), *[(None, None)] * classes]
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
+    return float(scale / found.x[0]), found.x[1:] - found.x[1:].mean()
