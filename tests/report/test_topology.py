@@ -17,8 +17,7 @@ from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.report.figures import to_svg
-from fairmp.report.graph_layout import layout, sample
-from fairmp.report.topology import CROSSING, INSIDE, UNKNOWN, topology
+from fairmp.report.topology import CROSSING, INSIDE, UNKNOWN, layout, sample, topology
 
 
 def png(figure) -> bytes:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import cast
 
+from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.report.formatting import (
     constant_decision_notes,
@@ -14,8 +18,16 @@ from fairmp.report.formatting import (
     per_hundred,
     points,
 )
-from fairmp.report.page import Card, page
-from fairmp.report.sections import Document, GroupSummary, Metric, Point, changed, sections
+from fairmp.report.sections import (
+    Card,
+    Document,
+    GroupSummary,
+    Metric,
+    Point,
+    Section,
+    changed,
+    sections,
+)
 
 __all__ = ["Document", "GroupSummary", "Metric", "Point", "cards", "html", "read", "write"]
 
@@ -105,3 +117,24 @@ def cards(document: Document) -> list[Card]:
     if count is not None and total:
         found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100"))
     return found
+
+
+def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[Card] = ()) -> str:
+    """Render a page with a summary and key figures at the top; all but figures is escaped.
+
+    Example:
+        >>> "&lt;b&gt;" in page("<b>", "", [])
+        True
+    """
+    from jinja2 import Environment
+
+    template = files("fairmp.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
+    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    anchors: list[str] = []
+    for section in sections:
+        stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
+        names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
+        anchors.append(next(name for name in names if name not in anchors))
+    header = {"title": title, "summary": summary, "cards": cards, "version": __version__}
+    parts = list(zip(anchors, sections, strict=True))
+    return environment.from_string(template).render(parts=parts, **header)

@@ -6,16 +6,15 @@ import base64
 import html
 import io
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from fairmp.metrics import Interval
 from fairmp.report.formats import Line
 from fairmp.report.formatting import is_known, shorten, wilson_interval
-from fairmp.report.pareto import front
 
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
@@ -98,6 +97,20 @@ def curves(
     elif legend:
         axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
     return fig
+
+
+Point: TypeAlias = tuple[float, float]
+"""Accuracy (more is better) and ΔDP (less is better), as fractions."""
+
+
+def front(points: Iterable[Point]) -> list[Point]:
+    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped."""
+    known = {point for point in points if not any(map(math.isnan, point))}
+    kept: list[Point] = []
+    for accuracy, dp in sorted(known, key=lambda point: (point[1], -point[0])):
+        if not kept or accuracy > kept[-1][0]:
+            kept.append((accuracy, dp))
+    return kept
 
 
 def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) -> None:

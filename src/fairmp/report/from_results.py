@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairmp.errors import InputError
-from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, read, summary
+from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.formats import of_frame, results, summarise
 from fairmp.report.from_evaluation import from_evaluations, point
-from fairmp.report.page import Section, page
-from fairmp.report.sections import Document, GroupSummary, Metric, Point, sections
+from fairmp.report.sections import Document, GroupSummary, Metric, Point, Section, sections
 
 RESULTS = (DOCUMENT, "corrected.json", "best.json", "audit.json", "records.jsonl")
 """Files that a report can be made from, in order of preference."""

@@ -1,26 +1,14 @@
-"""Pareto front of accuracy and ΔDP, and its hypervolume."""
+"""Hypervolume of accuracy and ΔDP."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any
 
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, mean_interval
-
-Point: TypeAlias = tuple[float, float]
-"""Accuracy (more is better) and ΔDP (less is better), as fractions."""
-
-
-def front(points: Iterable[Point]) -> list[Point]:
-    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped."""
-    known = {point for point in points if not any(map(math.isnan, point))}
-    kept: list[Point] = []
-    for accuracy, dp in sorted(known, key=lambda point: (point[1], -point[0])):
-        if not kept or accuracy > kept[-1][0]:
-            kept.append((accuracy, dp))
-    return kept
+from fairmp.report.figures import Point, front
 
 
 def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 
@@ -22,10 +23,43 @@ from fairmp.report.formatting import (
     wilson_interval,
     with_interval,
 )
-from fairmp.report.page import Section
 
 Ends = list[float | None] | None
 """An interval, as fractions."""
+
+
+class Card(NamedTuple):
+    """A key figure: label, value, and a note on its uncertainty."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
+
+    title: str
+    text: Sequence[str] = ()  # paragraphs
+    header: Sequence[str] = ()  # column titles of a table
+    rows: Sequence[Sequence[str]] = ()  # the first cell names the row
+    svg: str = ""  # a figure, from fairmp.report.figures
+    caption: str = ""
+    code: str = ""  # preformatted text, such as a command
+    bullets: Sequence[str] = ()  # a list below the paragraphs
+    alt: str = ""  # text alternative of the figure; by default the caption, or the title
+    more: str = ""  # preformatted details, collapsed, and omitted in print
+    chapter: bool = False  # whether the heading is one level above the others
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parts that are not empty, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, part: Mapping[str, Any]) -> Self:
+        """Make a section from its dict; unknown keys are ignored."""
+        return cls(**{f.name: part[f.name] for f in fields(cls) if f.name in part})
 
 
 class GroupSummary(TypedDict, total=False):

@@ -25,7 +25,7 @@ from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.parallel import WorkerPool
-from fairmp.report.pareto import front
+from fairmp.report.figures import front
 from fairmp.search import study as studies
 from fairmp.search.space import SYMBOLS, Criterion, Method, default_space, narrowed
 from fairmp.search.study import Search, TrialPool, TrialResult

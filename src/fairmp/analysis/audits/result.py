@@ -14,8 +14,7 @@ from torch_geometric.data import Data
 from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
 from fairmp.report.formatting import points
-from fairmp.report.page import Section
-from fairmp.report.sections import Document, group_table, sections
+from fairmp.report.sections import Document, Section, group_table, sections
 from fairmp.report.topology import topology
 
 MIN_CHANGE = 0.01
