@@ -9,10 +9,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from fairmp.datasets.columns import as_numbers, factorize, rescale
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import LoadReport, as_numbers, factorize, fit_column, rescale
 from fairmp.datasets.encoding import Roles, stack
-from fairmp.datasets.features import fit_column
 from fairmp.errors import InputError
 
 CELLS = {

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
-from fairmp.datasets.edge_tables import check_ids, comparable, positions
-from fairmp.datasets.edges import LoadReport, undirected
+from fairmp.datasets.columns import LoadReport
+from fairmp.datasets.edges import check_ids, comparable, positions, undirected
 from fairmp.errors import InputError
 
 ROWS = st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 6)), max_size=40)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from fairmp.datasets import from_tables
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import LoadReport, fit_column
 from fairmp.datasets.encoding import Encoding
-from fairmp.datasets.features import fit_column
 from fairmp.errors import InputError
 
 PEOPLE = pd.DataFrame(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import LoadReport
 from fairmp.datasets.targets import GroupEncoder, Label
 from fairmp.errors import InputError
 

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from fairmp.datasets import from_tables, social_network
-from fairmp.datasets.edges import LoadReport, undirected
+from fairmp.datasets.columns import LoadReport
+from fairmp.datasets.edges import undirected
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.statistics import statistics
 from fairmp.distributed import Manifest, external_sort, shard, shard_tables

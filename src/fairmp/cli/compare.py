@@ -82,7 +82,7 @@ def command(
     check_used(context, solver)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
-    from fairmp.datasets.edges import counted
+    from fairmp.datasets.columns import counted
 
     names = list(dict.fromkeys(map(canonical, data or ["embedded"])))
     specs = grid.specs_of_options(names, context.params | {"num_layers": layers, "K": k})

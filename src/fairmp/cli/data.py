@@ -34,14 +34,6 @@ _STATES = {
     "differs": "DIFFERS from the published file",
     "missing": "missing",
 }
-_COLUMNS = {
-    "nodes": "nodes",
-    "features": "features",
-    "edges": "directed edges",
-    "label_homophily": "label homophily %",
-    "label_homophily_labelled": "among labelled %",
-    "sens_homophily": "sensitive homophily %",
-}
 
 
 @app.command("list")
@@ -157,54 +149,39 @@ def stats(
     from fairmp.datasets.statistics import PAPER, agreement, of_dataset
     from fairmp.progress import bar
 
-    rows = []
+    ours = {}
     with bar(len(present), "reading") as advance:
         for source in present:
-            ours, paper = of_dataset(source.key, data_dir), PAPER.get(source.key)
-            rows.append((ours, paper, agreement(ours, paper) if paper else {}))
+            ours[source.key] = of_dataset(source.key, data_dir)
             advance(source.title)
     if as_json:
-        found = [
-            {"ours": ours.as_dict(), "paper": paper and paper.as_dict(), "agrees": same}
-            for ours, paper, same in rows
-        ]
+        found = []
+        for key, own in ours.items():
+            paper = PAPER.get(key)
+            same = agreement(own, paper) if paper else {}
+            entry = {"ours": own.as_dict(), "paper": paper and paper.as_dict()}
+            found.append({**entry, "agrees": same})
         _echo({"statistics": found, "missing": [source.key for source in missing]})
         return
-    _print_table(rows)
+    _print_table(ours)
     if missing:
         titles = ", ".join(source.title for source in missing)
         typer.echo(f"Left out, their files are missing: {titles}.")
 
 
-def _print_table(rows: list[tuple[Statistics, Statistics | None, dict[str, bool]]]) -> None:
+def _print_table(ours: dict[str, Statistics]) -> None:
     from rich.console import Console
 
+    from fairmp.datasets.statistics import CAPTION, COLUMNS, rows
     from fairmp.report.formats import Table, rich_table
 
-    if not rows:
+    if not ours:
         typer.echo("No data set has all its files; see 'fairmp data list'.")
         return
-    marks = {True: " ✓", False: " ✗", None: "  "}
-    lines = []
-    for ours, paper, same in rows:
-        cells = [_cell(getattr(ours, key)) + marks[same.get(key)] for key in _COLUMNS]
-        lines.append([ours.name, *cells])
-        if paper:
-            printed = [_cell(getattr(paper, key)) or "–" for key in _COLUMNS]
-            lines.append(["  paper", *(f"{cell}  " for cell in printed)])
-    table = rich_table(Table("", ["data set", *_COLUMNS.values()], lines))
+    table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
     table.padding = (0, 1, 0, 0)  # to fit 80 columns
     Console(highlight=False).print(table)
-    typer.echo(
-        "✓ equals the paper's figure to the printed digit, ✗ does not; no mark: not in the paper.\n"
-        "Classes are those of the files. Label homophily counts unlabelled nodes as a class."
-    )
-
-
-def _cell(value: float | int | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
+    typer.echo(CAPTION.replace(". ", ".\n", 1))
 
 
 def _sources(names: list[str] | None) -> list[Source]:

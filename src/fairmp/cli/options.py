@@ -106,7 +106,7 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     encoding = getattr(graph, "encoding", None)
     if encoding is None:
         return
-    from fairmp.datasets.edges import counted
+    from fairmp.datasets.columns import counted
     from fairmp.datasets.splits import split
 
     for seed in split_seeds:

@@ -217,8 +217,7 @@ def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
         return None
     import torch
 
-    from fairmp.datasets.edge_tables import edge_positions, node_ids
-    from fairmp.datasets.edges import undirected
+    from fairmp.datasets.edges import edge_positions, node_ids, undirected
 
     report, count = table.report, len(table.frame)
     ends = edge_positions(edges, node_ids(table.frame, id), None, None, report)
@@ -254,7 +253,7 @@ def features_of(
         return None
     if not estimate_sens:
         raise InputError("--features", "they are used to estimate groups", "add --estimate-sens")
-    from fairmp.datasets.features import fit_column
+    from fairmp.datasets.columns import fit_column
 
     if features.strip() == "all":
         taken = {*(sensitive or []), label, id}

@@ -16,7 +16,7 @@ from fairmp.errors import InputError
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fairmp.datasets.edges import LoadReport
+    from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.readers import TableReader
 
 PARQUET = (".parquet", ".pq")
@@ -51,8 +51,7 @@ class PredictionTable:
 
     def numbers(self, option: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
-        from fairmp.datasets.columns import as_numbers
-        from fairmp.datasets.edges import counted
+        from fairmp.datasets.columns import as_numbers, counted
 
         self.require(option, column)
         values = as_numbers(self.frame[column])
@@ -68,7 +67,7 @@ class PredictionTable:
 
 def read(path: Path, id: str | None) -> PredictionTable:
     """Read a CSV, TSV or Parquet table of predictions."""
-    from fairmp.datasets.edges import LoadReport
+    from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.readers import TableReader
 
     report = LoadReport()

@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairmp.datasets.edges import LoadReport
+    from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.graphs import (
         NBA,
@@ -44,7 +44,7 @@ __all__ = [
 
 _MODULES = {
     "Encoding": "encoding",
-    "LoadReport": "edges",
+    "LoadReport": "columns",
     "from_tables": "tables",
     "social_network": "synthetic",
     "split": "splits",

@@ -1,64 +1,270 @@
-"""Undirected edge lists, and the report on what was loaded."""
+"""Edge tables: from ids, in files or DataFrames, to undirected edges between node numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeGuard
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from fairmp.datasets.columns import LoadReport, counted, require_column
+from fairmp.datasets.readers import Dialect, TableReader, is_text
+from fairmp.errors import InputError
+
+Table = str | os.PathLike[str] | pd.DataFrame
+Endpoints = tuple[np.ndarray, np.ndarray]
+
+MAX_IDS_PER_NODE = 64
+"""Range of integer ids, per node, up to which rows are looked up in an array."""
 
 
-def counted(count: int, noun: str) -> str:
-    """Write a count with its noun: "1 row", "1,200 rows"."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def is_path(table: Any) -> TypeGuard[str | os.PathLike[str]]:
+    """Whether a table is given as a path."""
+    return isinstance(table, str | os.PathLike)
 
 
-@dataclass
-class LoadReport:
-    """What a loader read, kept and dropped; ``data.report`` of every loaded graph.
+def check_frame(table: Any, argument: str) -> pd.DataFrame:
+    """Return a DataFrame with text as column names, or refuse what is none."""
+    if not isinstance(table, pd.DataFrame):
+        kind = type(table).__name__
+        raise InputError(argument, f"a {kind} is no table", "give a path or a pandas DataFrame")
+    return table.rename(columns=str)
 
-    Example:
-        >>> print(LoadReport(nodes=3, edge_rows=4, self_loops=1, edges=3, notes=["a note"]))
-        3 nodes, 3 undirected edges from 4 edge rows
-        1 self-loop dropped
-        a note
+
+def id_array(series: Any) -> Any:
+    """Make a pyarrow array of a column of ids, text if it mixes types; blank text is missing."""
+    try:
+        array = pa.array(series, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
+    return blank_to_null(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+
+
+def node_ids(table: Any, id: str | None) -> Any:
+    """The ids of a node table as a pyarrow array; row numbers without a column."""
+    if id is None:
+        return pa.array(np.arange(len(table)))
+    ids = id_array(table[id])
+    check_ids(ids, f"id: column {id!r}")
+    return ids
+
+
+def blank_to_null(ids: Any) -> Any:
+    """Strip ids that are text, and treat blank ones as missing."""
+    if not is_text(ids.type):
+        return ids
+    ids = pc.utf8_trim_whitespace(ids)
+    return pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
+
+
+def check_ids(ids: Any, argument: str) -> None:
+    """Refuse node ids that are missing or repeated."""
+    if ids.null_count:
+        rows = counted(ids.null_count, "row")
+        raise InputError(argument, f"{rows} without an id", "give every node one, or drop them")
+    counts = pc.value_counts(ids)
+    twice = counts.filter(pc.greater(counts.field("counts"), 1))
+    if len(twice):
+        value = f"{counted(len(twice), 'id')} given more than once"
+        example = twice[0]["values"].as_py()
+        raise InputError(argument, f"{value} (such as {example!r})", "give every node one row")
+
+
+def positions(ids: Any, *columns: Any) -> list[np.ndarray]:
+    """Find each value of each column among the ids: its row, or −1 if it is absent."""
+    return list(map(finder(ids), columns))
+
+
+def finder(ids: Any) -> Callable[[Any], np.ndarray]:
+    """Return a function that finds the row of each value of a column among the ids, or −1.
+
+    Integers in a small range are looked up in an array, everything else by hashing.
     """
+    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
+    if not pa.types.is_integer(ids.type):
+        return lambda column: pc.fill_null(
+            pc.index_in(pc.cast(column, ids.type), value_set=ids), -1
+        ).to_numpy()
+    numbers = ids.to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    kind = np.int32 if len(numbers) < 2**31 else np.int64
+    dense = high - low < MAX_IDS_PER_NODE * len(numbers)
+    table = np.full(high - low + 1 if dense else 0, -1, dtype=kind)
+    index = pd.Index([] if dense else numbers)
+    if dense:
+        table[numbers - low] = np.arange(len(numbers), dtype=kind)
 
-    nodes: int = 0
-    edge_rows: int = 0  # rows of the edge table
-    dangling: int = 0  # rows with an id that is not in the node table; dropped
-    self_loops: int = 0  # rows that join a node to itself; dropped
-    repeated: int = 0  # rows that repeat an earlier one, in the same direction; dropped
-    reciprocal: int = 0  # edges given in both directions
-    edges: int = 0  # undirected edges kept
-    unknown_labels: int = 0  # nodes without a label (−1)
-    unknown_groups: int = 0  # nodes without a sensitive group (−1)
-    missing: dict[str, int] = field(default_factory=dict)  # missing values of feature columns
-    notes: list[str] = field(default_factory=list)  # all else, one sentence each
+    def find(column: Any) -> np.ndarray:
+        values = (pc.fill_null(column, low) if column.null_count else column).to_numpy()
+        if not dense:
+            rows = index.get_indexer(values)
+        else:
+            inside = (values >= low) & (values <= high)
+            if inside.all():
+                rows = table[values - low]
+            else:
+                rows = np.where(inside, table[np.where(inside, values - low, 0)], -1)
+        if column.null_count:
+            rows = np.where(pc.is_null(column).to_numpy(zero_copy_only=False), -1, rows)
+        return rows
 
-    def lines(self) -> list[str]:
-        """Return the report as lines, without the counts that are 0."""
-        counts = [
-            (self.dangling, "dangling edge row", " dropped: an end is not in the node table"),
-            (self.self_loops, "self-loop", " dropped"),
-            (self.repeated, "repeated edge row", " dropped"),
-            (self.reciprocal, "edge", " given in both directions"),
-            (self.unknown_labels, "node", " without a label"),
-            (self.unknown_groups, "node", " without a sensitive group"),
-        ]
-        head = (
-            f"{counted(self.nodes, 'node')}, {counted(self.edges, 'undirected edge')}"
-            f" from {counted(self.edge_rows, 'edge row')}"
-        )
-        lines = [f"{counted(n, noun)}{rest}" for n, noun, rest in counts if n]
-        if self.missing:
-            most = sorted(self.missing.items(), key=lambda item: -item[1])
-            shown = ", ".join(f"{name} {count:,}" for name, count in most[:8])
-            more = f" and {len(most) - 8} more columns" if len(most) > 8 else ""
-            lines.append(f"missing values filled: {shown}{more}")
-        return [head, *lines, *self.notes]
+    return find
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines())
+
+def comparable(*columns: Any) -> list[Any]:
+    """Bring columns of ids of any type to one: integers if all of them are, otherwise text.
+
+    Text counts as integers only in canonical form, so that ``007`` stays text and matches only
+    ``007``.
+    """
+    plain = [
+        pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
+        for column in columns
+    ]
+    integers = [_as_integers(column) for column in plain]
+    if all(column is not None for column in integers):
+        return integers
+    return [
+        pc.cast(column if number is None or is_text(column.type) else number, pa.large_string())
+        for column, number in zip(plain, integers, strict=True)
+    ]
+
+
+def _as_integers(column: Any) -> Any | None:
+    try:
+        # A safe cast: it fails on 1.5, infinities and floats too large to be exact.
+        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            return pc.cast(column, pa.int64())
+        if not is_text(column.type):
+            return None
+        if pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9][0-9]*)$")).as_py() is not False:
+            return pc.cast(column, pa.int64())
+        decimal = r"^(0|-?[1-9][0-9]*)(\.[0-9]+(e[+-]?[0-9]+)?)?$"
+        if pc.all(pc.match_substring_regex(column, decimal)).as_py():
+            return pc.cast(pc.cast(column, pa.float64()), pa.int64())
+    except pa.ArrowInvalid:
+        pass
+    return None
+
+
+class EdgeTable:
+    """The source and target columns (by default the first two) of an edge table."""
+
+    def __init__(
+        self, edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
+    ) -> None:
+        self.ids = ids
+        self.reader: TableReader | None = None
+        if is_path(edges):
+            self.reader = TableReader(Path(edges), "edges", notes=report.notes)
+            named = source is not None or target is not None
+            if self.reader.dialect and not named and _starts_with_edge(self.reader.dialect, ids):
+                self.reader.drop_header()
+            columns = self.reader.names
+        else:
+            self.frame = check_frame(edges, "edges")
+            columns = list(self.frame.columns)
+        if len(columns) < 2:
+            value = f"the table has one column, {columns[0]!r}"
+            raise InputError("edges", value, "give a source and a target")
+        one, other = self.endpoints = source or columns[0], target or columns[1]
+        require_column("source", one, columns, "the edge table")
+        require_column("target", other, columns, "the edge table")
+        if one == other:
+            raise InputError("source", f"{one!r} is the target too", "name two columns")
+        unused = [column for column in columns if column not in self.endpoints]
+        if unused:
+            report.notes.append(f"edge columns not used: {', '.join(unused)}")
+
+    def read(self) -> list[Any]:
+        """Return the endpoints of all rows, as ids."""
+        if self.reader is None:
+            return [id_array(self.frame[name]) for name in self.endpoints]
+        table = self.reader.table(self.endpoints, text=self.endpoints)
+        return [blank_to_null(column).combine_chunks() for column in table.columns]
+
+    def integer_ids(self) -> bool:
+        """Whether all node ids are integers, so that endpoints can be read as integers."""
+        return bool(pa.types.is_integer(comparable(self.ids)[0].type))
+
+    def batches(self, *, integers: bool) -> Iterator[Endpoints]:
+        """Read a file front to back, as positions among the ids; −1 where an id is unknown.
+
+        Endpoints are read as integers, which is faster, or as text; a :class:`TableReadError` says
+        that one is not an integer after all.
+        """
+        assert self.reader is not None
+        known = _checked(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
+        find = finder(known)
+        joined, rows = 0, 0
+        example: list[Any] = []
+        kind = pa.int64() if integers else pa.string()
+        for batch in self.reader.batches(self.endpoints, kind, multiline=False):
+            ends = [blank_to_null(column) for column in batch.columns]
+            source, target = map(find, ends)
+            joined += int(((source >= 0) & (target >= 0)).sum())
+            rows += len(source)
+            if rows and not example:
+                example = [column[0].as_py() for column in ends]
+            yield source, target
+        if not joined:
+            raise InputError("edges", _no_match(example, known, rows))
+
+
+def edge_positions(
+    edges: Table,
+    ids: Any,
+    source: str | None,
+    target: str | None,
+    report: LoadReport,
+    *,
+    isolated: bool = False,
+) -> Endpoints:
+    """Endpoints of each edge row as positions among the ids; −1 where an id is unknown.
+
+    A table that joins no two ids is refused, or noted if all nodes may be ``isolated``.
+    """
+    known, *ends = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
+    one, other = positions(_checked(known, ids), *ends)
+    if not ((one >= 0) & (other >= 0)).any():
+        example = [column[0].as_py() for column in ends if len(column)]
+        problem = _no_match(example, known, len(one))
+        if not isolated:
+            raise InputError("edges", problem)
+        report.notes.append(f"no node has an edge: {problem}")
+    return one, other
+
+
+def _checked(known: Any, ids: Any) -> Any:
+    """Check node ids that were brought to another type, in which they may be repeated."""
+    if known.type != ids.type:
+        check_ids(known, "id")
+    return known
+
+
+def _no_match(example: list[Any], known: Any, rows: int) -> str:
+    if not rows:
+        return "the table has a header and no rows"
+    ends = f"an edge has {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}"
+    return f"none of the {rows:,} rows joins two ids of the node table; {ends}"
+
+
+def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
+    """Whether a first line is an edge and not a header: it holds ids, or nothing but numbers."""
+    if len(dialect.first) < 2:
+        return False
+    known, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in dialect.first[:2]))
+    if all((row >= 0).all() for row in positions(known, *ends)):
+        return True
+    try:
+        return bool([float(cell) for cell in (*dialect.first, *dialect.second)])
+    except ValueError:
+        return False
 
 
 def undirected(

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fairmp.datasets.columns import MAX_CATEGORIES, check_scale, closest, require_column, shortlist
-from fairmp.datasets.edges import LoadReport, counted
-from fairmp.datasets.features import Category, Column, Number, fit_column
+from fairmp.datasets.columns import (
+    MAX_CATEGORIES,
+    Category,
+    Column,
+    LoadReport,
+    Number,
+    check_scale,
+    closest,
+    counted,
+    fit_column,
+    require_column,
+    shortlist,
+)
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.errors import InputError, check_integer
 

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow
 
 from fairmp.datasets.cache import Arrays, narrow
+from fairmp.datasets.columns import LoadReport, counted
 from fairmp.datasets.digits import digit_tail
-from fairmp.datasets.edge_tables import check_ids, positions
-from fairmp.datasets.edges import LoadReport, counted, undirected
+from fairmp.datasets.edges import check_ids, positions, undirected
 from fairmp.datasets.raw import open_raw
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.sources import Source

@@ -12,8 +12,7 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from fairmp.datasets import cache as disk
 from fairmp.datasets import sources
-from fairmp.datasets.columns import Scale, check_scale, rescale
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import LoadReport, Scale, check_scale, rescale
 from fairmp.datasets.formats import Names, parse
 from fairmp.datasets.raw import FoundFile, PathLike, cache_home, fetch
 from fairmp.datasets.sources import Source, source_named

@@ -21,8 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as arrow
 import pyarrow.parquet as parquet
 
-from fairmp.datasets.columns import MISSING
-from fairmp.datasets.edges import counted
+from fairmp.datasets.columns import MISSING, counted
 from fairmp.errors import InputError
 
 SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}

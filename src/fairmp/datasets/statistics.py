@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -84,3 +85,37 @@ def agreement(ours: Statistics, paper: Statistics) -> dict[str, bool]:
         for name, value in paper.as_dict().items()
         if isinstance(value, int | float)
     }
+
+
+COLUMNS = {
+    "nodes": "nodes",
+    "features": "features",
+    "edges": "directed edges",
+    "label_homophily": "label homophily %",
+    "label_homophily_labelled": "among labelled %",
+    "sens_homophily": "sensitive homophily %",
+}
+CAPTION = (
+    "✓ equals the paper's figure to the printed digit, ✗ does not; no mark: not in the paper. "
+    "Classes are those of the files. Label homophily counts unlabelled nodes as a class."
+)
+
+
+def rows(ours: Mapping[str, Statistics]) -> list[list[str]]:
+    """One row of text per graph, by key, and one below it where the paper has its figures."""
+    marks = {True: " ✓", False: " ✗", None: "  "}
+    lines = []
+    for key, own in ours.items():
+        paper = PAPER.get(key)
+        same = agreement(own, paper) if paper else {}
+        cells = [_text(getattr(own, name)) + marks[same.get(name)] for name in COLUMNS]
+        lines.append([own.name, *cells])
+        if paper:
+            lines.append(["  paper", *(f"{_text(getattr(paper, name))}  " for name in COLUMNS)])
+    return lines
+
+
+def _text(value: float | int | None) -> str:
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"

@@ -11,11 +11,15 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import MAX_CATEGORIES, require_column, without_missing_text
-from fairmp.datasets.edge_tables import check_frame, edge_positions, is_path, node_ids
-from fairmp.datasets.edges import LoadReport, undirected
+from fairmp.datasets.columns import (
+    MAX_CATEGORIES,
+    Column,
+    LoadReport,
+    require_column,
+    without_missing_text,
+)
+from fairmp.datasets.edges import check_frame, edge_positions, is_path, node_ids, undirected
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding, stack
-from fairmp.datasets.features import Column
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import UnknownGroups
@@ -25,7 +29,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from fairmp.datasets.columns import BinsGiven, Scale
-    from fairmp.datasets.edge_tables import Table
+    from fairmp.datasets.edges import Table
 
 
 def from_tables(
@@ -69,7 +73,7 @@ def from_tables(
         label: Column with the classes, any number of them; missing is −1.
         sensitive: Column with the groups; several are crossed, ``"f × north"``; missing is −1.
         features: Feature columns; by default all others. See
-            :func:`~fairmp.datasets.features.fit_column` for how each is encoded.
+            :func:`~fairmp.datasets.columns.fit_column` for how each is encoded.
         drop: Columns to leave out.
         categorical: Columns of numbers to treat as categories, such as postcodes.
         source: Source column of ``edges``; by default the first.

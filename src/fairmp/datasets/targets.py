@@ -9,8 +9,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fairmp.datasets.columns import MAX_CATEGORIES, as_numbers, as_text, factorize, shortlist
-from fairmp.datasets.edges import LoadReport, counted
+from fairmp.datasets.columns import (
+    MAX_CATEGORIES,
+    LoadReport,
+    as_numbers,
+    as_text,
+    counted,
+    factorize,
+    shortlist,
+)
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fairmp.datasets.edges import LoadReport, distinct_pairs, proper_rows
+from fairmp.datasets.columns import LoadReport
+from fairmp.datasets.edges import distinct_pairs, proper_rows
 from fairmp.errors import InputError
 
 EDGES_PER_PIECE = 1 << 22  # edges worked on at a time

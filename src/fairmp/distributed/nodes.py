@@ -11,10 +11,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairmp.datasets.edge_tables import node_ids
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import Column, LoadReport
+from fairmp.datasets.edges import node_ids
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
-from fairmp.datasets.features import Column
 from fairmp.datasets.readers import TableReader
 from fairmp.distributed.shard_format import write_array
 from fairmp.errors import InputError

@@ -17,9 +17,8 @@ from torch_geometric.utils import coalesce
 
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
-from fairmp.datasets.columns import BinsGiven
-from fairmp.datasets.edge_tables import EdgeTable
-from fairmp.datasets.edges import LoadReport
+from fairmp.datasets.columns import BinsGiven, LoadReport
+from fairmp.datasets.edges import EdgeTable
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.readers import TableReadError
 from fairmp.datasets.splits import split

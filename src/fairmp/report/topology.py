@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch_geometric.data import Data
 
-from fairmp.datasets.edges import counted
+from fairmp.datasets.columns import counted
 from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
 from fairmp.report.formatting import shorten

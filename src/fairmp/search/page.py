@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from fairmp.datasets.edges import counted
+from fairmp.datasets.columns import counted
 from fairmp.metrics import Interval, mean_interval
 from fairmp.report import Line, Section, page
 from fairmp.report.figures import COLOURS, bars, figure, to_svg
