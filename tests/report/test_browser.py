@@ -12,7 +12,7 @@ import pytest
 from fairmp.comparison import train_report as single
 from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
-from fairmp.training.classifier import build_classifier
+from fairmp.training.build import build_classifier
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")

@@ -43,6 +43,7 @@ _NEEDS = {  # the solvers that use an option
 _SETTINGS = (  # options that go to the classifier as they are
     *("lambda_s", "lambda_f", "target", "pretrain", "backbone", "hidden", "dropout", "epochs"),
     *("lr", "weight_decay", "patience", "select", "eval_every", "predict_temperature", "device"),
+    "calibrate",
 )
 
 
@@ -95,6 +96,9 @@ def command(
     patience: Annotated[int | None, _net("Epochs without improvement before stopping.")] = None,
     select: Annotated[str, _net("Epoch kept: best accuracy, best loss, or last.")] = "accuracy",
     eval_every: Annotated[int, _net("Epochs between two validations.")] = 1,
+    calibrate: Annotated[
+        bool, _net("Fit a temperature and a bias per class to the validation labels.")
+    ] = True,
     device: Annotated[str, _net("cpu or cuda.")] = "cpu",
     splits: options.Splits = 3,
     seed: options.Seed = 0,
@@ -120,7 +124,7 @@ def command(
         value = f"{adversary:g} with --regulariser {regulariser:g}"
         raise InputError("--adversary", value, "choose one of them")
 
-    from fairmp.training.classifier import build_classifier
+    from fairmp.training.build import build_classifier
     from fairmp.training.loop import needs_groups
 
     make = partial(

@@ -14,7 +14,8 @@ import torch
 from fairmp.comparison.runner import temperature
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
-from fairmp.training.classifier import FairClassifier, build_classifier
+from fairmp.training.build import build_classifier
+from fairmp.training.classifier import FairClassifier
 
 BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
 """Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""

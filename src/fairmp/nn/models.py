@@ -39,9 +39,20 @@ class Network(nn.Module):
         super().__init__()
         self.transform = transform
         self.propagation = propagation
+        self.calibration: Tensor | None
+        self.register_buffer("calibration", None)  # slope and biases (1+C), once fitted
 
     def logits(self, x: Tensor, graph: Graph) -> Tensor:
-        """Logits of the transform, before any propagation (n×C)."""
+        """Logits of the transform, calibrated if a calibration was fitted (n×C)."""
+        return self.calibrated(self._transformed(x, graph))
+
+    def calibrated(self, logits: Tensor) -> Tensor:
+        """Calibrate logits of the transform, if a calibration was fitted."""
+        if self.calibration is None:
+            return logits
+        return self.calibration[0] * logits + self.calibration[1:]
+
+    def _transformed(self, x: Tensor, graph: Graph) -> Tensor:
         if getattr(self.transform, "takes_graph", False):
             return self.transform(x, graph)
         # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
@@ -60,7 +71,17 @@ class Network(nn.Module):
         temperature: Temperature | None = None,
     ) -> Tensor:
         """Return logits (n×C); ``temperature`` is for a propagation that has one."""
-        logits = self.logits(x, graph)
+        return self.propagate(self.logits(x, graph), graph, sens, population, temperature)
+
+    def propagate(
+        self,
+        logits: Tensor,
+        graph: Graph,
+        sens: Tensor | GroupOperator | None,
+        population: Tensor | None = None,
+        temperature: Temperature | None = None,
+    ) -> Tensor:
+        """Propagate logits of the transform."""
         if self.propagation is None:
             return logits
         extra: dict[str, Any] = {}

@@ -21,7 +21,7 @@ from fairmp.postprocessing.api import debias
 from fairmp.report import Section
 from fairmp.report.figures import COLOURS, MARKERS, bars, to_svg
 from fairmp.report.formats import Table
-from fairmp.training.classifier import build_classifier
+from fairmp.training.build import build_classifier
 
 DATA = ("embedded", "pokec-province", "bail")
 PLAIN, UNCHANGED, ESTIMATED = "as predicted", "unknown unchanged", "unknown estimated"

@@ -15,7 +15,8 @@ from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.models import BACKBONES as TRANSFORMS
 from fairmp.nn.models import GAT_HEADS
-from fairmp.training.classifier import FairClassifier, build_classifier
+from fairmp.training.build import build_classifier
+from fairmp.training.classifier import FairClassifier
 
 Value: TypeAlias = str | int | float
 Settings: TypeAlias = dict[str, Value]

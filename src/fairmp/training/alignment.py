@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import check
+from fairmp.datasets.checks import MASKS, check
 from fairmp.errors import InputError
 
 
@@ -148,3 +148,24 @@ def node_mask(nodes: Tensor | None, n: int) -> Tensor:
         value = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
         raise InputError("nodes", value, f"give a boolean mask of {n} nodes")
     return nodes
+
+
+def names_of(data: Data, attribute: str, count: int) -> list[str]:
+    """Return the names of features, classes or groups; numbers if the graph gives none."""
+    names = data.get(attribute)
+    # If columns were removed, it is unknown which names are left.
+    stale = attribute == "feature_names" and names is not None and len(names) != count
+    if names is None or len(names) < count or stale:
+        return [str(i) for i in range(count)]
+    return [str(name) for name in names]
+
+
+def check_certain(data: Data) -> None:
+    """Raise if a part of the split has fewer than two certain groups, so that it has no gap."""
+    sens = groups.certain(data.sens)
+    for mask in MASKS:
+        found = sens[data[mask]]
+        if len(found[found >= 0].unique()) < 2:
+            value = f"fewer than two groups are certain (probability 1) in {mask}"
+            hint = "gaps are measured on nodes of certain group, give some"
+            raise InputError("data.sens", value, hint)

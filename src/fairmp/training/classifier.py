@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,13 +18,14 @@ from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
+from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import Backbone, Network, build
 from fairmp.training import alignment, loop, model_files
+from fairmp.training.calibration import fit_calibration, plainly_propagated
 from fairmp.training.loop import LocalReducer, Run, needs_groups
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.penalties import Strategy
 
-__all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
+__all__ = ["FairClassifier", "Mode", "Run"]
 
 Mode = Literal["batch", "per-node"]
 
@@ -59,6 +59,8 @@ class FairClassifier:
         predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
             own. ``"decisions"`` closes the gap of decisions after the last step
             (:func:`fairmp.nn.decisions.close_decision_gap`).
+        calibrate: fit a temperature and a bias per class to the validation labels after training,
+            before the correction (:mod:`fairmp.training.calibration`).
         device: where to compute.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
@@ -90,6 +92,7 @@ class FairClassifier:
     eval_every: int = 1
     strategy: Strategy | None = None
     predict_temperature: float | Literal["decisions"] = "decisions"
+    calibrate: bool = True
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
@@ -137,14 +140,14 @@ class FairClassifier:
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
         if groups.soft(data.sens):
-            _check_certain(data)
+            alignment.check_certain(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = _names(data, "class_names", int(data.y.max()) + 1)
+        self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
-        self.groups_ = _names(data, "group_names", count)
-        self.features_ = _names(data, "feature_names", data.x.size(1))
+        self.groups_ = alignment.names_of(data, "group_names", count)
+        self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
@@ -180,8 +183,9 @@ class FairClassifier:
         # One pass of the transform serves the evaluations, the stored correction and reports.
         self.graph_, self.group_duals_ = graph, None
         with torch.no_grad():
+            self.logits_ = self.network_.logits(data.x, graph)
+            self._calibrate(data, graph, reducer)
             if needs_groups(self.propagation):
-                self.logits_ = self.network_.logits(data.x, graph)
                 adjacency = graph.adjacency(self.logits_.dtype)
                 extra = self.propagation.at_prediction(self.predict_temperature)
                 found = {
@@ -191,7 +195,7 @@ class FairClassifier:
                 self.group_duals_ = found["val_mask"].group_duals
                 fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
             else:
-                self.logits_ = self.network_(data.x, graph, data.sens)
+                self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
                 fair = dict.fromkeys(MASKS, self.logits_)
         self.test_logits_ = fair["test_mask"][data.test_mask]
         train, val, test = (
@@ -201,6 +205,18 @@ class FairClassifier:
         versions = model_files.versions()
         self.run_ = Run(train, val, test, history, self.config(), seed, split_seed, versions)
         return self.run_
+
+    def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
+        """Calibrate the network, and its logits; a propagation of the user's own is left alone."""
+        if not self.calibrate or not isinstance(self.propagation, PPR | None):
+            return
+        adjacency = graph.adjacency(self.logits_.dtype)
+        z, c = plainly_propagated(self.logits_, self.propagation, adjacency)
+        val = data.val_mask
+        rows = [reducer.gather(part[val]) for part in (z, c, data.y)]
+        fit = lambda: fit_calibration(*(part for part in rows if part is not None))  # noqa: E731
+        self.network_.calibration = reducer.on_first(fit).to(self.logits_)
+        self.logits_ = self.network_.calibrated(self.logits_)
 
     def predict_proba(
         self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
@@ -300,6 +316,8 @@ class FairClassifier:
         state = {k.removeprefix("network."): v for k, v in tensors.items()}
         # The counter of a batch norm is a whole number, and tensors come in any order.
         network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
+        if "calibration" in state:
+            network.calibration = torch.empty(1 + len(model.classes_))
         try:
             network.load_state_dict(state)
             if shape != (None if duals is None else tuple(duals.shape)):
@@ -389,65 +407,3 @@ class FairClassifier:
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
-
-
-def _names(data: Data, attribute: str, count: int) -> list[str]:
-    """Return the names of features, classes or groups; numbers if the graph gives none."""
-    names = data.get(attribute)
-    # If columns were removed, it is unknown which names are left.
-    stale = attribute == "feature_names" and names is not None and len(names) != count
-    if names is None or len(names) < count or stale:
-        return [str(i) for i in range(count)]
-    return [str(name) for name in names]
-
-
-def _check_certain(data: Data) -> None:
-    """Raise if gaps cannot be measured on a part of the split: too few groups are certain."""
-    sens = groups.certain(data.sens)
-    for mask in MASKS:
-        found = sens[data[mask]]
-        if len(found[found >= 0].unique()) < 2:
-            value = f"fewer than two groups are certain (probability 1) in {mask}"
-            hint = "gaps are measured on nodes of certain group, give some"
-            raise InputError("data.sens", value, hint)
-
-
-def build_classifier(
-    solver: str = "projection",
-    *,
-    K: int = 5,
-    lambda_s: float = 3.0,
-    lambda_f: float = 1.0,
-    target: float = 0.0,
-    strategy: str = "vanilla",
-    h: float = 1.0,
-    pretrain: int = 70,
-    adversary_lr: float = 1e-3,
-    **settings: Any,
-) -> FairClassifier:
-    """Build a classifier from plain values, as options and records give them.
-
-    ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
-    correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``,
-    of strength ``h``. Other settings go to :class:`FairClassifier`; ``predict_temperature`` may be
-    text.
-
-    Example:
-        >>> build_classifier("plain", K=5)
-        FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
-    """
-    check_choice("solver", solver, (*SOLVERS, "plain", "none"))
-    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary"))
-    with suppress(KeyError, ValueError):
-        settings["predict_temperature"] = float(settings["predict_temperature"])
-    propagation: PPR | None = None
-    if solver == "plain":
-        propagation = PPR(K, lambda_s)
-    elif solver != "none":
-        propagation = FMP(K, lambda_s, lambda_f, cast(Solver, solver), target)
-    penalty: Strategy | None = None
-    if strategy == "regulariser":
-        penalty = Regulariser(h)
-    elif strategy == "adversary":
-        penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
-    return FairClassifier(propagation, strategy=penalty, **settings)

@@ -1,0 +1,79 @@
+"""Evaluation protocols of the literature."""
+
+from __future__ import annotations
+
+import copy
+import random
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from fairmp.datasets.splits import Split
+from fairmp.errors import InputError, check_integer
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+LABEL_NUMBERS = {"German": 100, "Bail": 100, "Credit": 6000}  # training nodes, by data set
+SEED = 20
+
+
+def nifty_split(y: Tensor, label_number: int, *, seed: int = SEED) -> Split:
+    """Split the nodes as NIFTY, EDITS, FairVGNN, FairSIN and PyGDebias do.
+
+    The nodes of each class are shuffled. Training takes the first ``label_number / 2`` of two
+    classes, but no more than half of a class, so that its classes are balanced; validation takes
+    the third quarter of each class and test the fourth. Groups are not used.
+
+    Args:
+        y: class of each node; −1 is unknown.
+        label_number: training nodes of all classes together.
+        seed: of the shuffling.
+
+    Example:
+        >>> y = torch.tensor([0] * 20 + [1] * 100)
+        >>> [torch.bincount(y[mask]).tolist() for mask in nifty_split(y, 40)]
+        [[10, 20], [5, 25], [5, 25]]
+    """
+    check_integer("label_number", label_number, "give the number of training nodes", low=2)
+    classes = y[y >= 0].unique().tolist()
+    if len(classes) < 2:
+        raise InputError("y", "fewer than two classes are known", "give labelled nodes")
+    generator = random.Random(seed)
+    part = torch.full(y.shape, -1)
+    for one in classes:
+        nodes = (y == one).nonzero()[:, 0].tolist()
+        generator.shuffle(nodes)
+        half, three_quarters = int(0.5 * len(nodes)), int(0.75 * len(nodes))
+        part[nodes[: min(half, label_number // len(classes))]] = 0
+        part[nodes[half:three_quarters]] = 1
+        part[nodes[three_quarters:]] = 2
+    return Split(*(part == k for k in range(3)))
+
+
+def nifty(data: Data, *, label_number: int | None = None, seed: int = SEED) -> Data:
+    """Prepare a graph for NIFTY's protocol: its split, and its scale of the features.
+
+    Each feature is scaled to [−1, 1], except on German. The sensitive column is a feature in this
+    protocol: load the graph with ``sens_in_features=True, scale="none"``.
+
+    Args:
+        data: a graph.
+        label_number: training nodes; 100 for German and Bail and 6,000 for Credit by default.
+        seed: of the split.
+
+    Returns:
+        A shallow copy with masks and scaled features.
+    """
+    name = str(data.get("name", ""))
+    if label_number is None and name not in LABEL_NUMBERS:
+        value = f"unknown for the graph {name!r}"
+        raise InputError("label_number", value, "give the number of training nodes")
+    result = copy.copy(data)
+    count = LABEL_NUMBERS[name] if label_number is None else label_number
+    result.train_mask, result.val_mask, result.test_mask = nifty_split(data.y, count, seed=seed)
+    if name != "German":
+        low, high = data.x.amin(0), data.x.amax(0)
+        result.x = 2 * (data.x - low) / (high - low).clamp(min=1e-12) - 1
+    return result

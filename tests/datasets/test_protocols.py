@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from fairmp import InputError
+from fairmp.datasets import load
+from fairmp.datasets.protocols import nifty, nifty_split
+
+
+def counts(y: torch.Tensor, masks: tuple[torch.Tensor, ...]) -> list[list[int]]:
+    return [torch.bincount(y[mask], minlength=2).tolist() for mask in masks]
+
+
+def test_training_is_balanced_and_the_rest_are_quarters_of_each_class() -> None:
+    y = torch.tensor([0] * 202 + [1] * 800 + [-1] * 7)[torch.randperm(1009)]
+    masks = nifty_split(y, 100)
+    assert counts(y, masks) == [[50, 50], [50, 200], [51, 200]]
+    assert int(torch.stack(masks).sum(0).max()) == 1
+    assert counts(y, nifty_split(y, 6000)) == [[101, 400], [50, 200], [51, 200]]
+    assert not bool((torch.stack(masks).any(0) & (y < 0)).any())
+
+
+def test_the_seed_is_fixed() -> None:
+    y = torch.arange(100) % 2
+    first, again, other = nifty_split(y, 20), nifty_split(y, 20), nifty_split(y, 20, seed=21)
+    assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not torch.equal(first.test, other.test)
+
+
+def test_features_are_scaled_except_on_german() -> None:
+    x = torch.tensor([[0.0, 5.0, 3.0], [10.0, 5.0, 4.0]]).repeat(20, 1)
+    edges = torch.empty(2, 0, dtype=torch.int64)
+    data = Data(x=x, edge_index=edges, y=torch.arange(40) % 2, name="Bail")
+    scaled = nifty(data)
+    assert scaled.x[:2].tolist() == [[-1.0, -1.0, -1.0], [1.0, -1.0, 1.0]]
+    assert int(scaled.train_mask.sum()) == 20
+    assert "train_mask" not in data
+    data.name = "German"
+    assert torch.equal(nifty(data).x, x)
+
+
+def test_wrong_input() -> None:
+    data = Data(x=torch.ones(4, 1), y=torch.tensor([0, 1, 0, 1]), name="mine")
+    with pytest.raises(InputError, match="label_number: unknown for the graph 'mine'"):
+        nifty(data)
+    with pytest.raises(InputError, match="label_number: 1"):
+        nifty(data, label_number=1)
+    with pytest.raises(InputError, match="two classes"):
+        nifty_split(torch.zeros(5, dtype=torch.int64), 2)
+
+
+@pytest.mark.parametrize(("name", "train"), [("german", 100), ("bail", 100), ("credit", 6000)])
+def test_published_counts(name: str, train: int, data_folder: str) -> None:
+    data = nifty(load(name, data_folder, sens_in_features=True, scale="none"))
+    found = counts(data.y, (data.train_mask, data.val_mask, data.test_mask))
+    assert found[0] == [train // 2, train // 2]
+    sizes = torch.bincount(data.y)
+    assert sum(found[1]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
+    assert sum(found[2]) == pytest.approx(int(sizes.sum()) / 4, abs=2)

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import check_grad
+from scipy.special import log_softmax
+from sklearn.linear_model import LogisticRegression
+from torch_geometric.data import Data
+
+from fairmp import FMP, PPR, FairClassifier
+from fairmp.datasets import load, social_network
+from fairmp.datasets.protocols import nifty_split
+from fairmp.datasets.splits import with_split
+from fairmp.groups import group_operator
+from fairmp.training.calibration import fit_calibration, plainly_propagated
+
+FAST = {"epochs": 20, "lr": 0.02, "eval_every": 5}
+
+
+def distorted(n: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits that are twice the log odds of their labels, and off by a constant per class."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(n, classes, generator=generator).double()
+    y = torch.multinomial(logits.softmax(1), 1, generator=generator)[:, 0]
+    return 2 * logits + torch.arange(classes), y
+
+
+def test_two_classes_are_a_logistic_regression_on_log_odds() -> None:
+    z, y = distorted(2000, 2)
+    slope, low, high = fit_calibration(z, torch.ones(2000, 1), y, prior=0.0).tolist()
+    odds = (z[:, 1] - z[:, 0]).numpy()[:, None]
+    expected = LogisticRegression(C=np.inf, tol=1e-10).fit(odds, y.numpy())
+    assert slope == pytest.approx(float(expected.coef_[0, 0]), abs=1e-4)
+    assert high - low == pytest.approx(float(expected.intercept_[0]), abs=1e-4)
+    assert slope == pytest.approx(0.5, abs=0.1)
+
+
+def test_the_bias_of_a_node_is_scaled_by_what_reaches_it() -> None:
+    z, y = distorted(1500, 2, seed=1)
+    c = 0.5 + torch.rand(1500, 1).double()
+    slope, low, high = fit_calibration(z, c, y, prior=0.0).tolist()
+    columns = torch.cat([z[:, 1:] - z[:, :1], c], 1).numpy()
+    expected = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10).fit(columns, y.numpy())
+    assert [slope, high - low] == pytest.approx(expected.coef_[0].tolist(), abs=1e-4)
+
+
+def test_several_classes_have_no_gradient_left() -> None:
+    z, y = distorted(800, 4, seed=2)
+    found = fit_calibration(z, torch.ones(800, 1), y).numpy()
+    truth = np.eye(4)[y.numpy()]
+
+    def loss(parameters: np.ndarray) -> float:
+        log_p = log_softmax(parameters[0] * z.numpy() + parameters[1:], axis=1)
+        prior = ((parameters - [1, 0, 0, 0, 0]) ** 2).sum() / 2
+        return float(-(truth * log_p).sum() + prior)
+
+    flat = check_grad(loss, lambda _: np.zeros(5), found)
+    assert flat < 1e-2
+    assert found[0] == pytest.approx(0.5, abs=0.1)
+
+
+@pytest.mark.parametrize("labels", [[1] * 30, [0, 1] * 15])
+def test_labels_of_one_class_and_separable_ones_have_a_finite_solution(labels: list[int]) -> None:
+    y = torch.tensor(labels)
+    found = fit_calibration(torch.nn.functional.one_hot(y, 3).float(), torch.ones(30, 1), y)
+    assert bool(torch.isfinite(found).all())
+    assert float(found[0]) > 0
+
+
+def test_calibrating_before_the_propagation_is_calibrating_what_it_returns() -> None:
+    data = social_network(300, average_degree=6)
+    x, calibration = torch.randn(300, 3), torch.tensor([0.7, 0.1, -0.4, 0.3])
+    layer = FMP(4, 2.0)
+    model = FairClassifier(layer, **FAST)
+    adjacency = model._graph(data).adjacency(x.dtype)
+    z, c = plainly_propagated(x, layer, adjacency)
+    torch.testing.assert_close(z, PPR(4, 2.0)(x, data.edge_index))
+    expected = PPR(4, 2.0)(calibration[0] * x + calibration[1:], data.edge_index)
+    torch.testing.assert_close(calibration[0] * z + c * calibration[1:], expected)
+
+
+@pytest.fixture(scope="module")
+def skewed() -> Data:
+    """A graph with balanced classes in training and rare positives elsewhere."""
+    data = with_split(social_network(3000, average_degree=8, base_rate=0.2, base_rate_gap=0.1))
+    train = data.train_mask.nonzero()[:, 0]
+    negatives = train[data.y[train] == 0]
+    data.train_mask[negatives[int((data.y[train] == 1).sum()) :]] = False
+    return data
+
+
+def test_balanced_training_nodes_get_the_operating_point_of_the_rest(
+    skewed: Data, tmp_path: Path
+) -> None:
+    models = [FairClassifier(FMP(3, 1.0), calibrate=on, **FAST) for on in (False, True)]
+    raw, calibrated = (model.fit(skewed, bootstrap=0).test for model in models)
+    assert calibrated.accuracy > raw.accuracy + 0.02
+    assert calibrated.dp < 0.01
+    assert models[0].network_.calibration is None
+    again = FairClassifier.load(models[1].save(tmp_path / "model"))
+    for mode in ("batch", "per-node"):
+        assert torch.equal(
+            again.predict_proba(skewed, mode=mode), models[1].predict_proba(skewed, mode=mode)
+        )
+    assert again.evaluate(skewed, bootstrap=0).accuracy == calibrated.accuracy
+
+
+def test_probabilities_are_calibrated(skewed: Data) -> None:
+    plain = FairClassifier(PPR(3, 1.0), **FAST)
+    plain.fit(skewed, bootstrap=0)
+    test = skewed.test_mask
+    positive = plain.predict_proba(skewed, nodes=test)[:, 1]
+    assert float(positive.mean()) == pytest.approx(float(skewed.y[test].double().mean()), abs=0.03)
+
+
+def test_a_propagation_of_the_users_own_is_not_calibrated(skewed: Data) -> None:
+    class Squared(torch.nn.Module):
+        def forward(self, x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
+            return x * x.abs()
+
+    model = FairClassifier(Squared(), **FAST)
+    model.fit(skewed, bootstrap=0)
+    assert model.network_.calibration is None
+
+
+def test_credit_with_class_balanced_training_nodes(data_folder: str) -> None:
+    data = load("credit", data_folder)
+    data.train_mask, data.val_mask, data.test_mask = nifty_split(data.y, 6000)
+    model = FairClassifier(FMP(target=0.0), epochs=60, lr=0.01, eval_every=10, select="loss")
+    test = model.fit(data, bootstrap=0).test
+    assert test.accuracy >= 0.795  # without calibration 0.72
+    delta = group_operator(data.sens[data.test_mask])
+    assert test.dp <= 1.5 * float(delta.rows.abs().max())
