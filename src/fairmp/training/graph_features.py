@@ -1,0 +1,91 @@
+r"""Features of a node's neighbourhood, for models that do not read the graph themselves.
+
+To the features X of the nodes these columns are added, A being the adjacency without self-loops:
+
+- the mean of each feature over the neighbours, :math:`D^{-1} A X`;
+- the degree, as :math:`\log(1 + d_i)`;
+- the share of each class among the neighbours that are labelled, :math:`(c_{ik} + 1/C)/(c_i + 1)`
+  with the counts :math:`c = A Y`, and their number, :math:`\log(1 + c_i)`;
+- the same shares among the neighbours' neighbours, over walks that do not return to the node.
+
+Y holds the labels of the training nodes only. A node's own label enters none of its columns, so
+they mean the same for training nodes as for others.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from fairmp.errors import InputError
+from fairmp.graph import Graph
+
+
+class Neighbourhood:
+    """The features of a graph's nodes, and what can be computed from those of their neighbours.
+
+    Args:
+        x: features (n×d).
+        graph: the graph; a row of its adjacency holds what a node receives.
+
+    Example:
+        >>> graph = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
+        >>> around = Neighbourhood(torch.tensor([[1.0], [2.0], [3.0]]), graph)
+        >>> around.columns(torch.tensor([0, -1, 1]), num_classes=2)[1].round(decimals=2)
+        tensor([2.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000, 0.5000])
+    """
+
+    def __init__(self, x: Tensor, graph: Graph) -> None:
+        self.x = x
+        source, target = graph.edge_index.cpu().numpy()
+        given, proper = graph.edge_weight, source != target
+        weight = np.ones(len(source)) if given is None else given.cpu().double().numpy()
+        entries = weight[proper], (target[proper], source[proper])
+        self.adjacency = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
+        self.degree = np.asarray(self.adjacency.sum(axis=1)).ravel()
+
+    @cached_property
+    def unlabelled(self) -> Tensor:
+        """The columns that no label enters: X, the neighbours' means and the degree (n×(2d+1))."""
+        x = self.x.cpu().numpy()
+        inverse = np.divide(1, self.degree, out=np.zeros_like(self.degree), where=self.degree > 0)
+        mean = (sp.diags_array(inverse) @ self.adjacency).astype(x.dtype) @ x
+        columns = [x, mean, np.log1p(self.degree)[:, None].astype(x.dtype)]
+        return torch.from_numpy(np.concatenate(columns, axis=1)).to(self.x.device)
+
+    @cached_property
+    def _returns(self) -> np.ndarray:
+        """Weight of the walks of two steps that return to their node."""
+        return np.asarray(self.adjacency.multiply(self.adjacency.T).sum(axis=1)).ravel()
+
+    def shares(self, labels: Tensor, num_classes: int) -> Tensor:
+        """Shares of the classes among labelled neighbours, their number, and at two steps.
+
+        ``labels`` are those of the training nodes, −1 for all others. Returns n×(2C+1).
+        """
+        n = self.adjacency.shape[0]
+        if labels.shape != (n,):
+            raise InputError("labels", f"shape {tuple(labels.shape)}", f"give one per node, {n}")
+        y = labels.cpu().numpy()
+        known = np.flatnonzero(y >= 0)
+        truth = np.zeros((n, num_classes))
+        truth[known, y[known]] = 1
+        near = self.adjacency @ truth
+        far = self.adjacency @ near - self._returns[:, None] * truth
+        number = near.sum(1, keepdims=True)
+        columns = np.concatenate([_smoothed(near), np.log1p(number), _smoothed(far)], axis=1)
+        # What is left of a node's own label by rounding is cut off.
+        return torch.from_numpy(columns.round(6)).to(self.x)
+
+    def columns(self, labels: Tensor, num_classes: int) -> Tensor:
+        """All columns (n×(2d+2C+2)), with the labels of the training nodes, −1 for all others."""
+        return torch.cat([self.unlabelled, self.shares(labels, num_classes)], dim=1)
+
+
+def _smoothed(counts: np.ndarray) -> np.ndarray:
+    """Shares of a row's total, with one more node that belongs to all classes equally."""
+    return (counts + 1 / counts.shape[1]) / (counts.sum(1, keepdims=True) + 1)

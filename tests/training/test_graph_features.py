@@ -1,0 +1,87 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from fairmp.errors import InputError
+from fairmp.graph import Graph
+from fairmp.training.graph_features import Neighbourhood
+
+
+@pytest.fixture
+def problem():
+    generator = torch.Generator().manual_seed(0)
+    n = 30
+    edges = torch.randint(n - 2, (2, 90), generator=generator)  # two nodes have no neighbour
+    edges = torch.cat([edges, torch.tensor([[0, 3], [0, 3]])], dim=1)  # and two have self-loops
+    x = torch.randn(n, 3, generator=generator)
+    y = torch.randint(3, (n,), generator=generator)
+    train = torch.rand(n, generator=generator) < 0.6
+    return x, edges, y, train
+
+
+def brute_force(x, edges, weights, labels, classes):
+    """All columns, node by node and walk by walk."""
+    incoming = {i: [] for i in range(len(x))}
+    for (source, target), weight in zip(edges.T.tolist(), weights.tolist(), strict=True):
+        if source != target:
+            incoming[target].append((source, weight))
+    rows = []
+    for i, neighbours in incoming.items():
+        degree = sum(weight for _, weight in neighbours)
+        mean = sum((w * x[j].double() for j, w in neighbours), torch.zeros(x.size(1)).double())
+        near, far = np.zeros(classes), np.zeros(classes)
+        for j, w in neighbours:
+            if labels[j] >= 0:
+                near[labels[j]] += w
+            for k, v in incoming[j]:
+                if k != i and labels[k] >= 0:
+                    far[labels[k]] += w * v
+        shares = [(c + 1 / classes) / (c.sum() + 1) for c in (near, far)]
+        around = (mean / degree if degree else mean).tolist()
+        count = math.log1p(near.sum())
+        rows.append([*x[i].tolist(), *around, math.log1p(degree), *shares[0], count, *shares[1]])
+    return torch.tensor(rows, dtype=x.dtype)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_columns_equal_brute_force(problem, weighted):
+    x, edges, y, train = problem
+    weights = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(1)) + 0.5
+    graph = Graph(edges, len(x), weights if weighted else None)
+    labels = torch.where(train, y, -1)
+    expected = brute_force(x, edges, weights if weighted else torch.ones(len(weights)), labels, 3)
+    found = Neighbourhood(x, graph).columns(labels, 3)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_own_label_does_not_enter_own_columns(problem, weighted):
+    x, edges, y, train = problem
+    edges = torch.cat([edges, edges.flip(0)], dim=1)
+    weights = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(1)) + 0.5
+    around = Neighbourhood(x, Graph(edges, len(x), weights if weighted else None))
+    labels = torch.where(train, y, -1)
+    before = around.columns(labels, 3)
+    others = 0
+    for node in train.nonzero().flatten().tolist():
+        for value in (-1, 0, 1, 2):
+            changed = labels.clone()
+            changed[node] = value
+            after = around.columns(changed, 3)
+            assert torch.equal(before[node], after[node])
+            others += not torch.equal(before, after)
+    assert others  # the labels matter to other nodes
+
+
+def test_isolated_node_has_even_shares(problem):
+    x, edges, y, _ = problem
+    row = Neighbourhood(x, Graph(edges, len(x))).columns(y, 3)[-1]
+    torch.testing.assert_close(row[3:], torch.tensor([0.0] * 4 + [1 / 3] * 3 + [0.0] + [1 / 3] * 3))
+
+
+def test_labels_of_another_length_are_refused(problem):
+    x, edges, y, _ = problem
+    with pytest.raises(InputError, match="labels"):
+        Neighbourhood(x, Graph(edges, len(x))).columns(y[:-1], 3)
