@@ -52,8 +52,8 @@ def calls(n: int, edges: int, classes: int) -> Calls:
 
     def aggregate(kernels: ModuleType) -> Tensor:
         if kernels is reference:
-            return reference.aggregate(plain, col, ones, scale, scale, z, g, 0.25)
-        found: Tensor = kernels.aggregate(row, col, None, scale, scale, z, g, 0.25)
+            return reference.aggregate((plain, col, ones, scale, scale), z, g, 0.25)
+        found: Tensor = kernels.aggregate((row, col, None, scale, scale), z, g, 0.25)
         return found
 
     return {

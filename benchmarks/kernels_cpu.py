@@ -57,8 +57,8 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
 
     def aggregate(kernels: ModuleType) -> Tensor:
         if kernels is reference:
-            return reference.aggregate(plain, col, ones, scale, scale, z, g, 0.25)
-        return cpu.aggregate(row, col, None, scale, scale, z, g, 0.25)
+            return reference.aggregate((plain, col, ones, scale, scale), z, g, 0.25)
+        return cpu.aggregate((row, col, None, scale, scale), z, g, 0.25)
 
     table, label = 4 * NODES * classes, 4 * NODES
     edges = col.numel() * (4 + 4 * classes) + 8 * NODES + 2 * label

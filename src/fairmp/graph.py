@@ -80,9 +80,8 @@ class Adjacency:
     ) -> Tensor:
         """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Not seen by autograd."""
         part = self.backward if transposed else self.forward
-        return implementation(f).aggregate(
-            part.row, part.col, part.weight, self.scale, self.scale, f, x, gamma
-        )
+        matrix = part.row, part.col, part.weight, self.scale, self.scale
+        return implementation(f).aggregate(matrix, f, x, gamma)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Move to a device."""
@@ -93,31 +92,22 @@ class Adjacency:
 
 def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
     """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
-    if isinstance(gamma, float) and gamma == 1:
-        return x
-    return _Aggregate.apply(f, x, gamma, graph)
+    if isinstance(gamma, Tensor):
+        return torch.lerp(_Aggregate.apply(f, x, 0.0, graph), x, gamma)
+    return x if gamma == 1 else _Aggregate.apply(f, x, gamma, graph)
 
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float | Tensor, graph: Operator) -> Tensor:
-        ctx.gamma, ctx.graph = float(gamma), graph
-        result = graph.aggregate(f.contiguous(), x.contiguous(), ctx.gamma)
-        if ctx.needs_input_grad[2]:
-            ctx.save_for_backward(x, result)
-        return result
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float, graph: Operator) -> Tensor:
+        ctx.gamma, ctx.graph = gamma, graph
+        return graph.aggregate(f.contiguous(), x.contiguous() if gamma else None, gamma)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        gamma, grad = ctx.gamma, grad.contiguous()
-        back = ctx.graph.aggregate(grad, None, 0.0, transposed=True)
-        grad_gamma = None
-        if ctx.needs_input_grad[2]:
-            x, result = ctx.saved_tensors
-            # X − ÃF, from the result: nothing else has to be kept.
-            grad_gamma = (grad * (x - result)).sum() / max(1 - gamma, 1e-12)
-        return back.mul_(1 - gamma), gamma * grad, grad_gamma, None
+        back = ctx.graph.aggregate(grad.contiguous(), None, 0.0, transposed=True)
+        return back.mul_(1 - ctx.gamma), ctx.gamma * grad if ctx.gamma else None, None, None
 
 
 def normalise(

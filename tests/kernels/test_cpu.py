@@ -17,6 +17,7 @@ numba = pytest.importorskip("numba")
 
 from fairmp.kernels import reference  # noqa: E402
 from fairmp.kernels.cpu import primitives as cpu  # noqa: E402
+from fairmp.kernels.reference import Matrix  # noqa: E402
 
 CUT = 8192  # rows and edges in a chunk
 NAN, INF = float("nan"), float("inf")
@@ -45,23 +46,15 @@ def network(columns: int = 500) -> tuple[Tensor, Tensor]:
     return compressed([*degrees.tolist(), *[0] * (CUT + 500), 5, 0], columns)
 
 
-def product(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    f: Tensor,
-    x: Tensor | None,
-    gamma: float,
-) -> np.ndarray:
+def product(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> np.ndarray:
     """The propagation in float64, by SciPy."""
+    row, col, weight, left, right = matrix
     value = np.ones(col.numel()) if weight is None else weight.double().numpy()
-    matrix = sparse.csr_matrix(
+    values = sparse.csr_matrix(
         (value, col.numpy(), row.numpy()), shape=(row.numel() - 1, f.size(0))
     )
     scaled = left.double().numpy()[:, None] * (
-        matrix @ (right.double().numpy()[:, None] * f.double().numpy())
+        values @ (right.double().numpy()[:, None] * f.double().numpy())
     )
     return scaled if x is None else gamma * x.double().numpy() + (1 - gamma) * scaled
 
@@ -80,12 +73,15 @@ def random_arguments(
     row, col = network(columns)
     rows = row.numel() - 1
     torch.manual_seed(classes)
-    return (
+    matrix = (
         row.to(index[0]),
         col.to(index[1]),
         torch.rand(col.numel(), dtype=dtype) if weighted else None,
         torch.rand(rows, dtype=dtype),
         torch.rand(columns, dtype=dtype),
+    )
+    return (
+        matrix,
         torch.rand(columns, classes, dtype=dtype),
         torch.randn(rows, classes, dtype=dtype),
         0.3,
@@ -127,23 +123,22 @@ class TestAggregate:
     def test_equals_the_reference(self) -> None:
         row, col = compressed([3, 0, 2, 5], 4)
         half, f = torch.full((4,), 0.5), torch.randn(4, 2)
-        arguments = (row, col, None, half, half, f, f, 0.25)
+        arguments = ((row, col, None, half, half), f, f, 0.25)
         torch.testing.assert_close(cpu.aggregate(*arguments), reference.aggregate(*arguments))
 
     @pytest.mark.parametrize(("rows", "columns"), [(0, 3), (4, 0), (4, 3)])
     def test_without_edges_only_the_skip_is_left(self, rows: int, columns: int) -> None:
         row, col = torch.zeros(rows + 1, dtype=torch.int64), torch.zeros(0, dtype=torch.int32)
         x = torch.randn(rows, 2)
-        ours = cpu.aggregate(
-            row, col, None, torch.rand(rows), torch.rand(columns), torch.rand(columns, 2), x, 0.5
-        )
+        matrix = row, col, None, torch.rand(rows), torch.rand(columns)
+        ours = cpu.aggregate(matrix, torch.rand(columns, 2), x, 0.5)
         assert torch.equal(ours, x / 2)
 
     def test_a_hub_of_a_million_edges_keeps_its_digits(self) -> None:
         row, col = compressed([3, 1_000_000, 3], 1000)
         f = torch.rand(1000, 2)
         ones = torch.ones(1000)
-        arguments = (row, col, None, torch.ones(3), ones, f, None, 0.0)
+        arguments = ((row, col, None, torch.ones(3), ones), f, None, 0.0)
         close(cpu.aggregate(*arguments), product(*arguments), 5e-7)
 
     @given(
@@ -159,7 +154,7 @@ class TestAggregate:
         row, col = compressed(degrees, 7)
         # Whole numbers: sums are exact in any order, so nothing may be lost or counted twice.
         f = torch.arange(14.0).view(7, 2)
-        arguments = (row, col, None, torch.ones(len(degrees)), torch.ones(7), f, None, 0.0)
+        arguments = ((row, col, None, torch.ones(len(degrees)), torch.ones(7)), f, None, 0.0)
         assert np.array_equal(cpu.aggregate(*arguments).double().numpy(), product(*arguments))
 
     def test_takes_non_contiguous_input_and_does_not_modify_it(self) -> None:
@@ -167,9 +162,9 @@ class TestAggregate:
         f = torch.randn(2, 3).T.requires_grad_()
         half = torch.rand(3, 2)[:, 0]
         before = [t.detach().clone() for t in (row, col, half, f)]
-        arguments = (row, col, None, half, half, f, f, 0.1)
+        arguments = ((row, col, None, half, half), f, f, 0.1)
         ours = cpu.aggregate(*arguments)
-        close(ours, product(row, col, None, half, half, f.detach(), f.detach(), 0.1), 1e-6)
+        close(ours, product((row, col, None, half, half), f.detach(), f.detach(), 0.1), 1e-6)
         assert not ours.requires_grad
         assert all(map(torch.equal, before, (row, col, half, f)))
 

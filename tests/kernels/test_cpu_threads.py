@@ -41,7 +41,7 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
     col = torch.randint(0, n, (int(row[-1]),), dtype=torch.int32)
     scale = torch.rand(n)
     return {
-        "aggregate": lambda: cpu.aggregate(row, col, None, scale, scale, z, z, 0.3),
+        "aggregate": lambda: cpu.aggregate((row, col, None, scale, scale), z, z, 0.3),
         "moments": lambda: cpu.moments(z, codes, table, 0.7),
         "extremes": lambda: cpu.extremes(z, codes),
         "shift": lambda: cpu.shift(z, codes, table),

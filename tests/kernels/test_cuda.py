@@ -104,7 +104,7 @@ def test_aggregate(dtype: torch.dtype, classes: int, weighted: bool, hub: int) -
     f, x = random(50, classes, dtype=dtype, seed=4), random(70, classes, dtype=dtype, seed=5)
     bound = 1e-6 if dtype == torch.float32 else 1e-13
     for skip, gamma in ((x, 0.3), (None, 0.0)):
-        found = cuda.aggregate(row, col, weight, left, right, f, skip, gamma)
+        found = cuda.aggregate((row, col, weight, left, right), f, skip, gamma)
         assert found.dtype == dtype
         assert error(found, precise(row, col, weight, left, right, f, skip, gamma)) < bound
 
@@ -116,7 +116,7 @@ def test_aggregate_takes_any_integers(row_type: torch.dtype, col_type: torch.dty
     row, col = graph(40, 40, 5000, (row_type, col_type))
     one = torch.ones(40, device=DEVICE)
     f = random(40, 2, dtype=torch.float32)
-    found = cuda.aggregate(row, col, None, one, one, f, None, 0.0)
+    found = cuda.aggregate((row, col, None, one, one), f, None, 0.0)
     assert error(found, precise(row, col, None, one, one, f, None, 0.0)) < 1e-6
 
 
@@ -128,7 +128,7 @@ def test_aggregate_of_tensors_that_are_views() -> None:
     odd = random(81, dtype=torch.float32)[1:].view(40, 2)
     for f, x in ((wide[:, 1:3], wide[:, ::2]), (odd, odd)):
         kept = f.clone()
-        found = cuda.aggregate(row, col, None, one, one, f, x, 0.5)
+        found = cuda.aggregate((row, col, None, one, one), f, x, 0.5)
         assert error(found, precise(row, col, None, one, one, f, x, 0.5)) < 1e-6
         assert torch.equal(f, kept)
 
@@ -138,9 +138,9 @@ def test_aggregate_without_rows_or_edges() -> None:
     empty = torch.zeros(1, dtype=torch.int64, device=DEVICE)
     none = torch.zeros(0, dtype=torch.int64, device=DEVICE)
     f = random(3, 2, dtype=torch.float32)
-    assert cuda.aggregate(empty, none, None, f[:0, 0], f[:, 0], f, None, 0.0).shape == (0, 2)
+    assert cuda.aggregate((empty, none, None, f[:0, 0], f[:, 0]), f, None, 0.0).shape == (0, 2)
     alone = torch.zeros(4, dtype=torch.int64, device=DEVICE)
-    found = cuda.aggregate(alone, none, None, f[:, 0], f[:, 0], f, f, 0.25)
+    found = cuda.aggregate((alone, none, None, f[:, 0], f[:, 0]), f, f, 0.25)
     assert torch.equal(found, 0.25 * f)
 
 
@@ -151,7 +151,7 @@ def test_hubs_are_found_again_when_pointers_change() -> None:
     for change in (0, 1):
         if change:
             row[1:20] = row[20]  # the first row takes the next ones' edges
-        found = cuda.aggregate(row, col, None, one, one, f, None, 0.0)
+        found = cuda.aggregate((row, col, None, one, one), f, None, 0.0)
         assert error(found, precise(row, col, None, one, one, f, None, 0.0)) < 1e-6
 
 
@@ -345,7 +345,7 @@ def test_same_bits_every_time() -> None:
     two = codes.clamp_max(1)
     found = [
         (
-            cuda.aggregate(row, col, None, one, one, f, f, 0.3),
+            cuda.aggregate((row, col, None, one, one), f, f, 0.3),
             cuda.moments(z, codes, shift, 1.0),
             cuda.segment_sum(z, codes, 3),
             cuda.binary_root(z, two, spread, start, 0.0, 1e-7, 1.0),
@@ -367,7 +367,7 @@ def test_a_hub_of_a_million_and_a_heavy_tail(classes: int) -> None:
     col = torch.randint(0, n, (int(row[-1]),), device="cuda", dtype=torch.int32)
     scale = (1 + length).float().rsqrt()
     f = torch.randn(n, classes, device="cuda") + 1
-    found = cuda.aggregate(row, col, None, scale, scale, f, f, 0.2)
+    found = cuda.aggregate((row, col, None, scale, scale), f, f, 0.2)
     wanted = precise(row, col, None, scale, scale, f, f, 0.2)
     assert float(((found - wanted).abs() / wanted.abs().clamp_min(1e-2)).max()) < 1e-5
 
@@ -381,7 +381,7 @@ def test_in_a_cuda_graph() -> None:
     start = torch.zeros(1, dtype=torch.float64, device=DEVICE)
 
     def step() -> Tensor:
-        f = cuda.aggregate(row, col, None, one, one, z, z, 0.3)
+        f = cuda.aggregate((row, col, None, one, one), z, z, 0.3)
         root = cuda.binary_root(f, codes, spread, start, 0.01, 1e-7, 1.0)
         shifted = cuda.binary_shift(f, codes, spread, root, 1.0)
         return cuda.binary_vjp(shifted, f, codes, codes, spread, root, 0.01, 1.0)

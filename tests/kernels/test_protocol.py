@@ -40,9 +40,9 @@ def test_the_reference_serves_other_types_and_on_request() -> None:
 def test_reference_aggregate() -> None:
     row, col = torch.tensor([0, 2, 4]), torch.tensor([0, 1, 0, 1])
     half, f = torch.full((2,), 0.5).sqrt(), torch.tensor([[1.0], [3.0]])
-    product = reference.aggregate(row, col, None, half, half, f, None, 0.0)
+    product = reference.aggregate((row, col, None, half, half), f, None, 0.0)
     torch.testing.assert_close(product, torch.full((2, 1), 2.0))
-    skip = reference.aggregate(row, col, None, half, half, f, f, 0.5)
+    skip = reference.aggregate((row, col, None, half, half), f, f, 0.5)
     torch.testing.assert_close(skip, torch.tensor([[1.5], [2.5]]))
 
 

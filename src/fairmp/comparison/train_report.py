@@ -99,7 +99,7 @@ def document(data: Data, model: FairClassifier) -> Document:
     y, sens = data.y[test], groups.certain(data.sens)[test]
     plain, before = model.logits_, run.test.to_dict()
     if needs_groups(layer):
-        plain = PPR(layer.K, layer.lambda_s)(plain, model.graph_.adjacency(plain.dtype))
+        plain = PPR.forward(layer, plain, model.graph_.adjacency(plain.dtype))
     plain = plain.cpu()[test]
     if fair:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}

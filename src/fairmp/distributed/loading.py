@@ -98,12 +98,12 @@ class ShardedAdjacency(Adjacency):
         """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
         arrived = self.halo.start(f)
         aggregate, own, far = implementation(f).aggregate, self.forward, self.border
-        scales = self.scale, self.scale
-        result: Tensor = aggregate(own.row, own.col, None, *scales, f, x, gamma)
+        result = aggregate((own.row, own.col, None, self.scale, self.scale), f, x, gamma)
         rows = arrived()
         if far.nodes.numel():
-            scales = self.scale.index_select(0, far.nodes), far.scale
-            more = aggregate(far.rows.row, far.rows.col, None, *scales, rows, None, 0.0)
+            left = self.scale.index_select(0, far.nodes)
+            matrix = far.rows.row, far.rows.col, None, left, far.scale
+            more = aggregate(matrix, rows, None, 0.0)
             result.index_add_(0, far.nodes, more, alpha=1 - gamma)
         return result
 

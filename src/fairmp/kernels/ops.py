@@ -80,8 +80,8 @@ def spmm(
     The arguments ending in ``_t`` are the transpose of A, for the backward pass; for a symmetric
     matrix they are the same tensors.
     """
-    kernels = implementation(x)
-    return kernels.aggregate(row, col, weight, scale, scale, x.contiguous(), None, 0.0)
+    matrix = row, col, weight, scale, scale
+    return implementation(x).aggregate(matrix, x.contiguous(), None, 0.0)
 
 
 @spmm.register_fake

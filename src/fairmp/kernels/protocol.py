@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fairmp.errors import check_choice
 from fairmp.kernels import reference
+from fairmp.kernels.reference import Matrix
 
 COMPILERS = {"cpu": "numba", "cuda": "triton"}
 
@@ -32,22 +33,8 @@ class Kernels(Protocol):
 
     __name__: str
 
-    def aggregate(
-        self,
-        row: Tensor,
-        col: Tensor,
-        weight: Tensor | None,
-        left: Tensor,
-        right: Tensor,
-        f: Tensor,
-        x: Tensor | None,
-        gamma: float,
-    ) -> Tensor:
-        r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`, with A (r×c) in CSR format.
-
-        ``weight`` is ``None`` where the values of A are all 1, and x where only the product is
-        wanted, with γ = 0. ``left`` and ``right`` are the diagonals :math:`D_l` and :math:`D_r`.
-        """
+    def aggregate(self, matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
+        r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`; the product alone without x."""
 
     def moments(self, z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
         r"""Sum :math:`q_i = \mathrm{softmax}((z_i - \mathrm{shift}_{g(i)}) / T)` by group.

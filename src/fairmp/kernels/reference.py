@@ -10,6 +10,9 @@ import warnings
 import torch
 from torch import Tensor
 
+# Row pointers, columns and values (None: ones) of A, and the diagonals D_l and D_r.
+Matrix = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+
 with warnings.catch_warnings():
     # torch warns once per process that CSR tensors are in beta; users can do nothing about it.
     warnings.simplefilter("ignore")
@@ -18,26 +21,18 @@ with warnings.catch_warnings():
     )
 
 
-def aggregate(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    f: Tensor,
-    x: Tensor | None,
-    gamma: float,
-) -> Tensor:
+def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
     """Propagate, with a skip to the input."""
+    row, col, weight, left, right = matrix
     value = torch.ones(col.numel(), dtype=f.dtype, device=f.device) if weight is None else weight
     # torch requires row pointers and columns of the same integer type.
-    matrix = torch.sparse_csr_tensor(
+    values = torch.sparse_csr_tensor(
         row.to(col.dtype) if row.dtype != col.dtype and col.dtype == torch.int64 else row,
         col.to(row.dtype),
         value.to(f.dtype),
         size=(row.numel() - 1, f.size(0)),
     )
-    product = (matrix @ (right.unsqueeze(1) * f).contiguous()) * left.unsqueeze(1)
+    product = (values @ (right.unsqueeze(1) * f).contiguous()) * left.unsqueeze(1)
     return (product if x is None else gamma * x + (1 - gamma) * product).contiguous()
 
 

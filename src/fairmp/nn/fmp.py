@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,12 +12,15 @@ from torch import Tensor, nn
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
 from fairmp.groups import GroupOperator, group_operator, memberships
-from fairmp.kernels.cuda.graphs import CUDAGraphCache
 from fairmp.nn import functional
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.functional import Solution
 
+if TYPE_CHECKING:
+    from fairmp.kernels.cuda.graphs import CUDAGraphCache
+
 Solver = Literal["projection", "papc", "paper"]
+Smoothing = float | Literal["learned"]
 Temperature = float | Literal["decisions"]  # at prediction: τ, or the gap of decisions
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 
@@ -32,9 +35,13 @@ class PPR(nn.Module):
     the iteration that minimises :math:`\frac{λ_s}{2} tr(F^⊤ \tilde{L} F) + ½\|F - X\|^2`, and the
     same as ``torch_geometric.nn.APPNP(K, alpha=gamma)``.
 
+    With ``lambda_s="learned"`` each step has its own :math:`\gamma_k = \sigma(\theta_k)`, and
+    :math:`\theta` (K) is a parameter of the layer: the graph is used as far as it helps.
+
     Args:
         K: number of steps.
-        lambda_s: strength of the smoothing.
+        lambda_s: strength of the smoothing, or ``"learned"``.
+        initial_lambda_s: where a learned strength starts.
 
     Shapes:
         - **input:** logits :math:`(n, C)`, edge indices :math:`(2, E)`
@@ -49,12 +56,30 @@ class PPR(nn.Module):
 
     needs_groups = False
 
-    def __init__(self, K: int = 5, lambda_s: float = 1.0) -> None:
+    def __init__(
+        self, K: int = 5, lambda_s: Smoothing = 1.0, *, initial_lambda_s: float = 1.0
+    ) -> None:
         super().__init__()
         self.K = check_integer("K", K, "give a number of steps, 1 or more")
-        self.lambda_s = check_number("lambda_s", lambda_s, "give a number, 0 or more", low=0)
+        hint = "give a number above 0, where the learned strength starts"
+        self.initial_lambda_s = check_number(
+            "initial_lambda_s", initial_lambda_s, hint, low=0, above=True
+        )
+        self.lambda_s: Smoothing = "learned"
+        self.theta: nn.Parameter | None = None
+        if lambda_s == "learned":
+            self.theta = nn.Parameter(torch.full((self.K,), -math.log(self.initial_lambda_s)))
+        else:
+            hint = "give a number, 0 or more, or 'learned'"
+            self.lambda_s = check_number("lambda_s", lambda_s, hint, low=0)
         self._cache = TensorCache()
-        self._cuda_graphs = CUDAGraphCache()
+        self._recordings: CUDAGraphCache | None = None
+
+    @property
+    def gamma(self) -> tuple[float, ...]:
+        """The skip weight of each step, γ = 1/(1+λ_s)."""
+        weights = functional.skip_weights(self._strength(torch.float64), self.K)
+        return tuple(float(weight) for weight in weights)
 
     @torch.compiler.disable
     def forward(
@@ -68,13 +93,35 @@ class PPR(nn.Module):
         """Propagate; ``sens`` and ``population`` are accepted and ignored."""
         dtype, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        return functional.propagate(
-            x, adjacency, K=self.K, lambda_s=self.lambda_s, cuda_graphs=self._cuda_graphs
-        ).to(dtype)
+        return functional.propagate(x, adjacency, **self._options(x)).to(dtype)
 
     def config(self) -> dict[str, object]:
-        """The arguments that make an equal layer."""
-        return {"K": self.K, "lambda_s": self.lambda_s}
+        """The arguments that make an equal layer; what was learned is in its ``state_dict``."""
+        learned = {} if self.theta is None else {"initial_lambda_s": self.initial_lambda_s}
+        return {"K": self.K, "lambda_s": self.lambda_s, **learned}
+
+    def extra_repr(self) -> str:
+        """The arguments, for ``repr``."""
+        return ", ".join(f"{name}={value!r}" for name, value in self.config().items())
+
+    def _strength(self, dtype: torch.dtype) -> float | Tensor:
+        """λ_s, or e^-θ, so that γ = 1/(1+λ_s) = σ(θ)."""
+        if self.theta is None:
+            assert not isinstance(self.lambda_s, str)
+            return self.lambda_s
+        return torch.exp(-self.theta).to(dtype)
+
+    def _options(self, x: Tensor) -> dict[str, Any]:
+        """Arguments of every solver."""
+        if x.is_cuda and self._recordings is None:
+            from fairmp.kernels.cuda.graphs import CUDAGraphCache
+
+            self._recordings = CUDAGraphCache()
+        return {
+            "K": self.K,
+            "lambda_s": self._strength(x.dtype),
+            "cuda_graphs": self._recordings if x.is_cuda else None,
+        }
 
     def _adjacency(
         self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None
@@ -86,19 +133,12 @@ class PPR(nn.Module):
                 lambda: normalise(edge_index, x.size(0), edge_weight, x.dtype),
             )
         if edge_index.num_nodes != x.size(0):
-            raise InputError(
-                "edge_index",
-                f"an adjacency of {edge_index.num_nodes} nodes for {x.size(0)} rows of x",
-                "normalise the graph x belongs to",
-            )
+            value = f"an adjacency of {edge_index.num_nodes} nodes for {x.size(0)} rows of x"
+            raise InputError("edge_index", value, "normalise the graph x belongs to")
         if edge_weight is not None:
-            raise InputError(
-                "edge_weight", "an Adjacency is weighted already", "give the weights to normalise()"
-            )
+            hint = "give the weights to normalise()"
+            raise InputError("edge_weight", "an Adjacency is weighted already", hint)
         return edge_index
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.config().items())})"
 
 
 class FMP(PPR):
@@ -130,12 +170,13 @@ class FMP(PPR):
 
     Args:
         K: number of steps.
-        lambda_s: strength of the smoothing.
+        lambda_s: strength of the smoothing, or ``"learned"``; see :class:`PPR`.
         lambda_f: strength of the pull towards parity (``papc`` and ``paper``).
         solver: ``"projection"``, ``"papc"`` or ``"paper"``.
         target: the largest gap allowed, 0.02 for two points (``projection``).
         temperature: τ; the gap is that of :math:`\mathrm{softmax}(F/τ)`. With a small τ it is that
             of decisions rather than probabilities (``projection``).
+        initial_lambda_s: where a learned strength starts.
 
     Half precision is computed in float32 and rounded at the end, which the bound of 1e-4 does not
     survive; :meth:`solve` does not round.
@@ -159,23 +200,20 @@ class FMP(PPR):
     def __init__(
         self,
         K: int = 5,
-        lambda_s: float = 1.0,
+        lambda_s: Smoothing = 1.0,
         lambda_f: float = 1.0,
         solver: Solver = "projection",
         target: float = 0.0,
         temperature: float = 1.0,
+        *,
+        initial_lambda_s: float = 1.0,
     ) -> None:
-        super().__init__(K, lambda_s)
+        super().__init__(K, lambda_s, initial_lambda_s=initial_lambda_s)
         check_choice("solver", solver, SOLVERS)
         self.solver = solver
         self.lambda_f = check_number("lambda_f", lambda_f, "give a number, 0 or more", low=0)
-        self.target = check_number(
-            "target",
-            target,
-            "give the largest gap you accept, in [0, 1], 0.02 for 2 points",
-            low=0,
-            high=1,
-        )
+        hint = "give the largest gap you accept, in [0, 1], 0.02 for 2 points"
+        self.target = check_number("target", target, hint, low=0, high=1)
         self.temperature = _check_temperature(temperature)
         if self.temperature != 1:
             self._refuse_temperature(temperature)
@@ -207,16 +245,8 @@ class FMP(PPR):
             decisions: close the gap of decisions after the last step, to within one node of the
                 smallest group (:func:`fairmp.nn.decisions.close_decision_gap`).
         """
-        solution = self.solve(
-            x,
-            edge_index,
-            sens,
-            population,
-            edge_weight,
-            temperature=temperature,
-            decisions=decisions,
-        )
-        return solution.f.to(x.dtype)
+        options: dict[str, Any] = {"temperature": temperature, "decisions": decisions}
+        return self.solve(x, edge_index, sens, population, edge_weight, **options).f.to(x.dtype)
 
     def solve(
         self,
@@ -239,15 +269,13 @@ class FMP(PPR):
         x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         groups = self._group_operator(x, sens, population)
-        options: dict[str, Any] = {"K": self.K, "lambda_s": self.lambda_s}
+        options: dict[str, Any] = {"lambda_f": self.lambda_f}
         if self.solver == "projection":
-            options["target"] = self.target
-            options["temperature"] = self.temperature if temperature is None else temperature
-        else:
-            options["lambda_f"] = self.lambda_f
+            tau = self.temperature if temperature is None else temperature
+            options = {"target": self.target, "temperature": tau}
         solver = getattr(functional, self.solver)
         solution: Solution = solver(
-            x, adjacency, groups, **options, trace=trace, cuda_graphs=self._cuda_graphs
+            x, adjacency, groups, **options, trace=trace, **self._options(x)
         )
         if decisions:
             found = close_decision_gap(solution.f, groups, self.target)
@@ -274,7 +302,7 @@ class FMP(PPR):
             adjacency,
             memberships(sens, group_duals.size(1)).to(x.dtype),
             group_duals,
-            lambda_s=self.lambda_s,
+            lambda_s=self._strength(x.dtype),
             projected=self.solver == "projection",
         ).to(dtype)
 
@@ -287,11 +315,8 @@ class FMP(PPR):
         self, x: Tensor, sens: Tensor | GroupOperator | None, population: Tensor | None
     ) -> GroupOperator:
         if sens is None:
-            raise InputError(
-                "sens",
-                "FMP needs the group of each node (-1 where unknown)",
-                "for plain propagation use PPR",
-            )
+            value = "FMP needs the group of each node (-1 where unknown)"
+            raise InputError("sens", value, "for plain propagation use PPR")
         if not isinstance(sens, GroupOperator):
             return self._cache.get(
                 (sens, population),
@@ -303,17 +328,11 @@ class FMP(PPR):
                 ),
             )
         if sens.population.numel() != x.size(0):
-            raise InputError(
-                "sens",
-                f"a group operator of {sens.population.numel()} nodes for {x.size(0)} rows of x",
-                "make one from the groups of these nodes",
-            )
+            value = f"a group operator of {sens.population.numel()} nodes for {x.size(0)} rows of x"
+            raise InputError("sens", value, "make one from the groups of these nodes")
         if population is not None:
-            raise InputError(
-                "population",
-                "a GroupOperator has its own",
-                "give the population to group_operator()",
-            )
+            hint = "give the population to group_operator()"
+            raise InputError("population", "a GroupOperator has its own", hint)
         return sens
 
     def at_prediction(self, temperature: Temperature | None) -> dict[str, Any]:
@@ -327,11 +346,8 @@ class FMP(PPR):
 
     def _refuse_temperature(self, temperature: float) -> None:
         if self.solver != "projection":
-            raise InputError(
-                "temperature",
-                f"{temperature!r} has no meaning for the solver {self.solver!r}",
-                "leave it out, or use solver='projection'",
-            )
+            value = f"{temperature!r} has no meaning for the solver {self.solver!r}"
+            raise InputError("temperature", value, "leave it out, or use solver='projection'")
 
 
 def _logits(x: Tensor) -> Tensor:
@@ -339,26 +355,20 @@ def _logits(x: Tensor) -> Tensor:
     if not isinstance(x, Tensor):
         raise InputError("x", f"{type(x).__name__} is no tensor", "give torch.as_tensor(x)")
     if x.dim() != 2 or not x.is_floating_point() or x.size(1) < 2:
-        raise InputError(
-            "x",
-            f"{x.dtype} of shape {tuple(x.shape)}",
-            "give logits of shape (nodes, classes), two classes or more",
-        )
+        hint = "give logits of shape (nodes, classes), two classes or more"
+        raise InputError("x", f"{x.dtype} of shape {tuple(x.shape)}", hint)
     # On a GPU the host would have to wait for it. A sum is the fastest check: if it is finite, all
     # logits are; if not, it may have overflowed.
     if not x.is_cuda and not math.isfinite(x.detach().sum()) and not bool(torch.isfinite(x).all()):
-        node = int((~torch.isfinite(x)).any(1).nonzero()[0])
-        raise InputError(
-            "x", f"the logits of node {node} are not finite", "check the network that made them"
-        )
+        value = f"the logits of node {int((~torch.isfinite(x)).any(1).nonzero()[0])} are not finite"
+        raise InputError("x", value, "check the network that made them")
     return x.to(compute_dtype(x.dtype))
 
 
 def _check_sens(x: Tensor, sens: Tensor) -> Tensor:
     if sens.dim() == 0 or sens.size(0) != x.size(0):
-        raise InputError(
-            "sens", f"shape {tuple(sens.shape)} for {x.size(0)} nodes", "give one group per node"
-        )
+        value = f"shape {tuple(sens.shape)} for {x.size(0)} nodes"
+        raise InputError("sens", value, "give one group per node")
     return sens
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,10 +29,12 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, softmax
-from fairmp.kernels.cuda.graphs import CUDAGraphCache
 from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
-from fairmp.nn.fused import Gamma, State, collect, fused, replayed
+from fairmp.nn.fused import Gamma, Problem, State, collect, fused, replayed
+
+if TYPE_CHECKING:
+    from fairmp.kernels.cuda.graphs import CUDAGraphCache
 
 MAX_EXCESS = 1e-4  # of a gap over its target; more is warned about
 MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
@@ -129,19 +131,12 @@ def propagate(
             f = aggregate(f, x, graph, weight)
         return (f.clone() if f is x else f,)
 
-    results = replayed(steps, x, (graph,), gamma, (), cuda_graphs)
-    return (results or steps(x))[0]
+    return (replayed(steps, x, (graph,), gamma, (), cuda_graphs) or steps(x))[0]
 
 
-def projection_steps(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    gamma: Gamma,
-    target: float,
-    temperature: float,
-) -> Iterator[State]:
+def projection_steps(x: Tensor, problem: Problem) -> Iterator[State]:
     """The projection's loop."""
+    graph, groups, gamma, (target, temperature) = problem
     f, u = x, None
     for weight in gamma:
         agg = aggregate(f, x, graph, weight)  # propagate, with a skip to the input
@@ -151,10 +146,9 @@ def projection_steps(
         yield f, u, statistics
 
 
-def primal_dual_steps(
-    x: Tensor, graph: Operator, groups: GroupOperator, gamma: Gamma, lambda_f: float, step: float
-) -> Iterator[State]:
+def primal_dual_steps(x: Tensor, problem: Problem) -> Iterator[State]:
     """The paper's five steps, with the step size β = step/γ."""
+    graph, groups, gamma, (lambda_f, step) = problem
     f = x
     u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
     for k, weight in enumerate(gamma):
@@ -191,55 +185,33 @@ def projection(
     by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
     full parity (hundreds, in more than two classes or groups), u is taken as a constant.
     """
-    gamma = skip_weights(lambda_s, K)
-
-    def steps(x: Tensor) -> Iterator[State]:
-        return projection_steps(x, graph, groups, gamma, target, temperature)
-
-    numbers, results = (target, temperature), None
-    if not trace:
-        results = fused(x, steps, graph, groups, gamma, numbers, cuda_graphs, projects=True)
-    states = [] if results else list(steps(x))
+    problem = Problem(graph, groups, skip_weights(lambda_s, K), (target, temperature))
+    results = None if trace else fused(x, projection_steps, problem, cuda_graphs, projects=True)
+    states = [] if results else list(projection_steps(x, problem))
     f, duals, statistics = results or collect(states, x)
-    traced = _trace(x, states, graph, groups, gamma, 0.0, temperature) if trace else ()
     # On a GPU the host would have to wait for the residual.
     if not statistics.is_cuda and float(statistics[-1, 0]) > MAX_EXCESS:
         over = f"it is exceeded by up to {float(statistics[-1, 0]):.2g}"
         warnings.warn(f"the projection did not meet the target: {over}", stacklevel=2)
-    return Solution(f, duals, groups, temperature, traced, statistics)
+    steps = _trace(x, states, problem, 0.0, temperature) if trace else ()
+    return Solution(f, duals, groups, temperature, steps, statistics)
 
 
 def paper(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    *,
-    K: int,
-    lambda_s: Strength,
-    lambda_f: float,
-    trace: bool = False,
-    cuda_graphs: CUDAGraphCache | None = None,
+    x: Tensor, graph: Operator, groups: GroupOperator, *, lambda_f: float, **options: Any
 ) -> Solution:
     r"""Run the five printed steps, with :math:`\beta = 1/(2\gamma)`.
 
     Kept to reproduce the paper, and almost inert: β suits an operator of squared norm 2, but
     :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap where it
-    would need the order of n.
+    would need the order of n. ``K``, ``lambda_s``, ``trace`` and ``cuda_graphs`` are as in
+    :func:`projection`.
     """
-    gamma = skip_weights(lambda_s, K)
-    return _primal_dual(x, graph, groups, gamma, lambda_f, 0.5, trace, cuda_graphs)
+    return _primal_dual(x, graph, groups, (lambda_f, 0.5), **options)
 
 
 def papc(
-    x: Tensor,
-    graph: Operator,
-    groups: GroupOperator,
-    *,
-    K: int,
-    lambda_s: Strength,
-    lambda_f: float,
-    trace: bool = False,
-    cuda_graphs: CUDAGraphCache | None = None,
+    x: Tensor, graph: Operator, groups: GroupOperator, *, lambda_f: float, **options: Any
 ) -> Solution:
     r"""Run the same five steps with the step size the operator needs.
 
@@ -249,8 +221,7 @@ def papc(
     """
     # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
     norm = groups.norm if groups.norm > MIN_NORM else 1.0
-    gamma = skip_weights(lambda_s, K)
-    return _primal_dual(x, graph, groups, gamma, lambda_f / norm, 4 / norm, trace, cuda_graphs)
+    return _primal_dual(x, graph, groups, (lambda_f / norm, 4 / norm), **options)
 
 
 @torch.compiler.disable
@@ -258,22 +229,19 @@ def _primal_dual(
     x: Tensor,
     graph: Operator,
     groups: GroupOperator,
-    gamma: Gamma,
-    lambda_f: float,
-    step: float,
-    trace: bool,
-    cuda_graphs: CUDAGraphCache | None,
+    numbers: tuple[float, float],
+    *,
+    K: int,
+    lambda_s: Strength,
+    trace: bool = False,
+    cuda_graphs: CUDAGraphCache | None = None,
 ) -> Solution:
-    def steps(x: Tensor) -> Iterator[State]:
-        return primal_dual_steps(x, graph, groups, gamma, lambda_f, step)
-
-    numbers, results = (lambda_f, step), None
-    if not trace:
-        results = fused(x, steps, graph, groups, gamma, numbers, cuda_graphs, projects=False)
-    states = [] if results else list(steps(x))
+    problem = Problem(graph, groups, skip_weights(lambda_s, K), numbers)
+    results = None if trace else fused(x, primal_dual_steps, problem, cuda_graphs, projects=False)
+    states = [] if results else list(primal_dual_steps(x, problem))
     f, duals = results or collect(states, x)
-    traced = _trace(x, states, graph, groups, gamma, lambda_f, 1.0) if trace else ()
-    return Solution(f, duals, groups, steps=traced)
+    steps = _trace(x, states, problem, numbers[0], 1.0) if trace else ()
+    return Solution(f, duals, groups, steps=steps)
 
 
 def frozen(
@@ -287,13 +255,8 @@ def frozen(
 ) -> Tensor:
     """Propagate with the duals of an earlier solution instead of solving again.
 
-    Args:
-        x: logits (n×C).
-        graph: the graph.
-        membership: probability of each group (n×G); nodes with a row of zeros are not corrected.
-        group_duals: the solution's (K×G×C).
-        lambda_s: the solution's.
-        projected: whether the solution is ``projection``'s, whose duals are logit shifts.
+    ``membership`` is the probability of each group (n×G); a node with a row of zeros is not
+    corrected. ``projected`` says that the duals are those of :func:`projection`, logit shifts.
     """
     f = x
     for dual, weight in zip(group_duals, skip_weights(lambda_s, len(group_duals)), strict=True):
@@ -311,7 +274,7 @@ def skip_weights(lambda_s: Strength, K: int) -> Gamma:
         (0.25, 0.25)
     """
     if isinstance(lambda_s, Tensor):
-        return (1 / (1 + lambda_s)).expand(K).unbind()
+        return (1 / (1 + lambda_s)).expand(K)
     strengths = lambda_s if isinstance(lambda_s, Sequence) else K * (lambda_s,)
     return tuple(1 / (1 + strength) for strength in strengths)
 
@@ -399,18 +362,12 @@ class _SoftmaxSums(torch.autograd.Function):
 
 
 def _trace(
-    x: Tensor,
-    states: Sequence[State],
-    graph: Operator,
-    groups: GroupOperator,
-    gamma: Gamma,
-    lambda_f: float,
-    temperature: float,
+    x: Tensor, states: Sequence[State], problem: Problem, lambda_f: float, temperature: float
 ) -> tuple[Step, ...]:
-    steps = []
+    steps, graph = [], problem.graph
     with torch.no_grad():
-        for (f, u, *_), weight in zip(states, gamma, strict=True):
-            gap = groups.gap(softmax(f / temperature))
+        for (f, u, *_), weight in zip(states, problem.gamma, strict=True):
+            gap = problem.groups.gap(softmax(f / temperature))
             lambda_s = 1 / float(weight) - 1
             smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
             fidelity = float((f - x).square().sum()) / 2

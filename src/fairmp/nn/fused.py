@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,14 +24,26 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, reference
-from fairmp.kernels.cuda.graphs import MAX_RECORDED_NUMEL, CUDAGraphCache
 from fairmp.nn.newton import MAX_LOGIT_MOVE, Array, DualSolution, ScalarProblem, respond
 
-MAX_PASSES = 200
+if TYPE_CHECKING:
+    from fairmp.kernels.cuda.graphs import CUDAGraphCache
 
-Gamma = tuple[float | Tensor, ...]  # the skip weight of each step
+MAX_PASSES = 200
+MAX_RECORDED_NUMEL = 2**22  # logits up to which launching the steps costs more than running them
+
+Gamma = tuple[float, ...] | Tensor  # the skip weight of each step
 State = tuple[Tensor, ...]  # after a step: logits, dual, and for the projection its statistics
 Results = tuple[Tensor, ...]  # the last logits, and the duals (and statistics) of all steps
+
+
+class Problem(NamedTuple):
+    """What a solver's loop depends on besides the logits."""
+
+    graph: Operator
+    groups: GroupOperator
+    gamma: Gamma
+    numbers: tuple[float, float]  # target and temperature, or strength and step size
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -53,27 +65,14 @@ def collect(states: Iterable[State], x: Tensor) -> Results:
 
 def fused(
     x: Tensor,
-    steps: Callable[[Tensor], Iterator[State]],
-    graph: Operator,
-    groups: GroupOperator,
-    gamma: Gamma,
-    numbers: tuple[float, float],
+    steps: Callable[[Tensor, Problem], Iterator[State]],
+    problem: Problem,
     cuda_graphs: CUDAGraphCache | None,
     *,
     projects: bool,
 ) -> Results | None:
-    """Run a solver's steps by a faster implementation; ``None`` where there is none.
-
-    Args:
-        x: logits (n×C).
-        steps: the loop.
-        graph: what it propagates along.
-        groups: Δ.
-        gamma: skip weight of each step.
-        numbers: what else the loop depends on; target and temperature for the projection.
-        cuda_graphs: recordings of earlier calls.
-        projects: whether the loop is the projection.
-    """
+    """Run a solver's loop by a faster implementation; ``None`` where there is none."""
+    graph, groups, gamma, numbers = problem
     kernels = implementation(x)
     local = groups.is_local and getattr(graph, "is_local", False)
     if not local or groups.codes is None or kernels is reference:
@@ -82,11 +81,14 @@ def fused(
         if (groups.rows.size(0), x.size(1)) != (1, 2):
             return None
         if not x.is_cuda:
-            return _fused_on_cpu(kernels, x, graph, groups, gamma, *numbers)
-        steps = partial(_scalar_steps, graph=graph, groups=groups, gamma=gamma, numbers=numbers)
-    key = (projects, *numbers)
-    run = replayed(lambda x: collect(steps(x), x), x, (graph, groups), gamma, key, cuda_graphs)
-    return collect(steps(x), x) if projects and run is None else run
+            return _fused_on_cpu(kernels, x, problem)
+        steps = _scalar_steps
+
+    def run(x: Tensor) -> Results:
+        return collect(steps(x, problem), x)
+
+    results = replayed(run, x, (graph, groups), gamma, (projects, *numbers), cuda_graphs)
+    return run(x) if projects and results is None else results
 
 
 def replayed(
@@ -101,10 +103,13 @@ def replayed(
 
     What waits for other processes or for the host can not be recorded.
     """
-    recorded = x.is_cuda and x.numel() <= MAX_RECORDED_NUMEL and implementation(x) is not reference
-    fixed = all(isinstance(weight, float) for weight in gamma)
-    local = all(getattr(part, "is_local", False) for part in objects)
-    if cuda_graphs is None or not (recorded and fixed and local):
+    if cuda_graphs is None or isinstance(gamma, Tensor) or implementation(x) is reference:
+        return None
+    if (
+        not x.is_cuda
+        or x.numel() > MAX_RECORDED_NUMEL
+        or not all(getattr(o, "is_local", False) for o in objects)
+    ):
         return None
 
     def forward(x: Tensor) -> tuple[Results, tuple[Tensor, Results]]:
@@ -140,45 +145,30 @@ class _Replay(torch.autograd.Function):
         return ctx.recording.backward(ctx.replay_id, x, gradients), None
 
 
-def _fused_on_cpu(
-    kernels: Any,
-    x: Tensor,
-    graph: Any,
-    groups: GroupOperator,
-    gamma: Gamma,
-    target: float,
-    temperature: float,
-) -> Results | None:
-    if not (isinstance(gamma[0], float) and gamma[0] < 1 and len(set(gamma)) == 1):
+def _fused_on_cpu(kernels: Any, x: Tensor, problem: Problem) -> Results | None:
+    graph, groups, gamma, (target, temperature) = problem
+    learned = isinstance(gamma, Tensor)
+    weights = gamma.tolist() if isinstance(gamma, Tensor) else gamma
+    if max(weights) >= 1:
         return None
-    forward = (graph.forward.row, graph.forward.col, graph.forward.weight)
-    backward = (graph.backward.row, graph.backward.col, graph.backward.weight)
-    kernel = kernels.fused_projection(
-        forward,
-        forward if graph.symmetric else backward,
-        graph.scale,
-        groups.codes,
-        groups.population_codes,
-        groups.population_order,
-        groups.rows[0],
-        gamma[0],
-        temperature,
-        x.dtype,
-    )
+    kernel = kernels.fused_projection(graph, groups, weights, temperature, x.dtype, learned)
     solve = partial(solve_scalar, target=target, tol=tolerance(x.dtype))
     limit = temperature * largest_logit(x.dtype)
-    f = kernel.forward(x.detach().contiguous().numpy(), len(gamma), solve, limit)
+    f = kernel.forward(x.detach().contiguous().numpy(), solve, limit)
     if f is None:  # logits that the loop clips
         return None
     statistics = torch.tensor([[dual.residual, float(dual.passes)] for dual in kernel.duals])
-    return *_FusedOnCPU.apply(x, kernel, f), statistics
+    return *_FusedOnCPU.apply(x, gamma if learned else None, kernel, f), statistics
 
 
 class _FusedOnCPU(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, kernel: Any, f: Array) -> tuple[Tensor, Tensor]:
+    def forward(
+        ctx: Any, x: Tensor, gamma: Tensor | None, kernel: Any, f: Array
+    ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.kernel, ctx.dtype = kernel, x.dtype
+        ctx.save_for_backward(*([] if gamma is None else [x]))
         duals = np.stack([dual.u for dual in kernel.duals])
         return torch.from_numpy(f), torch.from_numpy(duals).to(x.dtype)
 
@@ -186,12 +176,14 @@ class _FusedOnCPU(torch.autograd.Function):
     @once_differentiable
     def backward(
         ctx: Any, grad: Tensor | None, grad_duals: Tensor | None
-    ) -> tuple[Tensor, None, None]:
+    ) -> tuple[Tensor | None, ...]:
         if grad is None:
             grad = torch.zeros(ctx.kernel.codes.size, 2, dtype=ctx.dtype)
         outer = None if grad_duals is None else grad_duals.double().numpy()
-        result = ctx.kernel.backward(grad.contiguous().numpy(), outer, respond)
-        return torch.from_numpy(result), None, None
+        x = ctx.saved_tensors[0].detach().contiguous().numpy() if ctx.saved_tensors else None
+        found = ctx.kernel.backward(x, grad.contiguous().numpy(), outer, respond)
+        result, grad_gamma = map(torch.from_numpy, found)
+        return result, None if x is None else grad_gamma.to(ctx.dtype), None, None
 
 
 def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float) -> DualSolution:
@@ -247,9 +239,8 @@ def _bracketed_root(
         before, root = abs(excess), step
 
 
-def _scalar_steps(
-    x: Tensor, graph: Operator, groups: GroupOperator, gamma: Gamma, numbers: tuple[float, float]
-) -> Iterator[State]:
+def _scalar_steps(x: Tensor, problem: Problem) -> Iterator[State]:
+    graph, groups, gamma, numbers = problem
     f, u = x, None
     for weight in gamma:
         agg = aggregate(f, x, graph, weight)
@@ -288,19 +279,6 @@ class _ScalarProjection(torch.autograd.Function):
         kernels: Any = implementation(z)
         grad = torch.zeros_like(z) if grad is None else grad
         outer = None if grad_u is None else (grad_u[0, 1:] - grad_u[0, :1]).double() / (2 * scale)
-        return (
-            kernels.binary_vjp(
-                grad,
-                z,
-                groups.population_codes,
-                groups.codes,
-                groups.rows[0],
-                state,
-                target,
-                temperature,
-                outer,
-            ),
-            None,
-            None,
-            None,
-        )
+        codes, row = (groups.population_codes, groups.codes), groups.rows[0]
+        found = kernels.binary_vjp(grad, z, *codes, row, state, target, temperature, outer)
+        return found, None, None, None

@@ -78,7 +78,7 @@ def averaged(
     degree = torch.from_numpy(np.bincount(source)).double()
     left, right = (degree.pow(power).to(f.dtype) for power in (-theta, theta - 1))
     for _ in range(steps):
-        f = implementation(f).aggregate(row, col, weight, left, right, f, None, 0.0)
+        f = implementation(f).aggregate((row, col, weight, left, right), f, None, 0.0)
         yield f.numpy()
 
 

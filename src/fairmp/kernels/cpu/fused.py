@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 from numba import prange
-from torch import Tensor
 
 from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
@@ -157,13 +156,19 @@ def _dual_gradient(g: Array, codes: Array, weight: Array, parts: Array) -> None:
 
 @Chunked
 def _backward(
-    g: Array, groups: Any, gamma: float, right: Array, total: Array, scaled: Array
+    g: Array, groups: Any, gamma: float, right: Array, skip: Any, total: Array, scaled: Array
 ) -> None:
-    """Add the dual's share to the gradient, γ of the result to the total, and scale the rest."""
+    """Add the dual's share to the gradient, γ of the result to the total, and scale the rest.
+
+    ``skip`` are X and what was propagated, and parts that add up to ⟨result, X − propagated⟩;
+    empty where γ needs no gradient.
+    """
     codes, place, slope, pull = groups
+    x, z, parts = skip
     share, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
     for k in prange((codes.size + CHUNK_NODES - 1) // CHUNK_NODES):
         start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+        inner = 0.0
         for i in range(np.uint64(start), np.uint64(stop)):
             at = TWO * i
             extra = g.dtype.type(pull[np.uint64(codes[i] + 1)] * slope[np.uint64(place[i])])
@@ -172,59 +177,63 @@ def _backward(
             total[at + ONE] += share * g1
             scaled[at] = rest * right[i] * g0
             scaled[at + ONE] = rest * right[i] * g1
+            if parts.size:
+                inner += g0 * (x[at] - z[at]) + g1 * (x[at + ONE] - z[at + ONE])
+        if parts.size:
+            parts[k] = inner
 
 
 class FusedProjection:
-    """K steps forward, and their gradient.
+    """K steps forward, and their gradient, on an ``Adjacency`` and a ``GroupOperator``.
 
-    ``forward`` is A+I in CSR format and ``backward`` its transpose, ``scale`` D̂^-½, ``codes`` the
-    groups of the nodes that are corrected, ``measured`` of those in the population (−1 elsewhere),
-    ``order`` the group operator's ``population_order`` and ``row`` the one row of M.
+    ``gamma`` are the skip weights; with ``learned`` the gradient of each is found as well.
     """
 
     def __init__(
         self,
-        forward: tuple[Tensor, Tensor, Tensor | None],
-        backward: tuple[Tensor, Tensor, Tensor | None],
-        scale: Tensor,
-        codes: Tensor,
-        measured: Tensor,
-        order: tuple[Tensor, Tensor, Tensor],
-        row: Tensor,
-        gamma: float,
+        graph: Any,
+        groups: Any,
+        gamma: Sequence[float],
         temperature: float,
         dtype: torch.dtype,
+        learned: bool,
     ) -> None:
-        self.matrix = matrix_arrays(*forward, dtype)
-        self.transposed = self.matrix if backward is forward else matrix_arrays(*backward, dtype)
-        self.degree_scale = array(scale, dtype)
-        self.codes, self.measured = array(codes, torch.int32), array(measured, torch.int32)
-        self.order, self.starts, self.place = map(array, order)
-        self.scale = np.array([max(float(row.abs().max()), np.finfo(np.float64).tiny)])
-        self.weight = row.numpy() / self.scale[0]
-        self.gamma, self.temperature = gamma, temperature
+        forward, backward = graph.forward, graph.backward
+        self.matrix = matrix_arrays(forward.row, forward.col, forward.weight, dtype)
+        self.transposed = self.matrix
+        if not graph.symmetric:
+            self.transposed = matrix_arrays(backward.row, backward.col, backward.weight, dtype)
+        self.degree_scale = array(graph.scale, dtype)
+        self.codes = array(groups.codes, torch.int32)
+        self.measured = array(groups.population_codes, torch.int32)
+        self.order, self.starts, self.place = map(array, groups.population_order)
+        row = array(groups.rows[0])
+        self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
+        self.weight = row / self.scale[0]
+        self.gamma, self.temperature, self.learned = gamma, temperature, learned
         self.work, self.chunks = 2 * self.codes.size, -(-self.codes.size // CHUNK_NODES)
         self.margin = np.empty(self.order.size)
         self.parts = np.empty((-(-self.order.size // CHUNK_NODES), 2))
         self.z, self.fresh = self.margin, True  # logits of the current step; margins not yet taken
+        self.propagated: list[Array] = []
         self.slopes: list[Array] = []
         self.duals: list[Any] = []
 
-    def forward(
-        self, x: Array, steps: int, solve: Callable[[Any, Array], Any], bound: float
-    ) -> Array | None:
-        """Return the logits (n×2) after some steps; ``None`` if one is larger than the bound.
+    def forward(self, x: Array, solve: Callable[[Any, Array], Any], bound: float) -> Array | None:
+        """Return the logits (n×2) after all steps; ``None`` if one is larger than the bound.
 
         ``solve`` finds a step's dual, given this object and the dual of the step before (1×2).
         """
         z, f = np.empty_like(x), np.empty_like(x)
-        self.z = flat = z.reshape(-1)
-        scaled, largest = np.empty_like(flat), np.empty(self.chunks)
+        scaled, largest = np.empty(x.size, x.dtype), np.empty(self.chunks)
         scale_two(self.work, self.degree_scale, x.reshape(-1), scaled)
         u = np.zeros((1, 2))
-        for _ in range(steps):
-            self._gather(self.matrix, scaled, x, self.gamma, z)
-            self.fresh = True
+        for gamma in self.gamma:
+            if self.learned:
+                z = np.empty_like(x)
+                self.propagated.append(z.reshape(-1))
+            self.z, self.fresh = z.reshape(-1), True
+            self._gather(self.matrix, scaled, x, gamma, z)
             # One more than nodes: the slope of nodes outside the population, which is 0.
             self.slopes.append(np.empty(self.order.size + 1, x.dtype))
             self.slopes[-1][-1] = 0
@@ -233,7 +242,7 @@ class FusedProjection:
             half = self.temperature * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
             shift = np.concatenate([[0.0], half]).astype(x.dtype)
             right, out = self.degree_scale, f.reshape(-1)
-            _shift(self.work, flat, self.codes, shift, right, out, scaled, largest)
+            _shift(self.work, self.z, self.codes, shift, right, out, scaled, largest)
             if not largest.max(initial=0.0) <= bound:
                 return None
         self.z = self.margin = np.empty(0)  # the backward pass needs neither
@@ -253,18 +262,20 @@ class FusedProjection:
 
     def backward(
         self,
+        x: Array,
         grad: Array,
         grad_duals: Sequence[Array] | None,
         respond: Callable[[Any, Array, Array], Array],
-    ) -> Array:
-        """Gradient of the input, given those of the logits (n×2) and of the duals (1×2 each)."""
+    ) -> tuple[Array, Array]:
+        """Gradients of x and γ, given those of the logits (n×2) and of the duals (1×2 each)."""
         # Nothing is written to this object: several threads may ask for gradients.
         total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
         g, following, parts = grad, np.empty_like(grad), np.empty(self.chunks)
         row = np.concatenate([[0.0], self.weight * self.scale[0]])
-        right = self.degree_scale
+        grad_gamma, none = np.zeros(len(self.gamma)), np.empty(0, grad.dtype)
+        skip = none, none, np.empty(0)
         for k in reversed(range(len(self.duals))):
-            flat, slope = g.reshape(-1), self.slopes[k]
+            flat, gamma = g.reshape(-1), self.gamma[k]
             _dual_gradient(self.work, flat, self.codes, row, parts)
             half = -self.temperature * parts.sum() / 2
             incoming = np.array([[-half, half]])
@@ -272,12 +283,16 @@ class FusedProjection:
                 incoming = incoming + grad_duals[k]
             w = respond(self.duals[k], self.scale, incoming)
             pull = np.concatenate([[0.0], self.weight * ((w[0, 1] - w[0, 0]) / self.temperature)])
-            groups = self.measured, self.place, slope, pull
-            _backward(self.work, flat, groups, self.gamma, right, total, scaled)
+            groups = self.measured, self.place, self.slopes[k], pull
+            if self.learned:
+                skip = x.reshape(-1), self.propagated[k], parts
+            _backward(self.work, flat, groups, gamma, self.degree_scale, skip, total, scaled)
+            # What was propagated is γX + (1−γ)ÃF, and X − ÃF its derivative.
+            grad_gamma[k] = skip[2].sum() / (1 - gamma)
             g = following  # its content has been read
             self._gather(self.transposed, scaled, g, 0.0, g)
         total += g.reshape(-1)
-        return total.reshape(grad.shape)
+        return total.reshape(grad.shape), grad_gamma
 
     def _gather(self, matrix: Matrix, scaled: Array, x: Array, gamma: float, out: Array) -> None:
         work = 2 * (self.codes.size + matrix[1].size)

@@ -14,19 +14,12 @@ from fairmp.kernels.cpu import nodes
 from fairmp.kernels.cpu.edges import strip_shape
 from fairmp.kernels.cpu.fused import FusedProjection, gather_rows, scale_many, scale_two
 from fairmp.kernels.cpu.threads import Array, array, chunk_size, matrix_arrays
+from fairmp.kernels.reference import Matrix
 
 
-def aggregate(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    f: Tensor,
-    x: Tensor | None,
-    gamma: float,
-) -> Tensor:
+def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
     """Propagate, with a skip to the input."""
+    row, col, weight, left, right = matrix
     rows, classes = row.numel() - 1, f.size(1)
     out = f.new_empty(rows, classes)
     if not rows or not classes:
@@ -42,9 +35,9 @@ def aggregate(
         scale_many(f.numel(), scale, values, flat)
         scaled = flat.reshape(-1, strips, lanes)
     skip = (array(out), 0.0) if x is None else (array(x, f.dtype), float(gamma))
-    matrix = matrix_arrays(row, col, weight, f.dtype)
+    arrays = matrix_arrays(row, col, weight, f.dtype)
     work = (rows + col.numel()) * classes
-    gather_rows(work, matrix, array(left, f.dtype), scaled, *skip, array(out))
+    gather_rows(work, arrays, array(left, f.dtype), scaled, *skip, array(out))
     return out
 
 

@@ -12,8 +12,6 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor
 
-MAX_RECORDED_NUMEL = 2**22  # numbers up to which launching the steps costs more than running them
-
 Saved = TypeVar("Saved")
 Forward = Callable[[Tensor], tuple[tuple[Tensor, ...], Saved]]
 Backward = Callable[[Saved, tuple[Tensor, ...]], Tensor]

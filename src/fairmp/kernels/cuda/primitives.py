@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fairmp.kernels.cuda import edges, nodes, scalar_dual
+from fairmp.kernels.reference import Matrix
 from fairmp.kernels.reference import linear_relu_backward as linear_relu_backward
 
 REDUCTION_BLOCK = 2048  # numbers a program sums at once
@@ -95,17 +96,9 @@ def _cached_hubs(row: Tensor) -> Hubs | None:
     return found[1]
 
 
-def aggregate(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    left: Tensor,
-    right: Tensor,
-    f: Tensor,
-    x: Tensor | None,
-    gamma: float,
-) -> Tensor:
+def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
     """Propagate, with a skip to the input."""
+    row, col, weight, left, right = matrix
     rows, classes = row.numel() - 1, f.size(1)
     # Scaled beforehand: gathering the scales edge by edge would cost as much as gathering f.
     f = f.contiguous() * right.unsqueeze(1)
