@@ -165,6 +165,7 @@ def test_decisions_unknown_groups_and_a_graph() -> None:
 @given(
     p=st.lists(st.floats(0, 1), min_size=4, max_size=30), target=st.sampled_from([0.0, 0.05, 0.3])
 )
+@pytest.mark.filterwarnings("ignore:most predictions are 0 or 1")
 def test_any_probabilities(p: list[float], target: float) -> None:
     sens = np.arange(len(p)) % 2
     assert gap(debias(np.array(p), sens, target=target), sens) <= target + 1e-4
@@ -518,3 +519,22 @@ def test_decisions_of_tied_scores_are_split(outside: Outside, digits: int, group
     assert kept.drawn == 0
     if kept.criteria[0].decisions_after > 1 / min(np.bincount(sens)):
         assert "equal scores" in kept.warnings[0]
+
+
+def test_decisions_of_equal_opportunity_are_closed_exactly() -> None:
+    rng = np.random.default_rng(0)
+    sens, y = rng.integers(0, 2, 3000), rng.integers(0, 2, 3000)
+    p = np.clip(rng.random(3000) * 0.7 + 0.2 * y + 0.1 * sens, 0, 1)
+    for scores in (p, p.round(1)):  # without and with ties
+        setting = {"criterion": "equal_opportunity", "temperature": "decisions"}
+        fair = debias(scores, sens, labels=y, **setting)
+        rates = [(fair[(y == 1) & (sens == g)] > 0.5).mean() for g in (0, 1)]
+        assert abs(rates[1] - rates[0]) <= 1 / min(np.bincount(sens[y == 1]))
+    with pytest.raises(InputError, match="temperature: 'decisions' needs"):
+        debias(p, sens, criterion="equalized_odds", labels=y, temperature="decisions")
+
+
+def test_a_missed_target_is_said_aloud() -> None:
+    p, sens = np.repeat([0.3, 0.6, 0.3, 0.6], [20, 80, 60, 40]), np.repeat([0, 1], 100)
+    with pytest.warns(UserWarning, match="leaves a gap of 40.0 points"):
+        debias(p, sens, temperature="decisions", ties="keep")

@@ -193,6 +193,18 @@ def test_ties_are_split_at_random(ties: str) -> None:
     assert float(other.predict(scores, sens).double().mean()) == pytest.approx(0.3, abs=1e-3)
 
 
+def test_tied_rows_served_one_by_one_have_their_share() -> None:
+    scores = torch.tensor([[0.0, 1.0]] * 10 + [[0.0, -1.0]] * 10)
+    sens = torch.tensor([0] * 10 + [1] * 10)
+    rule = GroupThresholds(kind="logits").solve(scores, sens, rate=0.3)
+    assert rule.tie_rates_.tolist() == pytest.approx([0.3, 0.3])
+    selected = 0
+    for seed in range(400):
+        rule.seed = seed
+        selected += int(rule.predict(scores[:1], sens[:1]))
+    assert selected / 400 == pytest.approx(0.3, abs=0.07)
+
+
 def test_ties_can_be_kept_together() -> None:
     scores = torch.zeros(10, 2)
     scores[:5, 1] = 1.0

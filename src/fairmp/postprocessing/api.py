@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from fairmp.postprocessing.solver import Request, Temperature, solve
+from fairmp.postprocessing.solver import Temperature, solve
 
 
 def debias(
@@ -47,7 +48,8 @@ def debias(
         edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
         population: nodes whose gap is closed (n, bool); all nodes of known group by default.
         temperature: τ; small, such as 0.1, to close the gap of decisions rather than probabilities;
-            ``"decisions"`` closes that of decisions themselves, for demographic parity.
+            ``"decisions"`` closes that of decisions themselves, for demographic parity, and for
+            equal opportunity of two classes.
         K: propagation steps, with a graph.
         lambda_s: strength of the smoothing, with a graph.
         criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
@@ -86,13 +88,16 @@ def debias(
         f          3   0 (0.0 %)   33.3 → 33.3
         m          3  1 (33.3 %)   66.7 → 33.3
     """
-    request = Request(
-        sens, target, edge_index, population, temperature, K, lambda_s, criterion, labels,
-        estimate_sens, features, kind, class_names, ties, seed,
+    solution = solve(
+        predictions, sens, target=target, edge_index=edge_index, population=population,
+        temperature=temperature, K=K, lambda_s=lambda_s, criterion=criterion, labels=labels,
+        estimate_sens=estimate_sens, features=features, kind=kind, class_names=class_names,
+        ties=ties, seed=seed,
     )  # fmt: skip
-    solution = solve(predictions, request)
     if full_output:
         from fairmp.postprocessing.summary import summarise
 
         return summarise(solution)
+    for text in solution.warnings:
+        warnings.warn(text, stacklevel=2)
     return solution.given.like(solution.given.corrected(solution.logits))

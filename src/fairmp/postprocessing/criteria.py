@@ -45,11 +45,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class Measure:
-    r"""One linear measurement of predictions in some classes, at most the target.
-
-    Δ compares two groups, or more groups with the mean of all: the gap is the distance between the
-    two groups farthest apart. For a matrix it is the largest entry of :math:`|\Delta Q|`.
-    """
+    """One linear measurement ΔQ of predictions in some classes, at most the target."""
 
     criterion: str
     attribute: str  # name of the criterion for a matrix
@@ -72,11 +68,7 @@ def canonical(name: str) -> str:
 
 
 def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
-    """Read one or several criteria for n nodes, with their targets.
-
-    A criterion is a name or a matrix (rows×n; numpy, torch or scipy sparse); several are a list, or
-    a dict that names them. A target is one number for all, or one for each: a list, or a dict.
-    """
+    """Read criteria for n nodes (a list, or a dict of names), with one target or one for each."""
     if isinstance(criterion, Mapping):
         parts = [(str(name), value) for name, value in criterion.items()]
     else:
@@ -185,14 +177,8 @@ def on_labels(
 
 
 def shortfall(measures: Sequence[Measure], classes: int) -> float:
-    r"""How much every target would have to grow for predictions to exist that meet them.
-
-    .. math::
-        \min_{s \ge 0,\, Q} s \quad \text{s.t.} \quad |\Delta_k Q| \le t_k + s,
-        \quad Q_i \text{ in the simplex.}
-
-    Nodes with equal columns of Δ share their variables. Rows that sum to 0 are met by constants.
-    """
+    """How much every target would have to grow: min s ≥ 0 such that some |Δ_k Q| ≤ t_k + s."""
+    # Nodes with equal columns of Δ share their variables. Rows that sum to 0 are met by constants.
     matrices = [np.asarray(measure.delta.pair_matrix.cpu().numpy()) for measure in measures]
     if not any(measure.own for measure in measures) or all(
         np.abs(matrix.sum(1)).max() / classes <= measure.target + FEASIBLE

@@ -23,7 +23,7 @@ from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes
 from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import Request, Solution, missed_decisions, solve
+from fairmp.postprocessing.solver import Solution, missed_decisions, solve
 from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
@@ -107,39 +107,37 @@ class Debiaser(TransformerMixin, BaseEstimator):
         labels = y if labels is None else labels
         check_choice("ties", self.ties, ("random", "keep"))
         names, given = self._names(), read(predictions, self.kind)
-        exact = self.decisions and given.values.size(1) == 2
-        exact = exact and names in (["demographic_parity"], ["equal_opportunity"])
-        temperature: Any = self.temperature
-        if self.decisions and not exact:
-            parity = names == ["demographic_parity"]
-            temperature = "decisions" if parity else SMALL_TEMPERATURE
+        exact = names == ["demographic_parity"] or (
+            names == ["equal_opportunity"] and given.values.size(1) == 2
+        )
+        temperature: Any = "decisions" if exact else SMALL_TEMPERATURE
         self.kind_ = "probabilities" if given.probabilities else "logits"
-        request = Request(
-            sensitive_features, 1.0 if exact else self.target, temperature=temperature,
-            criterion=names, labels=labels, kind=self.kind_, class_names=self.class_names,
-        )  # fmt: skip
         # In float64, so that the shift of a row does not depend on its precision.
         double = predictions.double() if isinstance(predictions, Tensor) else predictions
-        solution = replace(solve(double, request), given=given)
+        solution = solve(
+            double, sensitive_features, target=self.target, criterion=names, labels=labels,
+            temperature=temperature if self.decisions else self.temperature, kind=self.kind_,
+            class_names=self.class_names, ties=self.ties, seed=self.seed,
+        )  # fmt: skip
+        solution = replace(solution, given=given)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
         self.groups_ = [(one.name, one.groups) for one in solution.attributes]
-        if exact:
-            self.correction_ = self._thresholds(solution)
-        elif solution.weights:
-            kind = "transition" if len(solution.weights) == 1 else "affine"
-            arrays = zip(SHAPES[kind], solution.weights, strict=True)
-            self.correction_ = {"type": kind, **dict(arrays)}
+        rule, arrays = solution.rule, solution.weights
+        if rule is not None:
+            kind, arrays = "threshold", (rule.thresholds_.numpy(), rule.tie_rates_.numpy())
+        elif arrays:
+            kind = "transition" if len(arrays) == 1 else "affine"
         else:
             membership = _membership(solution.attributes)
             moved = solution.logits.double() - given.logits.double()
             inverse = torch.linalg.pinv(membership.T @ membership, hermitian=True)
-            shift = inverse @ (membership.T @ moved)
-            self.correction_ = {"type": "shift", "shift": shift.cpu().numpy()}
+            kind, arrays = "shift", ((inverse @ (membership.T @ moved)).cpu().numpy(),)
+        self.correction_: dict[str, Any] = {"type": kind}
+        self.correction_ |= dict(zip(SHAPES[kind], arrays, strict=True))
         done = self._corrected(solution)
         self.result_ = summarise(done)
         if self.decisions and self.ties == "keep":
-            arguments = (done.measures, done.logits, done.attributes, done.population)
-            for text in missed_decisions(*arguments):
+            for text in missed_decisions(done.measures, done.logits):
                 warnings.warn(f"{text}; ties='random' closes it", stacklevel=2)
         return self
 
@@ -287,21 +285,6 @@ class Debiaser(TransformerMixin, BaseEstimator):
             membership.cpu().numpy(),
         )
         return torch.where(known, self.temperature_ * torch.from_numpy(corrected).to(z), z), 0
-
-    def _thresholds(self, solution: Solution) -> dict[str, Any]:
-        """One threshold per group: on all rows, or on those of class 1 for equal opportunity."""
-        attribute, *others = solution.attributes
-        if others or soft(attribute.sens):
-            hint = "give one attribute of known groups, or decisions=False"
-            raise InputError("decisions", "thresholds need one group per row", hint)
-        rows = attribute.known
-        if solution.labels is not None and self._names() == ["equal_opportunity"]:
-            rows = rows & (solution.labels == 1)
-        target = criteria.read(self._names(), self.target, len(rows))[0].target
-        chooser = GroupThresholds(target, ties=self.ties, seed=self.seed, kind="logits")
-        found = chooser.solve(solution.given.logits[rows].cpu(), attribute.sens[rows].cpu())
-        thresholds, rates = found.thresholds_.numpy(), found.tie_rates_.numpy()
-        return {"type": "threshold", "thresholds": thresholds, "tie_rates": rates}
 
     def _corrected(self, solution: Solution) -> Solution:
         """The problem of a solution, with this correction and the criteria of this object."""

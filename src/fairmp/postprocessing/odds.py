@@ -70,17 +70,10 @@ def correct(
     *,
     by_prediction: bool = True,
 ) -> Corrected:
-    """Find the closest label-free predictions that meet every target.
-
-    Args:
-        z: logits, divided by the temperature (n×C).
-        p: the probabilities that stand for the label (n×C).
-        membership: membership in the groups of all attributes (n×G); rows of zeros are left alone.
-        population: nodes whose divergence counts (n).
-        measures: the targets.
-        by_prediction: whether corrections may depend on the prediction of a node. Without labels
-            they need not: a shift for each group and each row of a matrix is optimal.
-    """
+    """Find the closest label-free predictions that meet every target, for logits z/τ (n×C)."""
+    # p stands for the label; membership covers all attributes, rows of zeros are left alone.
+    # Without labels a correction need not depend on the prediction of a node: a shift for each
+    # group and each row of a matrix is optimal.
     own = [m.delta.matrix.cpu().numpy() for m in measures if m.own]
     rows = np.concatenate(own).T if own else np.zeros((len(z), 0))
     reached = (membership.sum(1) > 0) | (rows != 0).any(1)
@@ -106,11 +99,7 @@ def correct(
 
 
 class _Problem:
-    """The problem on the reached nodes, in whitened coordinates.
-
-    ``phi`` (reached nodes×m) has one column per row of W; ``shares`` (n×G) spread the slopes, of
-    which there are none without groups.
-    """
+    """The problem on the reached nodes; phi (nodes×m) has one column per row of W."""
 
     def __init__(
         self,

@@ -96,12 +96,7 @@ def read(predictions: Any, kind: str = "auto") -> Predictions:
 def read_labels(
     labels: Any, predictions: Predictions, class_names: Sequence[str] | None = None
 ) -> tuple[tuple[str, ...], Tensor | None]:
-    """Names of the classes, and labels as codes (n, −1 unknown).
-
-    Labels are numbers (−1 or nan unknown) or names (empty or missing unknown). Without
-    ``class_names``, names are those of the columns if the labels are among them, or the sorted
-    names of the labels.
-    """
+    """Names of the classes, and labels as codes (n, −1 unknown), from numbers or names."""
     n, classes = predictions.values.shape
     values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels)
     text = isinstance(values, list)
@@ -148,11 +143,8 @@ def _numbers_or_text(values: Any) -> Any:
 
 
 def check_aligned(predictions: Any, **others: Any) -> None:
-    """Refuse pandas objects whose index is not that of the predictions.
-
-    Values are paired by position. A default index (0, 1, 2, …) is ignored, unless the other one
-    has the same numbers in another order.
-    """
+    """Refuse pandas objects whose index is not that of the predictions."""
+    # A default index (0, 1, 2, …) is ignored, unless the other has its numbers in another order.
     if not hasattr(predictions, "iloc"):
         return
     rows = predictions.index

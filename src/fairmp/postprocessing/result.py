@@ -59,11 +59,7 @@ class CriterionResult:
 
 @dataclass(frozen=True)
 class GroupChange:
-    """Predictions of one group in the population before and after; one rate per class.
-
-    ``group`` is ``"unknown"`` for nodes of unknown group. Where groups are estimated, ``nodes`` and
-    ``changed`` count the most probable group, and rates are weighted.
-    """
+    """Predictions of one group (or "unknown") before and after; one rate per class."""
 
     attribute: str
     group: str
@@ -117,12 +113,8 @@ class DebiasResult:
     def opened(self) -> list[dict[str, Any]]:
         """Criteria whose gap of decisions grew by more than two points."""
         return [
-            {
-                "criterion": one.criterion,
-                "attribute": one.attribute,
-                "before": one.decisions_before,
-                "after": one.decisions_after,
-            }
+            {"criterion": one.criterion, "attribute": one.attribute}
+            | {"before": one.decisions_before, "after": one.decisions_after}
             for one in (*self.criteria, *self.others)
             if one.decisions_after - one.decisions_before > OPENED
         ]

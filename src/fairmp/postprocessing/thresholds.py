@@ -140,10 +140,19 @@ class GroupThresholds:
         return self.shift(scores, sens).argmax(1)
 
     def shift(self, scores: Array, sens: Array) -> Tensor:
-        """Return logits (n×2, 0 for class 0) less the threshold; their ``argmax`` is the decision.
+        """Return logits (n×2, 0 for class 0) less the threshold of each node's group."""
+        margin, _ = self._margins(scores, sens)
+        logits = torch.stack([torch.zeros_like(margin), margin], dim=1)
+        return logits.to(scores.device) if isinstance(scores, Tensor) else logits
 
-        Nodes at the threshold that are drawn for class 1 get the smallest positive margin.
-        """
+    def correct(self, logits: Tensor, sens: Tensor) -> tuple[Tensor, int]:
+        """Shifted logits (n×2) whose ``argmax`` is the decision, and how many were drawn."""
+        margin, drawn = self._margins(logits, sens)
+        half = margin.to(logits.device).unsqueeze(1) / 2
+        return torch.where(sens.unsqueeze(1) >= 0, torch.cat([-half, half], 1), logits), drawn
+
+    def _margins(self, scores: Array, sens: Array) -> tuple[Tensor, int]:
+        """Log-odds less the threshold, away from 0 where the group is known, and how many tie."""
         if not hasattr(self, "thresholds_"):
             raise InputError("GroupThresholds", "no thresholds yet", "call fit() or solve() first")
         odds = self._odds(scores)
@@ -151,27 +160,22 @@ class GroupThresholds:
         if int(group.max()) >= len(self.thresholds_):
             value = f"group {int(group.max())} was not seen when the thresholds were chosen"
             raise InputError("sens", value, "mark it unknown (-1)")
-        margin = odds - torch.where(group >= 0, self.thresholds_[group.clamp_min(0)], 0.0)
-        for g, share in enumerate(self.tie_rates_.tolist()):
-            tied = ((group == g) & (margin == 0)).nonzero().flatten()
-            if len(tied) and share:
-                draw = torch.Generator().manual_seed(self.seed + g)
-                chosen = torch.randperm(len(tied), generator=draw)[: round(share * len(tied))]
-                margin[tied[chosen]] = torch.finfo(margin.dtype).tiny
-        logits = torch.stack([torch.zeros_like(margin), margin], dim=1)
-        return logits.to(scores.device) if isinstance(scores, Tensor) else logits
-
-    def correct(self, logits: Tensor, sens: Tensor) -> tuple[Tensor, int]:
-        """Shifted logits (n×2) whose ``argmax`` is the decision, and how many were drawn."""
-        group = sens.long().cpu()
-        margin = self.shift(logits, group)[:, 1]
-        tied = margin.abs() <= torch.finfo(margin.dtype).tiny
-        drawn = tied & (self.tie_rates_[group.clamp_min(0)] > 0).to(margin.device)
+        known = group >= 0
+        margin = odds - torch.where(known, self.thresholds_[group.clamp_min(0)], 0.0)
+        tied = known & (margin == 0)
         least = torch.where(margin > 0, MIN_MARGIN, -MIN_MARGIN)
-        half = torch.where(margin.abs() < MIN_MARGIN, least, margin).unsqueeze(1) / 2
-        shifted = torch.cat([-half, half], 1)
-        known = (group >= 0).to(logits.device)
-        return torch.where(known.unsqueeze(1), shifted, logits), int((drawn & known).sum())
+        margin = torch.where(known & (margin.abs() < MIN_MARGIN), least, margin)
+        drawn = 0
+        for g, share in enumerate(self.tie_rates_.tolist()):
+            rows = (tied & (group == g)).nonzero().flatten()
+            if len(rows) and share:
+                drawn += len(rows)
+                draw = torch.Generator().manual_seed(self.seed + g)
+                order = torch.randperm(len(rows), generator=draw)
+                # A fraction of a node is drawn too, so that single rows have their share.
+                part = round(share * len(rows), 6) + float(torch.rand(1, generator=draw))
+                margin[rows[order[: int(part)]]] = MIN_MARGIN
+        return margin, drawn
 
     def _take(self, curves: list[_Curve], cuts: list[int], *, warn: bool) -> None:
         pairs = list(zip(curves, cuts, strict=True))
