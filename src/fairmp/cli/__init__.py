@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 import typer
 
 from fairmp._version import __version__
+from fairmp.cli.options import expand
 from fairmp.errors import InputError
 
 COMMANDS = (
@@ -36,7 +37,7 @@ def program(*names: str) -> typer.Typer:
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
-            app.command(name)(module.command)
+            app.command(name)(expand(module.command))
     return app
 
 

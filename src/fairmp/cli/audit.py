@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 import time
 from typing import Annotated
 
@@ -16,17 +14,8 @@ from fairmp.progress import bar
 
 
 def command(
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
-    data: options.DataName = "embedded",
-    data_dir: options.DataDir = None,
-    nodes: options.Nodes = None,
-    edges: options.Edges = None,
-    id: options.Id = None,
-    label: options.Label = None,
-    sensitive: options.Sensitive = None,
-    sensitive_bins: options.SensitiveBins = None,
-    drop: options.Drop = None,
+    results: options.Results,
+    graph: options.Graph,
     steps: Annotated[int, typer.Option(help="Number of averaging steps.")] = 5,
     picture: Annotated[
         bool, typer.Option("--picture/--no-picture", help="Draw the largest components.")
@@ -36,23 +25,19 @@ def command(
 ) -> None:
     """Measure the effect of a graph's topology on its groups, before anything is trained."""
     start = time.perf_counter()
-    folder = outputs.free_name("fairmp-audit") if out is None else out
-    outputs.check_free(folder, overwrite=overwrite)
-
+    folder = results.folder("audit")
     with bar(3 if picture else 2, "audit") as advance:
-        graph = options.load_data(
-            data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
-        )
+        data = graph.load()
         advance("measuring")
 
         from fairmp.analysis.audits import audit
         from fairmp.analysis.audits.result import write
 
-        found = audit(graph, steps=steps, seed=seed)
+        found = audit(data, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
-        with outputs.results(folder, overwrite=overwrite) as staging:
-            command_line = shlex.join(["fairmp", *sys.argv[1:]])
-            record = write(found, graph, staging, command=command_line, picture=picture)
+        with outputs.results(folder, overwrite=results.overwrite) as staging:
+            command_line = options.rerun_command()
+            record = write(found, data, staging, command=command_line, picture=picture)
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
         return

@@ -17,8 +17,7 @@ _BYTES_PER_EDGE, _BYTES_PER_FEATURE = 1500, 16
 
 
 def command(
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
+    target: options.Results,
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda; by default cuda if available.")
     ] = None,
@@ -38,10 +37,9 @@ def command(
     import torch
 
     from fairmp.comparison import speed
-    from fairmp.outputs import check_free, results
+    from fairmp.outputs import results
 
-    if out is not None:
-        check_free(out, overwrite=overwrite)
+    out = None if target.out is None else target.folder("bench")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     check_choice("device", device, ("cpu", "cuda"))
     if device == "cuda" and not torch.cuda.is_available():
@@ -55,7 +53,7 @@ def command(
     arguments = "--nodes {} --edges {} --features {} --rounds {} --device {}"
     found = {"command": f"fairmp bench {arguments.format(*size, rounds, device)}", **found}
     if out is not None:
-        with results(out, overwrite=overwrite) as folder:
+        with results(out, overwrite=target.overwrite) as folder:
             text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
             (folder / "bench.json").write_text(text, encoding="utf-8")
     if as_json:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fairmp import outputs
-from fairmp.cli import grid_options, options
-from fairmp.cli.grid_options import network, say
+from fairmp.cli import options
+from fairmp.cli.options import network, say
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
 from fairmp.progress import bar
@@ -35,7 +35,7 @@ def command(
     out: Annotated[
         Path, typer.Option(help="Folder for the results; one with records is continued.")
     ] = Path("fairmp-compare"),
-    data: grid_options.DataNames = None,
+    data: options.DataNames = None,
     data_dir: options.DataDir = None,
     backbones: Annotated[
         str, _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is plain propagation.")
@@ -55,21 +55,21 @@ def command(
     ] = None,
     splits: Annotated[int, _grid(min=1, help="Number of splits.")] = 10,
     seeds: Annotated[int, _grid(min=1, help="Initialisations per split.")] = 1,
-    epochs: grid_options.Epochs = 200,
-    lr: grid_options.Lr = 1e-2,
-    weight_decay: grid_options.WeightDecay = 1e-5,
-    hidden: grid_options.Hidden = 64,
-    layers: grid_options.Layers = 2,
-    dropout: grid_options.Dropout = 0.0,
-    eval_every: grid_options.EvalEvery = 5,
-    k: Annotated[int, network("--k", help="Propagation steps of ppr and fmp.")] = 5,
-    lambda_s: Annotated[float, network(help="Smoothing of ppr and fmp.")] = 3.0,
-    lambda_f: Annotated[float, network(help="Fairness strength of papc and paper.")] = 1.0,
-    solver: Annotated[str, network(help="Of fmp: projection, papc or paper.")] = "projection",
-    target: Annotated[float, network(help="Largest gap of fmp with a strategy.")] = 0.0,
-    pretrain: grid_options.Pretrain = 70,
-    workers: grid_options.Workers = None,
-    device: grid_options.Device = "cpu",
+    epochs: options.Epochs = 200,
+    lr: Annotated[float, network("Learning rate.")] = 1e-2,
+    weight_decay: Annotated[float, network("Weight decay.")] = 1e-5,
+    hidden: Annotated[int, network("Hidden width.")] = 64,
+    layers: options.Layers = 2,
+    dropout: Annotated[float, network("Dropout.")] = 0.0,
+    eval_every: options.EvalEvery = 5,
+    k: Annotated[int, network("Propagation steps of ppr and fmp.", "--k")] = 5,
+    lambda_s: Annotated[float, network("Smoothing of ppr and fmp.")] = 3.0,
+    lambda_f: Annotated[float, network("Fairness strength of papc and paper.")] = 1.0,
+    solver: Annotated[str, network("Of fmp: projection, papc or paper.")] = "projection",
+    target: Annotated[float, network("Largest gap of fmp with a strategy.")] = 0.0,
+    pretrain: options.Pretrain = 70,
+    workers: options.Workers = None,
+    device: options.Device = "cpu",
     retry: Annotated[bool, typer.Option("--retry", help="Train failed runs again.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
@@ -96,7 +96,7 @@ def command(
         out,
         title="Comparison of methods",
         summary=f"{methods} on {counted(len(names), 'data set')}, {counted(splits, 'split')}.",
-        command=grid_options.rerun_command(),
+        command=options.rerun_command(),
     )
     show(found, out, as_json=as_json)
     if not found.records:
@@ -155,7 +155,7 @@ def run_with_progress(
                     first = time.perf_counter()
                 elif done == forecast:
                     rest = (time.perf_counter() - first) / (done - 1) * (left - done)
-                    time_left = grid_options.duration(rest)
+                    time_left = options.duration(rest)
                     say(f"About {time_left} to go, estimated from the first {done} runs.")
                 advance(f"{record['data']}, {record['name']}")
 
@@ -173,7 +173,7 @@ def show(found: Comparison, out: Path, *, as_json: bool) -> None:
     for reason, count in Counter(record["failed"] for record in found.failed).items():
         typer.echo(f"{count} run{'s' * (count != 1)} failed: {reason}")
     tables = [part for table in found.tables() for part in _narrow(table)]
-    grid_options.print_tables(tables, out, leave_out=("AUC", "splits"))
+    options.print_tables(tables, out, leave_out=("AUC", "splits"))
 
 
 def _narrow(table: Table) -> list[Table]:

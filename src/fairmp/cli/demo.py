@@ -9,13 +9,12 @@ from typing import Annotated
 import typer
 
 from fairmp import outputs
-from fairmp.cli.options import AsJson, Out, Overwrite, Seed, Splits
+from fairmp.cli.options import AsJson, Results, Seed, Splits
 from fairmp.progress import bar
 
 
 def command(
-    out: Out = None,
-    overwrite: Overwrite = False,
+    results: Results,
     nodes: Annotated[int, typer.Option(min=500, help="Nodes of the embedded network.")] = 20_000,
     splits: Splits = 3,
     seed: Seed = 0,
@@ -23,13 +22,12 @@ def command(
 ) -> None:
     """Compare every method on an embedded network, in under a minute."""
     start = time.perf_counter()
-    folder = outputs.free_name("fairmp-demo") if out is None else out
-    outputs.check_free(folder, overwrite=overwrite)
+    folder = results.folder("demo")
 
     from fairmp.parallel import default_workers
     from fairmp.reproduction import demo
 
-    with outputs.results(folder, overwrite=overwrite) as staging:
+    with outputs.results(folder, overwrite=results.overwrite) as staging:
         with bar(splits * len(demo.METHODS), "training") as advance:
             workers = default_workers()
             found = demo.run(nodes, splits, seed, workers, lambda r: advance(r["name"]))

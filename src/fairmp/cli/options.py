@@ -1,19 +1,27 @@
-"""Options that several commands share."""
+"""Options and messages that several commands share."""
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import shlex
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fairmp.errors import InputError
+from fairmp.outputs import check_free, free_name
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
+
+    from fairmp.report.formats import Table
 
 TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
 
@@ -27,78 +35,131 @@ def panel(title: str) -> Callable[..., Any]:
 
 own = panel("Your own tables")
 
+network = panel("Network and training")
+
 DATA_HELP = (
     "A data set ('fairmp data list' names them), the 'embedded' network, or 'embedded:3000' for "
     "3,000 nodes of it."
 )
-Out = Annotated[
-    Path | None,
-    typer.Option(help="Folder for the results; by default a new one named after the command."),
-]
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initialisation and of the first split.")]
 Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]
-DataName = Annotated[str, typer.Option("--data", help=DATA_HELP)]
 DataDir = Annotated[
     Path | None,
     # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
     typer.Option(help="Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."),
 ]
+DataNames = Annotated[list[str] | None, typer.Option(help=f"{DATA_HELP} May be repeated.")]
 Nodes = Annotated[Path | None, own("Node table: CSV, TSV (gzipped or not) or Parquet.")]
-Edges = Annotated[Path | None, own("Edge table: two columns of node ids.")]
-Id = Annotated[str | None, own("Column with the node ids.", "--id")]
-Label = Annotated[str | None, own("Column to predict; empty if unknown.")]
-Sensitive = Annotated[list[str] | None, own("Sensitive column; give several to combine them.")]
-SensitiveBins = Annotated[
-    str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Processes; by default one per core, at most 8.")
 ]
-Drop = Annotated[list[str] | None, own("Column to leave out.")]
+Device = Annotated[str, network("cpu or cuda.")]
+Epochs = Annotated[int, network("Maximum number of epochs.")]
+Layers = Annotated[int, network("Number of layers.")]
+Patience = Annotated[int | None, network("Epochs without improvement before stopping.")]
+EvalEvery = Annotated[int, network("Epochs between two validations.")]
+Pretrain = Annotated[int, network("Epochs before the adversary is active.")]
 
 
-def load_data(
-    name: str,
-    data_dir: Path | None,
-    nodes: Path | None,
-    edges: Path | None,
-    id: str | None,
-    label: str | None,
-    sensitive: list[str] | None,
-    sensitive_bins: str | None,
-    drop: list[str] | None,
-) -> Data:
-    """Load the tables, the data set or the embedded network that the options name."""
-    if nodes is None and edges is None:
-        given = zip(TABLES[2:], (id, label, sensitive, sensitive_bins, drop), strict=True)
-        for option, value in given:
-            if value:
-                raise InputError(_option(option), "goes with --nodes and --edges", "give both")
-        from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
+def expand(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter that is a dataclass of options by an option per field."""
+    hints = get_type_hints(command, include_extras=True)
+    shared: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
+    parameters, only = [], inspect.Parameter.KEYWORD_ONLY
+    for parameter in inspect.signature(command).parameters.values():
+        group = shared.get(parameter.name)
+        if group is None:
+            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=only))
+            continue
+        types = get_type_hints(group, include_extras=True)
+        for own in fields(group):
+            kept = parameter.replace(name=own.name, default=own.default, kind=only)
+            parameters.append(kept.replace(annotation=types[own.name]))
 
-        if not canonical(name).startswith(EMBEDDED):
-            must_be_folder(data_dir)
-        return from_files(name, data_dir)
-    if name.lower() != "embedded":
-        value = f"{name!r} goes without --nodes and --edges"
-        raise InputError("--data", value, "give one or the other")
-    if not (nodes and edges and label and sensitive):
-        needed = {"--nodes": nodes, "--edges": edges, "--label": label, "--sensitive": sensitive}
-        missing = next(option for option, value in needed.items() if not value)
-        raise InputError(missing, "missing", f"your own tables need {', '.join(needed)}")
-    from fairmp.datasets.tables import from_tables
+    @wraps(command)
+    def run(**given: Any) -> None:
+        for name, group in shared.items():
+            given[name] = group(**{own.name: given.pop(own.name) for own in fields(group)})
+        command(**given)
 
-    with typed(id=id):
-        return from_tables(
-            nodes,
-            edges,
-            id=id,
-            label=label,
-            sensitive=sensitive if len(sensitive) > 1 else sensitive[0],
-            sensitive_bins=_bins(sensitive_bins),
-            drop=tuple(drop or ()),
-        )
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return run
+
+
+@dataclass(frozen=True)
+class Results:
+    """Where results go."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(help="Folder for the results; by default a new one named after the command."),
+    ] = None
+    overwrite: Overwrite = False
+
+    def folder(self, name: str) -> Path:
+        """Return the folder, checked before any work is done for it."""
+        folder = free_name(f"fairmp-{name}") if self.out is None else self.out
+        check_free(folder, overwrite=self.overwrite)
+        return folder
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A data set, or your own tables."""
+
+    data: Annotated[str, typer.Option(help=DATA_HELP)] = "embedded"
+    data_dir: DataDir = None
+    nodes: Nodes = None
+    edges: Annotated[Path | None, own("Edge table: two columns of node ids.")] = None
+    id: Annotated[str | None, own("Column with the node ids.", "--id")] = None
+    label: Annotated[str | None, own("Column to predict; empty if unknown.")] = None
+    sensitive: Annotated[
+        list[str] | None, own("Sensitive column; give several to combine them.")
+    ] = None
+    sensitive_bins: Annotated[
+        str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
+    ] = None
+    drop: Annotated[list[str] | None, own("Column to leave out.")] = None
+
+    def tables(self) -> dict[str, Any] | None:
+        """Return the arguments of ``from_tables``, or ``None`` if no tables are named."""
+        if self.nodes is None and self.edges is None:
+            for option in TABLES[2:]:
+                if getattr(self, option):
+                    raise InputError(_option(option), "goes with --nodes and --edges", "give both")
+            return None
+        if self.data.lower() != "embedded":
+            value = f"{self.data!r} goes without --nodes and --edges"
+            raise InputError("--data", value, "give one or the other")
+        needed = ("nodes", "edges", "label", "sensitive")
+        for option in needed:
+            if not getattr(self, option):
+                hint = f"your own tables need {', '.join(map(_option, needed))}"
+                raise InputError(_option(option), "missing", hint)
+        found = {name: getattr(self, name) for name in TABLES}
+        if len(found["sensitive"]) == 1:
+            [found["sensitive"]] = found["sensitive"]
+        found["drop"] = tuple(self.drop or ())
+        return found | {"sensitive_bins": _bins(self.sensitive_bins)}
+
+    def load(self) -> Data:
+        """Load the tables, the data set or the embedded network that the options name."""
+        tables = self.tables()
+        if tables is None:
+            from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
+
+            if not canonical(self.data).startswith(EMBEDDED):
+                must_be_folder(self.data_dir)
+            return from_files(self.data, self.data_dir)
+        from fairmp.datasets.tables import from_tables
+
+        with typed(id=self.id):
+            return from_tables(**tables)
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
@@ -181,3 +242,32 @@ def _bins(text: str | None) -> int | list[float] | None:
     except ValueError:
         value = f"{text!r} is neither a number of bins nor edges such as '30,60'"
         raise InputError("--sensitive-bins", value) from None
+
+
+def rerun_command() -> str:
+    """Return the command that was typed, quoted for a shell."""
+    return shlex.join(["fairmp", *sys.argv[1:]])
+
+
+def say(text: str) -> None:
+    """Print a line to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def duration(seconds: float) -> str:
+    """Format a length of time."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+
+
+def print_tables(tables: Sequence[Table], folder: Path, *, leave_out: Sequence[str] = ()) -> None:
+    """Print tables, and where the page is."""
+    from rich.console import Console
+
+    from fairmp.report.formats import rich_table
+
+    console = Console(highlight=False)
+    for table in tables:
+        console.print(rich_table(table, leave_out=leave_out))
+    console.print(f"Open {folder / 'report.html'}.")

@@ -125,7 +125,7 @@ def _graph(
     allow: bool,
 ) -> Data:
     if data is not None:
-        return options.load_data(data, data_dir, nodes, edges, id, None, None, None, None)
+        return options.Graph(data, data_dir, nodes, edges, id).load()
     if nodes is None:
         hint = "give --nodes and --edges (--nodes alone for nodes without edges), or --data"
         raise InputError("--nodes", "missing", hint)

@@ -11,12 +11,11 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.errors import InputError
 
 
 def command(
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
+    results: options.Results,
+    graph: options.Graph,
     parts: Annotated[
         int, typer.Option(min=1, help="Parts: the number of training processes, or a multiple.")
     ] = 4,
@@ -27,15 +26,6 @@ def command(
             "exchanged; all edges in memory), or 'given' (as in the table)."
         ),
     ] = "locality",
-    data: options.DataName = "embedded",
-    data_dir: options.DataDir = None,
-    nodes: options.Nodes = None,
-    edges: options.Edges = None,
-    id: options.Id = None,
-    label: options.Label = None,
-    sensitive: options.Sensitive = None,
-    sensitive_bins: options.SensitiveBins = None,
-    drop: options.Drop = None,
     splits: options.Splits = 3,
     seed: options.Seed = 0,
     as_json: options.AsJson = False,
@@ -46,34 +36,20 @@ def command(
     'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
     """
     start = time.perf_counter()
-    folder = outputs.free_name("fairmp-shards") if out is None else out
+    folder = outputs.free_name("fairmp-shards") if results.out is None else results.out
 
     from fairmp.distributed import shard, shard_tables
     from fairmp.distributed.shard_format import check_target
 
-    check_target(folder, overwrite=overwrite)
-    common: dict[str, Any] = {"parts": parts, "order": order, "overwrite": overwrite}
+    check_target(folder, overwrite=results.overwrite)
+    common: dict[str, Any] = {"parts": parts, "order": order, "overwrite": results.overwrite}
     common["split_seeds"] = range(seed, seed + splits)
-    try:
-        if data.lower() == "embedded" and nodes and edges and label and sensitive:
-            manifest = shard_tables(
-                nodes,
-                edges,
-                folder,
-                id=id,
-                label=label,
-                sensitive=sensitive,
-                sensitive_bins=options._bins(sensitive_bins),
-                drop=tuple(drop or ()),
-                **common,
-            )
-        else:  # a data set, or options that load_data refuses
-            graph = options.load_data(
-                data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
-            )
-            manifest = shard(graph, folder, **common)
-    except InputError as error:
-        raise options.as_typed(error, {"parts": "--parts", "order": "--order"}, id=id) from None
+    tables = graph.tables()
+    with options.typed({"parts": "--parts", "order": "--order"}, id=graph.id):
+        if tables is None:
+            manifest = shard(graph.load(), folder, **common)
+        else:
+            manifest = shard_tables(folder=folder, **tables, **common)
     part_sizes = [
         {
             "nodes": part.stop - part.start,

@@ -18,7 +18,7 @@ import typer
 
 from fairmp.cli import options
 from fairmp.errors import InputError
-from fairmp.outputs import check_free, free_name, results
+from fairmp.outputs import check_free, results
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -60,17 +60,8 @@ def check_used(context: typer.Context, solver: str) -> None:
 
 def command(
     context: typer.Context,
-    out: options.Out = None,
-    overwrite: options.Overwrite = False,
-    data: options.DataName = "embedded",
-    data_dir: options.DataDir = None,
-    nodes: options.Nodes = None,
-    edges: options.Edges = None,
-    id: options.Id = None,
-    label: options.Label = None,
-    sensitive: options.Sensitive = None,
-    sensitive_bins: options.SensitiveBins = None,
-    drop: options.Drop = None,
+    written: options.Results,
+    source: options.Graph,
     solver: Annotated[
         str, _fair("projection, papc, paper; or 'plain' propagation, or 'none'.")
     ] = "projection",
@@ -118,8 +109,7 @@ def command(
     start = time.perf_counter()
     check_used(context, solver)
     if shards is None:
-        folder = free_name("fairmp-train") if out is None else out
-        check_free(folder, overwrite=overwrite)
+        folder = written.folder("train")
     if regulariser and adversary:
         value = f"{adversary:g} with --regulariser {regulariser:g}"
         raise InputError("--adversary", value, "choose one of them")
@@ -138,15 +128,22 @@ def command(
     )
     seeds = range(seed, seed + splits)
     if shards is not None:
-        graphs = {"--data": data != "embedded", "--nodes": nodes, "--edges": edges}
-        for option, named in graphs.items():
-            if named:
+        named = {"--data": source.data != "embedded", "--nodes": source.nodes}
+        for option, is_given in {**named, "--edges": source.edges}.items():
+            if is_given:
                 raise InputError(option, "goes without --shards, which hold a graph already")
-        given = shards, solver, make, seeds, out, overwrite, checkpoint_every, as_json
+        given = (
+            shards,
+            solver,
+            make,
+            seeds,
+            written.out,
+            written.overwrite,
+            checkpoint_every,
+            as_json,
+        )
         return _on_ranks(partial(_train_shards, *given), device, timeout)
-    graph = options.load_data(
-        data, data_dir, nodes, edges, id, label, sensitive, sensitive_bins, drop
-    )
+    graph = source.load()
     # Wrong input is reported before anything is trained.
     model = make()
     if needs_groups(model.propagation):
@@ -157,8 +154,8 @@ def command(
     ]
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
-    written = folder, solver, graph, notes, runs, model, start
-    _write(*written, as_json=as_json, overwrite=overwrite, picture=picture)
+    made = folder, solver, graph, notes, runs, model, start
+    _write(*made, as_json=as_json, overwrite=written.overwrite, picture=picture)
 
 
 def _write(

@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 import typer
 
 from fairmp import outputs
-from fairmp.cli import grid_options, options
-from fairmp.cli.grid_options import say
+from fairmp.cli import options
+from fairmp.cli.options import say
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.progress import bar
 
@@ -35,6 +36,7 @@ MAX_FRONT_ROWS = 12
 
 def command(
     context: typer.Context,
+    source: options.Graph,
     dataset: Annotated[
         str | None, typer.Argument(metavar="[DATASET]", help="A data set, as --data takes it.")
     ] = None,
@@ -42,15 +44,6 @@ def command(
         Path, typer.Option(help="Folder for study and results; a search in it is continued.")
     ] = Path("fairmp-tune"),
     overwrite: options.Overwrite = False,
-    data: options.DataName = "embedded",
-    data_dir: options.DataDir = None,
-    nodes: options.Nodes = None,
-    edges: options.Edges = None,
-    id: options.Id = None,
-    label: options.Label = None,
-    sensitive: options.Sensitive = None,
-    sensitive_bins: options.SensitiveBins = None,
-    drop: options.Drop = None,
     dp: Annotated[
         float | None, _goal_option(help="Largest ΔDP on validation nodes; 0.02, two points.")
     ] = None,
@@ -81,12 +74,12 @@ def command(
     ] = None,
     study_name: Annotated[str, _search(help="Name of the study in its storage.")] = "fairmp",
     splits: Annotated[int, _search(min=1, help="Splits each trial is trained on.")] = 3,
-    epochs: grid_options.Epochs = 300,
-    patience: grid_options.Patience = None,
-    eval_every: grid_options.EvalEvery = 1,
-    layers: grid_options.Layers = 2,
-    pretrain: grid_options.Pretrain = 70,
-    device: grid_options.Device = "cpu",
+    epochs: options.Epochs = 300,
+    patience: options.Patience = None,
+    eval_every: options.EvalEvery = 1,
+    layers: options.Layers = 2,
+    pretrain: options.Pretrain = 70,
+    device: options.Device = "cpu",
     seed: options.Seed = 0,
     as_json: options.AsJson = False,
 ) -> None:
@@ -98,8 +91,11 @@ def command(
     """
     began = time.perf_counter()
     goal, gap = _goal(dp, eo, front, criterion)
-    if dataset is not None and data != "embedded":
-        raise InputError("--data", f"{data!r} beside the data set {dataset!r}", "give one of them")
+    if dataset is not None:
+        if source.data != "embedded":
+            value = f"{source.data!r} beside the data set {dataset!r}"
+            raise InputError("--data", value, "give one of them")
+        source = replace(source, data=dataset)
     if not any((out / file).is_file() for file in (STUDY, BEST)):
         outputs.check_free(out, overwrite=overwrite)
 
@@ -109,10 +105,7 @@ def command(
     from fairmp.search.tune import tune
 
     method = Method(backbone, strategy, epochs, layers, patience, eval_every, pretrain)
-    given: dict[str, Any] = {"data_dir": data_dir, "nodes": nodes, "edges": edges, "id": id}
-    given |= {"label": label, "sensitive": sensitive, "sensitive_bins": sensitive_bins}
-    given["drop"] = drop
-    graph = options.load_data(dataset or data, **given)
+    graph = source.load()
     if backbone == "fmp":
         options.check_groups(graph, [seed])
     kept = 0
@@ -149,7 +142,7 @@ def command(
     except KeyboardInterrupt:
         say(f"fairmp: stopped; {kept} trials are kept, the same command continues")
         sys.exit(130)
-    train = _train_command(tuned, {"data": dataset or data, **given})
+    train = _train_command(tuned, vars(source))
     with outputs.results(out, overwrite=True) as staging:
         found = page.write(tuned, staging, train=train, command=_again(storage))
     if as_json:
@@ -184,7 +177,7 @@ def _again(storage: str | None) -> str:
     """Return the command that was typed, without the password of its storage."""
     from fairmp.search.study import without_password
 
-    again = grid_options.rerun_command()
+    again = options.rerun_command()
     return again if storage is None else again.replace(storage, without_password(storage))
 
 
