@@ -4,6 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -41,6 +47,41 @@ def _seed() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[str]:
+    """Address of a PostgreSQL server, started for the tests where it is installed."""
+    driver = next((name for name in ("psycopg", "psycopg2", "pg8000") if find_spec(name)), None)
+    if driver is None or shutil.which("initdb") is None:
+        pytest.skip("needs a driver and the programs of PostgreSQL")
+    # PostgreSQL does not run as root.
+    user = "nobody" if os.getuid() == 0 else None
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:
+        if user is not None:
+            shutil.chown(folder, user)
+
+        def run(*words: str) -> None:
+            done = subprocess.run(
+                words, user=user, cwd=folder, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                pytest.skip(f"{words[0]}: {done.stderr.strip() or done.stdout.strip()}")
+
+        place = f"{folder}/cluster"
+        run("initdb", "-D", place, "-U", "test", "-A", "trust", "--no-sync")
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        listen = f"-c listen_addresses=127.0.0.1 -c port={port} -c fsync=off -k {folder}"
+        subprocess.run(
+            ["pg_ctl", "-D", place, "-w", "-o", listen, "-l", f"{place}/log", "start"],
+            user=user, cwd=folder, check=True, stdout=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            yield f"postgresql+{driver}://test@127.0.0.1:{port}/postgres"
+        finally:
+            run("pg_ctl", "-D", place, "-m", "immediate", "stop")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

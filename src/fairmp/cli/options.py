@@ -53,7 +53,11 @@ DataDir = Annotated[
     typer.Option(help="Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."),
 ]
 DataNames = Annotated[list[str] | None, typer.Option(help=f"{DATA_HELP} May be repeated.")]
-Nodes = Annotated[Path | None, own("Node table: CSV, TSV (gzipped or not) or Parquet.")]
+Nodes = Annotated[
+    str | None, own("Node table: CSV, TSV (gzipped or not), Parquet; or sqlite:///people.db.")
+]
+NodesQuery = Annotated[str | None, own("SQL query of the node table, if --nodes is a database.")]
+EdgesQuery = Annotated[str | None, own("SQL query of the edge table, if --edges is a database.")]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="Processes; by default one per core, at most 8.")
 ]
@@ -109,13 +113,13 @@ class Results:
 
 
 @dataclass(frozen=True)
-class Graph:
-    """A data set, or your own tables."""
+class Tables:
+    """Your own tables."""
 
-    data: Annotated[str, typer.Option(help=DATA_HELP)] = "embedded"
-    data_dir: DataDir = None
     nodes: Nodes = None
-    edges: Annotated[Path | None, own("Edge table: two columns of node ids.")] = None
+    edges: Annotated[str | None, own("Edge table: two columns of node ids.")] = None
+    nodes_query: NodesQuery = None
+    edges_query: EdgesQuery = None
     id: Annotated[str | None, own("Column with the node ids.", "--id")] = None
     label: Annotated[str | None, own("Column to predict; empty if unknown.")] = None
     sensitive: Annotated[
@@ -126,40 +130,77 @@ class Graph:
     ] = None
     drop: Annotated[list[str] | None, own("Column to leave out.")] = None
 
-    def tables(self) -> dict[str, Any] | None:
-        """Return the arguments of ``from_tables``, or ``None`` if no tables are named."""
+    def given(self) -> bool:
+        """Whether tables are named; raise if that is done in part."""
         if self.nodes is None and self.edges is None:
-            for option in TABLES[2:]:
-                if getattr(self, option):
-                    raise InputError(_option(option), "goes with --nodes and --edges", "give both")
-            return None
-        if self.data.lower() != "embedded":
+            for own in fields(Tables):
+                if getattr(self, own.name):
+                    option = _option(own.name)
+                    raise InputError(option, "goes with --nodes and --edges", "give both")
+            return False
+        needed = ("nodes", "edges", "label", "sensitive")
+        for name in needed:
+            if not getattr(self, name):
+                hint = f"your own tables need {', '.join(map(_option, needed))}"
+                raise InputError(_option(name), "missing", hint)
+        return True
+
+    @contextmanager
+    def files(self) -> Iterator[dict[str, Any]]:
+        """Give the arguments of ``from_tables``; queries are run first."""
+        found = {name: getattr(self, name) for name in TABLES}
+        if self.sensitive is not None and len(self.sensitive) == 1:
+            found["sensitive"] = self.sensitive[0]
+        found |= {"drop": tuple(self.drop or ()), "sensitive_bins": _bins(self.sensitive_bins)}
+        places = self.nodes, self.nodes_query, self.edges, self.edges_query
+        with table_files(*places) as (nodes, edges), typed(id=self.id):
+            yield found | {"nodes": nodes, "edges": edges}
+
+    def load_tables(self) -> Data:
+        """Load the tables."""
+        from fairmp.datasets.tables import from_tables
+
+        with self.files() as arguments:
+            return from_tables(**arguments)
+
+
+@dataclass(frozen=True)
+class Graph(Tables):
+    """A data set, or your own tables."""
+
+    data: Annotated[str, typer.Option(help=DATA_HELP)] = "embedded"
+    data_dir: DataDir = None
+
+    def given(self) -> bool:
+        """Whether tables are named; raise if a data set is named too."""
+        if (self.nodes or self.edges) and self.data.lower() != "embedded":
             value = f"{self.data!r} goes without --nodes and --edges"
             raise InputError("--data", value, "give one or the other")
-        needed = ("nodes", "edges", "label", "sensitive")
-        for option in needed:
-            if not getattr(self, option):
-                hint = f"your own tables need {', '.join(map(_option, needed))}"
-                raise InputError(_option(option), "missing", hint)
-        found = {name: getattr(self, name) for name in TABLES}
-        if len(found["sensitive"]) == 1:
-            [found["sensitive"]] = found["sensitive"]
-        found["drop"] = tuple(self.drop or ())
-        return found | {"sensitive_bins": _bins(self.sensitive_bins)}
+        return super().given()
 
     def load(self) -> Data:
         """Load the tables, the data set or the embedded network that the options name."""
-        tables = self.tables()
-        if tables is None:
-            from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
+        if self.given():
+            return self.load_tables()
+        from fairmp.datasets.by_name import EMBEDDED, canonical, from_files
 
-            if not canonical(self.data).startswith(EMBEDDED):
-                must_be_folder(self.data_dir)
-            return from_files(self.data, self.data_dir)
-        from fairmp.datasets.tables import from_tables
+        if not canonical(self.data).startswith(EMBEDDED):
+            must_be_folder(self.data_dir)
+        return from_files(self.data, self.data_dir)
 
-        with typed(id=self.id):
-            return from_tables(**tables)
+
+@contextmanager
+def table_files(
+    nodes: str | None, nodes_query: str | None, edges: str | None, edges_query: str | None
+) -> Iterator[tuple[Path | None, Path | None]]:
+    """Give the files of a node and an edge table, each of which may be a query."""
+    from fairmp.datasets.databases import as_file
+
+    with (
+        as_file(nodes, nodes_query, "--nodes") as one,
+        as_file(edges, edges_query, "--edges") as other,
+    ):
+        yield one, other
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
@@ -245,8 +286,10 @@ def _bins(text: str | None) -> int | list[float] | None:
 
 
 def rerun_command() -> str:
-    """Return the command that was typed, quoted for a shell."""
-    return shlex.join(["fairmp", *sys.argv[1:]])
+    """Return the command that was typed, quoted for a shell, without passwords."""
+    from fairmp.datasets.databases import without_password
+
+    return shlex.join(["fairmp", *map(without_password, sys.argv[1:])])
 
 
 def say(text: str) -> None:

@@ -35,9 +35,11 @@ def command(
     data_dir: options.DataDir = None,
     nodes: options.Nodes = None,
     edges: Annotated[
-        Path | None,
+        str | None,
         options.own("Edge table: two columns of node ids; leave it out if there are no edges."),
     ] = None,
+    nodes_query: options.NodesQuery = None,
+    edges_query: options.EdgesQuery = None,
     id: Annotated[
         str | None, options.own("Column with the node ids, if not as in training.", "--id")
     ] = None,
@@ -69,7 +71,8 @@ def command(
     names = {"path": "MODEL", "label": "--nodes", "sensitive": "--nodes", "mode": "--mode"}
     with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
         fitted = FairClassifier.load(place)
-        graph = _graph(fitted, data, data_dir, nodes, edges, id, allow=unknown_groups)
+        with options.table_files(nodes, nodes_query, edges, edges_query) as tables:
+            graph = _graph(fitted, data, data_dir, *tables, id, allow=unknown_groups)
         proba, found = fitted.predict_and_evaluate(graph, mode=mode)  # type: ignore[arg-type]
     predictions = _table(fitted, graph, proba.cpu().numpy(), id)
     with outputs.atomic_file(goal) as draft:
@@ -95,7 +98,7 @@ def command(
     typer.echo("\n".join([*lines, f"Predictions in {goal}."]))
 
 
-def _goal(out: Path | None, tables: Iterable[Path | None], *, overwrite: bool) -> Path:
+def _goal(out: Path | None, tables: Iterable[str | None], *, overwrite: bool) -> Path:
     """Return the file for the predictions, checked before any work is done for it."""
     out = outputs.free_name("predictions.csv") if out is None else out
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
@@ -109,7 +112,7 @@ def _goal(out: Path | None, tables: Iterable[Path | None], *, overwrite: bool) -
         raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
     outputs.check_writable(folder)
     for table in tables:
-        if table is not None and table.exists() and out.exists() and table.samefile(out):
+        if table and out.exists() and Path(table).exists() and out.samefile(table):
             raise InputError("--out", f"{out} is an input table", "give another name")
     return out
 
@@ -125,7 +128,8 @@ def _graph(
     allow: bool,
 ) -> Data:
     if data is not None:
-        return options.Graph(data, data_dir, nodes, edges, id).load()
+        table = None if nodes is None else str(nodes)
+        return options.Graph(nodes=table, id=id, data=data, data_dir=data_dir).load()
     if nodes is None:
         hint = "give --nodes and --edges (--nodes alone for nodes without edges), or --data"
         raise InputError("--nodes", "missing", hint)

@@ -44,12 +44,12 @@ def command(
     check_target(folder, overwrite=results.overwrite)
     common: dict[str, Any] = {"parts": parts, "order": order, "overwrite": results.overwrite}
     common["split_seeds"] = range(seed, seed + splits)
-    tables = graph.tables()
-    with options.typed({"parts": "--parts", "order": "--order"}, id=graph.id):
-        if tables is None:
-            manifest = shard(graph.load(), folder, **common)
+    with options.typed({"parts": "--parts", "order": "--order"}):
+        if graph.given():
+            with graph.files() as tables:
+                manifest = shard_tables(folder=folder, **tables, **common)
         else:
-            manifest = shard_tables(folder=folder, **tables, **common)
+            manifest = shard(graph.load(), folder, **common)
     part_sizes = [
         {
             "nodes": part.stop - part.start,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
 import sys
@@ -180,8 +179,8 @@ def _write(
         {"name": solver, "dataset": name, "split": number, "run": run.to_dict()}
         for number, run in enumerate(runs)
     ]
-    launcher = ["torchrun", f"--nproc-per-node={ranks}", "-m"] if (ranks or 1) > 1 else []
-    command = shlex.join([*launcher, "fairmp", *sys.argv[1:]])
+    launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
+    command = launcher + options.rerun_command()
     with results(folder, overwrite=overwrite) as staging:
         lines = train_report.write(data, records, model, staging, command=command, picture=picture)
     if as_json:

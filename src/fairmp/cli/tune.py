@@ -144,7 +144,7 @@ def command(
         sys.exit(130)
     train = _train_command(tuned, vars(source))
     with outputs.results(out, overwrite=True) as staging:
-        found = page.write(tuned, staging, train=train, command=_again(storage))
+        found = page.write(tuned, staging, train=train, command=options.rerun_command())
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
     else:
@@ -171,14 +171,6 @@ def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str | None:
             for one in value if isinstance(value, list) else [value]:
                 words += [f"--{name.replace('_', '-')}", str(one)]
     return shlex.join(words)
-
-
-def _again(storage: str | None) -> str:
-    """Return the command that was typed, without the password of its storage."""
-    from fairmp.search.study import without_password
-
-    again = options.rerun_command()
-    return again if storage is None else again.replace(storage, without_password(storage))
 
 
 def _goal(

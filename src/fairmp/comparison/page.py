@@ -19,7 +19,7 @@ from fairmp.report import Line, Section, page, pareto, summarise
 from fairmp.report.document import Document
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, to_svg
-from fairmp.report.formats import Table, latex, markdown, of_hypervolumes, of_lines, to_csv
+from fairmp.report.formats import SPREAD, Table, latex, markdown, of_hypervolumes, of_lines, to_csv
 
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
@@ -29,14 +29,14 @@ ASSUMPTIONS = [
     "adversary use groups in training only.",
 ]
 TRADEOFF = (
-    "Test nodes, in points; ± is half of a 95 % interval of the mean over splits. A curve joins a "
-    "method's strengths; the dashed line is the Pareto front."
+    f"Test nodes, in points. {SPREAD} A curve joins a method's strengths; the dashed line is the "
+    "Pareto front."
 )
 HYPERVOLUME = (
     "The area of accuracy × ΔDP that a method's points dominate, one point per strength, measured "
     "from the accuracy of a constant prediction (the largest class of the test nodes) and a ΔDP of "
     "100, in hundredths of the whole area. More is better; ± is half of a 95 % jackknife interval "
-    "over splits. A method with one strength has one point."
+    "over splits, from five on. A method with one strength has one point."
 )
 
 

@@ -17,6 +17,11 @@ if TYPE_CHECKING:
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
 METRICS = ("accuracy", "dp", "eo", "auc")
 LOWER_IS_BETTER = frozenset({"dp", "eo"})
+MIN_SPLITS = 5  # for an interval; fewer splits have a range
+SPREAD = (
+    f"± is half of a 95 % interval of the mean over splits; with fewer than {MIN_SPLITS}, brackets "
+    "are the smallest and the largest."
+)
 
 
 @dataclass(frozen=True)
@@ -24,12 +29,12 @@ class Line:
     """Results of a method on the test nodes, as fractions."""
 
     name: str
-    figures: Mapping[str, Interval]  # of the mean over splits, for accuracy, dp, eo and auc
+    figures: Mapping[str, Interval]  # see :func:`spread`; of accuracy, dp, eo and auc
     seconds: float  # mean training time
     splits: int
 
     def cell(self, key: str) -> str:
-        """A metric in points, with the half-width of its interval."""
+        """A metric in points, with the half-width of its interval or with its range."""
         return cell_text(self.figures[key])
 
 
@@ -39,8 +44,26 @@ def cell_text(value: Interval | float | str) -> str:
         return f"{value:.1f}" if isinstance(value, float) else str(value)
     if math.isnan(value.mean):
         return "n/a"
-    half = 50 * (value.high - value.low)
-    return f"{100 * value.mean:.1f}" + ("" if math.isnan(half) else f" ± {half:.1f}")
+    mean, low, high = (f"{100 * number:.1f}" for number in value[:3])
+    if math.isnan(value.low):
+        return mean
+    if value.n < MIN_SPLITS:
+        return f"{mean} [{low}, {high}]"
+    return f"{mean} ± {50 * (value.high - value.low):.1f}"
+
+
+def spread(values: Sequence[float | None]) -> Interval:
+    """Mean over splits with its 95 % interval, or with the range of fewer than five splits.
+
+    Example:
+        >>> spread([0.5, 0.625, 0.75])
+        Interval(mean=0.625, low=0.5, high=0.75, n=3)
+    """
+    known = [value for value in values if value is not None and not math.isnan(value)]
+    found = mean_interval(known)
+    if not 1 < found.n < MIN_SPLITS:
+        return found
+    return Interval(found.mean, min(known), max(known), found.n)
 
 
 def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -59,8 +82,7 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
     for name, runs in groups.items():
         figures = {}
         for key in METRICS:
-            values = [run["test"][key] for run in runs]
-            figures[key] = mean_interval([math.nan if v is None else v for v in values])
+            figures[key] = spread([run["test"][key] for run in runs])
         seconds = sum(run["seconds"] for run in runs) / len(runs)
         lines.append(Line(name, figures, seconds, len(runs)))
     return lines
@@ -68,7 +90,11 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
 
 def over(splits: int) -> str:
     """Description of a table's figures, for its title."""
-    return "one split" if splits == 1 else f"mean ± half of a 95 % interval over {splits} splits"
+    if splits == 1:
+        return "one split"
+    if splits < MIN_SPLITS:
+        return f"mean [smallest, largest] of {splits} splits"
+    return f"mean ± half of a 95 % interval over {splits} splits"
 
 
 def cells(line: Line) -> list[str]:

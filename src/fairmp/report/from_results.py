@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from fairmp.errors import InputError
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
-from fairmp.report.formats import of_frame, results, summarise
+from fairmp.report.formats import SPREAD, of_frame, results, summarise
 from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.sections import Document, GroupSummary, Metric, Point, Section, sections
 
@@ -84,7 +84,7 @@ def from_records(records: list[dict[str, Any]]) -> Document:
     run = by_data[first][0]["run"]
     part = {"title": "On one split", "caption": "Test nodes of one split."}
     if (frame["splits"] > 1).any():
-        caption = "Test nodes; ± is half of a 95 % interval of the mean over splits."
+        caption = f"Test nodes. {SPREAD}"
         part = {"title": "Over several splits", "caption": caption}
     document: Document = {
         "title": "Comparison of methods",

@@ -9,6 +9,7 @@ from typing import Any
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, mean_interval
 from fairmp.report.figures import Point, front
+from fairmp.report.formats import MIN_SPLITS
 
 
 def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:
@@ -38,7 +39,7 @@ def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
     """
     splits = sorted({record["split"] for record in records})
     n, overall = len(splits), _of_means(records)
-    if n < 2:
+    if n < MIN_SPLITS:
         return Interval(overall, math.nan, math.nan, n)
     without = [_of_means([r for r in records if r["split"] != out]) for out in splits]
     spread = mean_interval([n * overall - (n - 1) * value for value in without])

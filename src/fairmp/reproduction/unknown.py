@@ -15,21 +15,21 @@ from fairmp.comparison.page import section, write_page, write_records, write_tab
 from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
-from fairmp.metrics import Interval, evaluate, mean_interval
+from fairmp.metrics import Interval, evaluate
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.api import debias
 from fairmp.report import Section
 from fairmp.report.figures import COLOURS, MARKERS, bars, to_svg
-from fairmp.report.formats import Table
+from fairmp.report.formats import SPREAD, Table, cell_text, spread
 from fairmp.training.build import build_classifier
 
 DATA = ("embedded", "pokec-province", "bail")
 PLAIN, UNCHANGED, ESTIMATED = "as predicted", "unknown unchanged", "unknown estimated"
 FIGURES = ("accuracy", "dp", "eo")
 CAPTION = (
-    "Test nodes, in points, mean and half of a 95 % interval over splits. The gap is the true one, "
-    "over all test nodes; the correction saw the known groups only. Right %: accuracy of the most "
-    "probable group on known nodes held out."
+    f"Test nodes, in points. {SPREAD} The gap is the true one, over all test nodes; the correction "
+    "saw the known groups only. Right %: accuracy of the most probable group on known nodes held "
+    "out."
 )
 SUMMARY = (
     "A classifier is trained on every split without any fairness constraint. Then the groups of "
@@ -131,10 +131,7 @@ def intervals(records: Sequence[Record]) -> Intervals:
     for record in records:
         places.setdefault((record["how"], record["share"]), []).append(record)
     return {
-        place: {
-            key: mean_interval([r[key] for r in own if r.get(key) is not None])
-            for key in (*FIGURES, "right", "uncertain")
-        }
+        place: {key: spread([r.get(key) for r in own]) for key in (*FIGURES, "right", "uncertain")}
         for place, own in places.items()
     }
 
@@ -147,17 +144,10 @@ def table(title: str, records: Sequence[Record]) -> Table:
     rows = []
     for share in dict.fromkeys(share for _, share in found):
         pair = [found[PLAIN if share is None else how, share] for how in (UNCHANGED, ESTIMATED)]
-        texts = [_text(one[key]) for key in ("dp", "accuracy") for one in pair]
+        texts = [cell_text(one[key]) for key in ("dp", "accuracy") for one in pair]
         known = "plain" if share is None else f"{100 * share:g} %"
-        rows.append([known, *texts, _text(pair[1]["right"])])
+        rows.append([known, *texts, cell_text(pair[1]["right"])])
     return Table(title, header, rows)
-
-
-def _text(interval: Interval) -> str:
-    if not interval.n:
-        return "–"
-    text = f"{100 * interval.mean:.1f}"
-    return text if interval.n < 2 else f"{text} ± {50 * (interval.high - interval.low):.1f}"
 
 
 def figure(records: Sequence[Record]) -> Any:

@@ -13,11 +13,12 @@ import numpy as np
 import pandas as pd
 
 from fairmp.datasets.columns import counted
-from fairmp.metrics import Interval, mean_interval
-from fairmp.report import Line, Section, page
+from fairmp.metrics import Interval
+from fairmp.report import Section, page
 from fairmp.report.figures import COLOURS, bars, figure, to_svg
+from fairmp.report.formats import SPREAD, cell_text, spread
 from fairmp.search.space import format_settings, format_value, python_code
-from fairmp.search.study import FIGURES, TrialResult, means, plain, without_password
+from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
 
 TRADEOFF = (
@@ -75,7 +76,7 @@ def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
             "model_test": tuned.model.run_.test.to_dict(),
         },
         "front": [_entry(tuned, trial) for trial in tuned.front],
-        "study": {"storage": without_password(search.storage), "name": search.study_name},
+        "study": {"storage": shown(search.storage), "name": search.study_name},
         "versions": tuned.model.run_.versions,
     }
 
@@ -208,7 +209,7 @@ def _draw_tests(axes: Any, tuned: Tuned) -> None:
 
 def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
     chosen, space = found["chosen"], tuned.search.space
-    how = "± is half of a 95 % interval over splits. " if tuned.search.splits > 1 else ""
+    how = f"{SPREAD} " if tuned.search.splits > 1 else ""
     rows = []
     for trial in tuned.front:
         rows.append([str(trial.number), *(_points(trial.figure(key)) for key in COLUMNS)])
@@ -246,9 +247,7 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
 
 
 def _over_splits(evaluations: Sequence[Any]) -> list[str]:
-    figures = {key: mean_interval([getattr(one, key) for one in evaluations]) for key in COLUMNS}
-    line = Line("", figures, 0.0, len(evaluations))
-    return [line.cell(key) for key in COLUMNS]
+    return [cell_text(spread([getattr(one, key) for one in evaluations])) for key in COLUMNS]
 
 
 def _points(value: float | None) -> str:

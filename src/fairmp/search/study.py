@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
 from fairmp.datasets.checks import MASKS
+from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.parallel import WorkerPool
@@ -94,9 +94,9 @@ def open_study(search: Search) -> Iterator[Study]:
             storage.engine.dispose()
 
 
-def without_password(storage: str | None) -> str:
-    """Return the place of a storage for display."""
-    return "memory" if storage is None else re.sub(r"(://[^:@/]*):.*@", r"\1:***@", storage)
+def shown(storage: str | None) -> str:
+    """Return the place of a storage for display, without its password."""
+    return "memory" if storage is None else without_password(storage)
 
 
 def retry(study: Study, trial: FrozenTrial) -> None:
@@ -174,7 +174,7 @@ def _storage(place: str | None) -> BaseStorage:
 
 def _unusable(place: str | None, error: Exception) -> InputError:
     reason = str(error).strip().splitlines() or [type(error).__name__]
-    value = f"{without_password(place)} cannot be used: {reason[0].rstrip('.')}"
+    value = f"{shown(place)} cannot be used: {reason[0].rstrip('.')}"
     hint = "give a file, or a URL of optuna's such as postgresql://user@host/name"
     return InputError("storage", value, hint)
 
@@ -207,7 +207,7 @@ def _study(search: Search, storage: BaseStorage) -> Study:
         known = study.user_attrs.get("fairmp")
     except Exception as error:
         raise _unusable(search.storage, error) from None
-    name = f"{search.study_name!r} in {without_password(search.storage)}"
+    name = f"{search.study_name!r} in {shown(search.storage)}"
     if known is None:
         if study.get_trials(deepcopy=False):
             hint = "give another study name or storage"

@@ -1,0 +1,101 @@
+"""Tables that are the result of a SQL query, through SQLAlchemy (the extra ``sql``)."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from fairmp.errors import InputError
+
+BATCH_ROWS = 50_000
+
+
+def is_url(place: str | Path | None) -> bool:
+    """Tell the address of a database from the name of a file."""
+    return "://" in str(place)
+
+
+def without_password(text: str) -> str:
+    """Hide the password in the address of a database, for display."""
+    return re.sub(r"(://[^:@/\s]*):[^@\s]*@", r"\1:***@", text)
+
+
+@contextmanager
+def as_file(place: str | Path | None, query: str | None, argument: str) -> Iterator[Path | None]:
+    """Give the file of a table; the result of a query becomes a temporary CSV file."""
+    if not is_url(place):
+        if query is not None:
+            hint = "give the address of a database, as in sqlite:///people.db"
+            raise InputError(argument, f"{place} is no database, but there is a query", hint)
+        yield None if place is None else Path(place)
+        return
+    if query is None:
+        value = f"{without_password(str(place))} without a query"
+        raise InputError(argument, value, f"add {argument}-query 'select …'")
+    with TemporaryDirectory(prefix="fairmp-sql-") as folder:
+        stem = Path(re.sub(r"\?.*", "", str(place))).stem or "query"
+        path = Path(folder) / f"{re.sub(r'[^A-Za-z0-9_-]+', '-', stem)}.csv"
+        export(str(place), query, path, argument=argument)
+        yield path
+
+
+def export(url: str, query: str, path: Path, *, argument: str = "url") -> int:
+    """Write the result of a query to a CSV file, a batch of rows at a time; return their number.
+
+    Args:
+        url: address of a database, as SQLAlchemy writes it: ``sqlite:///people.db``,
+            ``postgresql+psycopg://user@host/name``.
+        query: a SELECT; its columns are those of the table, NULL is an empty cell.
+        path: file to write.
+        argument: name of the argument in error messages.
+
+    Example:
+        >>> import sqlite3, tempfile
+        >>> folder = Path(tempfile.mkdtemp())
+        >>> with sqlite3.connect(folder / "people.db") as database:
+        ...     _ = database.executescript(
+        ...         "create table people (id, sex); insert into people values (7, 'f'), (8, null)"
+        ...     )
+        >>> export(f"sqlite:///{folder}/people.db", "select * from people", folder / "people.csv")
+        2
+        >>> (folder / "people.csv").read_text().split()
+        ['id,sex', '7,f', '8,']
+    """
+    try:
+        import sqlalchemy
+    except ModuleNotFoundError:
+        raise InputError("sqlalchemy", "not installed", "pip install 'fairmp[sql]'") from None
+    shown, rows = without_password(url), 0
+    try:
+        address = sqlalchemy.engine.make_url(url)
+        file = address.database
+        if address.get_backend_name() == "sqlite" and not (file and Path(file).is_file()):
+            raise InputError(argument, f"{shown} does not exist", "give the file of a database")
+        # A query must not change the database: SQLite needs to be told, PostgreSQL can be, and
+        # elsewhere nothing is committed.
+        engine = sqlalchemy.create_engine(
+            address, execution_options={"yield_per": BATCH_ROWS, "postgresql_readonly": True}
+        )
+        try:
+            with engine.connect() as connection, path.open("w", newline="", encoding="utf8") as out:
+                if address.get_backend_name() == "sqlite":
+                    connection.exec_driver_sql("pragma query_only = on")
+                found = connection.execute(sqlalchemy.text(query))
+                if not found.returns_rows:
+                    raise InputError(f"{argument}-query", query, "give a query that selects rows")
+                writer = csv.writer(out, lineterminator="\n")
+                writer.writerow(found.keys())
+                for batch in found.partitions():
+                    writer.writerows(batch)
+                    rows += len(batch)
+        finally:
+            engine.dispose()
+    except (sqlalchemy.exc.SQLAlchemyError, ImportError, UnicodeError) as error:
+        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
+        value = f"{shown} cannot be read: {without_password(reason).rstrip('.')}"
+        raise InputError(argument, value, "check the address and the query") from None
+    return rows

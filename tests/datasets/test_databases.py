@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import sqlalchemy
+import torch
+
+from fairmp.cli import main, options
+from fairmp.datasets import databases
+from fairmp.datasets.tables import from_tables
+from fairmp.errors import InputError
+
+COLUMNS = {"id": "id", "label": "hired", "sensitive": "sex"}
+
+
+@pytest.fixture
+def people() -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    n = 120
+    frame = pd.DataFrame({"id": [f"p{k:03}" for k in range(n)], "age": rng.normal(40, 9, n)})
+    frame["sex"] = rng.choice(["f", "m"], n)
+    frame["hired"] = pd.Series(rng.choice(["yes", "no"], n)).mask(rng.random(n) < 0.1)
+    frame["town"] = rng.choice(["Köln, North", 'the "old" one', "Zürich"], n)
+    return frame
+
+
+@pytest.fixture
+def edges(people: pd.DataFrame) -> pd.DataFrame:
+    rng = np.random.default_rng(1)
+    pairs = rng.choice(people["id"], (500, 2))
+    return pd.DataFrame(pairs, columns=["a", "b"])
+
+
+@pytest.fixture
+def database(tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame) -> str:
+    with sqlite3.connect(tmp_path / "people.db") as connection:
+        people.to_sql("people", connection, index=False)
+        edges.to_sql("friends", connection, index=False)
+    connection.close()
+    return f"sqlite:///{tmp_path / 'people.db'}"
+
+
+def same_graph(url: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame) -> None:
+    people.to_csv(tmp_path / "people.csv", index=False)
+    edges.to_csv(tmp_path / "edges.csv", index=False)
+    expected = from_tables(tmp_path / "people.csv", tmp_path / "edges.csv", **COLUMNS)
+    tables = options.Tables(
+        nodes=url, edges=url, nodes_query="select * from people", id="id",
+        edges_query="select a, b from friends", label="hired", sensitive=["sex"],
+    )  # fmt: skip
+    found = tables.load_tables()
+    for name in ("x", "edge_index", "y", "sens"):
+        assert torch.equal(found[name], expected[name]), name
+    assert found.class_names == expected.class_names
+
+
+def test_a_query_gives_the_graph_of_the_tables(
+    database: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame, monkeypatch
+) -> None:
+    monkeypatch.setattr(databases, "BATCH_ROWS", 50)
+    same_graph(database, tmp_path, people, edges)
+
+
+def test_a_real_postgresql_server(
+    postgres: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame, monkeypatch
+) -> None:
+    engine = sqlalchemy.create_engine(postgres)
+    people.to_sql("people", engine, index=False)
+    edges.to_sql("friends", engine, index=False)
+    engine.dispose()
+    monkeypatch.setattr(databases, "BATCH_ROWS", 50)
+    same_graph(postgres, tmp_path, people, edges)
+    with pytest.raises(InputError):
+        databases.export(postgres, "delete from people returning 1", tmp_path / "x.csv")
+    same_graph(postgres, tmp_path, people, edges)
+
+
+def test_passwords_are_not_shown() -> None:
+    text = "train --nodes postgresql://me:se:cret@host/db --storage redis://u:p@h"
+    assert databases.without_password(text) == (
+        "train --nodes postgresql://me:***@host/db --storage redis://u:***@h"
+    )
+
+
+@pytest.mark.parametrize(
+    ("url", "query", "argument"),
+    [
+        ("sqlite:///nowhere.db", "select 1", "--nodes"),
+        ("{database}", "select * from nothing", "--nodes"),
+        ("{database}", "drop table people", "--nodes"),
+        ("{database}", "pragma cache_size = 2000", "--nodes-query"),
+        ("{database}", None, "--nodes"),
+        ("nonsense://x", "select 1", "--nodes"),
+        ("people.csv", "select 1", "--nodes"),
+    ],
+)
+def test_a_wrong_query_is_one_line(
+    database: str, url: str, query: str | None, argument: str
+) -> None:
+    place = url.format(database=database)
+    with pytest.raises(InputError) as error, databases.as_file(place, query, "--nodes"):
+        pass
+    assert error.value.argument == argument
+    assert "\n" not in str(error.value)
+    with sqlite3.connect(database.removeprefix("sqlite:///")) as connection:
+        assert connection.execute("select count(*) from people").fetchone() == (120,)
+    connection.close()
+
+
+def test_train_and_predict_from_a_database(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, people: pd.DataFrame
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    tables = ["--nodes", database, "--nodes-query", "select * from people", "--id", "id"]
+    tables += ["--edges", database, "--edges-query", "select * from friends"]
+    words = ["train", *tables, "--label", "hired", "--sensitive", "sex", "--out", "run"]
+    words += ["--epochs", "2", "--splits", "1", "--no-picture"]
+    for command in (words, ["predict", "run", *tables, "--out", "p.csv"]):
+        monkeypatch.setattr(sys, "argv", ["fairmp", *command])
+        with pytest.raises(SystemExit) as left:
+            main()
+        assert not left.value.code
+    assert list(pd.read_csv("p.csv")["id"]) == list(people["id"])
