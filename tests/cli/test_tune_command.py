@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from fairmp import FairClassifier
-from fairmp.cli import main, tune
+from fairmp.cli import main, options
 from fairmp.datasets import from_tables, social_network
 from fairmp.search import study as tune_study
 from fairmp.search import tune as _imported_before_patches  # noqa: F401
@@ -145,7 +145,7 @@ def test_a_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "postgresql://me:secret@host/db"
     for words in (["--storage", place], [f"--storage={place}"]):
         monkeypatch.setattr(sys, "argv", ["fairmp", "tune", *words])
-        again = tune._again(place)
+        again = options.rerun_command()
         assert "secret" not in again
         assert "me:***@host/db" in again
 
