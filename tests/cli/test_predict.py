@@ -287,3 +287,34 @@ def test_how_to_read_a_gap_is_said_once(fairmp, trained: Path) -> None:
     _, out, _ = fairmp("predict out --nodes people.csv --edges ties.csv --out read.csv")
     assert "[" in out.split("ΔDP", 1)[1].splitlines()[0]
     assert out.count("note: Gaps are biased upward") == 1
+
+
+def test_labels_are_kept_for_debias(fairmp, trained: Path) -> None:
+    """The path of the README: predict, then correct for equal opportunity."""
+    given = "--nodes people.csv --edges ties.csv --mode per-node"
+    status, _, err = fairmp(f"predict out {given} --out labelled.csv")
+    assert (status, err) == (0, "")
+    found = pd.read_csv(trained / "labelled.csv", dtype={"who": str})
+    people = pd.read_csv(trained / "people.csv", dtype={"who": str})
+    assert list(found) == ["who", "sex", "hired", "p(no)", "p(yes)", "decision"]
+    assert found["hired"].tolist() == people["hired"].tolist()
+    criterion = "--label hired --criterion equal-opportunity --target 0.02"
+    status, out, err = fairmp(f"debias labelled.csv --sensitive sex {criterion} --out eo --json")
+    assert (status, err) == (0, "")
+    assert '"equal_opportunity"' in out
+    assert (trained / "eo" / "corrected.csv").exists()
+
+
+def test_training_for_equal_opportunity(fairmp, trained: Path) -> None:
+    criterion = "--criterion equal-opportunity --target 0.05 --epochs 5 --splits 1 --no-picture"
+    status, _, err = fairmp(f"train {OWN} {criterion} --out eo-model")
+    assert (status, err) == (0, "")
+    model = FairClassifier.load(trained / "eo-model" / "model")
+    assert (model.criterion, model.propagation.target) == ("equal_opportunity", 0.05)
+    assert "equal opportunity" in (trained / "eo-model" / "report.html").read_text()
+    status, _, err = fairmp(f"predict eo-model {NEW} --out eo.csv")
+    assert (status, err) == (0, "")
+    status, _, err = fairmp(f"train {OWN} --criterion equal-opportunity --solver papc --out no")
+    assert status == 2
+    assert err.startswith("fairmp: --criterion: 'equal_opportunity' with")
+    assert not (trained / "no").exists()

@@ -96,7 +96,7 @@ def test_a_new_process_predicts_the_same(model: FairClassifier, folder: Path) ->
 
 
 def test_the_description_is_complete(folder: Path) -> None:
-    _, description = model_files.load(folder)
+    _, description = model_files.read(folder)
     assert {"format", "versions", "config"} < set(description)
     assert description["groups"] == ["f", "m"]
     assert description["classes"] == ["no", "yes"]
@@ -106,7 +106,7 @@ def test_the_description_is_complete(folder: Path) -> None:
 
 
 def rewrite(folder: Path, **changes: object) -> None:
-    tensors, description = model_files.load(folder)
+    tensors, description = model_files.read(folder)
     model_files.write_tensors(folder / "model.safetensors", tensors, description | changes)
 
 

@@ -59,9 +59,9 @@ def command(
     """Predict new nodes or a new graph with a saved model.
 
     Columns of tables are found by name, as in training. The file has one row per node, in the
-    order of the node table: its id, its group (the sensitive column), the probability of each class
-    and the decision. If there are labels, accuracy and gaps are shown too. A single node needs
-    --mode per-node, since it has no gap to close.
+    order of the node table: its id, its group (the sensitive column), its label if there is one,
+    the probability of each class and the decision. With labels, accuracy and gaps are shown too. A
+    single node needs --mode per-node, since it has no gap to close.
     """
     goal = _goal(out, (nodes, edges), overwrite=overwrite)
 
@@ -137,10 +137,9 @@ def _graph(
         value = "the model was not trained on tables, so it cannot encode columns as features"
         raise InputError("--nodes", value, "give --data, or train on tables")
     from fairmp.datasets import from_tables
-    from fairmp.training.loop import needs_groups
 
     # A model that does not correct by group at prediction needs no groups there.
-    unknown: Any = "refuse" if needs_groups(fitted.propagation) and not allow else "allow"
+    unknown: Any = "refuse" if fitted.uses_groups and not allow else "allow"
     return from_tables(nodes, edges, id=id, encoding=fitted.encoding_, unknown_groups=unknown)
 
 
@@ -151,11 +150,14 @@ def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> p
     encoding, ids = getattr(graph, "encoding", None), getattr(graph, "ids", None)
     title = id or (encoding.id if encoding else None) or "node"
     columns: dict[str, Any] = {title: range(len(proba)) if ids is None else ids.to_pandas()}
-    # The sensitive column, if there is one, is for 'fairmp debias' to find.
+    # The sensitive column and the labels, if there are any, are for 'fairmp debias' to find.
     if encoding and len(encoding.sensitive) == 1 and (graph.sens >= 0).any():
         column = encoding.sensitive[0].column
         names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
         columns[column] = np.array([*names, ""], dtype=object)[graph.sens.numpy()]
+    if encoding and "y" in graph and (graph.y >= 0).any():
+        names = [*encoding.label.classes, ""]
+        columns[encoding.label.column] = np.array(names, dtype=object)[graph.y.numpy()]
     columns |= {f"p({name})": proba[:, k] for k, name in enumerate(fitted.classes_)}
     columns["decision"] = np.array(fitted.classes_, dtype=object)[proba.argmax(1)]
     return pd.DataFrame(columns)

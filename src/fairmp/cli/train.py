@@ -42,7 +42,7 @@ _NEEDS = {  # the solvers that use an option
 _SETTINGS = (  # options that go to the classifier as they are
     *("lambda_s", "lambda_f", "target", "pretrain", "backbone", "hidden", "dropout", "epochs"),
     *("lr", "weight_decay", "patience", "select", "eval_every", "predict_temperature", "device"),
-    "calibrate",
+    *("calibrate", "criterion"),
 )
 
 
@@ -67,6 +67,12 @@ def command(
     target: Annotated[
         float, _fair("Largest gap allowed, 0.02 for two points; of several groups, to the mean.")
     ] = 0.0,
+    criterion: Annotated[
+        str,
+        _fair(
+            "demographic-parity; or equal-opportunity or equalized-odds, after plain propagation."
+        ),
+    ] = "demographic-parity",
     k: Annotated[int, _fair("Propagation steps.", "--k")] = 5,
     lambda_s: Annotated[float, _fair("Strength of the smoothing.")] = 3.0,
     lambda_f: Annotated[float, _fair("Strength of the pull towards parity (papc, paper).")] = 1.0,
@@ -114,7 +120,6 @@ def command(
         raise InputError("--adversary", value, "choose one of them")
 
     from fairmp.training.build import build_classifier
-    from fairmp.training.loop import needs_groups
 
     make = partial(
         build_classifier,
@@ -145,7 +150,7 @@ def command(
     graph = source.load()
     # Wrong input is reported before anything is trained.
     model = make()
-    if needs_groups(model.propagation):
+    if model.uses_groups:
         options.check_groups(graph, seeds)
     runs = [
         (make() if number else model).fit(graph, seed=seed, split_seed=split_seed)

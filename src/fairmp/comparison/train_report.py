@@ -17,7 +17,7 @@ from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import split
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
-from fairmp.nn.fmp import FMP, PPR
+from fairmp.nn.fmp import FMP
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
@@ -26,6 +26,7 @@ from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
+from fairmp.training.correction import PARITY
 from fairmp.training.loop import needs_groups
 
 if TYPE_CHECKING:
@@ -89,18 +90,14 @@ def document(data: Data, model: FairClassifier) -> Document:
     "Before" is the same network without the correction, and the curve is the cost of
     post-processing its predictions to smaller and smaller gaps.
     """
-    run, layer = model.run_, model.propagation
-    fair = needs_groups(layer)
+    run, fair = model.run_, model.uses_groups
     test = (
         data.test_mask
         if run.split_seed is None
         else split((data.y, groups.likeliest(data.sens)), seed=run.split_seed).test
     )
     y, sens = data.y[test], groups.certain(data.sens)[test]
-    plain, before = model.logits_, run.test.to_dict()
-    if needs_groups(layer):
-        plain = PPR.forward(layer, plain, model.graph_.adjacency(plain.dtype))
-    plain = plain.cpu()[test]
+    plain, before = model.uncorrected().cpu()[test], run.test.to_dict()
     if fair:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
         before = evaluate(plain, y, sens, **names).to_dict()
@@ -153,8 +150,10 @@ def _figures(
 
 
 def _target(model: FairClassifier) -> float | None:
-    """Return the target of the projection; other propagations have none."""
+    """Return the largest ΔDP that was requested, if any."""
     layer = model.propagation
+    if model.criterion != PARITY:
+        return None
     return layer.target if needs_groups(layer) and layer.solver == "projection" else None
 
 
@@ -192,12 +191,20 @@ def _curve(logits: Tensor, y: Tensor, sens: Tensor, before: dict[str, Any]) -> l
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:
     found = []
-    if needs_groups(model.propagation):
+    if model.uses_groups:
         found = [
             "The correction uses the group of each node at prediction. If that is not allowed, "
             "train with --solver plain --regulariser 5, which needs groups in training only.",
+        ]
+    if model.uses_groups and model.criterion == PARITY:
+        found += [
             "The correction was solved for the test nodes as one batch. Another batch is corrected "
             "slightly differently; 'fairmp predict --mode per-node' applies one correction to all.",
+        ]
+    elif model.uses_groups:
+        found += [
+            f"The correction for {model.criterion.replace('_', ' ')} was found on the labels of "
+            "the validation nodes. On other nodes the gap is the target plus sampling error."
         ]
     return [
         *found,

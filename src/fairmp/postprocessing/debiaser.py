@@ -28,6 +28,7 @@ from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 FORMAT = "fairmp correction 1"
+WRITTEN_BY = "write it with Debiaser.save() or fairmp debias --save"
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
 SHAPES = {  # arrays of each type of correction, as axes: group, class, class
     "shift": {"shift": "gc"},
@@ -170,8 +171,16 @@ class Debiaser(TransformerMixin, BaseEstimator):
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
+        record = self.to_dict()
+        record["result"] = None if self.result_ is None else self.result_.to_dict()
+        text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
+        with atomic_file(Path(path)) as draft:
+            draft.write_text(text, encoding="utf-8")
+
+    def to_dict(self) -> dict[str, Any]:
+        """The correction as plain JSON values."""
         self._check_fitted()
-        record = {
+        return {
             "format": FORMAT,
             "fairmp": __version__,
             "params": {**self.get_params(), "criterion": self._names()},
@@ -183,17 +192,23 @@ class Debiaser(TransformerMixin, BaseEstimator):
                 key: value.tolist() if isinstance(value, np.ndarray) else value
                 for key, value in self.correction_.items()
             },
-            "result": None if self.result_ is None else self.result_.to_dict(),
         }
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=2) + "\n"
-        with atomic_file(Path(path)) as draft:
-            draft.write_text(text, encoding="utf-8")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a correction from a JSON file; raise if it is damaged."""
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise InputError(str(path), f"can not be read ({error.strerror})") from None
+        except ValueError as error:
+            raise InputError(str(path), f"not a correction ({error})", WRITTEN_BY) from None
+        return cls.from_dict(record, str(path))
+
+    @classmethod
+    def from_dict(cls, record: Any, source: str = "correction") -> Self:
+        """Rebuild what :meth:`to_dict` described; ``source`` names it in an error."""
+        try:
             check_choice("format", record["format"], [FORMAT])
             found = cls(**record["params"])
             found.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
@@ -212,11 +227,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
                 if array.shape != shape or not np.isfinite(array).all():
                     raise ValueError(f"{key} is not {shape} finite numbers")
                 found.correction_[key] = array
-        except OSError as error:
-            raise InputError(str(path), f"can not be read ({error.strerror})") from None
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            hint = "write it with Debiaser.save() or fairmp debias --save"
-            raise InputError(str(path), f"not a correction ({error})", hint) from None
+            raise InputError(source, f"not a correction ({error})", WRITTEN_BY) from None
         found.result_ = None
         return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -13,17 +13,22 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
-from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import Backbone, Network, build
+from fairmp.postprocessing.criteria import canonical
 from fairmp.training import alignment, loop, model_files
 from fairmp.training.calibration import fit_calibration, plainly_propagated
+from fairmp.training.correction import PARITY, debiased, fit_debiaser
 from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Strategy
+
+if TYPE_CHECKING:
+    from fairmp.datasets.encoding import Encoding
+    from fairmp.postprocessing.debiaser import Debiaser
 
 __all__ = ["FairClassifier", "Mode", "Run"]
 
@@ -59,13 +64,18 @@ class FairClassifier:
         predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
             own. ``"decisions"`` closes the gap of decisions after the last step
             (:func:`fairmp.nn.decisions.close_decision_gap`).
+        criterion: ``"demographic_parity"`` is held inside the propagation. For
+            ``"equal_opportunity"`` and ``"equalized_odds"`` propagation is plain, and a correction
+            per group found on the labels of the validation nodes follows
+            (:class:`~fairmp.postprocessing.debiaser.Debiaser`, with the target of the FMP).
         calibrate: fit a temperature and a bias per class to the validation labels after training,
             before the correction (:mod:`fairmp.training.calibration`).
         device: where to compute.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
-    ``group_duals_`` (for ``"per-node"``), ``encoding_`` (how tables became the graph, if they did),
-    ``graph_`` and ``logits_`` (of all nodes, before a correction), ``test_logits_`` and ``run_``.
+    ``group_duals_`` (for ``"per-node"``), ``debiaser_`` (for criteria on labels), ``encoding_``
+    (how tables became the graph, if they did), ``graph_`` and ``logits_`` (of all nodes, before a
+    correction), ``test_logits_`` and ``run_``.
 
     Example:
         >>> from fairmp.datasets import social_network
@@ -92,6 +102,7 @@ class FairClassifier:
     eval_every: int = 1
     strategy: Strategy | None = None
     predict_temperature: float | Literal["decisions"] = "decisions"
+    criterion: str = PARITY
     calibrate: bool = True
     device: str | torch.device = "cpu"
 
@@ -100,6 +111,10 @@ class FairClassifier:
             raise InputError(
                 "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
             )
+        self.criterion = canonical(self.criterion)
+        if self.criterion != PARITY and not _projects(self.propagation):
+            value = f"{self.criterion!r} with the propagation {self.propagation!r}"
+            raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
         if self.predict_temperature != "decisions":
             hint = "give a number above 0, or 'decisions'"
             check_number("predict_temperature", self.predict_temperature, hint, low=0, above=True)
@@ -111,6 +126,12 @@ class FairClassifier:
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise InputError("device", "CUDA is not available", "use 'cpu'")
         self.encoding_: Encoding | None = None
+        self.debiaser_: Debiaser | None = None
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether a prediction uses the group of its node."""
+        return needs_groups(self.propagation)
 
     def fit(
         self,
@@ -185,18 +206,20 @@ class FairClassifier:
         with torch.no_grad():
             self.logits_ = self.network_.logits(data.x, graph)
             self._calibrate(data, graph, reducer)
-            if needs_groups(self.propagation):
+            layer = self.network_.propagation
+            if needs_groups(layer):
                 adjacency = graph.adjacency(self.logits_.dtype)
-                extra = self.propagation.at_prediction(self.predict_temperature)
+                extra = layer.at_prediction(self.predict_temperature)
                 found = {
-                    name: self.propagation.solve(self.logits_, adjacency, operators[name], **extra)
+                    name: layer.solve(self.logits_, adjacency, operators[name], **extra)
                     for name in MASKS
                 }
                 self.group_duals_ = found["val_mask"].group_duals
                 fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
             else:
                 self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
-                fair = dict.fromkeys(MASKS, self.logits_)
+                self._fit_debiaser(data, reducer)
+                fair = dict.fromkeys(MASKS, self._debiased(self.logits_, data.sens))
         self.test_logits_ = fair["test_mask"][data.test_mask]
         train, val, test = (
             self._measure(data, data[name], fair[name][data[name]], "batch", bootstrap, reducer)
@@ -218,6 +241,38 @@ class FairClassifier:
         self.network_.calibration = reducer.on_first(fit).to(self.logits_)
         self.logits_ = self.network_.calibrated(self.logits_)
 
+    def uncorrected(self) -> Tensor:
+        """Logits of all nodes of the graph that was fitted, propagated and not corrected (n×C)."""
+        layer = self.network_.propagation
+        if not needs_groups(layer):
+            return self.logits_
+        return plainly_propagated(self.logits_, layer, self.graph_.adjacency(self.logits_.dtype))[0]
+
+    def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
+        """Find the correction for a criterion on labels, on the validation nodes."""
+        self.debiaser_ = None
+        if self.criterion == PARITY:
+            return
+        rows = [reducer.gather(part[data.val_mask]) for part in (self.logits_, data.sens, data.y)]
+
+        def find() -> Debiaser:
+            return fit_debiaser(
+                *(part for part in rows if part is not None),
+                criterion=self.criterion,
+                target=cast(FMP, self.propagation).target,
+                temperature=self.predict_temperature,
+                group_names=self.groups_,
+                class_names=self.classes_,
+            )
+
+        self.debiaser_ = reducer.on_first(find)
+
+    def _debiased(self, logits: Tensor, sens: Tensor | None) -> Tensor:
+        """Correct propagated logits for a criterion on labels, node by node."""
+        if self.debiaser_ is None or sens is None:
+            return logits
+        return debiased(self.debiaser_, logits, sens, self.groups_)
+
     def predict_proba(
         self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
     ) -> Tensor:
@@ -228,7 +283,7 @@ class FairClassifier:
                 groups, which are matched by name if both have names.
             nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
                 are the population whose gap is closed.
-            mode: ``"batch"`` or ``"per-node"``.
+            mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
 
         Returns:
             One row per predicted node.
@@ -293,45 +348,19 @@ class FairClassifier:
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save to a folder, as one file of weights and their description."""
         self._check_fitted()
-        tensors = {f"network.{k}": v for k, v in self.network_.state_dict().items()}
-        if self.group_duals_ is not None:
-            tensors["group_duals"] = self.group_duals_
-        encoding = None if self.encoding_ is None else self.encoding_.to_dict()
-        names = {name: getattr(self, f"{name}_") for name in ("classes", "groups", "features")}
-        description = {"config": self.config(), **names, "encoding": encoding}
-        return model_files.save(path, tensors, description, overwrite=overwrite)
+        return model_files.save(path, self, overwrite=overwrite)
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> FairClassifier:
         """Load what :meth:`save` saved; nothing in the file is executed."""
-        tensors, description = model_files.load(path)
-        model = model_files.construct(cls, path, description["config"], device=device)
-        for name in ("classes", "groups", "features"):
-            setattr(model, f"{name}_", [str(value) for value in description[name]])
-        encoding = description.get("encoding")
-        model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
-        network = model._build(len(model.features_), len(model.classes_))
-        duals, layer = tensors.pop("group_duals", None), model.propagation
-        shape = (layer.K, len(model.groups_), len(model.classes_)) if needs_groups(layer) else None
-        state = {k.removeprefix("network."): v for k, v in tensors.items()}
-        # The counter of a batch norm is a whole number, and tensors come in any order.
-        network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
-        if "calibration" in state:
-            network.calibration = torch.empty(1 + len(model.classes_))
-        try:
-            network.load_state_dict(state)
-            if shape != (None if duals is None else tuple(duals.shape)):
-                raise RuntimeError("group_duals")
-        except RuntimeError:
-            value = f"the weights in {path} do not match their description"
-            raise InputError("path", value, "save the model again") from None
-        model.group_duals_ = None if duals is None else duals.to(model.device)
-        model.network_ = network.to(model.device).eval()
-        return model
+        return model_files.load(cls, path, device=device)
 
     def _build(self, in_channels: int, out_channels: int) -> Network:
         names = "backbone", "hidden", "num_layers", "dropout", "norm", "propagation"
         settings = {name: getattr(self, name) for name in names}
+        if self.criterion != PARITY:
+            assert isinstance(self.propagation, FMP)
+            settings["propagation"] = PPR(self.propagation.K, self.propagation.lambda_s)
         return build(in_channels=in_channels, out_channels=out_channels, **settings)
 
     @staticmethod
@@ -347,16 +376,20 @@ class FairClassifier:
         self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
     ) -> Tensor:
         check_choice("mode", mode, get_args(Mode))
+        if self.uses_groups and not isinstance(data.get("sens"), Tensor):
+            hint = "a fair prediction needs the group of each node (-1 if unknown)"
+            raise InputError("data.sens", "missing", hint)
+        layer = self.network_.propagation
         with torch.no_grad():
-            if not needs_groups(self.propagation):
-                return self.network_(data.x, graph, data.get("sens"))[nodes]
-            if not isinstance(data.get("sens"), Tensor):
-                hint = "a fair prediction needs the group of each node (-1 if unknown)"
-                raise InputError("data.sens", "missing", hint)
+            if not needs_groups(layer):
+                logits = self.network_(data.x, graph, data.get("sens"))[nodes]
+                return (
+                    logits if self.debiaser_ is None else self._debiased(logits, data.sens[nodes])
+                )
             if mode == "per-node":
                 assert self.group_duals_ is not None
                 logits = self.network_.logits(data.x, graph)
-                return self.propagation.frozen(
+                return layer.frozen(
                     logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
                 )[nodes]
             alignment.check_population(data.sens, nodes, self.groups_, reducer.total)
@@ -387,7 +420,8 @@ class FairClassifier:
                 unsure = int((sure < 0).sum())
                 note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
                 found = replace(found, notes=(*found.notes, note))
-            return replace(found, mode=mode) if needs_groups(self.propagation) else found
+            per_node = mode if self.debiaser_ is None else "per-node"
+            return replace(found, mode=per_node) if self.uses_groups else found
 
         return reducer.on_first(measure)
 
@@ -407,3 +441,7 @@ class FairClassifier:
 
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
+
+
+def _projects(propagation: nn.Module | None) -> bool:
+    return isinstance(propagation, FMP) and propagation.solver == "projection"

@@ -15,13 +15,16 @@ from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
+from fairmp.datasets.encoding import Encoding
 from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
+from fairmp.training.loop import needs_groups
 from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 
 FORMAT = 2
 MODEL = "model.safetensors"
 Model = TypeVar("Model")
+NAMES = ("classes", "groups", "features")
 OTHER_VERSION = "use the version that saved it"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
@@ -93,22 +96,64 @@ def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
     return _PROPAGATIONS[name](**arguments)
 
 
-def save(
-    path: str | Path, tensors: Mapping[str, Tensor], description: dict[str, Any], *, overwrite: bool
-) -> Path:
-    """Write a model to a folder."""
-    rebuild(description["config"]["propagation"])  # what cannot be loaded is not saved
+def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
+    """Write a fitted classifier to a folder."""
+    config = model.config()
+    rebuild(config["propagation"])  # what cannot be loaded is not saved
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
     file = folder / MODEL
     if file.exists() and not overwrite:
         raise InputError("path", f"{file} exists", "give another folder, or overwrite=True")
-    write_tensors(file, tensors, {"format": FORMAT, "versions": versions(), **description})
+    tensors = {f"network.{k}": v for k, v in model.network_.state_dict().items()}
+    if model.group_duals_ is not None:
+        tensors["group_duals"] = model.group_duals_
+    description = {
+        "format": FORMAT,
+        "versions": versions(),
+        "config": config,
+        **{name: getattr(model, f"{name}_") for name in NAMES},
+        "encoding": None if model.encoding_ is None else model.encoding_.to_dict(),
+        "correction": None if model.debiaser_ is None else model.debiaser_.to_dict(),
+    }
+    write_tensors(file, tensors, description)
     return folder
 
 
-def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def load(make: Callable[..., Model], path: str | Path, *, device: str | torch.device) -> Model:
+    """Read a classifier from its folder."""
+    tensors, description = read(path)
+    model: Any = _construct(make, path, description["config"], device=device)
+    for name in NAMES:
+        setattr(model, f"{name}_", [str(value) for value in description[name]])
+    encoding, correction = description.get("encoding"), description.get("correction")
+    model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
+    if correction is not None:
+        from fairmp.postprocessing.debiaser import Debiaser
+
+        model.debiaser_ = Debiaser.from_dict(correction, str(path))
+    network = model._build(len(model.features_), len(model.classes_))
+    duals, layer = tensors.pop("group_duals", None), network.propagation
+    shape = (layer.K, len(model.groups_), len(model.classes_)) if needs_groups(layer) else None
+    state = {k.removeprefix("network."): v for k, v in tensors.items()}
+    # The counter of a batch norm is a whole number, and tensors come in any order.
+    network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
+    if "calibration" in state:
+        network.calibration = torch.empty(1 + len(model.classes_))
+    try:
+        network.load_state_dict(state)
+        if shape != (None if duals is None else tuple(duals.shape)):
+            raise RuntimeError("group_duals")
+    except RuntimeError:
+        value = f"the weights in {path} do not match their description"
+        raise InputError("path", value, "save the model again") from None
+    model.group_duals_ = None if duals is None else duals.to(model.device)
+    model.network_ = network.to(model.device).eval()
+    return model
+
+
+def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the description of a model from its folder."""
     file = Path(path) / MODEL
     if not file.is_file():
@@ -122,16 +167,16 @@ def load(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     if found != FORMAT:
         value = f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}"
         raise InputError("path", value, OTHER_VERSION)
-    kinds = {"config": dict, "classes": list, "groups": list, "features": list}
+    kinds = {"config": dict, **dict.fromkeys(NAMES, list)}
     for name, kind in kinds.items():
         if not isinstance(description.get(name), kind) or not description[name]:
             raise damaged
     return tensors, description
 
 
-def construct(
-    make: Callable[..., Model], path: str | Path, config: Mapping[str, Any], **more: Any
-) -> Model:
+def _construct(
+    make: Callable[..., Any], path: str | Path, config: Mapping[str, Any], **more: Any
+) -> Any:
     """Call the constructor of a classifier with a config."""
     try:
         penalty = dict(config.get("strategy", {"name": "vanilla"}))
