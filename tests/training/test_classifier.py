@@ -242,3 +242,16 @@ def test_a_network_on_disk_does_not_tell_who_was_trained_on(
     fair.predict_proba(data)
     weights = sum(weight.numel() for weight in fair.network_.parameters())
     assert len(pickle.dumps(fair.network_)) < 4 * weights + data.sens.numel() + 8_000
+
+
+def test_learned_smoothing_starts_anew_with_each_fit(data: Data, tmp_path: Path) -> None:
+    model = FairClassifier(FMP(3, "learned"), epochs=4, lr=0.05)
+    first = model.fit(data, bootstrap=0)
+    learned = model.network_.propagation.theta.detach().clone()
+    assert float(model.propagation.theta.detach().abs().max()) == 0
+    assert float(learned.abs().max()) > 0
+    assert model.fit(data, bootstrap=0).test.accuracy == first.test.accuracy
+    again = FairClassifier.load(model.save(tmp_path / "model"))
+    assert torch.equal(again.predict_proba(data), model.predict_proba(data))
+    other = FairClassifier(FMP(3, "learned"), criterion="equal_opportunity", epochs=2)
+    assert other.fit(data, bootstrap=0).test.mode == "per-node"

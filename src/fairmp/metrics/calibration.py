@@ -86,11 +86,16 @@ def reliability_curve(
 
 
 def calibrate(
-    logits: np.ndarray, labels: np.ndarray, *, bias_only: bool = False
+    logits: np.ndarray,
+    labels: np.ndarray,
+    *,
+    reach: np.ndarray | float = 1.0,
+    bias_only: bool = False,
 ) -> tuple[float, np.ndarray]:
     r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
 
-    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``.
+    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` is
+    what a bias of 1 adds to each row (n×1), if that is not 1.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax, softmax
@@ -104,12 +109,12 @@ def calibrate(
     unit = np.append(scale, np.ones(classes))
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
-        scores = theta[0] * z + theta[1:]
+        scores = theta[0] * z + reach * theta[1:]
         error = softmax(scores, axis=1) - one
         prior = (theta - start) / unit
         value = -(one * log_softmax(scores, axis=1)).sum()
         value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
-        slope = np.append((error * z).sum(), error.sum(0))
+        slope = np.append((error * z).sum(), (error * reach).sum(0))
         return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
 
     least, most = (scale, scale) if bias_only else (1e-3 * scale, None)

@@ -356,12 +356,15 @@ class FairClassifier:
         return model_files.load(cls, path, device=device)
 
     def _build(self, in_channels: int, out_channels: int) -> Network:
-        names = "backbone", "hidden", "num_layers", "dropout", "norm", "propagation"
-        settings = {name: getattr(self, name) for name in names}
+        names = "backbone", "hidden", "num_layers", "dropout", "norm"
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings |= {"in_channels": in_channels, "out_channels": out_channels}
+        # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
+        layer = copy.deepcopy(self.propagation)
         if self.criterion != PARITY:
-            assert isinstance(self.propagation, FMP)
-            settings["propagation"] = PPR(self.propagation.K, self.propagation.lambda_s)
-        return build(in_channels=in_channels, out_channels=out_channels, **settings)
+            own = cast(FMP, self.propagation)
+            layer = PPR(own.K, own.lambda_s, initial_lambda_s=own.initial_lambda_s)
+        return build(**settings, propagation=layer)
 
     @staticmethod
     def _graph(data: Data) -> Graph:
