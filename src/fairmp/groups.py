@@ -126,6 +126,11 @@ class GroupOperator:
         return torch.cat(rows)
 
     @cached_property
+    def first_column(self) -> Tensor:
+        """The first column of Δᵀ, extended to all nodes of known group (n, float64)."""
+        return self.shift(torch.eye(len(self.rows), 1, dtype=torch.float64).to(self.rows))[:, 0]
+
+    @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
         if self.population_codes is None:

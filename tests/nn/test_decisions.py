@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmp import FMP, InputError
-from fairmp.groups import group_operator
+from fairmp.groups import GroupOperator, group_operator
 from fairmp.nn.decisions import close_decision_gap
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
@@ -149,3 +150,84 @@ def test_in_the_layer(classes: int, groups: int) -> None:
     plain = layer.solve(x, edges, sens)
     assert plain.decisions is None
     torch.testing.assert_close(plain.group_duals[:-1], solution.group_duals[:-1])
+
+
+def brute_force_path(
+    margin: np.ndarray, sens: np.ndarray, inside: np.ndarray, target: float
+) -> np.ndarray:
+    """Decisions at the smallest w of a path along which both groups move, of all that differ."""
+    sizes = [int(((sens == g) & inside).sum()) for g in (0, 1)]
+    delta = np.where(sens < 0, 0.0, np.where(sens == 1, 1 / sizes[1], -1 / sizes[0]))
+    gap = float((delta * inside)[margin > 0].sum())
+    delta = delta * np.sign(gap)
+    ways = np.abs(margin[delta != 0] / delta[delta != 0])
+    for w in np.sort(np.concatenate([[0.0], ways * (1 + 1e-12)])):
+        decided = margin > w * delta
+        if float((delta * inside)[decided].sum()) <= target + 1e-9:
+            return decided
+    raise AssertionError
+
+
+@settings(max_examples=60)
+@given(extra=st.integers(0, 60), target=st.sampled_from([0.0, 0.05, 0.2]), seed=st.integers(0, 999))
+def test_two_groups_equal_a_search_over_every_shift(extra: int, target: float, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = 6 + extra
+    sens, inside = rng.integers(-1, 2, n), rng.random(n) < 0.7
+    sens[:2], inside[:2] = [0, 1], True
+    margin = rng.normal(size=n) + sens
+    x = torch.from_numpy(np.stack([np.zeros(n), margin], 1))
+    groups = group_operator(torch.from_numpy(sens), torch.from_numpy(inside))
+    found = close_decision_gap(x, groups, target).logits.argmax(1).bool().numpy()
+    np.testing.assert_array_equal(found, brute_force_path(margin, sens, inside, target))
+
+
+@settings(max_examples=60)
+@given(
+    sizes=st.lists(st.integers(1, 6), min_size=3, max_size=4),
+    target=st.sampled_from([0.0, 0.1, 0.34]),
+    rounded=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_more_groups_cost_no_more_than_any_choice_of_counts(
+    sizes: list[int], target: float, rounded: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    sens = np.repeat(np.arange(len(sizes)), sizes)
+    margin = rng.normal(size=len(sens)) + 2 * rng.normal(size=len(sizes))[sens]
+    margin = margin.round() if rounded else margin
+    groups = group_operator(torch.from_numpy(sens))
+    x = torch.from_numpy(np.stack([np.zeros(len(sens)), margin], 1))
+    decided = close_decision_gap(x, groups, target).logits.argmax(1).bool().numpy()
+    ours = float(np.abs(margin)[decided != (margin > 0)].sum())
+
+    def cost(group: int, count: int) -> float:
+        ordered = np.sort(margin[sens == group])[::-1]
+        return float(np.abs(ordered)[(np.arange(len(ordered)) < count) != (ordered > 0)].sum())
+
+    allowed = [
+        sum(map(cost, range(len(sizes)), counts))
+        for counts in itertools.product(*(range(size + 1) for size in sizes))
+        if np.ptp(np.array(counts) / sizes) <= target + 1e-9
+    ]
+    assert ours <= min(allowed) + 1e-9
+    rate = [decided[sens == group].mean() for group in range(len(sizes))]
+    assert np.ptp(rate) <= target + 1 / min(sizes) + 1e-9
+
+
+@pytest.mark.parametrize("rounded", [False, True])
+def test_groups_spread_over_processes_give_the_same(rounded: bool) -> None:
+    """There it bisects instead of sorting."""
+
+    class Spread(GroupOperator):
+        is_local = False
+
+    sens = torch.randint(-1, 2, (300,))
+    x = torch.randn(300, 2, dtype=torch.float64) + sens.unsqueeze(1) * torch.tensor([0.0, 1.0])
+    x = x.round() if rounded else x
+    local = group_operator(sens, dtype=x.dtype)
+    spread = Spread(None, local.population, local.rows, codes=local.codes)
+    found, expected = close_decision_gap(x, spread, 0.01), close_decision_gap(x, local, 0.01)
+    assert torch.equal(found.logits.argmax(1), expected.logits.argmax(1))
+    assert found.drawn == expected.drawn
+    torch.testing.assert_close(found.shift, expected.shift)

@@ -1,20 +1,23 @@
 r"""Close the gap of decisions: of the classes predicted, rather than of their probabilities.
 
 For two classes and one gap, the margins of each group are shifted along the path of the projection,
-:math:`m_i - (\Delta^\top)_i w`. The gap of decisions falls with w, so the smallest w at which it is
-within the target is found by bisection. Nodes whose decisions change at that very w are tied, and
-are split at random.
+:math:`m_i - (\Delta^\top)_i w`. The gap of decisions falls with w, and the smallest w at which it
+is within the target is found by sorting the w at which nodes change sides. For two classes and more
+groups, the rates of positive decisions are moved into the window, as wide as the target, for which
+the margins that change sign have the smallest sum; it is found from sorted margins and their
+cumulative sums. Nodes of equal margins are split at random.
 
-For more classes or groups the projection is continued to small temperatures, whose limit is the gap
-of decisions, and the few decisions that are left over are changed one by one, those with the
-smallest margins first.
+For more classes the projection is continued to small temperatures, whose limit is the gap of
+decisions, and the few decisions that are left over are changed one by one, those with the smallest
+margins first.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -23,11 +26,16 @@ from torch import Tensor
 
 from fairmp.errors import check_choice, check_number
 from fairmp.groups import GroupOperator
-from fairmp.nn.dual import clip_logits, relative_to_largest, shift_groups, solve_dual
+from fairmp.nn.dual import (
+    clip_logits,
+    relative_to_largest,
+    shift_groups,
+    solve_dual,
+    subtract_by_group,
+)
 
 Ties = Literal["random", "keep"]
 
-BISECTIONS = 1100  # enough to reach neighbouring floats from any start
 TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the average logit range
 ROUNDING = 1e-9  # of a gap
 TIED_MARGIN = 1e-6  # margin given to a decision that was drawn
@@ -81,14 +89,16 @@ def close_decision_gap(
     check_number("target", target, "give the largest gap you accept, in [0, 1]", low=0, high=1)
     before = logits.detach()
     table = groups.rows.new_zeros(groups.num_groups, logits.size(1))
-    decided, drawn = before.argmax(1), 0
+    decided, drawn = _decisions(before), 0
     if _gap(decided, groups, logits.size(1)) > target + ROUNDING:
-        binary = groups.rows.size(0) == 1 and logits.size(1) == 2
-        method = _bisect if binary else _continue
+        single = groups.codes is not None and groups.is_local and len(groups.blocks) == 1
+        method = _continue
+        if logits.size(1) == 2 and (groups.rows.size(0) == 1 or single):
+            method = _along_path if groups.rows.size(0) == 1 else _into_window
         generator = torch.Generator().manual_seed(seed + groups.rank)
         table, decided, drawn = method(before, groups, target, ties, generator)
     shifted = _with_decisions(logits, groups, table, decided)
-    gap = _gap(shifted.detach().argmax(1), groups, logits.size(1))
+    gap = _gap(_decisions(shifted.detach()), groups, logits.size(1))
     if gap > target + _one_node(groups) + ROUNDING:
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
@@ -101,95 +111,146 @@ def close_decision_gap(
 
 def _one_node(groups: GroupOperator) -> float:
     """The gap that one node of the smallest group makes."""
-    membership = groups.population_membership.double()
-    if groups.codes is not None and len(groups.blocks) == 1:
-        return 1 / max(float(groups.total(membership.sum(0)).min()), 1.0)
-    return float(groups.largest((membership @ groups.rows.T).abs().amax().view(1)))
+    parts = groups.rows.split(groups.blocks)
+    return max(float((p.abs() if len(p) == 1 else p.amax(0) - p.amin(0)).max()) for p in parts)
+
+
+def _decisions(logits: Tensor) -> Tensor:
+    return (logits[:, 1] > logits[:, 0]).long() if logits.size(1) == 2 else logits.argmax(1)
 
 
 def _gap(decided: Tensor, groups: GroupOperator, classes: int) -> float:
-    rates = torch.nn.functional.one_hot(decided, classes).double()
-    return float(groups.largest_gap(rates).max())
+    # Of two classes, the gaps are opposite.
+    one_hot = torch.nn.functional.one_hot
+    rates = decided.unsqueeze(1) if classes == 2 else one_hot(decided, classes)
+    return float(groups.largest_gap(rates.double()).max())
 
 
 def _with_decisions(
     logits: Tensor, groups: GroupOperator, table: Tensor, decided: Tensor
 ) -> Tensor:
     """Shift the logits by group, and see to it that their largest entries are the decisions."""
-    if groups.codes is None:
-        shift = groups.membership.double() @ table
-    else:
-        shift = torch.where(groups.known.unsqueeze(1), table[groups.codes.clamp_min(0).long()], 0.0)
-    exact = logits.double() - shift
-    shifted = torch.where(groups.known.unsqueeze(1), exact, logits.double()).to(logits.dtype)
-    wrong = groups.known & (shifted.detach().argmax(1) != decided)
+    exact = subtract_by_group(logits.double(), table, groups)
+    shifted = exact.to(logits.dtype)
+    wrong = (groups.known & (_decisions(shifted.detach()) != decided)).nonzero().flatten()
+    if not wrong.numel():
+        return shifted
     # Rounding, or a draw: relative to the largest, a small margin is representable.
-    chosen = torch.nn.functional.one_hot(decided, logits.size(1)).bool()
-    centred = relative_to_largest(exact).clamp_max(0).masked_fill(chosen, TIED_MARGIN)
-    return torch.where(wrong.unsqueeze(1), centred.to(logits.dtype), shifted)
+    chosen = torch.nn.functional.one_hot(decided[wrong], logits.size(1)).bool()
+    centred = relative_to_largest(exact[wrong]).clamp_max(0).masked_fill(chosen, TIED_MARGIN)
+    return shifted.index_put((wrong,), centred.to(logits.dtype))
 
 
-def _bisect(
+def _along_path(
     logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, int]:
     """Two classes and one gap: the smallest shift along the path of the projection."""
     margin = logits[:, 1].double() - logits[:, 0].double()
-    column = groups.shift(torch.ones(1, 1, dtype=torch.float64, device=logits.device))[:, 0]
-    weight = groups.population_membership.double() @ groups.rows[0]
+    column, positive = groups.first_column, margin > 0
+    weight = column * groups.population
 
-    def excess(positive: Tensor) -> float:
-        return side * float(groups.total((weight * positive).sum().view(1))) - target
+    def total(amounts: Tensor) -> float:
+        return float(groups.total(amounts.sum().view(1)))
 
-    side = 1.0
-    start = margin > 0
-    if excess(start) < 0:
-        side = -1.0
-    # Where every node of known group has changed sides.
-    inverse = torch.where(column == 0, 0.0, 1 / column.abs())
-    largest = [torch.cat([part, part.new_zeros(1)]).amax() for part in (margin.abs(), inverse)]
-    size, reach = groups.largest(torch.stack(largest)).tolist()
-    far = 2 * (size + 1) * reach
-
-    def at(w: float) -> Tensor:
-        return torch.where(column == 0, start, margin > side * w * column)
-
-    low, high = _bisection(lambda w: excess(at(w)) <= ROUNDING, 0.0, far)
-    decided, drawn = at(high), 0
-    tied = at(low) != decided
-    count = int(groups.total(tied.double().sum().view(1)))
+    gap = total(weight * positive)
+    side = 1.0 if gap > 0 else -1.0
+    needed, weight = abs(gap) - target, weight.abs()
+    # The w at which a node changes sides; those that move away from the threshold never do.
+    change = torch.where((side * column > 0) == positive, margin / (side * column), torch.inf)
+    change = torch.where(change >= 0, change, torch.inf)  # of unknown group: 0/0, or negative
+    w = _smallest_sum(groups, change, weight, needed)
+    changed, tied = change <= w, change == w
+    removed, count, drawn = total(weight * changed), int(total(tied.double())), 0
     # More than one node too far: the tie has to be split.
-    if count > 1 and excess(decided) < -2 * target - _one_node(groups):
-        if ties == "keep":
-            if abs(excess(at(low)) + target) < abs(excess(decided) + target):
-                high, decided = low, at(low)
-        else:
+    if count > 1 and removed - needed > 2 * target + _one_node(groups):
+        before = total(weight * (change < w))
+        if ties == "random":
             draw = torch.rand(margin.numel(), generator=generator, dtype=torch.float64)
-            draw = draw.to(margin.device)
-
-            def drawn_at(q: float) -> Tensor:
-                return torch.where(tied & (draw >= q), at(low), at(high))
-
-            _, q = _bisection(lambda q: excess(drawn_at(q)) <= ROUNDING, 0.0, 1.0)
-            decided, drawn = drawn_at(q), count
-    half = side * high / 2
+            draw = torch.where(tied, draw.to(margin.device), torch.inf)
+            last = _smallest_sum(groups, draw, weight, needed - before)
+            changed, drawn = (change < w) | (draw <= last), count
+        elif abs(abs(gap) - before) < abs(abs(gap) - removed):
+            changed = change < w
+    half = side * math.nextafter(w, math.inf) / 2
     table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64, device=margin.device)
-    return table, decided.long(), drawn
+    return table, (positive ^ changed).long(), drawn
 
 
-def _bisection(meets: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Neighbouring numbers of which the second, and not the first, meets a condition."""
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        if middle in (low, high):
-            break
-        low, high = (low, middle) if meets(middle) else (middle, high)
-    return low, high
+def _smallest_sum(groups: GroupOperator, values: Tensor, amounts: Tensor, needed: float) -> float:
+    """The smallest t such that the amounts of values (0 or more) up to t add up to the needed."""
+    counts = (amounts > 0) & values.isfinite()
+    values, amounts = values[counts], amounts[counts]
+    if groups.is_local:
+        values, order = values.sort()
+        place = int(torch.searchsorted(amounts[order].cumsum(0), needed - ROUNDING))
+        return float(values[min(place, values.numel() - 1)])
+    # Values are spread over processes: bisect, down to neighbouring numbers.
+    low, high = -1.0, float(groups.largest(torch.cat([values, values.new_zeros(1)]).max().view(1)))
+    while low < (middle := (low + high) / 2) < high:
+        reached = float(groups.total(amounts[values <= middle].sum().view(1)))
+        low, high = (low, middle) if reached >= needed - ROUNDING else (middle, high)
+    return high
+
+
+def _into_window(
+    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
+) -> tuple[Tensor, Tensor, int]:
+    """Two classes, nodes of one group each: the smallest sum of margins that change sign."""
+    assert groups.codes is not None
+    codes = groups.codes.cpu().numpy()
+    margin = (logits[:, 1].double() - logits[:, 0].double()).cpu().numpy()
+    order, starts = (part.cpu().numpy() for part in groups.population_order[:2])
+    draw = torch.rand(len(order), generator=generator, dtype=torch.float64).numpy()
+    members = []  # of each group, largest margins first
+    for start, stop in pairwise(starts):
+        nodes = order[start:stop]
+        members.append(nodes[np.lexsort((draw[start:stop], -margin[nodes]))])
+    sizes = np.array([len(part) for part in members])
+    now = np.array([int((margin[part] > 0).sum()) for part in members])
+    sums = [np.concatenate([[0.0], margin[part].cumsum()]) for part in members]
+    rates = now / sizes
+    # The window's lower end, where it or the upper end is a rate that some group can have.
+    ends = np.concatenate([np.arange(size + 1) / size for size in sizes])
+    ends = np.unique(np.concatenate([ends, ends - target]))
+    ends = ends[(ends >= rates.min()) & (ends <= rates.max() - target)]
+
+    def count(group: int, low: np.ndarray) -> np.ndarray:
+        size = sizes[group]
+        least, most = np.ceil(low * size - ROUNDING), np.floor((low + target) * size + ROUNDING)
+        nearest = np.rint((low + target / 2) * size)  # where no rate lies within the window
+        within = np.clip(now[group], least, most)
+        return np.where(least <= most, within, nearest).astype(np.int64)
+
+    cost = sum(part[now[g]] - part[count(g, ends)] for g, part in enumerate(sums))
+    best = ends[np.argmin(cost)]
+    decided, shift, drawn = margin > 0, np.zeros(groups.num_groups), 0
+    for group, nodes in enumerate(members):
+        wanted = int(count(group, best))
+        if wanted == now[group]:
+            continue
+        sorted_margin = margin[nodes]
+        if 0 < wanted < len(nodes) and sorted_margin[wanted - 1] == sorted_margin[wanted]:
+            tied = np.flatnonzero(sorted_margin == sorted_margin[wanted])
+            if ties == "random":
+                drawn += len(tied)
+            else:
+                above, below = tied[0], tied[-1] + 1
+                wanted = int(above if wanted - above <= below - wanted else below)
+        if wanted < now[group]:
+            shift[group] = sorted_margin[wanted]
+        elif wanted > now[group]:
+            shift[group] = np.nextafter(sorted_margin[wanted - 1], -np.inf)
+        inside = codes == group
+        decided[inside] = margin[inside] > shift[group]
+        decided[nodes] = np.arange(len(nodes)) < wanted
+    table = torch.from_numpy(np.outer(shift, [-0.5, 0.5])).to(logits.device)
+    return table, torch.from_numpy(decided).long().to(logits.device), drawn
 
 
 def _continue(
     logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
 ) -> tuple[Tensor, Tensor, int]:
-    """More classes or groups: project at small temperatures, then change what is left."""
+    """More classes: project at small temperatures, then change what is left."""
     classes = logits.size(1)
     ranges = (logits.amax(1) - logits.amin(1)).double() * groups.population
     sums = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))

@@ -50,14 +50,18 @@ def shift_groups(
     z: Tensor, groups: GroupOperator, u: Tensor, temperature: float, dtype: torch.dtype
 ) -> Tensor:
     """Shift the logits of each group: z − τΔᵀu; nodes of unknown group keep theirs."""
-    if groups.codes is None:
-        f = z - temperature * groups.shift(u).to(z.dtype)
-    else:
-        f = _Shift.apply(z.contiguous(), temperature * groups.by_group(u), groups.codes)
+    f = subtract_by_group(z, temperature * groups.by_group(u), groups)
     if f.dtype == dtype:
         return f
     # Relative to the largest, small margins survive the rounding of large logits.
     return torch.where(groups.known.unsqueeze(1), relative_to_largest(f), f).to(dtype)
+
+
+def subtract_by_group(z: Tensor, table: Tensor, groups: GroupOperator) -> Tensor:
+    """Subtract a shift per group (G×C, float64); nodes of unknown group keep their logits."""
+    if groups.codes is None:
+        return z - (groups.membership.to(table.dtype) @ table).to(z.dtype)
+    return _Shift.apply(z.contiguous(), table, groups.codes)
 
 
 def clip_logits(z: Tensor, groups: GroupOperator, temperature: float) -> Tensor:

@@ -15,6 +15,7 @@ from fairmp.groups import GroupOperator, group_operator, memberships
 from fairmp.nn import functional
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.functional import Solution
+from fairmp.nn.fused import as_floats
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -79,7 +80,7 @@ class PPR(nn.Module):
     def gamma(self) -> tuple[float, ...]:
         """The skip weight of each step, γ = 1/(1+λ_s)."""
         weights = functional.skip_weights(self._strength(torch.float64), self.K)
-        return tuple(float(weight) for weight in weights)
+        return tuple(as_floats(weights))
 
     @torch.compiler.disable
     def forward(

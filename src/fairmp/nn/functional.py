@@ -31,7 +31,7 @@ from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, softmax
 from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
-from fairmp.nn.fused import Gamma, Problem, State, collect, fused, replayed
+from fairmp.nn.fused import Gamma, Problem, State, as_floats, collect, fused, replayed
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -366,9 +366,9 @@ def _trace(
 ) -> tuple[Step, ...]:
     steps, graph = [], problem.graph
     with torch.no_grad():
-        for (f, u, *_), weight in zip(states, problem.gamma, strict=True):
+        for (f, u, *_), weight in zip(states, as_floats(problem.gamma), strict=True):
             gap = problem.groups.gap(softmax(f / temperature))
-            lambda_s = 1 / float(weight) - 1
+            lambda_s = 1 / weight - 1
             smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
             fidelity = float((f - x).square().sum()) / 2
             fairness = lambda_f * float(gap.abs().sum())

@@ -12,7 +12,7 @@ All of them return what the loops in :mod:`fairmp.nn.functional` return.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,6 +44,11 @@ class Problem(NamedTuple):
     groups: GroupOperator
     gamma: Gamma
     numbers: tuple[float, float]  # target and temperature, or strength and step size
+
+
+def as_floats(gamma: Gamma) -> Sequence[float]:
+    """The skip weights as numbers."""
+    return gamma.tolist() if isinstance(gamma, Tensor) else gamma
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -147,8 +152,7 @@ class _Replay(torch.autograd.Function):
 
 def _fused_on_cpu(kernels: Any, x: Tensor, problem: Problem) -> Results | None:
     graph, groups, gamma, (target, temperature) = problem
-    learned = isinstance(gamma, Tensor)
-    weights = gamma.tolist() if isinstance(gamma, Tensor) else gamma
+    learned, weights = isinstance(gamma, Tensor), as_floats(gamma)
     if max(weights) >= 1:
         return None
     kernel = kernels.fused_projection(graph, groups, weights, temperature, x.dtype, learned)
