@@ -29,7 +29,8 @@ class InputError(ValueError):
         super().__init__(argument, value, hint)
 
     def __str__(self) -> str:
-        return f"{self.argument}: {self.value}" + (f"; {self.hint}" if self.hint else "")
+        hint = f"; {shorten(self.hint, 400)}" if self.hint else ""
+        return f"{shorten(self.argument, 100)}: {shorten(self.value, 400)}{hint}"
 
     @classmethod
     def parse(cls, line: str) -> Self:
@@ -41,6 +42,12 @@ class InputError(ValueError):
     def rename(self, names: Mapping[str, str]) -> Self:
         """Return the same error about another argument: the option a user typed, say."""
         return type(self)(names.get(self.argument, self.argument), self.value, self.hint)
+
+
+def shorten(text: object, limit: int = 200) -> str:
+    """Return a text on one line, without its middle where it is too long to be read."""
+    line = " ".join(str(text).split())
+    return line if len(line) <= limit else f"{line[: limit // 2]} … {line[-limit // 2 :]}"
 
 
 def check_choice(argument: str, value: str, choices: Collection[str]) -> str:

@@ -127,14 +127,43 @@ def test_infinite_numbers_are_reported():
     report = LoadReport()
     frame = pd.DataFrame({"age": [10.0, np.nan, 30, np.inf], "debt": [1.0, 2, np.nan, 3]})
     x, _ = encode_features(frame, report=report)
-    assert report.notes == ["column 'age': 1 infinite value taken as missing"]
+    assert report.notes == ["column 'age': 1 infinite value (row 4) taken as missing"]
     assert report.missing == {"age": 2, "debt": 1}
     assert np.isfinite(x).all()
     later = LoadReport()
     fit_column(frame["age"]).transform(pd.Series([-np.inf, np.inf], name="age"), later)
     fit_column(frame["debt"]).transform(pd.Series([1.0, np.nan], name="debt"), later)
-    assert later.notes == ["column 'age': 2 infinite values taken as missing"]
+    assert later.notes == ["column 'age': 2 infinite values (rows 1, 2) taken as missing"]
     assert fit_column(pd.Series([np.inf, np.inf], name="age")) is None
+
+
+HUGE = {
+    "infinite": ([np.inf] * 4, "has no number"),
+    "beyond floats": ([1e308, -1e308, 1.7e308, 1e307], "has no number"),
+    "two sizes": ([1e200, -1e200, 1.0, 2.0], "2 values beyond ±1e+30 (rows 1, 2) taken as missing"),
+    "large": ([1e29, -1e29, 3e28, 0.0], ""),
+    "an outlier": ([*range(50), 1e20], "hardly differ beside row 51, which may be errors"),
+    "tiny": ([1e-300, 2e-300, 3e-300, 5e-324], ""),
+    "text": (["1e400", "1", "2", "3"], "1 infinite value (row 1) taken as missing"),
+}
+
+
+@pytest.mark.parametrize("scale", ["standard", "minmax"])
+@pytest.mark.parametrize("name", HUGE)
+def test_numbers_of_any_size_become_finite_features_or_a_note(name, scale):
+    values, note = HUGE[name]
+    report = LoadReport()
+    with np.errstate(all="raise", under="ignore"):
+        x, _ = encode_features(pd.DataFrame({"a": values}), scale=scale, report=report)
+    assert np.isfinite(x.astype(np.float32)).all()
+    assert note in "; ".join(report.notes)
+    assert bool(report.notes) == bool(note)
+
+
+def test_absurd_numbers_in_new_tables_stay_finite():
+    column = fit_column(pd.Series([1e-9, 2e-9, 3e-9], name="a"))
+    x = column.transform(pd.Series([1e29, -1e29, 2e-9, np.inf], name="a"))
+    assert x[:, 0].tolist() == pytest.approx([1e6, -1e6, 0, 0])
 
 
 def test_columns_without_information_are_left_out_with_a_note():

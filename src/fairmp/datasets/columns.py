@@ -29,6 +29,8 @@ Scale = Literal["standard", "minmax", "none"]
 Bins = int | Sequence[float]
 BinsGiven = Bins | Mapping[str, Bins] | None
 
+MAX_NUMBER = 1e30  # a larger number is an error: its square is beyond the range of float32
+MAX_DEVIATIONS = 1e6  # scaled numbers of new tables are clipped there; those of training are below
 MAX_CATEGORIES = 20
 """Default number of categories with a feature each; more distinct numbers are a quantity."""
 
@@ -122,7 +124,8 @@ def shift_and_divisor(values: np.ndarray, scale: Scale) -> tuple[float, float]:
     shift, divisor = low, high - low
     if scale == "standard" and low < high:
         shift, divisor = float(values.mean()), float(values.std())
-    # The deviation underflows to 0 where the differences are too small to be squared.
+        if divisor == 0:  # the differences are too small to be squared
+            divisor = float(((values - low) / (high - low)).std()) * (high - low)
     return (shift, divisor) if divisor > 0 else (shift, 1.0)
 
 
@@ -146,15 +149,11 @@ def as_numbers(
         return np.where(series.isna(), np.nan, seconds / 86_400)
     if types.is_bool_dtype(series.dtype) or types.is_numeric_dtype(series.dtype):
         values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        infinite = int(np.isinf(values).sum())
-        if infinite:
-            count = counted(infinite, "infinite value")
-            notes.append(f"column {series.name!r}: {count} taken as missing")
-        return np.where(np.isfinite(values), values, np.nan)
+        return _within_limit(values, str(series.name), notes)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
-    numbers = np.where(np.isfinite(numbers), numbers, np.nan)
     given = series.notna().to_numpy()
     other = given & np.isnan(numbers)
+    numbers = _within_limit(numbers, str(series.name), notes)
     if not other.any():
         return numbers
     if other.sum() > 0.1 * given.sum() or series.nunique() <= max_categories:
@@ -162,6 +161,24 @@ def as_numbers(
     count, example = counted(int(other.sum()), "non-numeric value"), series[other].iloc[0]
     notes.append(f"column {series.name!r}: {count} (such as {example!r}) taken as missing")
     return numbers
+
+
+def _within_limit(values: np.ndarray, name: str, notes: list[str]) -> np.ndarray:
+    """Treat infinite numbers, and those too large to be data, as missing, with a note."""
+    beyond = np.abs(values) > MAX_NUMBER  # False for NaN
+    if not beyond.any():
+        return values
+    infinite = bool(np.isinf(values[beyond]).all())
+    count = counted(int(beyond.sum()), "infinite value" if infinite else "value")
+    size = "" if infinite else f" beyond ±{MAX_NUMBER:g}"
+    notes.append(f"column {name!r}: {count}{size} ({_rows(beyond)}) taken as missing")
+    return np.where(beyond, np.nan, values)
+
+
+def _rows(chosen: np.ndarray) -> str:
+    """Name some rows (a mask) by their numbers, from 1."""
+    numbers = [f"{k + 1:,}" for k in np.flatnonzero(chosen)]
+    return f"row{'s' * (len(numbers) > 1)} {shortlist(numbers, 5)}"
 
 
 def holds_dates(series: pd.Series) -> bool:
@@ -244,7 +261,9 @@ class Number:
     missing: bool  # there is a feature "name missing"
 
     @classmethod
-    def fit(cls, series: pd.Series, values: np.ndarray, scale: Scale) -> Number | None:
+    def fit(
+        cls, series: pd.Series, values: np.ndarray, scale: Scale, report: LoadReport | None = None
+    ) -> Number | None:
         """Learn the scale of a column's numbers (NaN: missing); None if they carry nothing."""
         missing = np.isnan(values)
         known = values[~missing]
@@ -255,6 +274,12 @@ class Number:
         shift, divisor = (0.0, 1.0) if indicator else shift_and_divisor(known, scale)
         fill = float(((known - shift) / divisor).mean())
         dates = holds_dates(series)
+        low, high = np.quantile(known, [0.05, 0.95])
+        if scale != "none" and 0 < high - low < divisor / 1e4:
+            far = ~missing & (np.abs(values - low) > 1e3 * (high - low))
+            notes = [] if report is None else report.notes
+            most = f"the other numbers hardly differ beside {_rows(far)}, which may be errors"
+            notes.append(f"column {series.name!r}: {most}")
         return cls(str(series.name), dates, shift, divisor, fill, varied, bool(missing.any()))
 
     @property
@@ -289,6 +314,8 @@ class Number:
         """Turn numbers (n, NaN missing) into features (n×d)."""
         missing = np.isnan(codes)
         scaled = np.where(missing, self.fill, (codes - self.shift) / self.divisor)
+        if self.divisor != 1:
+            scaled = np.clip(scaled, -MAX_DEVIATIONS, MAX_DEVIATIONS)
         parts = [scaled] * self.varied + [missing.astype(np.float64)] * self.missing
         return np.stack(parts, axis=1)
 
@@ -382,7 +409,8 @@ def fit_column(
     """Learn how a column becomes features; None, with a note, if it carries no information.
 
     - Numbers and dates (as days) are scaled; where some are missing, their mean takes their place
-      and a feature ``name missing`` marks them. Infinite numbers count as missing, with a note.
+      and a feature ``name missing`` marks them. Infinite numbers, and those beyond ±1e30,
+      count as missing, with a note.
     - Booleans are 0 and 1.
     - Text and categories are one-hot, ``name=value``: the ``max_categories`` most frequent have a
       feature each, the rest share ``name=other``, and ``name=missing`` marks missing values.
@@ -398,9 +426,10 @@ def fit_column(
     if numbers is None:
         column = Category.fit(series, max_categories, report)
     else:
-        column = Number.fit(series, numbers, scale)
+        column = Number.fit(series, numbers, scale, report)
     if column is None:
         constant = series.nunique() < 2 or numbers is not None
         why = "has one value" if constant else "has a different value in nearly every row"
+        why = "has no number" if numbers is not None and np.isnan(numbers).all() else why
         report.notes.append(f"column {series.name!r} {why} and is left out")
     return column

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairmp.datasets.columns import LoadReport, counted, require_column
-from fairmp.datasets.readers import Dialect, TableReader, is_text
+from fairmp.datasets.dialects import Dialect
+from fairmp.datasets.readers import TableReader, is_text
 from fairmp.errors import InputError
 
 Table = str | os.PathLike[str] | pd.DataFrame
@@ -256,13 +257,14 @@ def _no_match(example: list[Any], known: Any, rows: int) -> str:
 
 def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
     """Whether a first line is an edge and not a header: it holds ids, or nothing but numbers."""
-    if len(dialect.first) < 2:
+    first = dialect.sample[0]
+    if len(first) < 2:
         return False
-    known, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in dialect.first[:2]))
+    known, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in first[:2]))
     if all((row >= 0).all() for row in positions(known, *ends)):
         return True
     try:
-        return bool([float(cell) for cell in (*dialect.first, *dialect.second)])
+        return bool([float(cell) for row in dialect.sample[:2] for cell in row])
     except ValueError:
         return False
 

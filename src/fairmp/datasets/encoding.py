@@ -200,7 +200,13 @@ def fit_encoding(
     chosen = roles.feature_columns(names)
     assert roles.label is not None
     series = load(roles.label)
-    label = Label.fit(series, positive=roles.positive, unknown=roles.unknown, report=report)
+    label = Label.fit(
+        series,
+        positive=roles.positive,
+        unknown=roles.unknown,
+        categorical=roles.label in roles.categorical,
+        report=report,
+    )
     y = label.transform(series, report)
     table = {name: load(name) for name in roles.groups}
     bins, unknown = roles.sensitive_bins, roles.unknown

@@ -1,4 +1,4 @@
-"""One reader of table files: CSV, TSV and other separated text, gzipped or not, and Parquet."""
+"""One reader of table files: separated text, gzipped or not, JSON Lines, Parquet and Arrow."""
 
 from __future__ import annotations
 
@@ -6,12 +6,10 @@ import csv
 import gzip
 import io
 import mmap
-import re
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,100 +17,40 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow
-import pyarrow.parquet as parquet
 
-from fairmp.datasets.columns import MISSING, counted
-from fairmp.errors import InputError
+from fairmp.datasets.columns import MISSING, counted, shortlist
+from fairmp.datasets.dialects import (
+    NOT_UTF8,
+    SAMPLE_ROWS,
+    SEPARATORS,
+    FileStart,
+    is_numeric,
+    read_start,
+    sniff,
+    tokens,
+)
+from fairmp.errors import InputError, shorten
 
-SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars", " ": "spaces"}
-SAMPLE_BYTES = 1 << 16
-SAMPLE_ROWS = 100
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
 BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error)
 
 CommaMeaning = Literal["decimal", "thousands"]
+_POINT = r"\."
+_DIGITS = r"([0-9]+|[1-9][0-9]{0,2}(%s[0-9]{3})+)"
+_EXPONENT = r"([eE][+-]?[0-9]+)?$"
 # Numbers in which a comma can only be the one or the other; 2,101 is among both.
 _COMMAS: dict[CommaMeaning, str] = {
-    "decimal": r"^[+-]?[0-9]*,?[0-9]+([eE][+-]?[0-9]+)?$",
-    "thousands": r"^[+-]?(([0-9]+|[1-9][0-9]{0,2}(,[0-9]{3})+)(\.[0-9]*)?|\.[0-9]+)"
-    r"([eE][+-]?[0-9]+)?$",
+    "decimal": rf"^[+-]?({_DIGITS % _POINT}(,[0-9]*)?|,[0-9]+){_EXPONENT}",
+    "thousands": rf"^[+-]?({_DIGITS % ','}(\.[0-9]*)?|\.[0-9]+){_EXPONENT}",
 }
-_NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
+_EITHER = rf"^[+-]?[0-9]*[.,]?[0-9]+{_EXPONENT}"
+_GROUPED = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"  # thousands where commas are decimal marks
 
 
 class TableReadError(InputError):
     """A table file that is damaged, or whose cells are not of the type asked for."""
-
-
-@dataclass(frozen=True)
-class Dialect:
-    """How a text table is written, and the cells of its first two lines."""
-
-    separator: str
-    comments: int  # lines at the top that start with # or % and are skipped
-    first: tuple[str, ...]
-    second: tuple[str, ...]
-    aligned: bool  # runs of spaces separate the cells
-    gzipped: bool
-
-
-def sniff(path: Path, argument: str) -> Dialect | None:
-    """Detect the dialect of a text table from its first lines; None for a Parquet file."""
-    name = path.name
-    try:
-        with path.open("rb") as file:
-            start = file.read(4)
-            if start == b"PAR1":
-                return None
-            file.seek(0)
-            gzipped = start.startswith(b"\x1f\x8b")
-            stream = gzip.GzipFile(fileobj=file) if gzipped else file
-            sample = stream.read(SAMPLE_BYTES)
-    except FileNotFoundError:
-        raise InputError(argument, f"there is no file {str(path)!r}", "check the path") from None
-    except (EOFError, OSError, zlib.error) as error:
-        if isinstance(error, OSError) and error.strerror:
-            raise InputError(argument, f"cannot read {str(path)!r} ({error.strerror})") from None
-        raise InputError(argument, f"{name} is a broken gzip file ({error})") from None
-    if sample.startswith(b"PK\x03\x04"):
-        raise InputError(argument, f"{name} is a zip archive or an Excel sheet", "save it as CSV")
-    if b"\0" in sample:
-        hint = "give CSV or TSV in UTF-8, gzipped or not, or Parquet"
-        raise InputError(argument, f"{name} is a binary file (or UTF-16 text)", hint)
-    if len(sample) == SAMPLE_BYTES:  # it may end inside a character
-        sample = sample[: sample.rfind(b"\n") + 1] or sample
-    try:
-        lines = sample.decode("utf-8-sig").splitlines()
-    except UnicodeDecodeError as error:
-        value = f"{name} is not UTF-8 text (byte {error.start:,})"
-        raise InputError(argument, value, _NOT_UTF8) from None
-    comments = 0
-    while comments < len(lines) and lines[comments][:1] in ("#", "%"):
-        comments += 1
-    lines = [line for line in lines[comments:] if line.strip()][:50]
-    if not lines:
-        raise InputError(argument, f"{name} is empty", "give a table with a header and rows")
-    # The first separator is the comma: it wins where none fits.
-    best = max(SEPARATORS, key=lambda separator: _fitness(lines, separator))
-    aligned = best == " " and any(re.search(r"\S {2,}\S|^ ", line) for line in lines)
-    cells = csv.reader(lines[:2], delimiter=best)
-    rows = [tuple(line.split()) for line in lines[:2]] if aligned else list(map(tuple, cells))
-    return Dialect(best, comments, rows[0], rows[1] if len(rows) > 1 else (), aligned, gzipped)
-
-
-def _fitness(lines: list[str], separator: str) -> tuple[int, int]:
-    """How well a separator explains the lines: how many agree with the first, on how many cells."""
-    widths = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
-    if not widths or widths[0] < 2:
-        return 0, 0
-    # A space occurs inside cells too, so that it must explain every line to count.
-    agreeing = sum(width == widths[0] for width in widths)
-    if separator == " " and agreeing < len(widths):
-        aligned = {len(line.split()) for line in lines}
-        return (len(widths), 1) if len(aligned) == 1 and aligned != {1} else (0, 0)
-    return agreeing, widths[0]
 
 
 def _has_quotes(path: Path) -> bool:
@@ -143,18 +81,21 @@ class TableReader:
     ) -> None:
         self.path, self.argument = path, argument
         self.notes = [] if notes is None else notes
-        self.dialect = sniff(path, argument)
         self.header = not names
         self.commas: dict[str, CommaMeaning] = {}
+        start = read_start(path, argument)
+        self.dialect = sniff(path, argument, start) if start.format == "text" else None
         if self.dialect is None:
-            self.stored_names = list(self._parquet().schema_arrow.names)
+            self._columns = self._columnar(start)
+            self.stored_names = list(self._columns.schema.names)
             return
-        self.stored_names = list(names or self.dialect.first)
+        self.stored_names = list(names or self.dialect.sample[0])
         suffixes = [suffix.lower() for suffix in path.suffixes]
         expected = "," if ".csv" in suffixes else "\t" if ".tsv" in suffixes else None
         used = self.dialect.separator
-        if expected not in (None, used) and len(self.dialect.first) > 1:
-            self.notes.append(f"{path.name}: read as separated by {SEPARATORS[used]}")
+        if expected != used and len(self.stored_names) > 1:
+            runs = "runs of " if self.dialect.aligned else ""
+            self.notes.append(f"{path.name}: read as separated by {runs}{SEPARATORS[used]}")
 
     @property
     def names(self) -> list[str]:
@@ -168,6 +109,22 @@ class TableReader:
             if name in names[:k]:
                 raise InputError(self.argument, f"two columns are named {name!r}", "rename one")
         return names
+
+    def find_header(self, wanted: Iterable[str | None]) -> None:
+        """Decide whether the first line is a header or a row, given columns the user named.
+
+        It is a row if it has a number where the column below has nothing but numbers, if no column
+        has text above numbers, and if it is not where the named columns are.
+        """
+        if self.dialect is None or all(n in self.names for n in wanted if n is not None):
+            return
+        first, *rest = self.dialect.sample
+        below = [[cell for row in rest for cell in row[k : k + 1]] for k in range(len(first))]
+        numeric = [is_numeric(cells) for cells in below]
+        top = [is_numeric([cell]) for cell in first]
+        above = [one for one, column in zip(top, numeric, strict=True) if column]
+        if any(above) and all(above):
+            self.drop_header()
 
     def drop_header(self) -> None:
         """Treat the first line as a row."""
@@ -200,7 +157,7 @@ class TableReader:
 
         try:
             if self.dialect is None:
-                return self._parquet().read(columns=wanted).select(wanted)
+                return self._columns.to_table(columns=wanted)
             types = dict.fromkeys(self._stored(text), pa.string())
             # A parser that need not watch for quotes is twice as fast.
             quotes = self.dialect.gzipped or _has_quotes(self.path)
@@ -226,14 +183,13 @@ class TableReader:
     ) -> Iterator[Any]:
         """Read columns front to back as record batches, of a type or else as text.
 
-        By default a Parquet file's columns keep their types. ``multiline`` allows line breaks
-        inside quoted cells.
+        By default the columns of a file that is not text keep their types. ``multiline`` allows
+        line breaks inside quoted cells.
         """
         wanted = self._stored(columns or self.names)
         try:
             if self.dialect is None:
-                for batch in self._parquet().iter_batches(BATCH_ROWS, columns=wanted):
-                    batch = batch.select(wanted)
+                for batch in self._columns.to_batches(columns=wanted, batch_size=BATCH_ROWS):
                     yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
                 return
             types = dict.fromkeys(wanted, type or pa.string())
@@ -259,16 +215,28 @@ class TableReader:
         }
         inferred = {name: column for name, column in cells.items() if name not in text}
         self.settle_commas(inferred.items(), unused)
+        if "decimal" in self.commas.values():
+            floats = [name for name, cells in inferred.items() if pa.types.is_floating(cells.type)]
+            again = self.table(floats, text=floats) if floats else pa.table({})
+            text_cells = zip(floats, again.columns, strict=True)
+            self.refuse_points([*inferred.items(), *text_cells], unused)
         cells |= {name: self.infer(name, column) for name, column in inferred.items()}
         return pa.table(cells).to_pandas(date_as_object=False)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
         """Strip a column of text, and with ``missing`` empty the cells that mark missing values."""
-        if pa.types.is_binary(cells.type):
-            value = f"column {name!r} of {self.path.name} is not UTF-8 text"
-            raise InputError(self.argument, value, _NOT_UTF8)
+        if isinstance(cells.type, pa.BaseExtensionType):
+            cells = cells.cast(cells.type.storage_type)
         if pa.types.is_dictionary(cells.type) and is_text(cells.type.value_type):
             cells = cells.cast(cells.type.value_type)
+        kind, types = cells.type, pa.types
+        if types.is_decimal(kind):
+            return cells.cast(pa.float64())
+        if types.is_nested(kind) or "binary" in str(kind):
+            problem = "is not UTF-8 text" if self.dialect else f"holds {kind}"
+            value = f"column {name!r} of {self.path.name} {problem}"
+            hint = NOT_UTF8 if self.dialect else "give one number, date or text per cell"
+            raise InputError(self.argument, value, hint)
         if not is_text(cells.type):
             return cells
         cells = pc.utf8_trim_whitespace(cells)
@@ -283,11 +251,12 @@ class TableReader:
         A comma is a decimal mark if some value of the column cannot be grouped by thousands
         (``0,5``), and a thousands separator if some value can only be (``1,234,567`` or
         ``1,234.5``). Where every value fits both, as ``2,101`` does, the other columns decide, and
-        the file is refused if they cannot. In files separated by commas nothing is changed.
+        the file is refused if they cannot.
         """
-        if self.dialect is None or self.dialect.separator == ",":
+        if self.dialect is None:
             return
         unclear: dict[str, str] = {}
+        mixed: set[str] = set()  # columns such as 0,5 and 1.5
         for name, cells in columns:
             commas = pc.match_substring(cells, ",") if is_text(cells.type) else None
             if commas is None or not pc.any(commas).as_py():
@@ -299,12 +268,13 @@ class TableReader:
             ]
             if len(possible) == 1:
                 self.commas[name] = possible[0]
-            elif possible:
+            elif possible or pc.all(pc.match_substring_regex(cells, _EITHER)).as_py():
                 row = pc.index(commas, True).as_py()
                 unclear[name] = f"{self.locate(row)} has {cells[row].as_py()!r}"
+                mixed |= set() if possible else {name}
         meanings = set(self.commas.values())
         for name, example in unclear.items():
-            if len(meanings) == 1:
+            if len(meanings) == 1 and name not in mixed:
                 (self.commas[name],) = meanings
             elif name not in unused:
                 value = f"column {name!r} of {self.path.name}, {example}: decimals or thousands?"
@@ -314,23 +284,39 @@ class TableReader:
         for kind, title in titles.items():
             found = [name for name, settled in self.commas.items() if settled == kind]
             if found:
-                self.notes.append(f"{self.path.name}: {title} in column {', '.join(found)}")
+                self.notes.append(f"{self.path.name}: {title} in column {shortlist(found)}")
+
+    def refuse_points(self, columns: Iterable[tuple[str, Any]], unused: Sequence[str] = ()) -> None:
+        """Refuse numbers such as 1.234 in text where other columns have decimal commas."""
+        for name, cells in columns:
+            if name in unused or not is_text(cells.type) or name in self.commas:
+                continue
+            points = pc.match_substring(cells, ".")
+            groups = pc.or_(pc.match_substring_regex(cells, _GROUPED), pc.invert(points))
+            if pc.any(points).as_py() and pc.all(groups).as_py():
+                row = pc.index(points, True).as_py()
+                value = f"column {name!r} of {self.path.name}, {self.locate(row)} has"
+                value = f"{value} {cells[row].as_py()!r}, and other columns have decimal commas"
+                raise InputError(self.argument, value, "write the numbers with one decimal mark")
 
     def infer(self, name: str, cells: Any) -> Any:
         """Convert a stripped column of text to numbers, booleans or dates if all of it is."""
         if self.dialect is None or not is_text(cells.type):
             return cells
         if name in self.commas:
-            mark = "." if self.commas[name] == "decimal" else ""
+            mark = ""
+            if self.commas[name] == "decimal":
+                cells, mark = pc.replace_substring(cells, ".", ""), "."
             cells = pc.replace_substring(cells, ",", mark)
         if cells.null_count == len(cells):
             return pa.nulls(len(cells))
+        signed = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
         # The order in which pyarrow's CSV reader tries types.
         times = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
         for kind in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
             with suppress(pa.ArrowInvalid):
-                pc.cast(cells.slice(0, SAMPLE_ROWS), kind)  # a cast that fails is slow
-                return pc.cast(cells, kind)
+                pc.cast(signed.slice(0, SAMPLE_ROWS), kind)  # a cast that fails is slow
+                return pc.cast(signed, kind)
         return cells
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
@@ -360,7 +346,7 @@ class TableReader:
         """Say what is wrong with the file; pyarrow does not know the line of a broken row."""
         name = self.path.name
         if "UTF8" in str(error):
-            return InputError(self.argument, f"{name} is not UTF-8 text", _NOT_UTF8)
+            return InputError(self.argument, f"{name} is not UTF-8 text", NOT_UTF8)
         if self.dialect is not None and "CSV parse error" in str(error):
             width = len(self.stored_names)
             with suppress(*READ_ERRORS, csv.Error, StopIteration), self._stream() as stream:
@@ -370,10 +356,11 @@ class TableReader:
                 rows = csv.reader(lines, delimiter=self.dialect.separator)
                 found = next(row for row in rows if row and len(row) != width)
                 line, cells = rows.line_num + self.dialect.comments, counted(len(found), "cell")
-                value = f"{name} line {line:,} has {cells} where {width:,} were expected"
+                row = shorten(self.dialect.separator.join(found), 60)
+                value = f"{name} line {line:,} ({row!r}) has {cells} where {width:,} were expected"
                 cause = "it is cut short" if len(found) < width else "the separator is unquoted"
                 return InputError(self.argument, value, f"{cause}, or the file is broken there")
-        return TableReadError(self.argument, f"cannot read {name} ({' '.join(str(error).split())})")
+        return TableReadError(self.argument, f"cannot read {name} ({shorten(error)})")
 
     def _stream(self) -> Any:
         """Open a text file; runs of spaces in an aligned one become single spaces."""
@@ -381,14 +368,27 @@ class TableReader:
         if not self.dialect.aligned:
             compression = "gzip" if self.dialect.gzipped else None
             return pa.input_stream(str(self.path), compression=compression)
-        squeezed = tempfile.TemporaryFile()  # noqa: SIM115
-        with gzip.open(self.path) if self.dialect.gzipped else self.path.open("rb") as lines:
-            squeezed.writelines(b" ".join(line.split()) + b"\n" for line in lines)
+        squeezed = io.TextIOWrapper(tempfile.TemporaryFile(), "utf-8", newline="")  # noqa: SIM115
+        writer = csv.writer(squeezed, delimiter=" ", lineterminator="\n")
+        with gzip.open(self.path) if self.dialect.gzipped else self.path.open("rb") as file:
+            lines = io.TextIOWrapper(file, "utf-8-sig")
+            writer.writerows(map(tokens, lines))
+            lines.detach()
         squeezed.seek(0)
-        return pa.PythonFile(squeezed, mode="r")
+        return pa.PythonFile(squeezed.detach(), mode="r")
 
-    def _parquet(self) -> Any:
+    def _columnar(self, start: FileStart) -> Any:
+        """Open a Parquet or Arrow file, or read JSON Lines, as a pyarrow dataset."""
+        import pyarrow.dataset as ds
+        import pyarrow.json as json
+
         try:
-            return parquet.ParquetFile(self.path)
+            if start.format in ("parquet", "ipc"):
+                return ds.dataset(str(self.path), format=start.format)
+            compression = "gzip" if start.gzipped else None
+            with pa.input_stream(str(self.path), compression=compression) as stream:
+                if start.format == "stream":
+                    return ds.dataset(pa.ipc.open_stream(stream).read_all())
+                return ds.dataset(json.read_json(stream))
         except READ_ERRORS as error:
             raise self._explain(error) from None

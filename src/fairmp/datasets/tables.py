@@ -57,12 +57,12 @@ def from_tables(
 ) -> Data:
     """Build a graph from a node table and an edge table.
 
-    Tables are pandas DataFrames or paths to CSV, TSV or other separated text in UTF-8 (gzipped or
-    not; the separator is detected) or Parquet. ``data.report`` lists what was dropped, filled and
-    guessed. Cells with the text of :data:`~fairmp.datasets.columns.MISSING`, such as ``NA``, are
-    missing values. In text that is not separated by commas, a comma inside a number is a decimal
-    mark or a thousands separator, as the whole column shows; numbers such as ``2,101``, which can
-    be both, are refused unless other columns settle it.
+    Tables are pandas DataFrames or paths to CSV, TSV or other separated text in UTF-8, JSON Lines
+    (both gzipped or not), Parquet, or Arrow and Feather files. ``data.report`` lists what was
+    detected, dropped and filled. Cells with the text of
+    :data:`~fairmp.datasets.columns.MISSING`, such as ``NA``, are missing values. Separators and
+    the meaning of commas inside numbers are decided by the whole file, and a file that can be read
+    in two ways is refused. Columns of a file without a header line are ``column 1``, ``column 2``…
 
     Args:
         nodes: One row per node.
@@ -75,7 +75,8 @@ def from_tables(
         features: Feature columns; by default all others. See
             :func:`~fairmp.datasets.columns.fit_column` for how each is encoded.
         drop: Columns to leave out.
-        categorical: Columns of numbers to treat as categories, such as postcodes.
+        categorical: Columns of numbers to treat as categories, such as postcodes, or a label with
+            more than 20 different numbers.
         source: Source column of ``edges``; by default the first.
         target: Target column of ``edges``; by default the second.
         sensitive_bins: How to cut a sensitive column of numbers, such as age: the number of groups
@@ -120,7 +121,9 @@ def from_tables(
         check_choice("unknown_groups", unknown_groups, get_args(UnknownGroups))
         own = own or encoding.id
         source, target = source or encoding.source, target or encoding.target
-        table = _node_table(nodes, own, report, unused=encoding.ignored)
+        table = _node_table(
+            nodes, own, report, encoding.ignored, [column.name for column in encoding.columns]
+        )
         known = table if own == encoding.id else table.drop(columns=own)
         x, y, sens = encoding.transform(known, report, unknown_groups)
         used = encoding
@@ -129,7 +132,7 @@ def from_tables(
             raise InputError("id", "missing", "name a column of the node table")
         if edges is None:
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
-        table = _node_table(nodes, own, report, unused=drop)
+        table = _node_table(nodes, own, report, unused=drop, wanted=(label, *roles.groups))
         blocks: list[np.ndarray] = []
 
         def save(column: Column, codes: np.ndarray) -> None:
@@ -158,11 +161,16 @@ def from_tables(
 
 
 def _node_table(
-    nodes: Table, id: str | None, report: LoadReport, unused: Sequence[str]
+    nodes: Table,
+    id: str | None,
+    report: LoadReport,
+    unused: Sequence[str],
+    wanted: Sequence[str | None] = (),
 ) -> pd.DataFrame:
     """Read the node table, with its ids as text where they come from a file."""
     if is_path(nodes):
         reader = TableReader(Path(nodes), "nodes", notes=report.notes)
+        reader.find_header((id, *wanted))
         reader.unique_names()
         frame = reader.frame(text=() if id is None else (id,), unused=unused)
     else:

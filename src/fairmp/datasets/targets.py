@@ -48,18 +48,26 @@ class Label:
         *,
         positive: Any = None,
         unknown: Sequence[Any] | None = None,
+        categorical: bool = False,
         report: LoadReport | None = None,
     ) -> Label:
-        """Learn the classes of a column; ``positive`` and ``unknown`` are those of from_tables."""
+        """Learn the classes of a column; ``positive`` and ``unknown`` are those of from_tables.
+
+        More than 20 different numbers are taken for a quantity, unless ``categorical`` says no.
+        """
         series, gone = _without_unknown(series, factorize(series)[1], "label", unknown, report)
         values = factorize(series)[1]
         title = f"column {series.name!r} has"
         if len(values) < 2:
             only = f"only the value {as_text(values[0])!r}" if values else "no value at all"
             raise InputError("label", f"{title} {only}", "a classifier needs two classes")
-        fractional = any(isinstance(value, float) and not value.is_integer() for value in values)
-        if len(values) > MAX_CATEGORIES and (fractional or len(values) > 0.9 * series.count()):
-            hint = "it is a quantity or a name, not a class: give a column with classes"
+        many = len(values) > MAX_CATEGORIES and positive is None
+        if many and not categorical and all(isinstance(value, int | float) for value in values):
+            hint = f"cut it into classes, or if they are classes, categorical={series.name}"
+            question = f"{title} {len(values):,} different numbers, is it a quantity?"
+            raise InputError("label", question, hint)
+        if many and len(values) > 0.9 * series.count():
+            hint = "it is a name, not a class: give a column with classes"
             raise InputError("label", f"{title} {len(values):,} different values", hint)
         names = list(dict.fromkeys(map(as_text, values)))
         if positive is not None:

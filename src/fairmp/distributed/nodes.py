@@ -67,6 +67,7 @@ class _ColumnStore:
 
     def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
         self.reader, self.copy = TableReader(path, "nodes", notes=report.notes), folder / "nodes"
+        self.reader.find_header((roles.id, roles.label, *roles.groups))
         self.names, self.id = self.reader.unique_names(), roles.id
         used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
         wanted = [name for name in self.names if name in used]
@@ -81,6 +82,9 @@ class _ColumnStore:
                         with_comma.add(name)
         names = [name for name in wanted if name in with_comma and name != self.id]
         self.reader.settle_commas((name, self._cells(name)) for name in names)
+        if "decimal" in self.reader.commas.values():
+            others = [name for name in wanted if name not in names and name != self.id]
+            self.reader.refuse_points((name, self._cells(name)) for name in others)
 
     def _cells(self, name: str) -> Any:
         if self.reader.dialect is None:
