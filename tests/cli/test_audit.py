@@ -200,3 +200,22 @@ def test_the_real_graphs(fairmp, data_folder):
     assert status == 0
     for words in ("21,242 directed", "72.37 %", "39.22 % (unlabelled as a class)", "53.63 %"):
         assert words in out
+
+
+def test_values_that_mean_unknown_and_labels_that_are_numbers(
+    fairmp, tmp_path, monkeypatch
+) -> None:
+    rows = [
+        f"{k},{k % 50 + 17},{('yes', 'no', 'refused')[k % 3]},{'fmx'[k % 7 % 3]}" for k in range(90)
+    ]
+    (tmp_path / "n.csv").write_text("id,age,loan,sex\n" + "\n".join(rows) + "\n")
+    (tmp_path / "e.csv").write_text("a,b\n" + "".join(f"{k},{k + 1}\n" for k in range(89)))
+    own = "audit --nodes n.csv --edges e.csv --id id --sensitive sex --no-picture --out o"
+    status, out, _ = fairmp(f"{own} --label loan --unknown refused --unknown x --json")
+    assert status == 0
+    found = json.loads(out)
+    assert [group["name"] for group in found["groups"]] == ["f", "m", "unknown"]
+    status, _, err = fairmp(f"{own} --label age --overwrite")
+    assert status == 2
+    assert "--categorical age" in err
+    assert fairmp(f"{own} --label age --categorical age --overwrite")[0] == 0

@@ -43,13 +43,13 @@ def test_parquet_with_missing_values_is_written_in_any_format(tmp_path: Path, na
 
 def test_text_keeps_its_dialect(tmp_path: Path) -> None:
     path = tmp_path / "in.csv"
-    path.write_text('id;p;income\n007;0,25;"1.234"\n8;0,5;NA\n')
+    path.write_text('id;p;income\n007;0,25;"1.234,5"\n8;0,5;NA\n')
     table = prediction_table.read(path, "id")
     assert table.numbers("--probabilities", "p").tolist() == [0.25, 0.5]
     assert table.reader.locate(0) == "line 2"
     prediction_table.write(table, {"q": np.array([0.125, 0.75])}, tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text() == (
-        "id;p;income;q\n007;0,25;1.234;0,125\n8;0,5;NA;0,75\n"
+        "id;p;income;q\n007;0,25;1.234,5;0,125\n8;0,5;NA;0,75\n"
     )
 
 

@@ -422,7 +422,8 @@ def test_the_real_files_have_the_known_sizes(real_data, cls, nodes, edges, featu
 def test_the_heads_of_the_real_pokec_files(real_data, cls, head, features):
     with pytest.raises(InputError, match="is not the published file"):
         cls(real_data / head)
-    with pytest.raises(InputError, match=r"line 3,\d\d\d has \d+ cells where 2\d\d were expected"):
+    message = r"line 3,\d\d\d .* has \d+ cells where 2\d\d were expected"
+    with pytest.raises(InputError, match=message):
         cls(real_data / head, verify=False)
     data = cls(real_data / head, partial=True)[0]
     assert data.num_features == features == PAPER[cls.source.key].features

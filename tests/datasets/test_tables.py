@@ -113,6 +113,19 @@ def test_an_edge_list_without_a_header_with_comments(tmp_path):
     assert "e.txt: has no header line" in data.report.notes
 
 
+def test_a_node_table_without_a_header(tmp_path):
+    rows = "".join(f"{k},{k % 2},{'ab'[k % 3 > 0]},{k / 2}\n" for k in range(12))
+    (tmp_path / "n.csv").write_text(rows)
+    edges = pd.DataFrame({"a": [0, 1], "b": [1, 11]})
+    names = {"id": "column 1", "label": "column 2", "sensitive": "column 3"}
+    data = from_tables(tmp_path / "n.csv", edges, **names)
+    assert (data.num_nodes, data.feature_names) == (12, ["column 4"])
+    assert "n.csv: has no header line" in data.report.notes
+    new = from_tables(tmp_path / "n.csv", edges, encoding=data.encoding)
+    assert new.y.equal(data.y)
+    assert new.x.equal(data.x)
+
+
 def test_an_edge_list_in_aligned_columns(tmp_path):
     (tmp_path / "e.txt").write_text("  from    to\n   007     7\n    x9     y\n")
     data = from_tables(PEOPLE, tmp_path / "e.txt", **NAMES)

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
     from fairmp.report.formats import Table
 
-TABLES = ("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop")
+TABLES = (
+    *("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop", "unknown"),
+    "categorical",
+)
 
 
 def panel(title: str) -> Callable[..., Any]:
@@ -54,7 +57,8 @@ DataDir = Annotated[
 ]
 DataNames = Annotated[list[str] | None, typer.Option(help=f"{DATA_HELP} May be repeated.")]
 Nodes = Annotated[
-    str | None, own("Node table: CSV, TSV (gzipped or not), Parquet; or sqlite:///people.db.")
+    str | None,
+    own("Node table: separated text, JSON Lines, Parquet, Arrow; or sqlite:///people.db."),
 ]
 NodesQuery = Annotated[str | None, own("SQL query of the node table, if --nodes is a database.")]
 EdgesQuery = Annotated[str | None, own("SQL query of the edge table, if --edges is a database.")]
@@ -129,6 +133,12 @@ class Tables:
         str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
     ] = None
     drop: Annotated[list[str] | None, own("Column to leave out.")] = None
+    unknown: Annotated[
+        list[str] | None, own("Value of label and sensitive columns that means 'not known'.")
+    ] = None
+    categorical: Annotated[
+        list[str] | None, own("Column of numbers that are categories, such as postcodes.")
+    ] = None
 
     def given(self) -> bool:
         """Whether tables are named; raise if that is done in part."""
@@ -152,6 +162,7 @@ class Tables:
         if self.sensitive is not None and len(self.sensitive) == 1:
             found["sensitive"] = self.sensitive[0]
         found |= {"drop": tuple(self.drop or ()), "sensitive_bins": _bins(self.sensitive_bins)}
+        found["categorical"] = tuple(self.categorical or ())
         places = self.nodes, self.nodes_query, self.edges, self.edges_query
         with table_files(*places) as (nodes, edges), typed(id=self.id):
             yield found | {"nodes": nodes, "edges": edges}

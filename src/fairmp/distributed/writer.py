@@ -119,6 +119,8 @@ def shard_tables(
     order: Order = "locality",
     sensitive_bins: BinsGiven = None,
     drop: Sequence[str] = (),
+    categorical: Sequence[str] = (),
+    unknown: Sequence[Any] | None = None,
     source: str | None = None,
     target: str | None = None,
     split_seeds: Sequence[int] = (0,),
@@ -136,7 +138,8 @@ def shard_tables(
     """
     folder, nodes = Path(folder), Path(nodes)
     _check_arguments(parts, 1 << 62, order)
-    roles = Roles(id, label, sensitive, None, tuple(drop), (), source, target, sensitive_bins)
+    used_as = id, label, sensitive, None, tuple(drop), tuple(categorical), source, target
+    roles = Roles(*used_as, sensitive_bins=sensitive_bins, unknown=unknown)
     with _writing(folder, overwrite, parts, progress) as (staging, advance):
         scratch, report = staging / "scratch", LoadReport()
         encoded, ids, encoding = read_nodes(nodes, roles, scratch, report)

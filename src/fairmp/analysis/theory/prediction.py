@@ -122,7 +122,10 @@ def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
         rates = []
         for g in (a, b):
             spread = np.sqrt(np.einsum("...i,...ij,...j", w, sigma[..., g, :, :], w))
-            rates.append(ndtr(((w * mu[..., g, :]).sum(-1) - threshold) / spread))
+            score = np.asarray((w * mu[..., g, :]).sum(-1) - threshold)
+            # Equal means leave no direction: both groups are decided alike.
+            score = np.divide(score, spread, out=np.zeros_like(score), where=spread > 0)
+            rates.append(ndtr(score))
         parities.append(np.abs(rates[0] - rates[1]))
         gaps.append(np.linalg.norm(mu[..., a, :] - mu[..., b, :], axis=-1))
     information = mutual_information_bound(mu, sigma, share)
