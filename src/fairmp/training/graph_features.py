@@ -14,15 +14,21 @@ they mean the same for training nodes as for others.
 
 from __future__ import annotations
 
+import warnings
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from fairmp.errors import InputError
-from fairmp.graph import Graph
+from fairmp.graph import Graph, TensorCache
+
+Reads = Literal["features", "neighbourhood", "edges"]
+"""What a model sees of a node: its features; those with the columns of its neighbourhood; or its
+features and who its neighbours are, a row of the adjacency matrix."""
 
 
 class Neighbourhood:
@@ -89,3 +95,58 @@ class Neighbourhood:
 def _smoothed(counts: np.ndarray) -> np.ndarray:
     """Shares of a row's total, with one more node that belongs to all classes equally."""
     return (counts + 1 / counts.shape[1]) / (counts.sum(1, keepdims=True) + 1)
+
+
+class GraphInputs(nn.Module):
+    """What models read of the nodes, and the training labels that this takes.
+
+    The shares of the classes, and who the neighbours are, are known in the graph the model was
+    trained on. In another graph they count as unknown, and a warning says so.
+
+    Args:
+        labels: classes of the training nodes, −1 for all others (n).
+        graph: the graph they belong to.
+        num_classes: number of classes.
+    """
+
+    labels: Tensor
+    trained_on: Tensor
+
+    def __init__(self, labels: Tensor, graph: Graph, num_classes: int) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.register_buffer("labels", labels)
+        self.register_buffer("trained_on", fingerprint(graph))
+        self._cache = TensorCache(size=8)
+
+    def forward(self, reads: Reads, x: Tensor, graph: Graph) -> Tensor | sp.csr_array:
+        """Return one row per node: dense, or sparse if a model reads the edges."""
+        if reads == "features":
+            return x
+        key = (x, graph.edge_index, graph.edge_weight)
+        around = self._cache.get(key, "neighbourhood", lambda: Neighbourhood(x, graph))
+        return self._cache.get((*key, self.labels), reads, lambda: self._rows(reads, around, graph))
+
+    def _rows(self, reads: Reads, around: Neighbourhood, graph: Graph) -> Tensor | sp.csr_array:
+        same = torch.equal(fingerprint(graph), self.trained_on.cpu())
+        if not same:
+            warnings.warn(
+                "the model was trained on another graph: labels of neighbours, and what it learned "
+                "about single nodes, are not used; graph_features=False trains without them",
+                UserWarning,
+                stacklevel=2,
+            )
+        n, known = graph.num_nodes, self.labels.numel()
+        if reads == "neighbourhood":
+            labels = self.labels if same else self.labels.new_full((n,), -1)
+            return around.columns(labels, self.num_classes)
+        edges = around.adjacency if same else sp.csr_array((n, known))
+        return sp.csr_array(sp.hstack([edges, sp.csr_array(around.x.cpu().double().numpy())]))
+
+
+def fingerprint(graph: Graph) -> Tensor:
+    """Number of nodes and a hash of the edges, whatever their order (2)."""
+    source, target = graph.edge_index.cpu()
+    mixed = (source * graph.num_nodes + target) * 0x1E3779B97F4A7C15
+    mixed = (mixed ^ (mixed >> 29)) * 0x3F58476D1CE4E5B9
+    return torch.stack([torch.tensor(graph.num_nodes), (mixed ^ (mixed >> 32)).sum()])

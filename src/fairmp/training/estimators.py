@@ -1,0 +1,299 @@
+"""scikit-learn classifiers as transforms: fitted on the training nodes, and kept as tensors.
+
+Logistic regressions, random forests and boosted trees become modules that hold their coefficients
+or trees. They predict what scikit-learn predicts, on any device, and are saved with the other
+weights, without pickle. Any other classifier is called as it is (:class:`Estimator`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from fairmp.errors import InputError
+from fairmp.graph import Graph
+from fairmp.training.graph_features import GraphInputs, Reads
+
+Name = Literal["logistic", "trees", "forest"]
+NAMES: tuple[Name, ...] = get_args(Name)
+MIN_PROBABILITY = 1e-6
+NEVER = float(np.log(MIN_PROBABILITY))  # logit of a class that no training node has
+_SCALED = ["StandardScaler", "LogisticRegression"]
+ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
+
+
+def make(name: Name, reads: Reads, seed: int) -> Any:
+    """Return an unfitted classifier with our settings."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    if name == "logistic":
+        if reads == "edges":
+            return LogisticRegression(C=0.02, max_iter=1000)
+        return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
+    if name == "forest":
+        return RandomForestClassifier(300, min_samples_leaf=3, random_state=seed)
+    return HistGradientBoostingClassifier(
+        learning_rate=0.05,
+        max_iter=150,
+        max_leaf_nodes=15,
+        l2_regularization=1.0,
+        early_stopping=False,
+        random_state=seed,
+    )
+
+
+class Linear(nn.Module):
+    """A logistic regression: XWᵀ + b, and AVᵀ more if it reads the edges."""
+
+    def __init__(self, weight: Tensor, bias: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("weight", weight)
+        self.register_buffer("bias", bias)
+
+    weight: Tensor
+    bias: Tensor
+
+    def forward(self, design: Tensor | sp.csr_array) -> Tensor:
+        """Return logits."""
+        if isinstance(design, Tensor):
+            return design.to(self.weight.dtype) @ self.weight.T + self.bias
+        product = torch.from_numpy(design @ self.weight.T.cpu().double().numpy())
+        return product.to(self.weight) + self.bias
+
+
+class TreeEnsemble(nn.Module):
+    """Decision trees whose values are added, or averaged if they are probabilities.
+
+    Node k of a tree sends a row to ``left`` if its entry in column ``feature`` is at most
+    ``threshold``, else to ``right``; a leaf sends it to itself. All are T×N, for T trees of at most
+    N nodes; ``value`` is T×N×C.
+    """
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    value: Tensor
+    baseline: Tensor
+    depth: Tensor
+    averaged: Tensor
+
+    def __init__(self, **tensors: Tensor) -> None:
+        super().__init__()
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def forward(self, design: Tensor) -> Tensor:
+        """Return logits."""
+        x, trees = design.float(), self.feature.size(0)
+        total = self.baseline.repeat(x.size(0), 1)
+        size = max(1, ENTRIES // max(x.size(0), 1))
+        for start in range(0, trees, size):
+            part = slice(start, start + size)
+            left, right = self.left[part].long(), self.right[part].long()
+            feature, threshold = self.feature[part].long(), self.threshold[part].float()
+            at = torch.zeros(left.size(0), x.size(0), dtype=torch.int64, device=x.device)
+            for _ in range(int(self.depth)):
+                found = x.T.gather(0, feature.gather(1, at))
+                goes_left = found <= threshold.gather(1, at)
+                at = torch.where(goes_left, left.gather(1, at), right.gather(1, at))
+            rows = torch.arange(left.size(0), device=x.device).unsqueeze(1)
+            total = total + self.value[part][rows, at].sum(0)
+        if bool(self.averaged):
+            return (total / trees).clamp_min(MIN_PROBABILITY).log()
+        return total
+
+
+class Estimator(nn.Module):
+    """A fitted scikit-learn classifier of another kind, called as it is."""
+
+    def __init__(self, estimator: Any, num_classes: int) -> None:
+        super().__init__()
+        self.estimator, self.num_classes = estimator, num_classes
+
+    def forward(self, design: Tensor | sp.csr_array) -> Tensor:
+        """Return the logarithm of the probabilities, or the scores if it has none."""
+        x = design.cpu().numpy() if isinstance(design, Tensor) else design
+        if hasattr(self.estimator, "predict_proba"):
+            scores = np.log(np.maximum(self.estimator.predict_proba(x), MIN_PROBABILITY))
+        else:
+            scores = np.asarray(self.estimator.decision_function(x))
+            scores = scores if scores.ndim == 2 else np.stack([-scores / 2, scores / 2], 1)
+        # A class that no training node has is never predicted.
+        result = np.full((len(scores), self.num_classes), scores.min(initial=0) + NEVER)
+        result[:, self.estimator.classes_] = scores
+        return torch.from_numpy(result)
+
+
+def fit(
+    estimator: Any,
+    design: Tensor | sp.csr_array,
+    y: Tensor,
+    train: Tensor,
+    num_classes: int,
+    sample_weight: Tensor | None = None,
+) -> nn.Module:
+    """Fit a classifier on the training rows, and return it as a module.
+
+    Weights are passed on if the classifier takes them; one that does not is an error.
+    """
+    from sklearn.utils.validation import has_fit_parameter
+
+    rows = train.cpu().numpy()
+    x = design.float().cpu().numpy() if isinstance(design, Tensor) else design
+    labels, more = y.cpu().numpy()[rows], {}
+    if sample_weight is not None:
+        steps = getattr(estimator, "steps", [("", estimator)])
+        step, last = steps[-1]
+        if not has_fit_parameter(last, "sample_weight"):
+            value = f"{type(last).__name__} takes no sample weights"
+            raise InputError("sample_weight", value, "leave them out, or choose another backbone")
+        weights = sample_weight.cpu().double().numpy()[rows]
+        more[f"{step}__sample_weight" if step else "sample_weight"] = weights
+    estimator.fit(x[rows], labels, **more)
+    module = _as_tensors(estimator, num_classes)
+    return Estimator(estimator, num_classes) if module is None else module
+
+
+def _as_tensors(estimator: Any, num_classes: int) -> nn.Module | None:
+    """Convert a fitted classifier, if it is of a kind whose predictions are known here."""
+    name, steps = type(estimator).__name__, getattr(estimator, "steps", [])
+    if len(estimator.classes_) < 2:
+        return None
+    if name == "Pipeline" and [type(step).__name__ for _, step in steps] == _SCALED:
+        scaler, estimator = (step for _, step in steps)
+        return _linear(estimator, num_classes, scaler.mean_, scaler.scale_)
+    if name == "HistGradientBoostingClassifier":
+        return None if estimator.is_categorical_ is not None else _boosted(estimator, num_classes)
+    if name == "LogisticRegression":
+        return _linear(estimator, num_classes)
+    forest = name in ("RandomForestClassifier", "ExtraTreesClassifier")
+    return _forest(estimator, num_classes) if forest else None
+
+
+def _linear(
+    estimator: Any,
+    num_classes: int,
+    mean: np.ndarray | float = 0.0,
+    scale: np.ndarray | float = 1.0,
+) -> Linear:
+    weight = estimator.coef_.astype(np.float64) / scale
+    bias = estimator.intercept_ - (weight * mean).sum(1)
+    if len(estimator.classes_) == 2:
+        weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
+    full = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64)
+    shift = torch.full((num_classes,), NEVER, dtype=torch.float64)
+    place = torch.as_tensor(estimator.classes_, dtype=torch.int64)
+    full[place], shift[place] = torch.from_numpy(weight), torch.from_numpy(bias)
+    return Linear(full, shift)
+
+
+def _forest(estimator: Any, num_classes: int) -> TreeEnsemble:
+    trees = [tree.tree_ for tree in estimator.estimators_]
+    shares = [tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True) for tree in trees]
+    parts = [
+        (t.feature, t.threshold, t.children_left, t.children_right, v)
+        for t, v in zip(trees, shares, strict=True)
+    ]
+    return _stack(parts, estimator.classes_, num_classes, np.zeros(len(estimator.classes_)), True)
+
+
+def _boosted(estimator: Any, num_classes: int) -> TreeEnsemble:
+    classes, parts = len(estimator.classes_), []
+    binary = classes == 2
+    for stage in estimator._predictors:
+        for column, predictor in enumerate(stage):
+            nodes = predictor.nodes
+            inner = nodes["is_leaf"] == 0
+            value = np.zeros((len(nodes), classes))
+            leaf = np.where(inner, 0.0, nodes["value"])
+            if binary:
+                value[:, 0], value[:, 1] = -leaf / 2, leaf / 2
+            else:
+                value[:, column] = leaf
+            ends = [np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right")]
+            threshold = np.where(inner, nodes["num_threshold"], 0.0)
+            parts.append((nodes["feature_idx"], threshold, *ends, value))
+    start = np.asarray(estimator._baseline_prediction, dtype=float).ravel()
+    start = np.array([-start[0] / 2, start[0] / 2]) if binary else start
+    return _stack(parts, estimator.classes_, num_classes, start, False)
+
+
+def _stack(
+    parts: Sequence[tuple[np.ndarray, ...]],
+    classes: np.ndarray,
+    num_classes: int,
+    baseline: np.ndarray,
+    averaged: bool,
+) -> TreeEnsemble:
+    """Pad the arrays of all trees to one size; leaves point to themselves."""
+    trees, nodes = len(parts), max(len(part[0]) for part in parts)
+    feature, left, right = (np.zeros((trees, nodes), dtype=np.int32) for _ in range(3))
+    threshold = np.zeros((trees, nodes), dtype=np.float32)
+    value = np.zeros((trees, nodes, num_classes), dtype=np.float32)
+    depth = 0
+    for t, (column, limit, lower, upper, leaf) in enumerate(parts):
+        count, own = len(column), np.arange(len(column))
+        inner = lower >= 0
+        feature[t, :count] = np.where(inner, column, 0)
+        # For x in float32, x ≤ t is x ≤ (t rounded down to float32).
+        limit = np.clip(limit, -3e38, 3e38)
+        rounded = limit.astype(np.float32)
+        over = rounded > limit
+        rounded[over] = np.nextafter(rounded[over], np.float32(-np.inf))
+        threshold[t, :count] = rounded
+        left[t, :count] = np.where(inner, lower, own)
+        right[t, :count] = np.where(inner, upper, own)
+        value[t, :count, classes] = leaf.T
+        depth = max(depth, _depth(left[t, :count], right[t, :count]))
+    start = np.full(num_classes, 0.0 if averaged else NEVER, dtype=np.float32)
+    start[classes] = baseline
+    tensors = {"feature": feature, "threshold": threshold, "left": left, "right": right}
+    return TreeEnsemble(
+        **{name: torch.from_numpy(array) for name, array in tensors.items()},
+        value=torch.from_numpy(value),
+        baseline=torch.from_numpy(start),
+        depth=torch.tensor(depth),
+        averaged=torch.tensor(averaged),
+    )
+
+
+def _depth(left: np.ndarray, right: np.ndarray) -> int:
+    """Number of steps from the root after which every row is in a leaf."""
+    at, depth = np.array([0]), 0
+    while (left[at] != at).any():
+        at = at[left[at] != at]
+        at, depth = np.concatenate([left[at], right[at]]), depth + 1
+    return depth
+
+
+class Blend(nn.Module):
+    """Models that read a node in different ways; their logits are averaged.
+
+    Args:
+        inputs: what they read.
+        members: what each reads, and the model.
+    """
+
+    takes_graph = True
+
+    def __init__(self, inputs: GraphInputs, members: list[tuple[Reads, nn.Module]]) -> None:
+        super().__init__()
+        self.inputs, self.reads = inputs, [reads for reads, _ in members]
+        self.members = nn.ModuleList(model for _, model in members)
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        """Return logits (n×C)."""
+        logits = [
+            model(self.inputs(reads, x, graph)).to(x)
+            for reads, model in zip(self.reads, self.members, strict=True)
+        ]
+        return torch.stack(logits).mean(0)
