@@ -15,7 +15,8 @@ from fairmp.metrics import evaluate
 from fairmp.report import Section, figures
 from fairmp.report.document import MAX_BYTES, Document, cards, html, read, summary, write
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
-from fairmp.report.sections import sections
+from fairmp.report.panel import reliability
+from fairmp.report.sections import flags, sections
 
 N = 400
 
@@ -70,8 +71,8 @@ def test_every_chapter_is_there(classes: int, groups: int) -> None:
     page = html(document)
     titles = re.findall(r"<h2>(.*?)</h2>", page)
     assert titles == [
+        "Result",
         "Decisions by group",
-        "Before and after",
         "Changed decisions",
         "The trade-off",
         "Assumptions",
@@ -88,7 +89,7 @@ def test_parts_that_are_not_there_are_left_out() -> None:
     whole = document_for()
     for key, title in (
         ("groups", "Decisions by group"),
-        ("metrics", "Before and after"),
+        ("metrics", "Result"),
         ("assumptions", "Assumptions"),
         ("command", "How to rerun it"),
     ):
@@ -150,8 +151,57 @@ def test_a_picture_that_is_too_large_is_left_out(tmp_path: Path) -> None:
 def test_few_nodes_are_warned_of() -> None:
     document = document_for()
     document["groups"][0]["nodes"] = 13
-    (part,) = [s for s in sections(document) if s.title == "Before and after"]
+    (part,) = [s for s in sections(document) if s.title == "Result"]
     assert "one decision is 7.7 points" in part.caption
+
+
+def test_a_gap_that_was_opened_is_in_the_headline() -> None:
+    document: Document = {
+        "title": "t",
+        "metrics": [
+            {"name": "accuracy", "unit": "%", "before": 0.7, "after": 0.9},
+            {"name": "ΔDP", "label": "gap (ΔDP)", "before": 0.1, "after": 0.12},
+            {"name": "ΔEO", "label": "gap (ΔEO)", "before": 0.034, "after": 0.284},
+        ],
+    }
+    (flag,) = flags(document)
+    assert "ΔEO" in flag
+    assert "from 3.4 to 28.4 points" in flag
+    page = html(document)
+    assert page.index('class="flag"') < page.index("<nav" if "<nav" in page else "<main>")
+    document["metrics"][2]["after"] = None
+    assert flags(document) == []
+    assert 'class="flag"' not in html(document)
+
+
+def test_reliability_is_drawn_where_it_was_measured() -> None:
+    sens, y, _, after = decided()
+    p = 1 / (1 + np.exp(-after[:, 1]))
+    document: Document = {"title": "t", "classes": ["no", "yes"]}
+    document["reliability"] = reliability(np.where(np.isnan(p), 0.5, p), sens, y)
+    (part,) = sections(document)
+    assert [row[0] for row in part.rows] == ["0", "1"]
+    own = (sens == 0) & (y >= 0)
+    bins = np.minimum((10 * p[own]).astype(int), 9)
+    error = sum(
+        abs((p[own][bins == b] - (y[own][bins == b] == 1)).mean()) * (bins == b).mean()
+        for b in np.unique(bins)
+    )
+    assert float(part.rows[0][2]) == pytest.approx(100 * error, abs=0.051)
+    assert "<svg" in html(document)
+
+
+def test_charts_follow_the_colours_of_the_page() -> None:
+    svg = figures.to_svg(figures.curve(document_for()))
+    assert "var(--paper, #ffffff)" in svg
+    assert "fill: #ffffff" not in svg
+
+
+def test_sections_for_specialists_come_last_and_closed() -> None:
+    extra = Section("Theory", text=["m"], appendix=True).to_dict()
+    document: Document = {"title": "t", "assumptions": ["a"], "extra": [extra]}
+    assert [part.title for part in sections(document)] == ["Assumptions", "Theory"]
+    assert "<details><summary>For specialists</summary>" in html(document)
 
 
 def test_sections_survive_json() -> None:

@@ -19,13 +19,11 @@ from fairmp.report.formatting import (
 )
 
 
-@given(st.integers(1, 3000), st.floats(0, 1), st.sampled_from([0.5, 0.9, 0.95, 0.99]))
-def test_the_interval_is_scipys(n: int, share: float, confidence: float) -> None:
+@given(st.integers(1, 3000), st.floats(0, 1))
+def test_the_interval_is_scipys(n: int, share: float) -> None:
     count = round(share * n)
-    theirs = binomtest(count, n).proportion_ci(confidence, method="wilson")
-    assert wilson_interval(count, n, confidence) == pytest.approx(
-        (theirs.low, theirs.high), abs=1e-9
-    )
+    theirs = binomtest(count, n).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(count, n) == pytest.approx((theirs.low, theirs.high), abs=1e-7)
 
 
 def test_nobody_has_no_interval() -> None:

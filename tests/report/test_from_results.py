@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,17 @@ from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.report.document import Document, html, write
 from fairmp.report.from_results import document_of, from_best, from_corrected, together
+from fairmp.report.sections import Metric
+
+GRAPH = {
+    "name": "g",
+    "nodes": 4,
+    "edges": 2,
+    "average_degree": 1.0,
+    "homophily": {"raw": 0.5, "chance": 0.5},
+    "classes": ["no", "yes"],
+    "groups": [],
+}
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +76,7 @@ def test_corrected_predictions(tmp_path: Path) -> None:
         assert group["nodes"] == (sens == g).sum()
         assert group["before"][1] == pytest.approx((p[sens == g] > 0.5).mean())
     page = html(document)
-    for title in ("Before and after", "Changed decisions", "Assumptions"):
+    for title in ("Result", "Changed decisions", "Assumptions"):
         assert title in page
     assert document_of(tmp_path / "corrected.json") == document
     assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
@@ -93,9 +105,23 @@ def test_several_folders_make_one_page(tmp_path: Path) -> None:
     page = together([tmp_path / "one", tmp_path / "two"])
     assert "Report one" in page
     assert "Report two" in page
-    assert page.count('class="chapter"') == 2
+    assert page.count('class="chapter"') == 3
     ids = [part.split('"')[0] for part in page.split('<section id="')[1:]]
-    assert len(ids) == len(set(ids)) == 4
+    assert len(ids) == len(set(ids)) == 3
+    assert page.count("<li>none</li>") == 1  # what they share is said once
+
+
+def test_several_reports_are_compared_first(tmp_path: Path) -> None:
+    for k, name in enumerate(("one", "two")):
+        (tmp_path / name).mkdir()
+        metric: Metric = {"name": "ΔDP", "before": 0.1, "after": 0.01 * k, "unit": "points"}
+        write({"title": name, "metrics": [metric], "graph": GRAPH}, tmp_path / name)
+    page = together([tmp_path / "one", tmp_path / "two"])
+    titles = re.findall(r"<h2>(.*?)</h2>", page)
+    assert titles == ["Comparison", "one", "Result", "The graph", "two", "Result"]
+    assert "10.0 → 1.0" in page
+    contents = page[page.index("<nav") : page.index("</nav>")] if "<nav" in page else ""
+    assert "Result" not in contents
 
 
 @pytest.mark.parametrize(

@@ -132,6 +132,7 @@ def command(
     from fairmp.postprocessing.api import debias
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
+    from fairmp.report.panel import panel, reliability
 
     if apply is not None or save is not None:
         from fairmp.postprocessing.debiaser import Debiaser
@@ -191,6 +192,13 @@ def command(
     if save is not None:
         corrector.save(save)
     command_line = shlex.join(["fairmp", *sys.argv[1:]])
+    if sensitive and not found.drawn and apply is None:
+        inside = prediction_columns.mask(table, population) if population else None
+        content["panel"] = panel(
+            found.values, groups, codes, command=command_line, population=inside, kind=kind,
+            class_names=names,
+        )  # fmt: skip
+        content["reliability"] = reliability(found.values, groups, codes, kind=kind)
     for path, text in {
         record: json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n",
         page: html(from_corrected({**content, "command": command_line})),

@@ -7,23 +7,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.analysis.audits.measure import describe
 from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import split
-from fairmp.graph import normalise
 from fairmp.metrics import evaluate
-from fairmp.nn.fmp import FMP
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
+from fairmp.report.panel import panel, reliability
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.correction import PARITY
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics
 
 MIN_GAP = 0.005  # a smaller gap has no trade-off to show
-TEMPERATURE = 0.02  # of the curve, as a fraction of the mean logit range: close to decisions
-TARGETS = (0.0, 0.1, 0.25, 0.5, 0.75)  # of the curve, as fractions of the uncorrected gap
 
 
 def write(
@@ -59,7 +54,8 @@ def write(
     figure = tradeoff([*lines, *per_split][:8], f"{data.name}: {lines[0].name}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     model.save(folder / "model")
-    report = document(data, model) if isinstance(data, Data) else _figures(data, model)
+    whole = isinstance(data, Data)
+    report = document(data, model, command) if whole else _figures(data, model)
     several = len(records) > 1
     report["command"] = command
     report["lines"] = {
@@ -84,10 +80,10 @@ def summary(model: FairClassifier) -> list[str]:
     return ["The first split's test nodes:", str(test), *(f"note: {note}" for note in notes)]
 
 
-def document(data: Data, model: FairClassifier) -> Document:
+def document(data: Data, model: FairClassifier, command: str = "") -> Document:
     """Describe what a classifier that was just fitted does to the test nodes.
 
-    "Before" is the same network without the correction, and the curve is the cost of
+    "Before" is the same network without the correction; curve and live panel are the cost of
     post-processing its predictions to smaller and smaller gaps.
     """
     run, fair = model.run_, model.uses_groups
@@ -105,7 +101,10 @@ def document(data: Data, model: FairClassifier) -> Document:
     decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
     after = decided if fair else decided[:1]
     add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
-    report["curve"] = _curve(plain, y, sens, before)
+    given: Any = {"group_names": model.groups_, "kind": "logits"}
+    report["panel"] = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
+    report["reliability"] = reliability(plain, sens, y, **given)
+    report["curve"] = _curve(report["panel"])
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
         "gaps on the same test nodes."
@@ -172,21 +171,15 @@ def _facts(row: Statistics) -> list[tuple[str, str]]:
     ]
 
 
-def _curve(logits: Tensor, y: Tensor, sens: Tensor, before: dict[str, Any]) -> list[Point]:
-    """Return accuracy and gap of predictions post-processed to a range of targets."""
-    if not before["dp"] > MIN_GAP:
+def _curve(found: dict[str, Any] | None) -> list[Point]:
+    """Accuracy and gap of predictions post-processed to demographic parity, from the panel."""
+    if found is None or not found["before"]["dp"] > MIN_GAP:
         return []
-    found = {(before["dp"], before["accuracy"])}
-    alone = normalise(torch.empty(2, 0, dtype=torch.int64), len(sens), dtype=logits.dtype)
-    operator = groups.group_operator(sens)
-    temperature = TEMPERATURE * float((logits.amax(1) - logits.amin(1)).mean())
-    for share in TARGETS:
-        with torch.no_grad():
-            layer = FMP(1, 0.0, target=share * before["dp"], temperature=temperature)
-            fair = layer(logits, alone, operator)
-        figures = evaluate(fair, y, sens, bootstrap=0)
-        found.add((figures.dp, figures.accuracy))
-    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(found)]
+    steps = [found["before"]]
+    for criterion in found["criteria"]:
+        steps += criterion["steps"] if criterion["gap"] == "dp" else []
+    known = {(step["dp"], step["accuracy"]) for step in steps if step["accuracy"] is not None}
+    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(known)]
 
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:

@@ -17,6 +17,7 @@ from fairmp.report.formatting import (
     is_known,
     per_hundred,
     points,
+    wilson_interval,
 )
 from fairmp.report.sections import (
     Card,
@@ -26,6 +27,7 @@ from fairmp.report.sections import (
     Point,
     Section,
     changed,
+    flags,
     sections,
 )
 
@@ -57,9 +59,9 @@ def read(folder: Path) -> Document:
 
 def html(document: Document, folder: Path | None = None) -> str:
     """Render a report; its picture is read from the folder."""
+    head = Section(document["title"], flags=flags(document), cards=cards(document))
     for pictures in (folder, None):
-        parts = sections(document, pictures)
-        text = page(document["title"], summary(document), parts, cards(document))
+        text = page(document["title"], summary(document), sections(document, pictures), head)
         if len(text.encode()) <= MAX_BYTES:
             break
     return text
@@ -72,7 +74,8 @@ def summary(document: Document) -> str:
     found = {metric["name"]: metric for metric in document.get("metrics", [])}
     noun, classes = document.get("noun", "people"), document.get("classes", [])
     gap, accuracy = found.get("ΔDP", {}), found.get("accuracy", {})
-    if not is_known(gap.get("after")):
+    others = [m for m in found.values() if is_known(m.get("target")) and m["name"] != "ΔDP"]
+    if not is_known(gap.get("after")) or others:
         return _summary_of_targets(document, noun)
     kind = "positive decisions differ by" if len(classes) == 2 else "decisions differ by up to"
     text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
@@ -115,26 +118,46 @@ def cards(document: Document) -> list[Card]:
         found.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
     count, total = changed(document)
     if count is not None and total:
-        found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100"))
+        low, high = map(per_hundred, wilson_interval(count, total))
+        note = f"{count:,} of {total:,}; 95 % interval {low} to {high}"
+        found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100", note))
     return found
 
 
-def page(title: str, summary: str, sections: Sequence[Section], cards: Sequence[Card] = ()) -> str:
+def page(title: str, summary: str, sections: Sequence[Section], head: Section | None = None) -> str:
     """Render a page with a summary and key figures at the top; all but figures is escaped.
+
+    Args:
+        title: of the page.
+        summary: the main result.
+        sections: of the page; a navigation is added where there are more than three.
+        head: its flags and cards stand below the summary.
 
     Example:
         >>> "&lt;b&gt;" in page("<b>", "", [])
         True
     """
-    from jinja2 import Environment
+    from jinja2 import Environment, FunctionLoader
 
-    template = files("fairmp.report").joinpath("page.html.jinja").read_text(encoding="utf-8")
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
+    def load(name: str) -> str:
+        return files("fairmp.report").joinpath(name).read_text(encoding="utf-8")
+
+    loader = FunctionLoader(load)
+    environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     anchors: list[str] = []
     for section in sections:
         stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
         names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
         anchors.append(next(name for name in names if name not in anchors))
-    header = {"title": title, "summary": summary, "cards": cards, "version": __version__}
     parts = list(zip(anchors, sections, strict=True))
-    return environment.from_string(template).render(parts=parts, **header)
+    # A page of several reports lists these; their sections would repeat.
+    chapters = any(section.chapter for section in sections)
+    return environment.get_template("page.html.jinja").render(
+        title=title,
+        summary=summary,
+        head=head or Section(title),
+        parts=parts,
+        contents=[(anchor, s.title) for anchor, s in parts if s.chapter or not chapters],
+        live=any(section.panel for section in sections),
+        version=__version__,
+    )

@@ -6,6 +6,7 @@ import base64
 import html
 import io
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -22,6 +23,15 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_SIDE_LABELS = 18
 INK, BEFORE, AFTER, CHOSEN = "#1b1f24", "#6b7580", COLOURS[0], COLOURS[1]
 MAX_GROUPS = 12
+THEME = {
+    "#000000": "--ink",
+    INK: "--ink",
+    "#555555": "--soft",
+    BEFORE: "--before",
+    "#dddddd": "--line",
+    "#ffffff": "--paper",
+}
+NARROW = 5.2  # width in inches of the report's charts: text stays legible on a phone
 STYLES: dict[str, dict[str, Any]] = {
     "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
     "after": {"facecolor": AFTER},
@@ -149,7 +159,14 @@ def to_svg(fig: Any) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "fairmp", "svg.fonttype": "none"}):
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
-    return text[text.index("<svg") :]
+    text = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _themed, text[text.index("<svg") :])
+    return text
+
+
+def _themed(found: re.Match[str]) -> str:
+    """A neutral colour as a variable of the page, which has a dark form."""
+    name = THEME.get(found[2])
+    return f"{found[1]}: var({name}, {found[2]})" if name else found[0]
 
 
 def embedded(path: Path, alt: str) -> str:
@@ -166,9 +183,9 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     groups = _largest(document["groups"])
     noun, names = document.get("noun", "people"), document["classes"]
     both = any(group.get("before") for group in groups)
-    height = 0.9 + len(groups) * (0.62 if both else 0.42) + 0.35 * both
-    fig = Figure(figsize=(8.2, height), layout="constrained")
-    panels = fig.subplots(1, len(classes), sharey=True, squeeze=False)[0]
+    height = 0.7 + len(groups) * (0.52 if both else 0.38)
+    fig = Figure(figsize=(NARROW, len(classes) * height + 0.3 * both), layout="constrained")
+    panels = fig.subplots(len(classes), 1, squeeze=False)[:, 0]
     for axes, c in zip(panels, classes, strict=True):
         _label_groups(axes, groups)
         for when, offset in (("before", 0.2), ("after", -0.2 * both)):
@@ -184,7 +201,7 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
             axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
         axes.set_xlim(0, 100)
         name = repr(shorten(str(names[c])))
-        axes.set_xlabel(f"decided {name}, of 100 {noun}" if len(classes) < 3 else f"{name}, of 100")
+        axes.set_xlabel(f"decided {name}, of 100 {noun}")
     if both:
         handles = [Patch(label=when, **style) for when, style in STYLES.items()]
         fig.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
@@ -197,7 +214,7 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     For two classes, changes to the second point right and changes to the first left, if known.
     """
     groups = _largest(groups)
-    fig, axes = figure(8.2, 1.0 + 0.42 * len(groups))
+    fig, axes = figure(NARROW, 1.0 + 0.38 * len(groups))
     _label_groups(axes, groups)
     two = len(classes) == 2 and all("moves" in group for group in groups)
     widest = 0.8
@@ -225,7 +242,7 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
 
 def curve(document: Mapping[str, Any]) -> Any:
     """Accuracy against the gap: the curve, the point before, and the chosen point."""
-    fig, axes = figure(8.2, 4.4)
+    fig, axes = figure(NARROW, 3.8)
     line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
         gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
@@ -246,8 +263,30 @@ def curve(document: Mapping[str, Any]) -> Any:
         axes.axvline(100 * target, color=INK, linewidth=1, linestyle=":", label=label)
     gap = document.get("gap", "ΔDP")
     label_tradeoff(axes, f"{gap}: gap between the groups (points)", "accuracy (%)")
-    beside = {"loc": "center left", "bbox_to_anchor": (1.0, 0.5)}
-    axes.legend(frameon=False, fontsize=9, **({"loc": "best"} if len(found) < 5 else beside))
+    if len(found) < 5:
+        axes.legend(frameon=False, fontsize=9, loc="best")
+    else:
+        fig.set_size_inches(NARROW, 3.8 + 0.1 * len(found))
+        fig.legend(frameon=False, fontsize=8.5, loc="outside lower left", ncols=2)
+    return fig
+
+
+def reliability(curves: Sequence[Mapping[str, Any]]) -> Any:
+    """Observed frequency against predicted probability, one curve per group, with intervals."""
+    fig, axes = figure(NARROW, 4.2)
+    axes.plot([0, 100], [0, 100], "--", color="#555555", linewidth=1)
+    for k, curve in enumerate(curves[: len(COLOURS)]):
+        x, y, low, high = (
+            100 * np.array(curve[key], dtype=float)
+            for key in ("predicted", "observed", "low", "high")
+        )
+        style: dict[str, Any] = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 6}
+        style |= {"capsize": 2, "elinewidth": 0.8, "linewidth": 1.4}
+        errors = np.maximum([y - low, high - y], 0)
+        axes.errorbar(x, y, yerr=errors, label=shorten(str(curve["group"])), **style)
+    axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
+    axes.set(xlabel="predicted probability, %", ylabel="observed frequency, %")
+    axes.legend(frameon=False, fontsize=9, loc="upper left")
     return fig
 
 

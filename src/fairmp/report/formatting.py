@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from statistics import NormalDist
 from typing import TypeGuard
+
+import numpy as np
+
+from fairmp.metrics.calibration import NORMAL_QUANTILE
+from fairmp.metrics.counts import wilson
 
 GAP_NOTE = (
     "Gaps are biased upward in small samples: a small gap whose interval excludes 0 is not "
@@ -13,15 +17,12 @@ GAP_NOTE = (
 )
 
 
-def wilson_interval(count: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval of a share; unlike scipy's it takes counts that are not integers."""
+def wilson_interval(count: float, n: float) -> tuple[float, float]:
+    """95 % Wilson interval of a share, also for counts that are not integers."""
     if n <= 0:
         return math.nan, math.nan
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share, scale = count / n, 1 + z * z / n
-    middle = (share + z * z / (2 * n)) / scale
-    half = z * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n)) / scale
-    return max(0.0, middle - half), min(1.0, middle + half)
+    low, high = wilson(np.array(count / n), np.array(float(n)), NORMAL_QUANTILE)
+    return max(0.0, float(low)), min(1.0, float(high))
 
 
 def is_known(value: float | None) -> TypeGuard[float]:

@@ -3,18 +3,37 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from fairmp.errors import InputError
+from fairmp.metrics.counts import gap_interval
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.formats import SPREAD, of_frame, results, summarise
+from fairmp.report.formatting import is_known, points, wilson_interval, with_interval
 from fairmp.report.from_evaluation import from_evaluations, point
-from fairmp.report.sections import Document, GroupSummary, Metric, Point, Section, sections
+from fairmp.report.sections import (
+    Document,
+    Ends,
+    GroupSummary,
+    Metric,
+    Point,
+    Section,
+    flags,
+    sections,
+)
 
 RESULTS = (DOCUMENT, "corrected.json", "best.json", "audit.json", "records.jsonl")
 """Files that a report can be made from, in order of preference."""
+NAMES = {
+    "demographic_parity": ("ΔDP", "gap between groups (ΔDP)"),
+    "equal_opportunity": ("ΔEO", "gap at equal labels (ΔEO)"),
+    "equalized_odds": ("Δodds", "gap in errors (Δodds)"),
+}
 
 
 def document_of(path: Path) -> Document:
@@ -52,21 +71,53 @@ def _read_file(path: Path) -> Document:
 
 
 def together(folders: list[Path]) -> str:
-    """Render one page of several result directories, one chapter each."""
+    """Render one page of several result directories: a comparison, then one chapter each."""
     documents = [(path if path.is_dir() else path.parent, document_of(path)) for path in folders]
     if len(documents) == 1:
         return html(documents[0][1], documents[0][0])
+    assumptions = [line for _, document in documents for line in document.get("assumptions", [])]
     for pictures in (True, False):
-        parts: list[Section] = []
+        parts = [part] if (part := _overview([document for _, document in documents])) else []
+        graphs: list[str] = []
         for folder, document in documents:
-            figures = [f"{card.label}: {card.value}" for card in cards(document)]
-            text = [summary(document)]
-            parts.append(Section(document["title"], text=text, bullets=figures, chapter=True))
-            parts += sections(document, folder if pictures else None)
-        text_of_page = page(f"{len(documents)} reports", "", parts)
-        if len(text_of_page.encode()) <= MAX_BYTES:
+            # What several reports share is said once.
+            own = cast(Document, {k: v for k, v in document.items() if k != "assumptions"})
+            name = str(own.get("graph", {}).get("name"))
+            if name in graphs:
+                own.pop("graph", None)
+            graphs.append(name)
+            head = {"text": [summary(document)], "flags": flags(document), "cards": cards(document)}
+            parts.append(Section(document["title"], chapter=True, **head))  # type: ignore[arg-type]
+            with suppress(InputError):  # nothing but assumptions
+                parts += sections(own, folder if pictures else None)
+        if assumptions:
+            unique = list(dict.fromkeys(assumptions))
+            parts.append(Section("Assumptions", bullets=unique, chapter=True))
+        text = page(f"{len(documents)} reports", "", parts)
+        if len(text.encode()) <= MAX_BYTES:
             break
-    return text_of_page
+    return text
+
+
+def _overview(documents: list[Document]) -> Section | None:
+    """One row per report with metrics."""
+    names = ("accuracy", "ΔDP", "ΔEO")
+    rows = []
+    for document in documents:
+        found = {metric["name"]: metric for metric in document.get("metrics", [])}
+        if not any(name in found for name in names):
+            continue
+        row = [document["title"]]
+        for name in names:
+            own = found.get(name, {})
+            before = f"{points(own['before'])} → " if is_known(own.get("before")) else ""
+            row.append(before + with_interval(own.get("after"), own.get("after_interval")))
+        rows.append(row)
+    if len(rows) < 2:
+        return None
+    header = ["report", "accuracy %", "ΔDP, points", "ΔEO, points"]
+    caption = "Before → after, with 95 % intervals in brackets."
+    return Section("Comparison", header=header, rows=rows, caption=caption, chapter=True)
 
 
 def from_records(records: list[dict[str, Any]]) -> Document:
@@ -124,14 +175,19 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     ``title``, ``command``, ``assumptions``, ``curve`` and ``versions`` are optional.
     """
     several = len({group["attribute"] for group in found["groups"]}) > 1
-    metrics = [_criterion(one, several) for one in found["criteria"]]
-    if found.get("labelled"):
+    own = [*found["criteria"], *found.get("others", [])]
+    metrics = [_criterion(one, found, several) for one in own]
+    labelled = found.get("labelled") or 0
+    if labelled:
+        before, after = found["accuracy_before"], found["accuracy_after"]
         accuracy: Metric = {
             "name": "accuracy",
-            "meaning": f"share of correct decisions on {found['labelled']:,} labelled nodes.",
+            "meaning": f"share of correct decisions on {labelled:,} labelled nodes.",
             "unit": "%",
-            "before": found["accuracy_before"],
-            "after": found["accuracy_after"],
+            "before": before,
+            "after": after,
+            "before_interval": list(wilson_interval(before * labelled, labelled)),
+            "after_interval": list(wilson_interval(after * labelled, labelled)),
         }
         metrics.insert(0, accuracy)
     document: Document = {
@@ -152,23 +208,49 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
             *["The labels are correct."] * bool(found.get("labelled")),
         ],
     }
-    optional = ("command", "curve", "points", "versions", "read")
+    optional = ("command", "curve", "points", "versions", "read", "panel", "reliability")
     return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
 
 
-def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
-    attribute = one["attribute"]
-    name = str(one["criterion"]).replace("_", " ")
+def _criterion(one: Mapping[str, Any], found: Mapping[str, Any], several: bool) -> Metric:
+    attribute, title = one["attribute"], str(one["criterion"]).replace("_", " ")
+    name, label = NAMES.get(one["criterion"], (title, f"gap: {title}"))
     if several or attribute not in (one["criterion"], "sens"):
-        name += f", {attribute}"
+        name, label = f"{name}, {attribute}", f"{label}, {attribute}"
+    groups = [g for g in found["groups"] if g["attribute"] == attribute]
+    groups = [g for g in groups if g["group"] != "unknown"]
     return {
         "name": name,
-        "label": f"gap: {name}",
-        "meaning": f"the largest gap of decisions between two groups, on {one['where']}.",
+        "label": label,
+        "meaning": f"{title}: the largest gap of decisions between two groups, on {one['where']}.",
         "before": one["decisions_before"],
         "after": one["decisions_after"],
+        "before_interval": _gap_interval(one["criterion"], groups, "before"),
+        "after_interval": _gap_interval(one["criterion"], groups, "after"),
         "target": one["target"],
     }
+
+
+def _gap_interval(criterion: str, groups: Sequence[Mapping[str, Any]], when: str) -> Ends:
+    """95 % interval of a criterion's gap, from the rates of the groups."""
+    rates, sizes = [], []
+    for group in groups:
+        use = slice(1, 2) if len(group[f"decided_{when}"]) == 2 else slice(None)
+        labelled = np.array(group.get("labelled") or [], dtype=float)
+        if criterion == "demographic_parity":
+            own, behind = np.array(group[f"decided_{when}"])[use], np.array([group["nodes"]])
+        elif len(labelled):
+            own, behind = np.array(group[f"tpr_{when}"], dtype=float)[use], labelled[use]
+            if criterion == "equalized_odds":
+                fpr = np.array(group[f"fpr_{when}"], dtype=float)[use]
+                own, behind = np.append(own, fpr), np.append(behind, labelled.sum() - behind)
+        else:
+            return None
+        rates.append(own)
+        sizes.append(np.broadcast_to(behind, own.shape))
+    if criterion not in NAMES or len(rates) < 2:
+        return None
+    return list(gap_interval(np.array(rates), np.array(sizes)))
 
 
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:

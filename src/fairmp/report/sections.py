@@ -12,6 +12,7 @@ import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.report import figures
+from fairmp.report import panel as live
 from fairmp.report.formatting import (
     GAP_NOTE,
     change_text,
@@ -24,6 +25,11 @@ from fairmp.report.formatting import (
     with_interval,
 )
 
+LIVE_NOTE = (
+    "Corrections for equal opportunity and equalized odds are found with the labels of these "
+    "nodes; expect slightly larger gaps on others."
+)
+OPENED = 0.02  # growth of a gap that is said in the headline
 Ends = list[float | None] | None
 """An interval, as fractions."""
 
@@ -51,6 +57,10 @@ class Section:
     alt: str = ""  # text alternative of the figure; by default the caption, or the title
     more: str = ""  # preformatted details, collapsed, and omitted in print
     chapter: bool = False  # whether the heading is one level above the others
+    appendix: bool = False  # for specialists: at the end of the page, collapsed
+    flags: Sequence[str] = ()  # warnings
+    cards: Sequence[Card] = ()
+    panel: Mapping[str, Any] | None = None  # from fairmp.report.panel
 
     def to_dict(self) -> dict[str, Any]:
         """Return the parts that are not empty, for JSON."""
@@ -122,6 +132,8 @@ class Document(TypedDict, total=False):
     gap: str  # name of the gap; "ΔDP" by default
     target: float | None  # the largest gap that was requested
     lines: dict[str, Any]  # table of runs: header, rows, title, caption
+    panel: dict[str, Any] | None  # from fairmp.report.panel: every target and criterion
+    reliability: list[dict[str, Any]]  # fairmp.metrics.ReliabilityCurve of each group, as dicts
     extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
     notes: list[str]  # remarks on the figures
     assumptions: list[str]
@@ -132,28 +144,46 @@ class Document(TypedDict, total=False):
 
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
-    """Sections of a document's page, in a fixed order."""
+    """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
     found: list[Section] = []
-    if document.get("graph"):
-        found.append(_graph(document, folder))
+    if any(is_known(metric.get("before")) for metric in document.get("metrics", [])):
+        found.append(_result(document))
     if document.get("groups"):
         found.append(_groups(document))
-    if any(is_known(metric.get("before")) for metric in document.get("metrics", [])):
-        found.append(_before_after(document))
     if changes := _changed(document):
         found.append(changes)
+    if document.get("panel"):
+        found.append(_live(document))
     if document.get("curve") or document.get("points"):
         found.append(_tradeoff(document))
     if lines := document.get("lines"):
         found.append(Section.from_dict({"title": "Over several splits", **lines}))
-    found += map(Section.from_dict, document.get("extra", []))
+    if document.get("reliability"):
+        found.append(_reliability(document))
+    if document.get("graph"):
+        found.append(_graph(document, folder))
+    extra = [Section.from_dict(part) for part in document.get("extra", [])]
+    found += [part for part in extra if not part.appendix]
     if assumptions := document.get("assumptions"):
         found.append(Section("Assumptions", bullets=assumptions))
     if document.get("command"):
         found.append(_rerun(document))
     if not found:
         raise InputError(document["title"], "the report is empty", "run the command again")
-    return found
+    return found + [part for part in extra if part.appendix]
+
+
+def flags(document: Document) -> list[str]:
+    """Warnings for the headline: gaps that the correction made worse by over two points."""
+    return [
+        f"the correction made another gap worse. The {metric.get('label', metric['name'])} grew "
+        f"from {points(metric['before'])} to {points(metric['after'])} points."
+        for metric in document.get("metrics", [])
+        if metric.get("unit", "points") == "points"
+        and is_known(metric.get("before"))
+        and is_known(metric.get("after"))
+        and (metric["after"] or 0.0) - (metric["before"] or 0.0) > OPENED
+    ]
 
 
 def _graph(document: Document, folder: Path | None) -> Section:
@@ -200,12 +230,12 @@ def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
 
 
 def _shown_classes(document: Document) -> list[int]:
-    """The positive class of two, else the four whose shares differ most."""
+    """The positive class of two, else all, at most those eight whose shares differ most."""
     if len(document.get("classes", [])) == 2:
         return [1]
     rates = np.array([g["after"] for g in document["groups"]], dtype=float)
     ranges = np.nan_to_num(np.fmax.reduce(rates) - np.fmin.reduce(rates))
-    return sorted(np.argsort(-ranges, kind="stable")[:4].tolist())
+    return sorted(np.argsort(-ranges, kind="stable")[:8].tolist())
 
 
 def _groups(document: Document) -> Section:
@@ -236,10 +266,10 @@ def _groups(document: Document) -> Section:
         columns["accuracy %"] = cells
     return Section(
         "Decisions by group",
-        text=sentences[:2],
+        text=sentences,
         bullets=document.get("notes", []),
-        svg=figures.to_svg(figures.group_bars(document, shown)),
-        alt=" ".join(sentences[:2]),
+        svg=figures.to_svg(figures.group_bars(document, shown[:4])),
+        alt=" ".join(sentences),
         header=list(columns),
         rows=[list(row) for row in zip(*columns.values(), strict=True)],
         caption=f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are "
@@ -251,7 +281,7 @@ def _share(share: float | None, n: int) -> str:
     return with_interval(share, wilson_interval(share * n, n) if is_known(share) else None)
 
 
-def _before_after(document: Document) -> Section:
+def _result(document: Document) -> Section:
     metrics = [metric for metric in document["metrics"] if is_known(metric.get("before"))]
     targeted = any(is_known(metric.get("target")) for metric in metrics)
     rows = []
@@ -273,7 +303,7 @@ def _before_after(document: Document) -> Section:
         one = points(1 / least)
         notes.append(f"The smallest group has {least} nodes: one decision is {one} points.")
     return Section(
-        "Before and after",
+        "Result",
         text=[document["correction"]] if document.get("correction") else [],
         bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
         header=["", "before", "after", "change", *(["target"] * targeted)],
@@ -317,6 +347,49 @@ def _changed(document: Document) -> Section | None:
         alt=text,
         header=["group", noun, "changed", "of 100", *moves],
         rows=rows,
+    )
+
+
+def _live(document: Document) -> Section:
+    found, noun = document["panel"] or {}, document.get("noun", "people")
+    header, rows = live.table(found, noun)
+    text = json.dumps({**found, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
+    criteria = [criterion["title"] for criterion in found["criteria"]]
+    content = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
+    return Section(
+        "Try another target",
+        text=[
+            "What should be equal, and how much difference is acceptable? Every position was "
+            f"computed for the same {found['total']:,} {noun} when this page was made, by "
+            "correcting the predictions that the model makes on its own."
+        ],
+        panel={**content, "header": header, "rows": rows},
+        caption=LIVE_NOTE if len(criteria) > 1 else "",
+    )
+
+
+def _reliability(document: Document) -> Section:
+    curves, classes = document["reliability"], document.get("classes", [])
+    name = repr(classes[1]) if len(classes) == 2 else "the class"
+    rows = []
+    for curve in curves:
+        low, high = curve["predicted"][0], curve["predicted"][-1]
+        row = [curve["group"], f"{sum(curve['counts']):,}", points(curve["error"])]
+        rows.append([*row, f"{points(low)} to {points(high)}"])
+    worst = max(curves, key=lambda curve: float(curve["error"]))
+    text = (
+        f"Where the model says 70 %, {name} should come true for 70 of 100. On average the "
+        f"probabilities are off by {points(worst['error'])} points in {worst['group']!r}"
+    )
+    return Section(
+        "Can the probabilities be trusted?",
+        text=[text + (", the worst group." if len(curves) > 1 else ".")],
+        svg=figures.to_svg(figures.reliability(curves)),
+        alt=f"{text}. Observed frequency against predicted probability, one curve per group.",
+        header=["group", "labelled", "average error, points", "range of probabilities, %"],
+        rows=rows,
+        caption="Before the correction, by tenths of the predicted probability. On the diagonal "
+        "the probabilities are right; bars are 95 % intervals.",
     )
 
 

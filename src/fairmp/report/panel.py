@@ -1,0 +1,197 @@
+"""Live panel of a report: what each target and criterion would do, computed with ``debias``."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import warnings
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from fairmp.errors import InputError
+from fairmp.metrics.calibration import reliability_curve
+from fairmp.metrics.evaluation import json_safe
+from fairmp.report.formatting import per_hundred, points
+
+GAPS = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
+TITLES = {
+    "demographic_parity": "equal rates of decisions (parity)",
+    "equal_opportunity": "equal rates at equal labels (equal opportunity)",
+    "equalized_odds": "equal error rates (equalized odds)",
+}
+SOFT = 0.1  # temperature where the gap of decisions itself cannot be closed
+# Targets of each criterion: at most so many, and so many nodes × targets, for a few seconds.
+MAX_STEPS = {"dp": 40, "eo": 40, "odds": 16}
+WORK = {"dp": 4_000_000, "eo": 1_000_000, "odds": 200_000}
+MIN_STEPS = 5
+MAX_GROUPS, MAX_CLASSES = 12, 8
+REPLACED = ("--criterion", "--target", "--temperature", "--solver", "--lambda-f", "--out")
+
+
+def panel(
+    predictions: Any,
+    sens: Any,
+    labels: Any = None,
+    *,
+    group_names: Sequence[str] | None = None,
+    command: str = "",
+    **options: Any,
+) -> dict[str, Any] | None:
+    """Aggregates of :func:`fairmp.debias` for targets from 0 to the uncorrected gap.
+
+    Contains rates and counts per group, never rows. Criteria that need labels are left out without
+    them, and so are criteria that hold already; None if nothing is left.
+
+    Args:
+        predictions: as for ``debias``, like ``sens`` and ``labels``.
+        sens: groups.
+        labels: true classes.
+        group_names: names by code, if ``sens`` has codes.
+        command: command line that the chosen target and criterion are added to.
+        options: further arguments of ``debias``.
+    """
+    from fairmp.postprocessing.api import debias
+
+    found: dict[str, Any] = {}
+    for name, gap_key in GAPS.items():
+        if labels is None and gap_key != "dp":
+            continue
+        fixed = {**options, "labels": labels, "criterion": name, "full_output": True}
+        steps = []
+        for temperature in ("decisions", SOFT):
+            fixed["temperature"] = temperature
+            # A gap that is left over is shown rather than warned of. No class labelled in two
+            # groups is an error, and decisions of some criteria are.
+            with suppress(InputError), warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                start = debias(predictions, sens, target=1.0, **fixed)
+                found |= _heading(start, group_names) if not found else {}
+                steps = [
+                    _step(debias(predictions, sens, target=target, **fixed), target)
+                    for target in _targets(start, gap_key)
+                ]
+                break
+        if len(steps) > 1:
+            line = _command(command, name, fixed["temperature"])
+            criterion = {"name": name, "title": TITLES[name], "gap": gap_key, "command": line}
+            found.setdefault("criteria", []).append({**criterion, "steps": steps})
+    return json_safe(found) if found.get("criteria") else None
+
+
+def _targets(result: Any, key: str) -> list[float]:
+    """Targets from 0 to the uncorrected gap; none if there is no gap, or too much to compute."""
+    gap, work = result.criteria[0].decisions_before, WORK[key] // result.nodes
+    if not (gap > 0 and work):
+        return []
+    count = min(max(work, MIN_STEPS), MAX_STEPS[key])
+    rounded = (math.ceil(1e4 * gap * k / count - 1e-9) / 1e4 for k in range(count + 1))
+    return list(dict.fromkeys(rounded))
+
+
+def reliability(
+    predictions: Any,
+    sens: Any,
+    labels: Any,
+    *,
+    group_names: Sequence[str] | None = None,
+    kind: str = "auto",
+) -> list[dict[str, Any]]:
+    """Reliability curves by group of the first attribute; empty for more than two classes.
+
+    The arguments are those of :func:`panel`.
+    """
+    from fairmp.postprocessing.attributes import attributes
+    from fairmp.postprocessing.predictions import read
+
+    proba = read(predictions, kind).proba
+    if labels is None or proba.size(1) != 2:
+        return []
+    first = attributes(sens, len(proba))[0]
+    names = first.groups if group_names is None else group_names
+    curves = reliability_curve(proba.double().clamp(0, 1), labels, first.hard, group_names=names)
+    return [{**vars(curve), "error": curve.error} for curve in curves]
+
+
+def _heading(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
+    """What does not change with the target."""
+    groups = _groups(result)
+    shown = [1] if len(result.classes) == 2 else list(range(len(result.classes)))[:MAX_CLASSES]
+    return {
+        "classes": [result.classes[c] for c in shown],
+        "groups": [g.group if names is None else names[int(g.group)] for g in groups],
+        "nodes": [g.nodes for g in groups],
+        "total": result.nodes,
+        "before": {
+            **_gaps(result, "decisions_before"),
+            "accuracy": _rounded(result.accuracy_before),
+            "rates": [[_rounded(g.decided_before[c]) for c in shown] for g in groups],
+        },
+    }
+
+
+def _step(result: Any, target: float) -> dict[str, Any]:
+    groups = _groups(result)
+    shown = slice(1, 2) if len(result.classes) == 2 else slice(0, MAX_CLASSES)
+    return {
+        "target": target,
+        "accuracy": _rounded(result.accuracy_after),
+        **_gaps(result, "decisions_after"),
+        "rates": [list(map(_rounded, g.decided_after[shown])) for g in groups],
+        "changed": [g.changed for g in groups],
+        "total": result.changed,
+    }
+
+
+def _groups(result: Any) -> list[Any]:
+    return [g for g in result.groups if g.group != "unknown" and g.nodes][:MAX_GROUPS]
+
+
+def _gaps(result: Any, which: str) -> dict[str, Any]:
+    """The largest gap of each criterion over the attributes."""
+    found: dict[str, float] = {}
+    for one in (*result.criteria, *result.others):
+        key = GAPS.get(one.criterion)
+        if key:
+            found[key] = max(found.get(key, 0.0), getattr(one, which))
+    return {key: _rounded(value) for key, value in found.items()}
+
+
+def _rounded(value: float) -> float:
+    return round(float(value), 5)
+
+
+def _command(command: str, criterion: str, temperature: Any) -> str:
+    """The command line with another criterion and output; TARGET stands for the target."""
+    words: list[str] = []
+    skip = False
+    for word in shlex.split(command):
+        name, _, value = word.partition("=")
+        if skip or name in REPLACED:
+            skip = not skip and name in REPLACED and not value
+            continue
+        words.append(word)
+    if not words:
+        return ""
+    words += ["--criterion", criterion.replace("_", "-"), "--target", "TARGET"]
+    if "debias" in words[:2]:
+        words += ["--temperature", str(temperature)]
+    return shlex.join(words)
+
+
+def table(found: Mapping[str, Any], noun: str) -> tuple[list[str], list[list[str]]]:
+    """Header and rows that say the same as the panel."""
+    keys = [key for key in ("dp", "eo", "odds") if key in found["before"]]
+    names = {"dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}
+    labelled = found["before"]["accuracy"] is not None
+    header = ["criterion", "target", *["accuracy %"] * labelled, *(names[key] for key in keys)]
+    header += [f"changed of 100 {noun}"]
+    header += [f"{g}: {c} %" for g in found["groups"] for c in found["classes"]]
+    rows = []
+    for criterion in found["criteria"]:
+        for step in criterion["steps"]:
+            figures = ([step["accuracy"]] if labelled else []) + [step.get(key) for key in keys]
+            row = [criterion["name"].replace("_", " "), f"{100 * step['target']:.2f}"]
+            row += [*map(points, figures), per_hundred(step["total"] / found["total"])]
+            rows.append(row + [points(rate) for own in step["rates"] for rate in own])
+    return header, rows

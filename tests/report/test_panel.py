@@ -1,0 +1,209 @@
+"""The live panel shows what ``debias`` returns, by mouse, keyboard and without JavaScript."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fairmp.postprocessing.api import debias
+from fairmp.report.document import html
+from fairmp.report.from_results import from_corrected
+from fairmp.report.panel import panel, reliability, table
+from tests.report.conftest import violations
+
+N = 400
+RNG = np.random.default_rng(5)
+SEX = np.where(RNG.random(N) < 0.4, "women", "men")
+Y = (RNG.random(N) < np.where(SEX == "men", 0.55, 0.35)).astype(int)
+P = 1 / (1 + np.exp(-(RNG.normal(size=N) + 1.4 * Y - 1 + 0.9 * (SEX == "men"))))
+COMMAND = "fairmp debias p.csv --sensitive sex --target 0.3 --out 'my folder' --label hired"
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, Any]:
+    result = panel(P, SEX, Y, command=COMMAND, class_names=["no", "yes"])
+    assert result is not None
+    return result
+
+
+@pytest.fixture(scope="module")
+def report(found: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = debias(P, SEX, target=0.02, labels=Y, temperature="decisions", full_output=True)
+    curves = reliability(P, SEX, Y)
+    content = {**result.to_dict(), "panel": found, "reliability": curves, "command": COMMAND}
+    path = tmp_path_factory.mktemp("panel") / "report.html"
+    path.write_text(html(from_corrected(json.loads(json.dumps(content)))), encoding="utf-8")
+    return path
+
+
+def solved(criterion: dict[str, Any], target: float) -> Any:
+    temperature = 0.1 if criterion["gap"] == "odds" else "decisions"
+    return debias(
+        P, SEX, target=target, criterion=criterion["name"], temperature=temperature, labels=Y,
+        full_output=True,
+    )  # fmt: skip
+
+
+def test_each_step_is_what_debias_returns(found: dict[str, Any]) -> None:
+    assert [one["gap"] for one in found["criteria"]] == ["dp", "eo", "odds"]
+    for criterion in found["criteria"]:
+        steps = criterion["steps"]
+        gap = found["before"][criterion["gap"]]
+        assert steps[0]["target"] == 0
+        assert gap <= steps[-1]["target"] < gap + 1e-4
+        for step in (steps[0], steps[len(steps) // 2], steps[-1]):
+            result = solved(criterion, step["target"])
+            decided = np.asarray(result.predictions) > 0.5
+            assert step["accuracy"] == pytest.approx((decided == Y).mean(), abs=1e-5)
+            rates = [decided[group == SEX].mean() for group in found["groups"]]
+            assert np.ravel(step["rates"]) == pytest.approx(rates, abs=1e-5)
+            assert step["dp"] == pytest.approx(abs(rates[0] - rates[1]), abs=1e-5)
+            changed = decided != (P > 0.5)
+            assert step["changed"] == [changed[group == SEX].sum() for group in found["groups"]]
+            assert step["total"] == changed.sum()
+
+
+def test_it_contains_no_rows(found: dict[str, Any]) -> None:
+    small, large = (len(json.dumps(panel(np.tile(P, k), np.tile(SEX, k), None))) for k in (1, 4))
+    assert large < 1.2 * small
+    assert len(json.dumps(found)) < 40_000
+
+
+def test_without_labels_there_is_parity_alone_and_without_a_gap_nothing() -> None:
+    alone = panel(P, SEX)
+    assert alone is not None
+    assert [one["name"] for one in alone["criteria"]] == ["demographic_parity"]
+    assert alone["before"]["accuracy"] is None
+    assert panel([0.2, 0.8, 0.2, 0.8], ["a", "a", "b", "b"]) is None
+    assert reliability(P, SEX, None) == []
+
+
+def test_the_command_runs_the_chosen_point(found: dict[str, Any]) -> None:
+    parity, opportunity, odds = (one["command"] for one in found["criteria"])
+    assert parity == (
+        "fairmp debias p.csv --sensitive sex --label hired --criterion demographic-parity "
+        "--target TARGET --temperature decisions"
+    )
+    assert "--criterion equal-opportunity" in opportunity
+    assert odds.endswith("--temperature 0.1")
+
+
+def test_the_table_says_the_same(found: dict[str, Any]) -> None:
+    header, rows = table(found, "people")
+    assert len(rows) == sum(len(one["steps"]) for one in found["criteria"])
+    first = found["criteria"][0]["steps"][0]
+    assert rows[0][header.index("ΔDP")] == f"{100 * first['dp']:.1f}"
+    assert rows[0][-1] == f"{100 * first['rates'][-1][-1]:.1f}"
+
+
+def shown(page: Any) -> dict[str, str]:
+    texts = {
+        key: page.locator(f"[data-figure={key}]").inner_text()
+        for key in ("accuracy", "dp", "eo", "odds", "changed")
+    }
+    rates = page.locator("[data-rate]").all_inner_texts()
+    return texts | {f"rate {g}": text for g, text in enumerate(rates)}
+
+
+def expected(criterion: dict[str, Any], step: dict[str, Any]) -> dict[str, str]:
+    result = solved(criterion, step["target"])
+    gaps = {one.criterion: one.decisions_after for one in (*result.criteria, *result.others)}
+    names = {"dp": "demographic_parity", "eo": "equal_opportunity", "odds": "equalized_odds"}
+    texts = {key: f"{100 * gaps[name]:.1f} points" for key, name in names.items()}
+    texts |= {"accuracy": f"{100 * result.accuracy_after:.1f} %", "changed": str(result.changed)}
+    rates = {f"rate {g}": f"{100 * x.decided_after[1]:.1f} %" for g, x in enumerate(result.groups)}
+    return texts | rates
+
+
+@pytest.mark.parametrize(
+    ("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "light"), (1280, "dark")]
+)
+def test_slider_and_switch(
+    browser: Any, report: Path, found: dict[str, Any], width: int, scheme: str
+) -> None:
+    asked: list[str] = []
+    problems: list[str] = []
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.on("request", lambda request: asked.append(request.url))
+    page.on("pageerror", lambda error: problems.append(str(error)))
+    page.goto(report.as_uri())
+    slider = page.locator(".panel input[type=range]")
+    steps = found["criteria"][0]["steps"]
+    assert shown(page) == expected(found["criteria"][0], steps[0])
+    # By mouse: drag the handle to the middle of the track.
+    slider.scroll_into_view_if_needed()
+    box = slider.bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 8, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    page.mouse.up()
+    place = int(slider.input_value())
+    assert abs(place - (len(steps) - 1) / 2) <= 1
+    assert shown(page) == expected(found["criteria"][0], steps[place])
+    # By keyboard: arrow keys on the slider, then on the switch.
+    slider.focus()
+    page.keyboard.press("ArrowRight")
+    assert shown(page) == expected(found["criteria"][0], steps[place + 1])
+    target = f"{100 * steps[place + 1]['target']:.2f} points"
+    assert slider.get_attribute("aria-valuetext") == target
+    assert page.locator(".panel output").inner_text() == target
+    assert str(steps[place + 1]["target"]) in page.locator(".copy pre").inner_text()
+    page.locator(".panel input[type=radio]").first.focus()
+    page.keyboard.press("ArrowDown")
+    slider.focus()
+    page.keyboard.press("End")
+    second = found["criteria"][1]
+    assert int(slider.input_value()) == len(second["steps"]) - 1
+    assert shown(page) == expected(second, second["steps"][-1])
+    assert "equal-opportunity" in page.locator(".copy pre").inner_text()
+    seconds = page.evaluate("""() => {
+        const slider = document.querySelector(".panel input[type=range]");
+        const start = performance.now();
+        for (let k = 0; k < 20; k += 1) {
+            slider.value = String(k % Number(slider.max));
+            slider.dispatchEvent(new Event("input"));
+            document.body.getBoundingClientRect();
+        }
+        return (performance.now() - start) / 20 / 1000;
+    }""")
+    assert seconds < 0.05
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    page.close()
+    assert [url for url in asked if not url.startswith(("file:", "data:"))] == []
+    assert problems == []
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (1280, "dark")])
+def test_it_is_accessible(browser: Any, report: Path, width: int, scheme: str, axe: str) -> None:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page.goto(report.as_uri())
+    assert violations(page, axe) == []
+    page.close()
+
+
+def test_the_copy_button(browser: Any, report: Path, found: dict[str, Any]) -> None:
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto(report.as_uri())
+    page.get_by_role("button", name="Copy the command").click()
+    page.get_by_text("Copied.").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    context.close()
+    assert copied == found["criteria"][0]["command"].replace("TARGET", "0")
+
+
+def test_without_javascript(browser: Any, report: Path, found: dict[str, Any]) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert not page.locator(".panel .live").is_visible()
+    rows = page.locator(".panel table tbody tr")
+    assert rows.first.is_visible()
+    assert rows.count() == sum(len(one["steps"]) for one in found["criteria"])
+    assert rows.first.locator("th, td").all_inner_texts() == table(found, "people")[1][0]
+    context.close()
