@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import types
 from collections.abc import Collection, Mapping
-from typing import Self
+from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
 class InputError(ValueError):
@@ -79,3 +81,56 @@ def check_integer(argument: str, value: object, hint: str, *, low: int = 1) -> i
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InputError(argument, f"{value!r} is not allowed", hint)
     return value
+
+
+def conform(value: Any, kind: Any, name: str) -> Any:
+    """Return a JSON value as a type hint says it should be; raise ``ValueError`` if it is not.
+
+    Lists become tuples where the hint says so, and objects dataclasses. Numbers must be finite.
+
+    Example:
+        >>> conform([1, 2.5], tuple[float, ...], "cuts")
+        (1, 2.5)
+        >>> conform("2", int | None, "patience")
+        Traceback (most recent call last):
+        ValueError: patience is '2', not int | None
+    """
+    origin, inner = get_origin(kind), get_args(kind)
+    wrong = ValueError(f"{name} is {shorten(repr(value), 60)}, not {shorten(_hint(kind))}")
+    if kind is Any:
+        return value
+    if origin in (Union, types.UnionType):
+        for one in inner:
+            try:
+                return conform(value, one, name)
+            except ValueError:
+                continue
+        raise wrong
+    if origin is Literal:
+        fits = value in inner if isinstance(value, str | int) else False
+    elif origin in (tuple, list):
+        if not isinstance(value, list | tuple):
+            raise wrong
+        return origin(conform(one, inner[0], name) for one in value)
+    elif origin is dict:
+        if not isinstance(value, dict):
+            raise wrong
+        return {key: conform(one, inner[1], str(key)) for key, one in value.items()}
+    elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
+        if not isinstance(value, dict):
+            raise wrong
+        hints = get_type_hints(kind)
+        names = [field.name for field in dataclasses.fields(kind)]
+        return kind(**{own: conform(value.get(own), hints[own], own) for own in names})
+    elif kind in (int, float):
+        number = isinstance(value, int | kind) and not isinstance(value, bool)
+        fits = number and abs(value) < 2**63 if kind is int else number and math.isfinite(value)
+    else:
+        fits = isinstance(value, kind)
+    if not fits:
+        raise wrong
+    return value
+
+
+def _hint(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)

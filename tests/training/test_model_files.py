@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -137,8 +138,12 @@ def test_a_damaged_file_is_refused(folder: Path, damage) -> None:
     ("changes", "argument", "words"),
     [
         ({"format": 99}, "path", "has format 99"),
-        ({"config": None}, "path", "is damaged"),
-        ({"groups": []}, "path", "is damaged"),
+        ({"config": None}, "path", "config is None"),
+        ({"groups": []}, "path", "groups is empty"),
+        ({"classes": "ab"}, "path", "classes is 'ab'"),
+        ({"features": [1, 2, 3]}, "path", "features is 1"),
+        ({"versions": [[[[]]]]}, "path", "versions"),
+        ({"correction": 5}, "path", "correction is 5"),
         ({"features": ["a"]}, "path", "do not match"),
         ({"classes": ["a", "b", "c"]}, "path", "do not match"),
         ({"groups": ["a", "b", "c"]}, "path", "do not match"),
@@ -165,6 +170,79 @@ def test_a_description_that_does_not_match_is_refused(
     assert caught.value.argument == argument
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def alter(folder: Path, place: list[str | int], value: object) -> None:
+    """Change one value deep in the description."""
+    tensors, description = model_files.read(folder)
+    part = description
+    for key in place[:-1]:
+        part = part[key]
+    part[place[-1]] = value
+    model_files.write_tensors(folder / "model.safetensors", tensors, description)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (["config", "num_layers"], 100_000),
+        (["config", "hidden"], 1_000_000_000),
+        (["config", "hidden"], 2**70),
+        (["config", "hidden"], "64"),
+        (["config", "hidden"], True),
+        (["config", "dropout"], float("nan")),
+        (["config", "norm"], ["batch_norm"]),
+        (["config", "propagation"], "FMP"),
+        (["config", "propagation", "K"], 10**12),
+        (["config", "propagation", "name"], []),
+        (["config", "strategy"], 7),
+        (["config", "criterion"], {}),
+        (["encoding", "columns", 0, "divisor"], 0),
+        (["encoding", "columns", 0, "shift"], float("inf")),
+        (["encoding", "columns", 0, "name"], None),
+        (["encoding", "columns", 1, "values"], [["Oslo"], {}]),
+        (["encoding", "columns"], []),
+        (["encoding", "sensitive"], []),
+        (["encoding", "label"], [1]),
+    ],
+)
+def test_hostile_values_are_refused_at_once(folder: Path, place, value) -> None:
+    alter(folder, place, value)
+    before = time.perf_counter()
+    with pytest.raises(InputError) as caught:
+        FairClassifier.load(folder)
+    assert time.perf_counter() - before < 5
+    assert len(str(caught.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("group_duals", lambda t: t * float("nan")),
+        ("group_duals", lambda t: t[:, :1]),
+        ("group_duals", None),
+        ("network.transform.lins.0.weight", lambda t: t.int()),
+        ("network.transform.lins.0.weight", lambda t: t.T),
+        ("network.transform.lins.0.weight", lambda t: t / 0),
+        ("network.calibration", lambda t: t[:1]),
+        ("network.more", lambda t: torch.zeros(3)),
+    ],
+)
+def test_tensors_that_do_not_fit_are_refused(folder: Path, name: str, change) -> None:
+    tensors, description = model_files.read(folder)
+    old = tensors.pop(name, None)
+    if change is not None:
+        tensors[name] = change(old)
+    model_files.write_tensors(folder / "model.safetensors", tensors, description)
+    with pytest.raises(InputError, match=name.rpartition(".")[2]):
+        FairClassifier.load(folder)
+
+
+def test_a_header_nested_too_deeply_is_refused(folder: Path) -> None:
+    text = b'{"__metadata__":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
+    with pytest.raises(InputError, match="is damaged"):
+        FairClassifier.load(folder)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:

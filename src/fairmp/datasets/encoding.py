@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairmp.datasets.columns import (
     MAX_CATEGORIES,
-    Category,
     Column,
     LoadReport,
     Number,
@@ -22,7 +21,7 @@ from fairmp.datasets.columns import (
     shortlist,
 )
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.errors import InputError, check_integer
+from fairmp.errors import InputError, check_integer, conform
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     from fairmp.datasets.columns import BinsGiven, Scale
 
 DEGREE = "log(1 + degree)"
-Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
@@ -137,14 +135,15 @@ class Encoding:
     @classmethod
     def from_dict(cls, given: Mapping[str, Any]) -> Encoding:
         """Make the encoding that :meth:`to_dict` described."""
-        kinds: dict[str, type[Column]] = {"number": Number, "category": Category}
         try:
-            parts = dict(given)
-            parts["label"] = _restore(Label, given["label"])
-            parts["sensitive"] = tuple(_restore(Sensitive, part) for part in given["sensitive"])
-            parts["columns"] = tuple(_restore(kinds[c["kind"]], c) for c in given["columns"])
-            return _restore(cls, parts)
-        except (KeyError, TypeError) as error:
+            found: Encoding = conform(given, cls, "encoding")
+            for column in found.columns:
+                if isinstance(column, Number) and column.divisor <= 0:
+                    raise ValueError(f"column {column.name!r} is divided by {column.divisor}")
+            if not found.sensitive:
+                raise ValueError("there is no sensitive column")
+            return found
+        except ValueError as error:
             value = f"it is damaged or of another version ({error})"
             raise InputError("encoding", value, "save the model again") from None
 
@@ -236,12 +235,6 @@ def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
     if not blocks:
         return np.zeros((rows, 0), dtype=np.float32)
     return np.concatenate(blocks, axis=1, dtype=np.float32)
-
-
-def _restore(kind: type[Part], given: Mapping[str, Any]) -> Part:
-    """Make a dataclass of its JSON form, with tuples for lists."""
-    values = {field.name: given[field.name] for field in fields(kind)}  # type: ignore[arg-type]
-    return kind(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
 def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) -> InputError:

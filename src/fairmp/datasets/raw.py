@@ -9,15 +9,15 @@ import shutil
 import sys
 import tempfile
 import zipfile
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, Literal, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
+from fairmp.datasets.columns import shortlist
 from fairmp.datasets.sources import SOURCES, RawFile, Source
-from fairmp.errors import InputError
+from fairmp.errors import InputError, shorten
 
 MAX_EXTRACTED_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 18
@@ -236,17 +236,21 @@ def extract(
         part = Path(scratch) / name
         try:
             with zipfile.ZipFile(archive) as bundle:
-                files = {PurePosixPath(m.filename): m for m in bundle.infolist() if not m.is_dir()}
-                member = next((m for path, m in files.items() if path.name == name), None)
-                if member is None:
-                    held = ", ".join(map(str, files)) or "nothing"
-                    raise InputError(archive.name, f"has no {name}", f"it has {held}")
+                files = [m for m in bundle.infolist() if not m.is_dir()]
+                held = [m for m in files if PurePosixPath(m.filename).name == name]
+                if len(held) != 1:
+                    found = shortlist([m.filename for m in files]) or "nothing"
+                    problem = f"has {len(held) or 'no'} {name}"
+                    raise InputError(archive.name, problem, f"it has {found}")
+                (member,) = held
                 if member.file_size > limit:  # no more than this is ever decompressed
                     raise InputError(archive.name, f"{name} in it is too large")
                 with bundle.open(member) as stream, part.open("wb") as file:
                     shutil.copyfileobj(stream, file, _CHUNK_BYTES)
-        except (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error) as error:
-            problem = f"cannot be unpacked ({error})"
+        except InputError:
+            raise
+        except Exception as error:  # a damaged zip file raises almost anything
+            problem = f"cannot be unpacked ({shorten(error)})"
             raise InputError(archive.name, problem, "download it again") from None
         if not sha256_of(part).startswith(sha256):
             problem = f"{name} in it does not have the SHA-256 {sha256}"

@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy
 import torch
@@ -18,13 +18,14 @@ from fairmp._version import __version__
 from fairmp.datasets.encoding import Encoding
 from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
+from fairmp.training import model_checks as checks
 from fairmp.training.loop import needs_groups
 from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
 
 FORMAT = 2
 MODEL = "model.safetensors"
 Model = TypeVar("Model")
-NAMES = ("classes", "groups", "features")
+NAMES = checks.NAMES
 OTHER_VERSION = "use the version that saved it"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
@@ -56,14 +57,12 @@ def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
     from safetensors.torch import load
 
     try:
+        digest, _, text = checks.read_metadata(content).partition(" ")
         tensors = load(content)
-        length = int.from_bytes(content[:8], "little")
-        metadata = json.loads(content[8 : 8 + length])["__metadata__"]
-        digest, _, text = metadata["fairmp"].partition(" ")
         if digest != _digest(tensors, text):
             raise ValueError("the checksum does not match")
         return tensors, json.loads(text)
-    except (SafetensorError, KeyError, TypeError) as error:
+    except (SafetensorError, RecursionError) as error:
         raise ValueError(f"not a file of fairmp's ({error})") from None
 
 
@@ -124,33 +123,48 @@ def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
 def load(make: Callable[..., Model], path: str | Path, *, device: str | torch.device) -> Model:
     """Read a classifier from its folder."""
     tensors, description = read(path)
+    try:
+        checks.check_description(description, tensors, cast(type, make))
+    except ValueError as error:
+        raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     model: Any = _construct(make, path, description["config"], device=device)
     for name in NAMES:
         setattr(model, f"{name}_", [str(value) for value in description[name]])
     encoding, correction = description.get("encoding"), description.get("correction")
-    model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
     if correction is not None:
         from fairmp.postprocessing.debiaser import Debiaser
 
         model.debiaser_ = Debiaser.from_dict(correction, str(path))
-    network = model._build(len(model.features_), len(model.classes_))
-    duals, layer = tensors.pop("group_duals", None), network.propagation
-    shape = (layer.K, len(model.groups_), len(model.classes_)) if needs_groups(layer) else None
+    try:
+        checks.check_tensors(_empty(model, "meta", "network.calibration" in tensors), tensors)
+    except ValueError as error:
+        value = f"the weights in {path} do not match their description: {error}"
+        raise InputError("path", value, "save the model again") from None
+    if encoding is not None:
+        model.encoding_ = Encoding.from_dict(encoding)
+        checks.check_encoding(model.encoding_, model)
+    duals = tensors.pop("group_duals", None)
     state = {k.removeprefix("network."): v for k, v in tensors.items()}
+    network = cast(nn.Module, _empty(model, "cpu", "calibration" in state).network)
     # The counter of a batch norm is a whole number, and tensors come in any order.
     network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
-    if "calibration" in state:
-        network.calibration = torch.empty(1 + len(model.classes_))
-    try:
-        network.load_state_dict(state)
-        if shape != (None if duals is None else tuple(duals.shape)):
-            raise RuntimeError("group_duals")
-    except RuntimeError:
-        value = f"the weights in {path} do not match their description"
-        raise InputError("path", value, "save the model again") from None
+    network.load_state_dict(state)
     model.group_duals_ = None if duals is None else duals.to(model.device)
     model.network_ = network.to(model.device).eval()
     return model
+
+
+def _empty(model: Any, device: str, calibrated: bool) -> nn.Module:
+    """Build the network of a classifier and the buffers saved beside it, with any numbers."""
+    with torch.device(device):
+        whole = nn.Module()
+        whole.network = network = model._build(len(model.features_), len(model.classes_))
+        if calibrated:
+            network.calibration = torch.empty(1 + len(model.classes_))
+        if needs_groups(layer := network.propagation):
+            shape = layer.K, len(model.groups_), len(model.classes_)
+            whole.register_buffer("group_duals", torch.empty(shape))
+    return whole
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -164,13 +178,11 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         found = description["format"]
     except (ValueError, KeyError, TypeError):
         raise damaged from None
+    except OSError as error:
+        raise InputError("path", f"cannot read {file} ({error.strerror})") from None
     if found != FORMAT:
         value = f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}"
         raise InputError("path", value, OTHER_VERSION)
-    kinds = {"config": dict, **dict.fromkeys(NAMES, list)}
-    for name, kind in kinds.items():
-        if not isinstance(description.get(name), kind) or not description[name]:
-            raise damaged
     return tensors, description
 
 
