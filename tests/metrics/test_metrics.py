@@ -390,3 +390,33 @@ def test_wrong_inputs_of_the_plain_functions():
     pred, y, sens = [0, 1, 1, 1], [0, 1, 0, 1], [0, 0, 1, 1]
     assert equal_opportunity(pred, y, sens) == 0
     assert equal_opportunity(pred, y, sens, classes=3) == 1
+
+
+def test_weights_agree_with_fairlearn_and_with_repeated_nodes() -> None:
+    from fairlearn.metrics import demographic_parity_difference
+
+    rng = np.random.default_rng(0)
+    n = 300
+    scores, y, sens = rng.normal(size=(n, 2)), rng.integers(0, 2, n), rng.integers(0, 3, n)
+    weight = rng.integers(1, 5, n)
+    found = evaluate(scores, y, sens, sample_weight=weight, bootstrap=50)
+    again = evaluate(*(np.repeat(part, weight, axis=0) for part in (scores, y, sens)), bootstrap=0)
+    for key in METRICS:
+        assert getattr(found, key) == pytest.approx(getattr(again, key))
+        low, high = found.intervals[key]
+        assert low <= getattr(found, key) <= high
+    pred = scores.argmax(1)
+    assert demographic_parity(pred, sens, sample_weight=weight) == pytest.approx(
+        demographic_parity_difference(y, pred, sensitive_features=sens, sample_weight=weight)
+    )
+    assert found.accuracy == pytest.approx(accuracy(pred, y, sample_weight=weight))
+    assert [row.count for row in found.groups] == np.bincount(sens).tolist()
+    # Weights widen the interval of a gap, whatever their scale.
+    plain = evaluate(scores, y, sens, bootstrap=1).intervals["dp"]
+    scaled = evaluate(scores, y, sens, sample_weight=7.0 * np.ones(n), bootstrap=1).intervals["dp"]
+    assert scaled == pytest.approx(plain)
+    skewed = np.where(np.arange(n) % 10 == 0, 10.0, 0.1)
+    wide = evaluate(scores, y, sens, sample_weight=skewed, bootstrap=1).intervals["dp"]
+    assert wide[1] - wide[0] > plain[1] - plain[0]
+    with pytest.raises(InputError, match="sample_weight"):
+        evaluate(scores, y, sens, sample_weight=-np.ones(n))

@@ -165,7 +165,6 @@ def test_decisions_unknown_groups_and_a_graph() -> None:
 @given(
     p=st.lists(st.floats(0, 1), min_size=4, max_size=30), target=st.sampled_from([0.0, 0.05, 0.3])
 )
-@pytest.mark.filterwarnings("ignore:most predictions are 0 or 1")
 def test_any_probabilities(p: list[float], target: float) -> None:
     sens = np.arange(len(p)) % 2
     assert gap(debias(np.array(p), sens, target=target), sens) <= target + 1e-4

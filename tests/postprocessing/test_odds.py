@@ -149,7 +149,7 @@ def test_many_numbers_are_mixed_at_once() -> None:
     target=st.sampled_from([0.0, 0.05, 0.3]),
     names=st.sampled_from([["eo"], ["odds"], ["dp", "eo"], ["dp", "odds"]]),
 )
-@pytest.mark.filterwarnings("ignore:.* labelled|no shift|most predictions")
+@pytest.mark.filterwarnings("ignore:.* labelled|no shift")
 def test_any_predictions_are_corrected(
     seed: int, n: int, classes: int, groups: int, scale: float, target: float, names: list[str]
 ) -> None:

@@ -10,12 +10,14 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
+from fairmp.cli.gate import Gate, of_labels
 from fairmp.progress import bar
 
 
 def command(
     results: options.Results,
     graph: options.Graph,
+    gate: Gate,
     steps: Annotated[int, typer.Option(help="Number of averaging steps.")] = 5,
     picture: Annotated[
         bool, typer.Option("--picture/--no-picture", help="Draw the largest components.")
@@ -40,8 +42,9 @@ def command(
             record = write(found, data, staging, command=command_line, picture=picture)
     if as_json:
         typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        return
+        return gate.check([of_labels(found)])
     for line in record["read"]:
         typer.echo(line)
     typer.echo(f"\n{found}\n")
     typer.echo(f"{time.perf_counter() - start:.0f} s. Open {folder / 'report.html'}.")
+    gate.check([of_labels(found)])

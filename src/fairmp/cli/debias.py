@@ -13,6 +13,7 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
+from fairmp.cli.gate import Gap, Gate
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ OPTIONS = {
 
 def command(
     predictions: Annotated[Path, typer.Argument(help="Table of predictions: CSV, TSV, Parquet.")],
+    gate: Gate,
     sensitive: Annotated[
         list[str] | None,
         _table("Sensitive column, empty where unknown; with several, every gap is closed."),
@@ -205,9 +207,10 @@ def command(
     }.items():
         with outputs.atomic_file(path) as draft:
             draft.write_text(text, encoding="utf-8")
+    gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
     if as_json:
         typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))
-        return
+        return gate.check(gaps)
     for line in [*read, str(result), *_advice(result, found)]:
         typer.echo(line)
     if save is not None:
@@ -217,6 +220,7 @@ def command(
             f"points on 1,000 new rows, up to {100 * batch.high:.1f} in 95 % of such tables."
         )
     typer.echo(f"Corrected predictions in {goal}, all figures in {record}; open {page}.")
+    gate.check(gaps)
 
 
 def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:

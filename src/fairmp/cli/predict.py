@@ -11,6 +11,7 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
+from fairmp.cli.gate import CriterionGate, of_evaluation
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ def command(
     model: Annotated[
         Path, typer.Argument(help="Folder of a saved model, or results of 'fairmp train'.")
     ],
+    gate: CriterionGate,
     out: Annotated[
         Path | None,
         typer.Option(help="File for the predictions, CSV or Parquet; by default predictions.csv."),
@@ -88,7 +90,7 @@ def command(
         record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
         record |= {"read": read, "evaluation": figures}
         typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        return
+        return gate.check([of_evaluation(figures, gate.criterion)])
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
     if figures is not None:
         from fairmp.report.from_evaluation import cautions
@@ -96,6 +98,7 @@ def command(
         lines += ["Measured on all these nodes, including any the model was trained on:"]
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
     typer.echo("\n".join([*lines, f"Predictions in {goal}."]))
+    gate.check([of_evaluation(figures, gate.criterion)])
 
 
 def _goal(out: Path | None, tables: Iterable[str | None], *, overwrite: bool) -> Path:

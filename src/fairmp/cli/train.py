@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from fairmp.cli import options
+from fairmp.cli.gate import Gate, of_evaluation
 from fairmp.errors import InputError
 from fairmp.outputs import check_free, results
 
@@ -61,6 +62,7 @@ def command(
     context: typer.Context,
     written: options.Results,
     source: options.Graph,
+    gate: Gate,
     solver: Annotated[
         str, _fair("projection, papc, paper; or 'plain' propagation, or 'none'.")
     ] = "projection",
@@ -160,6 +162,8 @@ def command(
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start
     _write(*made, as_json=as_json, overwrite=written.overwrite, picture=picture)
+    criterion = context.params.get("criterion") or "demographic_parity"
+    gate.check([of_evaluation(runs[0].test.to_dict(), criterion)])
 
 
 def _write(

@@ -39,13 +39,18 @@ def ratio(part: Any, whole: Any) -> np.ndarray:
 
 
 def count(
-    pred: np.ndarray, label: np.ndarray, group: np.ndarray, classes: int, groups: int
+    pred: np.ndarray,
+    label: np.ndarray,
+    group: np.ndarray,
+    classes: int,
+    groups: int,
+    weight: np.ndarray | None = None,
 ) -> np.ndarray:
     """Count nodes by group × label × prediction; the last group and label are the unknown ones."""
     group, label = np.where(group < 0, groups, group), np.where(label < 0, classes, label)
     shape = (groups + 1, classes + 1, classes)
     index = np.ravel_multi_index((group, label, pred), shape)
-    return np.bincount(index, minlength=math.prod(shape)).reshape(shape)
+    return np.bincount(index, weight, minlength=math.prod(shape)).reshape(shape)
 
 
 def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -68,12 +73,19 @@ def rate_range(rates: np.ndarray) -> np.ndarray:
     return np.where(defined.sum(-2) >= 2, high - low, np.nan)
 
 
-def gap_intervals(table: np.ndarray, confidence: float) -> dict[str, tuple[float, float]]:
-    """Intervals of ΔDP, ΔEO and Δodds."""
+def gap_intervals(
+    table: np.ndarray, confidence: float, squares: np.ndarray | None = None
+) -> dict[str, tuple[float, float]]:
+    """Intervals of ΔDP, ΔEO and Δodds; ``squares`` is the same table of squared weights."""
     rate, tpr, fpr = group_rates(table)
-    by_label = table[:-1, :-1].sum(-1)
-    total = np.broadcast_to(table[:-1].sum((1, 2))[:, None], rate.shape)
-    others = by_label.sum(1, keepdims=True) - by_label
+
+    def sizes(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        by_label = table[:-1, :-1].sum(-1)
+        total = np.broadcast_to(table[:-1].sum((1, 2))[:, None], rate.shape)
+        return total, by_label, by_label.sum(1, keepdims=True) - by_label
+
+    both = zip(sizes(table), sizes(table if squares is None else squares), strict=True)
+    total, by_label, others = (effective_size(whole, square) for whole, square in both)
     # Of two classes, the rates of class 0 mirror those of class 1.
     used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
     odds = np.hstack([tpr[:, used], fpr[:, used]])
@@ -83,6 +95,12 @@ def gap_intervals(table: np.ndarray, confidence: float) -> dict[str, tuple[float
         "eo": gap_interval(tpr[:, used], by_label[:, used], confidence),
         "odds": gap_interval(odds, behind, confidence),
     }
+
+
+def effective_size(total: Any, squares: Any) -> np.ndarray:
+    """Kish's effective sample size (Σw)²/Σw², from the sums of weights and squared weights."""
+    total, squares = np.asarray(total, dtype=float), np.asarray(squares, dtype=float)
+    return np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
 
 
 def figures(table: np.ndarray) -> dict[str, np.ndarray]:
@@ -104,7 +122,9 @@ def figures(table: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
+def score_tables(
+    scores: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None
+) -> list[np.ndarray]:
     """Count rest and class by distinct score, for class 1 of two, or for every class."""
     if scores.shape[1] == 2:
         # The margin rises with the probability of class 1 and does not saturate.
@@ -118,7 +138,7 @@ def score_tables(scores: np.ndarray, label: np.ndarray) -> list[np.ndarray]:
     for c, column in columns.items():
         distinct, place = np.unique(column, return_inverse=True)
         width = len(distinct)
-        counts = np.bincount((label == c) * width + place, minlength=2 * width)
+        counts = np.bincount((label == c) * width + place, weight, minlength=2 * width)
         tables.append(counts.reshape(2, width))
     return tables
 
@@ -146,12 +166,12 @@ def bootstrap(
     rng: np.random.Generator,
 ) -> dict[str, np.ndarray]:
     """Resample the table and return the values of every statistic."""
-    total = int(table.sum())
+    total = round(float(table.sum()))
     if not total:
         return {}
     # Most entries of a table of many classes are 0 and stay so.
     filled = np.flatnonzero(table)
-    weights = table.reshape(-1)[filled] / total
+    weights = table.reshape(-1)[filled] / table.sum()
     chunk = max(1, 2_000_000 // table.size)
     parts = []
     for start in range(0, resamples, chunk):

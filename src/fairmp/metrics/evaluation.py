@@ -103,6 +103,7 @@ def evaluate(
     sens: Array,
     *,
     mask: Array | None = None,
+    sample_weight: Array | None = None,
     class_names: Sequence[str] | None = None,
     group_names: Sequence[str] | None = None,
     bootstrap: int = 1000,
@@ -131,6 +132,7 @@ def evaluate(
         y: Labels, −1 for unknown.
         sens: Groups, −1 for unknown.
         mask: The nodes to measure, all by default.
+        sample_weight: Weight of each node in every figure; intervals use the effective sample size.
         class_names: Names for the table.
         group_names: Names for the table and the notes.
         bootstrap: Number of resamples; 0 for no intervals at all.
@@ -162,24 +164,32 @@ def evaluate(
     titles = tuple(map(str, range(classes)) if class_names is None else class_names)
     if len(titles) != classes:
         raise InputError("class_names", f"{len(titles)} names for {classes} columns of scores")
-    table = counts.count(values.argmax(1), label, group[keep], classes, len(names))
-    _need_two_groups(table, names)
+    weight = None if sample_weight is None else weights(sample_weight, n)[keep]
+    coded = values.argmax(1), label, group[keep], classes, len(names)
+    nodes = counts.count(*coded)
+    _need_two_groups(nodes, names)
 
-    rows = _rows(table, names)
+    table = counts.count(*coded, weight)
+    rows = _rows(nodes, table, names)
     figures: dict[str, Any] = {key: float(value) for key, value in counts.figures(table).items()}
     known = label >= 0
-    by_score = counts.score_tables(values[known], label[known])
+    known_weight = None if weight is None else weight[known]
+    by_score = counts.score_tables(values[known], label[known], known_weight)
     figures["auc"] = _mean([float(counts.auc(t)) for t in by_score])
     intervals = {}
     if bootstrap:
         rng = np.random.default_rng(seed)
-        samples = counts.bootstrap(table, counts.figures, bootstrap, rng)
+        squares, scale = nodes, 1.0
+        if weight is not None:
+            squares = counts.count(*coded, weight**2)
+            scale = float(counts.effective_size(weight.sum(), squares.sum()) / weight.sum())
+        samples = counts.bootstrap(scale * table, counts.figures, bootstrap, rng)
         if classes == 2:
-            binned = counts.coarse(by_score[0], 1000)
+            binned = scale * counts.coarse(by_score[0], 1000)
             samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
         intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
-        intervals |= counts.gap_intervals(table, confidence)
-    notes = _notes(rows, titles, table, figures)
+        intervals |= counts.gap_intervals(table, confidence, squares)
+    notes = _notes(rows, titles, nodes, figures)
     return Evaluation(
         n=len(label),
         **figures,
@@ -191,7 +201,7 @@ def evaluate(
     )
 
 
-def accuracy(pred: Array, y: Array) -> float:
+def accuracy(pred: Array, y: Array, *, sample_weight: Array | None = None) -> float:
     """P(ŷ = y) over the labelled nodes, ``nan`` if there are none.
 
     Example:
@@ -200,21 +210,28 @@ def accuracy(pred: Array, y: Array) -> float:
     """
     decision = integers(pred, "pred", None)
     label = integers(y, "y", len(decision))
-    known = label >= 0
-    return float(counts.ratio((decision == label)[known].sum(), known.sum()))
+    weight = weights(sample_weight, len(label)) * (label >= 0)
+    return float(counts.ratio(((decision == label) * weight).sum(), weight.sum()))
 
 
-def demographic_parity(pred: Array, sens: Array) -> float:
+def demographic_parity(pred: Array, sens: Array, *, sample_weight: Array | None = None) -> float:
     """``max_c range_s P(ŷ=c | s)`` over the nodes whose group is known.
 
     Example:
         >>> demographic_parity([1, 1, 0, 1], [0, 0, 1, 1])
         0.5
     """
-    return _gap("dp", pred, None, sens, None)
+    return _gap("dp", pred, None, sens, None, sample_weight)
 
 
-def equal_opportunity(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
+def equal_opportunity(
+    pred: Array,
+    y: Array,
+    sens: Array,
+    *,
+    classes: int | None = None,
+    sample_weight: Array | None = None,
+) -> float:
     """``range_s P(ŷ=1 | y=1, s)``; for more than two classes the largest such gap of a class.
 
     ``classes`` defaults to those seen in ``pred`` and ``y``, two at least.
@@ -223,17 +240,24 @@ def equal_opportunity(pred: Array, y: Array, sens: Array, *, classes: int | None
         >>> equal_opportunity([1, 1, 0, 1], [1, 1, 1, 1], [0, 0, 1, 1])
         0.5
     """
-    return _gap("eo", pred, y, sens, classes)
+    return _gap("eo", pred, y, sens, classes, sample_weight)
 
 
-def equalized_odds(pred: Array, y: Array, sens: Array, *, classes: int | None = None) -> float:
+def equalized_odds(
+    pred: Array,
+    y: Array,
+    sens: Array,
+    *,
+    classes: int | None = None,
+    sample_weight: Array | None = None,
+) -> float:
     """``max_c max(range_s P(ŷ=c | y=c, s), range_s P(ŷ=c | y≠c, s))``.
 
     Example:
         >>> equalized_odds([1, 0, 1, 1], [1, 0, 1, 0], [0, 0, 1, 1])
         1.0
     """
-    return _gap("odds", pred, y, sens, classes)
+    return _gap("odds", pred, y, sens, classes, sample_weight)
 
 
 def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
@@ -312,6 +336,19 @@ def integers(
     return result
 
 
+def weights(values: Array | None, n: int) -> np.ndarray:
+    """Weights of n nodes, 1 by default, checked."""
+    if values is None:
+        return np.ones(n)
+    array = _array(values, "sample_weight").astype(float)
+    if array.shape != (n,):
+        raise InputError("sample_weight", f"shape {array.shape}", f"give one for each of {n} nodes")
+    if not (np.isfinite(array) & (array >= 0)).all() or not array.any():
+        hint = "give finite numbers of 0 or more"
+        raise InputError("sample_weight", "some are negative or nan, or all are 0", hint)
+    return array
+
+
 def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
     """A mask of n nodes, all by default, checked."""
     keep = np.ones(n, dtype=bool) if mask is None else _array(mask, name).copy()
@@ -329,7 +366,14 @@ def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
         raise InputError("sens", f"{found} among the nodes measured", "a gap needs two groups")
 
 
-def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | None) -> float:
+def _gap(
+    key: str,
+    pred: Array,
+    y: Array | None,
+    sens: Array,
+    classes: int | None,
+    sample_weight: Array | None,
+) -> float:
     decision = integers(pred, "pred", None)
     n = len(decision)
     label = np.full(n, -1) if y is None else integers(y, "y", n)
@@ -339,19 +383,21 @@ def _gap(key: str, pred: Array, y: Array | None, sens: Array, classes: int | Non
         value = f"{classes} with a class {seen - 1} in pred or y"
         raise InputError("classes", value, f"give {seen}")
     groups = int(group.max(initial=-1)) + 1
-    table = counts.count(decision, label, group, classes or seen, groups)
+    weight = None if sample_weight is None else weights(sample_weight, n)
+    table = counts.count(decision, label, group, classes or seen, groups, weight)
     _need_two_groups(table, [str(g) for g in range(groups)])
     return float(counts.figures(table)[key])
 
 
-def _rows(table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
+def _rows(nodes: np.ndarray, table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
+    """Rates of each group from a weighted table, with counts of nodes."""
     rates = counts.group_rates(table)
     rows = []
     for g, name in enumerate(names):
         known = table[g, :-1]
         correct = float(counts.ratio(np.trace(known), known.sum()))
         own = (tuple(kind[g].tolist()) for kind in rates)
-        rows.append(GroupRow(name, int(table[g].sum()), int(known.sum()), correct, *own))
+        rows.append(GroupRow(name, int(nodes[g].sum()), int(nodes[g, :-1].sum()), correct, *own))
     return tuple(rows)
 
 

@@ -48,6 +48,7 @@ class CriterionResult:
     where: str  # the nodes it is measured on
     nodes: int  # number of these
     interval: tuple[float, float] | None = None  # 95 %, of after; for a sample of labelled nodes
+    decisions_interval: tuple[float, float] | None = None  # 95 %, of decisions_after
     unlabelled: UnlabelledEstimate | None = None
 
     @property

@@ -25,7 +25,6 @@ from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
 ROUNDING = 1e-9  # of a gap
-CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
 MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 Temperature = float | Literal["decisions"]
@@ -143,9 +142,6 @@ def solve(
         _verify(measures, logits, tau)
     else:
         warnings += missed_decisions(measures, logits)
-    if not decisions and float((given.proba.amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
-        draw = "draw decisions from the corrected probabilities"
-        warnings.append(f"most predictions are 0 or 1 and can only be equalised by chance: {draw}")
     return Solution(
         given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, codes, titles,
         tuple(warnings), weights, rule, drawn,

@@ -29,6 +29,7 @@ from fairmp.postprocessing.solver import Solution
 
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
 MIN_CLASS_NODES = 10  # and of each class among them
+CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
 
 
@@ -52,6 +53,11 @@ def summarise(solution: Solution) -> DebiasResult:
         *((z.double() / solution.temperature).softmax(1) for z in (given.logits, solution.logits)),
         *decided,
     ]
+    notes = solution.warnings
+    if solution.rule is None and float((proba[0].amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
+        draw = "draw decisions from the corrected probabilities"
+        text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
+        notes = (*notes, text)
     parts: dict[tuple[str, str], list[Measure]] = {}
     for measure in solution.measures:
         parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
@@ -71,7 +77,7 @@ def summarise(solution: Solution) -> DebiasResult:
         groups=_group_changes(solution, [*decided, *proba], chosen),
         others=_others(solution, versions),
         group_uncertainty=_uncertainty(solution.attributes, inside),
-        warnings=solution.warnings,
+        warnings=notes,
         drawn=solution.drawn,
     )
 
@@ -113,6 +119,7 @@ def _criterion(
     return CriterionResult(
         first.criterion, first.attribute, first.target, where=where, nodes=int(nodes.sum()),
         interval=interval, unlabelled=unlabelled, **gaps,
+        decisions_interval=None if first.own else _interval(own, versions[-1]),
     )  # fmt: skip
 
 

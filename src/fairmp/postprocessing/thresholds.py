@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.metrics.evaluation import Array, integers
+from fairmp.metrics.evaluation import Array, integers, weights
 from fairmp.metrics.kinds import are_probabilities
 
 MIN_MARGIN = 1e-4  # of corrected log-odds, so that decisions survive rounding to float32
@@ -70,13 +70,16 @@ class GroupThresholds:
         self.ties = check_choice("ties", ties, ("random", "keep"))
         self.seed, self.kind_ = seed, kind
 
-    def fit(self, scores: Array, y: Array, sens: Array) -> GroupThresholds:
+    def fit(
+        self, scores: Array, y: Array, sens: Array, *, sample_weight: Array | None = None
+    ) -> GroupThresholds:
         """Choose the most accurate thresholds whose rates differ by at most ``target``.
 
         Args:
             scores: logits or probabilities (n×2).
             y: labels; an unlabelled node (−1) counts for the rate of its group alone.
             sens: groups, −1 where unknown; such nodes are left out.
+            sample_weight: weight of each node.
         """
         # The smallest rate of the groups is one of those that can be reached: try each, with the
         # most accurate threshold of every group whose rate is between it and it plus the target.
@@ -89,8 +92,8 @@ class GroupThresholds:
         if not (label[group >= 0] >= 0).any():
             value = "no node of known group is labelled"
             raise InputError("y", value, "use solve(), which needs none")
-        curves = self._curves(odds, group, label)
-        steps = sorted((1 / curve.count for curve in curves), reverse=True)
+        curves = self._curves(odds, group, label, weights(sample_weight, len(odds)))
+        steps = sorted((curve.step for curve in curves), reverse=True)
         allowed = max(self.target, (steps[0] + steps[1]) / 2) + 1e-12
         low = np.unique(np.concatenate([curve.rates for curve in curves]))
         windows = [
@@ -108,7 +111,14 @@ class GroupThresholds:
         self.name = VALIDATION
         return self
 
-    def solve(self, scores: Array, sens: Array, rate: float | None = None) -> GroupThresholds:
+    def solve(
+        self,
+        scores: Array,
+        sens: Array,
+        rate: float | None = None,
+        *,
+        sample_weight: Array | None = None,
+    ) -> GroupThresholds:
         """Return new thresholds that give every group of these nodes the same selection rate.
 
         With a ``target`` above 0 the plain rate of a group is moved no further than to the nearer
@@ -118,16 +128,19 @@ class GroupThresholds:
             scores: logits or probabilities of the nodes to be predicted (n×2).
             sens: their groups, −1 where unknown.
             rate: the rate; by default that of :meth:`fit`, else of the plain model on these nodes.
+            sample_weight: weight of each node.
         """
         odds = self._odds(scores).numpy()
         group = integers(sens, "sens", len(odds))
+        weight = weights(sample_weight, len(odds))
         rate = getattr(self, "rate_", None) if rate is None else rate
-        rate = float((odds[group >= 0] > 0).mean()) if rate is None else rate
+        if rate is None:
+            rate = float(np.average(odds > 0, weights=weight * (group >= 0)))
         check_number("rate", rate, "give the share to select, in [0, 1]", low=0, high=1)
-        curves = self._curves(odds, group, np.full(len(odds), -1))
+        curves = self._curves(odds, group, np.full(len(odds), -1), weight)
         cuts = []
         for g, curve in enumerate(curves):
-            plain = (odds[group == g] > 0).mean()
+            plain = np.average(odds > 0, weights=weight * (group == g))
             wanted = np.clip(plain, rate - self.target / 2, rate + self.target / 2)
             cuts.append(int(np.abs(curve.rates - wanted).argmin()))
         result = GroupThresholds(self.target, ties=self.ties, seed=self.seed, kind=self.kind_)  # type: ignore[arg-type]
@@ -182,22 +195,24 @@ class GroupThresholds:
         self.thresholds_ = torch.tensor([curve.thresholds[cut] for curve, cut in pairs])
         self.tie_rates_ = torch.tensor([curve.tie_rates[cut] for curve, cut in pairs])
         self.drawn_ = int(sum(curve.tied[cut] for curve, cut in pairs))
-        selected = sum(curve.rates[cut] * curve.count for curve, cut in pairs)
-        self.rate_ = float(selected / sum(curve.count for curve in curves))
+        selected = sum(curve.rates[cut] * curve.total for curve, cut in pairs)
+        self.rate_ = float(selected / sum(curve.total for curve in curves))
         if warn and self.rate_ in (0.0, 1.0):
             who = "every" if self.rate_ else "no"
             hint = "allow a larger target" + " or ties='random'" * (self.ties == "keep")
             text = f"the thresholds select {who} node of known group; {hint}"
             warnings.warn(text, stacklevel=3)
 
-    def _curves(self, odds: np.ndarray, group: np.ndarray, label: np.ndarray) -> list[_Curve]:
+    def _curves(
+        self, odds: np.ndarray, group: np.ndarray, label: np.ndarray, weight: np.ndarray
+    ) -> list[_Curve]:
         counts = np.bincount(group[group >= 0])
         if len(counts) < 2 or not counts.all():
             hint = "thresholds are chosen on nodes of every group, two groups at least"
             raise InputError("sens", f"nodes by group are {counts.tolist()}", hint)
         return [
-            _Curve(odds[group == g], label[group == g], split=self.ties == "random")
-            for g in range(len(counts))
+            _Curve(odds[own], label[own], weight[own], self.ties == "random")
+            for own in (group == g for g in range(len(counts)))
         ]
 
     def _odds(self, scores: Array) -> Tensor:
@@ -219,20 +234,23 @@ class GroupThresholds:
 
 
 class _Curve:
-    """Possible cuts of one group: how many nodes each selects, and how many it gets right."""
+    """Possible cuts of one group: the share of its nodes each selects, and how many are right."""
 
     # Between equal scores there is no cut, or with split one per node: then a share of the nodes
     # at the threshold is selected, and the hits are those expected of a random choice.
-    def __init__(self, odds: np.ndarray, label: np.ndarray, *, split: bool) -> None:
+    def __init__(
+        self, odds: np.ndarray, label: np.ndarray, weight: np.ndarray, split: bool
+    ) -> None:
         order = np.argsort(-odds, kind="stable")
-        odds, label = odds[order], label[order]
-        self.count = n = len(odds)
+        odds, label, weight = odds[order], label[order], weight[order]
         edges = np.flatnonzero(np.r_[True, odds[:-1] != odds[1:], True])
-        cuts = np.arange(n + 1) if split else edges
-        won = (label == 1).astype(np.int64) - (label == 0)
-        hits = ((label == 0).sum() + np.r_[0, won.cumsum()])[edges]
-        self.hits = np.interp(cuts, edges, hits)
-        self.rates = cuts / n
+        cuts = np.arange(len(odds) + 1) if split else edges
+        won = weight * ((label == 1).astype(np.int64) - (label == 0))
+        hits, selected = (np.r_[0, part.cumsum()][edges] for part in (won, weight))
+        self.hits = np.interp(cuts, edges, hits) + weight[label == 0].sum()
+        self.total = weight.sum()
+        self.rates = np.interp(cuts, edges, selected) / self.total
+        self.step = weight.max() / self.total  # what one node changes
         above = np.r_[math.inf, odds][cuts]
         below = np.r_[odds, -math.inf][cuts]
         with np.errstate(invalid="ignore"):
