@@ -117,6 +117,7 @@ class Document(TypedDict, total=False):
 
     title: str
     summary: str  # the main result; by default derived from the metrics
+    flags: list[str]  # warnings for the headline
     noun: str  # what the nodes are, in the plural; "people" by default
     graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
     picture: str  # name of an SVG file of the graph, in the report's directory
@@ -174,7 +175,14 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
 
 
 def flags(document: Document) -> list[str]:
-    """Warnings for the headline: gaps that the correction made worse by over two points."""
+    """Warnings for the headline, such as gaps that grew by over two points."""
+    return [
+        *document.get("flags", []),
+        *_opened(document),
+    ]
+
+
+def _opened(document: Document) -> list[str]:
     return [
         f"the correction made another gap worse. The {metric.get('label', metric['name'])} grew "
         f"from {points(metric['before'])} to {points(metric['after'])} points."

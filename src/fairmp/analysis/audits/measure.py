@@ -15,7 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from fairmp.analysis.audits.result import Audit, FeatureBias, Forecast, Group, Homophily
+from fairmp.analysis.audits.result import Audit, FeatureBias, Forecast, Group, Homophily, Leak
 from fairmp.analysis.theory import (
     bias_enhancement,
     block_counts,
@@ -32,6 +32,9 @@ from fairmp.report.formatting import join_names
 
 MIN_GROUP_SIZE = 10
 """Smaller groups are excluded from rules that are fitted on one half of the nodes."""
+
+MIN_BALANCED = 0.9
+"""Mean share of both sides on which a threshold of a leaking column is right, at least."""
 
 MAX_RANDOM_COLUMNS = 64
 """Columns of the random-feature baseline: enough to show what the topology reveals."""
@@ -124,6 +127,7 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         ),
         noise=noise,
         forecast=_forecast(x, clean, folds),
+        leaks=_leaks(clean),
         notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
@@ -152,6 +156,9 @@ def _cleaned(data: Data) -> tuple[Data, list[str]]:
         notes.append("edges were made undirected and unique")
     x, name = data.x.detach().cpu().float(), str(getattr(data, "name", "graph"))
     clean = Data(x=x, edge_index=both, y=y, sens=sens, name=name)
+    columns = data.get("feature_names")
+    named = isinstance(columns, list | tuple) and len(columns) == x.size(1)
+    clean.feature_names = list(map(str, columns if named else range(x.size(1))))
     for key, codes in (("group_names", sens), ("class_names", y)):
         count, given = int(codes.max()) + 1, data.get(key)
         fits = isinstance(given, list | tuple) and len(given) >= count
@@ -170,6 +177,60 @@ def homophily(edge_index: Tensor, sens: Tensor) -> Homophily:
     degrees = torch.bincount(source).double()
     chance = float(((degrees / degrees.sum()) ** 2).sum())
     return Homophily(raw, chance, (raw - chance) / (1 - chance) if chance < 1 else None)
+
+
+def _leaks(data: Data) -> tuple[Leak, ...]:
+    """Columns that give the label or the group away, the worst first."""
+    found = []
+    x, names = data.x.numpy(), data.feature_names
+    for of, codes, values in (
+        ("label", data.y.numpy(), data.class_names),
+        ("group", data.sens.numpy(), data.group_names),
+    ):
+        known = codes >= 0
+        counts = np.bincount(codes[known], minlength=1)
+        # Two values mirror each other: one of them is enough. Few nodes agree by chance.
+        tested = range(1, 2) if len(counts) == 2 else range(len(counts))
+        for c in [c for c in tested if MIN_GROUP_SIZE <= counts[c] <= known.sum() - MIN_GROUP_SIZE]:
+            for column, best in enumerate(best_thresholds(x[known], codes[known] == c)):
+                balanced, threshold, above, right = best
+                if balanced < MIN_BALANCED:
+                    continue
+                rule = f"{names[column]} {'>' if above else '≤'} {threshold:.4g}"
+                if threshold == x[known, column].min():
+                    rule += " (its smallest value)"
+                most = float(max(counts[c], known.sum() - counts[c]) / known.sum())
+                found.append(Leak(names[column], of, values[c], rule, right, balanced, most))
+    return tuple(sorted(found, key=lambda leak: -leak.balanced))
+
+
+def best_thresholds(
+    x: np.ndarray, positive: np.ndarray
+) -> Iterator[tuple[float, float, bool, float]]:
+    """The threshold of each column that separates best, by sorting.
+
+    Yields the balanced accuracy of the rule "x > threshold" (or "x ≤ threshold", if not ``above``),
+    the threshold, ``above``, and the share of rows on which it is right.
+    """
+    total, n = int(positive.sum()), len(positive)
+    for column in x.T:
+        order = np.argsort(column, kind="stable")
+        ordered, hits = column[order], np.cumsum(positive[order])
+        # The last place of each value but the largest: rows up to it against those after it.
+        ends = np.flatnonzero(ordered[:-1] < ordered[1:])
+        if not len(ends):
+            yield 0.5, math.nan, True, max(total, n - total) / n
+            continue
+        below, true_below = ends + 1, hits[ends]
+        recall, specificity = 1 - true_below / total, (below - true_below) / (n - total)
+        balanced = (recall + specificity) / 2
+        k = int(np.abs(balanced - 0.5).argmax())
+        above = bool(balanced[k] >= 0.5)
+        right = float((total - true_below[k] + below[k] - true_below[k]) / n)
+        score = float(balanced[k])
+        yield (score, float(ordered[ends[k]]), True, right) if above else (
+            1 - score, float(ordered[ends[k]]), False, 1 - right
+        )  # fmt: skip
 
 
 def _groups(data: Data) -> tuple[Group, ...]:
@@ -285,7 +346,7 @@ def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
 
 
 def describe(data: Data) -> dict[str, Any]:
-    """Size, homophily and groups of a graph: the part of an audit that needs no features."""
+    """Size, homophily, groups and leaking columns of a graph: the fast part of an audit."""
     clean, _ = _cleaned(data)
     edges = clean.edge_index.size(1)
     return {
@@ -296,4 +357,5 @@ def describe(data: Data) -> dict[str, Any]:
         "homophily": vars(homophily(clean.edge_index, clean.sens)),
         "classes": clean.class_names,
         "groups": [vars(group) for group in _groups(clean)],
+        "verdict": list(map(str, _leaks(clean))),
     }

@@ -85,6 +85,31 @@ class Forecast:
 
 
 @dataclass(frozen=True)
+class Leak:
+    """A feature column whose best threshold nearly equals the label or the group."""
+
+    column: str
+    of: str  # "label" or "group"
+    value: str  # the class or group that the rule stands for
+    rule: str  # such as "TIME > 0"
+    agreement: float  # share of the known nodes on which the rule is right
+    balanced: float  # mean share of the two sides on which it is right; 0.5 by chance
+    most_frequent: float  # agreement of the constant answer
+
+    def __str__(self) -> str:
+        advice = (
+            "Is it known when the prediction is made? If not, drop it."
+            if self.of == "label"
+            else "Leaving out the sensitive column does not hide the group."
+        )
+        return (
+            f"The column {self.column!r} gives the {self.of} away: {self.rule} equals "
+            f"{self.value!r} on {points(self.agreement)} % of the nodes where it is known (a "
+            f"constant answer: {points(self.most_frequent)} %). {advice}"
+        )
+
+
+@dataclass(frozen=True)
 class Audit:
     """Effect of a graph's topology on its groups; ``print`` it, or use ``to_dict()``.
 
@@ -113,13 +138,15 @@ class Audit:
     random_baseline: tuple[float, ...]  # predictability of random features after 0…K row steps
     noise: float | None  # two standard errors of the predictability
     forecast: Forecast
+    leaks: tuple[Leak, ...]  # columns that give the label or the group away, the worst first
     notes: tuple[str, ...]
     seed: int  # of the halves that rules are fitted and evaluated on
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""
         parts = (_homophily, _averaging, _theory, _groups)
-        return [line for part in parts for line in part(self)]
+        lines = [line for part in parts for line in part(self)]
+        return lines + [str(leak) for leak in self.leaks]
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, for JSON."""
@@ -178,14 +205,15 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
         alt="Group predictability after each step of averaging; the table below has the figures.",
         caption=_guide(audit.noise),
     )
-    extra = [Section("Graph statistics", header=["", "value"], rows=_facts(audit)), steps]
-    if theory := _predictions(audit):
-        extra.append(Section("Theory", header=["", "value"], rows=theory))
-    if audit.notes:
-        extra.append(Section("Notes", text=audit.notes))
+    extra = [steps, *[Section("Notes", text=audit.notes)] * bool(audit.notes)]
+    facts = [*_facts(audit), *_predictions(audit)]
+    title = "Statistics and theory"
+    extra.append(Section(title, header=["", "value"], rows=facts, appendix=True))
+    flags = [str(leak) for leak in audit.leaks if leak.of == "label"]
     return {
         "title": f"{audit.name}: audit of the topology",
         "summary": next((line for part in (_averaging, _homophily) for line in part(audit)), ""),
+        "flags": flags,
         "graph": audit.to_dict(),
         "extra": [section.to_dict() for section in extra],
         "assumptions": ASSUMPTIONS,
