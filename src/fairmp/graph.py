@@ -14,6 +14,7 @@ from torch.autograd.function import once_differentiable
 
 from fairmp.errors import InputError
 from fairmp.kernels import implementation, spmm
+from fairmp.kernels.reference import Matrix
 
 INT32 = 2**31 - 1
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
@@ -71,17 +72,19 @@ class Adjacency:
         return self.forward is self.backward
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        there, back = self.forward, self.backward
-        matrices = (there.row, there.col, there.weight, back.row, back.col, back.weight)
-        return spmm(*matrices, self.scale, x.to(compute_dtype(x.dtype))).to(x.dtype)
+        matrices = self.matrix(transposed=False), self.matrix(transposed=True)
+        return spmm(*matrices, x.to(compute_dtype(x.dtype))).to(x.dtype)
+
+    def matrix(self, *, transposed: bool) -> Matrix:
+        """Ã or Ãᵀ, as the kernels take it."""
+        part = self.backward if transposed else self.forward
+        return part.row, part.col, part.weight, self.scale, self.scale
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
         """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Not seen by autograd."""
-        part = self.backward if transposed else self.forward
-        matrix = part.row, part.col, part.weight, self.scale, self.scale
-        return implementation(f).aggregate(matrix, f, x, gamma)
+        return implementation(f).aggregate(self.matrix(transposed=transposed), f, x, gamma)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Move to a device."""

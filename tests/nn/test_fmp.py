@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import subprocess
 import sys
 
 import pytest
@@ -329,12 +328,6 @@ def test_a_call_runs_through_few_files() -> None:
         sys.setprofile(None)
     ours = {name for name in seen if name.startswith(root)}
     assert len(ours) <= 8, ours
-
-
-@pytest.mark.parametrize("module", ["fairmp.graph", "fairmp.nn.functional", "fairmp.nn.fmp"])
-def test_pyg_is_not_imported(module: str) -> None:
-    code = f"import sys, {module}; sys.exit('torch_geometric' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_groups_and_graph_of_the_same_tensors_are_computed_once(

@@ -6,12 +6,13 @@ compiled ones with ``reference``.
 
 from fairmp.kernels import reference
 from fairmp.kernels.ops import gather, segment_sum, softmax, spmm
-from fairmp.kernels.protocol import Kernels, implementation, use
+from fairmp.kernels.protocol import Kernels, implementation, not_compiled, use
 
 __all__ = [
     "Kernels",
     "gather",
     "implementation",
+    "not_compiled",
     "reference",
     "segment_sum",
     "softmax",

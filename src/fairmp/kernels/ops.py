@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from fairmp.kernels.protocol import implementation
+from fairmp.kernels.protocol import implementation, not_compiled
+from fairmp.kernels.reference import Matrix
 
 MAX_TRANSPOSED_CLASSES = 16
 
@@ -21,83 +22,56 @@ def softmax(f: Tensor) -> Tensor:
     return f.softmax(1) if f.size(1) > MAX_TRANSPOSED_CLASSES else f.T.contiguous().softmax(0).T
 
 
-@torch.library.custom_op("fairmp::segment_sum", mutates_args=())
+@not_compiled
 def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
     """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count."""
-    kernels = implementation(values)
-    return kernels.segment_sum(values.contiguous(), codes, groups).to(values.dtype)
+    return _SegmentSum.apply(values, codes, groups)
 
 
-@torch.library.custom_op("fairmp::gather", mutates_args=())
+@not_compiled
 def gather(table: Tensor, codes: Tensor) -> Tensor:
     """Row of ``table`` of each node's group (n×C); zeros where the code is −1."""
-    padded = torch.cat([table, table.new_zeros(1, table.size(1))])
-    return padded[torch.where(codes < 0, table.size(0), codes)]
+    return _Gather.apply(table, codes)
 
 
-@segment_sum.register_fake
-def _(values: Tensor, codes: Tensor, groups: int) -> Tensor:
-    return values.new_empty(groups, values.size(1))
+@not_compiled
+def spmm(matrix: Matrix, transposed: Matrix, x: Tensor) -> Tensor:
+    """Multiply a matrix with ``x`` (n×C); its transpose is for the gradient."""
+    return _SpMM.apply(x, matrix, transposed)
 
 
-@gather.register_fake
-def _(table: Tensor, codes: Tensor) -> Tensor:
-    return table.new_empty(codes.numel(), table.size(1))
+class _SegmentSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, codes: Tensor, groups: int) -> Tensor:
+        ctx.save_for_backward(codes)
+        kernels = implementation(values)
+        return kernels.segment_sum(values.contiguous(), codes, groups).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gather(grad, *ctx.saved_tensors), None, None
 
 
-def _keep_codes(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(inputs[1])
-    ctx.groups = inputs[0].size(0)
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, codes: Tensor) -> Tensor:
+        ctx.save_for_backward(codes)
+        ctx.groups = table.size(0)
+        padded = torch.cat([table, table.new_zeros(1, table.size(1))])
+        return padded[torch.where(codes < 0, ctx.groups, codes)]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (codes,) = ctx.saved_tensors
+        return segment_sum(grad, codes, ctx.groups), None
 
 
-def _sum_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (codes,) = ctx.saved_tensors
-    return gather(grad, codes), None, None
+class _SpMM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Matrix, transposed: Matrix) -> Tensor:
+        ctx.matrix, ctx.transposed = matrix, transposed
+        return implementation(x).aggregate(matrix, x.contiguous(), None, 0.0)
 
-
-def _gather_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    (codes,) = ctx.saved_tensors
-    return segment_sum(grad, codes, ctx.groups), None
-
-
-segment_sum.register_autograd(_sum_backward, setup_context=_keep_codes)
-gather.register_autograd(_gather_backward, setup_context=_keep_codes)
-
-
-@torch.library.custom_op("fairmp::spmm", mutates_args=())
-def spmm(
-    row: Tensor,
-    col: Tensor,
-    weight: Tensor | None,
-    row_t: Tensor,
-    col_t: Tensor,
-    weight_t: Tensor | None,
-    scale: Tensor,
-    x: Tensor,
-) -> Tensor:
-    """Multiply D A D with ``x`` (n×C), where A is in CSR format and D = diag(scale).
-
-    The arguments ending in ``_t`` are the transpose of A, for the backward pass; for a symmetric
-    matrix they are the same tensors.
-    """
-    matrix = row, col, weight, scale, scale
-    return implementation(x).aggregate(matrix, x.contiguous(), None, 0.0)
-
-
-@spmm.register_fake
-def _(row: Tensor, *args: Any) -> Tensor:
-    x: Tensor = args[-1]
-    return x.new_empty(row.numel() - 1, x.size(1))
-
-
-def _keep_matrix(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:7])
-
-
-def _spmm_backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    row, col, weight, row_t, col_t, weight_t, scale = ctx.saved_tensors
-    grad_x = spmm(row_t, col_t, weight_t, row, col, weight, scale, grad)
-    return None, None, None, None, None, None, None, grad_x
-
-
-spmm.register_autograd(_spmm_backward, setup_context=_keep_matrix)
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return spmm(ctx.transposed, ctx.matrix, grad), None, None

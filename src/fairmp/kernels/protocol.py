@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
+from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Protocol, cast
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from fairmp.kernels import reference
 from fairmp.kernels.reference import Matrix
 
 COMPILERS = {"cpu": "numba", "cuda": "triton"}
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _chosen: ContextVar[str] = ContextVar("kernels", default="fastest")
 
@@ -104,6 +108,22 @@ def use(name: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(token)
+
+
+def not_compiled(function: Callable[P, T]) -> Callable[P, T]:
+    """As ``torch.compiler.disable``, which takes a second to import the compiler it disables."""
+    disabled: Callable[P, T] | None = None
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        nonlocal disabled
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if disabled is None:
+            disabled = torch.compiler.disable(function)
+        return disabled(*args, **kwargs)
+
+    return call
 
 
 @cache

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
 from fairmp.groups import GroupOperator, group_operator, memberships
+from fairmp.kernels import not_compiled
 from fairmp.nn import functional
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.functional import Solution
@@ -82,7 +83,7 @@ class PPR(nn.Module):
         weights = functional.skip_weights(self._strength(torch.float64), self.K)
         return tuple(as_floats(weights))
 
-    @torch.compiler.disable
+    @not_compiled
     def forward(
         self,
         x: Tensor,
@@ -219,7 +220,7 @@ class FMP(PPR):
         if self.temperature != 1:
             self._refuse_temperature(temperature)
 
-    @torch.compiler.disable
+    @not_compiled
     def forward(
         self,
         x: Tensor,

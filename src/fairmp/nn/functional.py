@@ -28,7 +28,7 @@ from torch.autograd.function import once_differentiable
 
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
-from fairmp.kernels import implementation, softmax
+from fairmp.kernels import implementation, not_compiled, softmax
 from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
 from fairmp.nn.fused import Gamma, Problem, State, as_floats, collect, fused, replayed
@@ -113,7 +113,7 @@ class Solution:
         return None if self.statistics is None else int(self.statistics[:, 1].sum())
 
 
-@torch.compiler.disable
+@not_compiled
 def propagate(
     x: Tensor,
     graph: Operator,
@@ -161,7 +161,7 @@ def primal_dual_steps(x: Tensor, problem: Problem) -> Iterator[State]:
         yield f, u
 
 
-@torch.compiler.disable
+@not_compiled
 def projection(
     x: Tensor,
     graph: Operator,
@@ -224,7 +224,7 @@ def papc(
     return _primal_dual(x, graph, groups, (lambda_f / norm, 4 / norm), **options)
 
 
-@torch.compiler.disable
+@not_compiled
 def _primal_dual(
     x: Tensor,
     graph: Operator,
