@@ -318,3 +318,23 @@ def test_training_for_equal_opportunity(fairmp, trained: Path) -> None:
     assert status == 2
     assert err.startswith("fairmp: --criterion: 'equal_opportunity' with")
     assert not (trained / "no").exists()
+
+
+def test_training_without_groups_at_prediction(fairmp, trained: Path) -> None:
+    given = "--group-free --target 0.3 --epochs 8 --splits 1 --no-picture"
+    status, _, err = fairmp(f"train {OWN} {given} --out group-free")
+    assert (status, err) == (0, "")
+    blind = pd.read_csv(trained / "new.csv", dtype={"who": str}).drop(columns="sex")
+    blind.to_csv(trained / "blind.csv", index=False)
+    status, _, err = fairmp(
+        "predict group-free --nodes blind.csv --edges ties.csv --out blind-p.csv"
+    )
+    assert (status, err) == (0, "")
+    assert list(pd.read_csv(trained / "blind-p.csv")) == ["who", "p(no)", "p(yes)", "decision"]
+    for wrong, word in (
+        ("--solver papc", "--group-free: --solver papc"),
+        ("--criterion equal-opportunity", "--group-free: --solver plain and --criterion"),
+        ("--regulariser 5", "--group-free: goes without --regulariser"),
+    ):
+        status, _, err = fairmp(f"train {OWN} --group-free {wrong} --out none")
+        assert (status, word in err) == (2, True), err

@@ -47,11 +47,22 @@ _SETTINGS = (  # options that go to the classifier as they are
 )
 
 
+_STRATEGIES = {
+    "--regulariser": "regulariser",
+    "--adversary": "adversary",
+    "--group-free": "lagrangian",
+}
+
+
+def _typed(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def check_used(context: typer.Context, solver: str) -> None:
     """Raise if an option was typed that the solver does not use."""
     for name, solvers in _NEEDS.items():
-        source = context.get_parameter_source(name)
-        given = source is not None and source.name == "COMMANDLINE"
+        given = _typed(context, name) and not (name == "target" and context.params["group_free"])
         if given and solver in (*_PROPAGATING, "none") and solver not in solvers:
             hint = f"leave it out, or choose --solver {' or '.join(solvers)}"
             option = f"--{name.replace('_', '-')}"
@@ -78,6 +89,10 @@ def command(
     k: Annotated[int, _fair("Propagation steps.", "--k")] = 5,
     lambda_s: Annotated[float, _fair("Strength of the smoothing.")] = 3.0,
     lambda_f: Annotated[float, _fair("Strength of the pull towards parity (papc, paper).")] = 1.0,
+    group_free: Annotated[
+        bool,
+        _fair("Predict without groups: a penalty, raised until validation meets --target."),
+    ] = False,
     regulariser: Annotated[float, _fair("Weight of the demographic regulariser.")] = 0.0,
     adversary: Annotated[float, _fair("Weight of the adversary.")] = 0.0,
     pretrain: Annotated[int, _fair("Epochs before the adversary is active.")] = 70,
@@ -114,21 +129,30 @@ def command(
     FairClassifier.load. report.html shows what it does to each group.
     """
     start = time.perf_counter()
+    if group_free and not _typed(context, "solver"):
+        solver = "plain"
     check_used(context, solver)
     if shards is None:
         folder = written.folder("train")
-    if regulariser and adversary:
-        value = f"{adversary:g} with --regulariser {regulariser:g}"
-        raise InputError("--adversary", value, "choose one of them")
-
+    from fairmp.postprocessing.criteria import canonical
     from fairmp.training.build import build_classifier
+    from fairmp.training.correction import PARITY
+
+    penalties = {"--regulariser": regulariser, "--adversary": adversary, "--group-free": group_free}
+    chosen = [option for option, weight in penalties.items() if weight]
+    if len(chosen) > 1:
+        raise InputError(chosen[1], f"goes without {chosen[0]}", "choose one of them")
+    if group_free and (solver not in ("plain", "none") or canonical(criterion) != PARITY):
+        value = f"--solver {solver} and --criterion {criterion}"
+        hint = "it is for --solver plain or none, and demographic-parity"
+        raise InputError("--group-free", value, hint)
 
     make = partial(
         build_classifier,
         solver,
         K=k,
         num_layers=layers,
-        strategy="regulariser" if regulariser else "adversary" if adversary else "vanilla",
+        strategy=_STRATEGIES[chosen[0]] if chosen else "vanilla",
         h=regulariser or adversary,
         **{name: context.params[name] for name in _SETTINGS},
     )

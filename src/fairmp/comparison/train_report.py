@@ -150,9 +150,11 @@ def _figures(
 
 def _target(model: FairClassifier) -> float | None:
     """Return the largest ΔDP that was requested, if any."""
-    layer = model.propagation
+    layer, strategy = model.propagation, model.strategy
     if model.criterion != PARITY:
         return None
+    if strategy is not None and strategy.gap_target is not None:
+        return strategy.gap_target
     return layer.target if needs_groups(layer) and layer.solver == "projection" else None
 
 
@@ -187,7 +189,7 @@ def _assumptions(model: FairClassifier, count: int) -> list[str]:
     if model.uses_groups:
         found = [
             "The correction uses the group of each node at prediction. If that is not allowed, "
-            "train with --solver plain --regulariser 5, which needs groups in training only.",
+            "train with --group-free, which needs groups in training only.",
         ]
     if model.uses_groups and model.criterion == PARITY:
         found += [

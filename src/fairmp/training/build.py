@@ -8,7 +8,7 @@ from typing import Any, cast
 from fairmp.errors import check_choice
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
 from fairmp.training.classifier import FairClassifier
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
 
 
 def build_classifier(
@@ -27,16 +27,16 @@ def build_classifier(
     """Build a classifier from plain values, as options and records give them.
 
     ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
-    correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``,
-    of strength ``h``. Other settings go to :class:`FairClassifier`; ``predict_temperature`` may be
-    text.
+    correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``
+    of strength ``h``, or ``"lagrangian"``, which takes the target. Other settings go to
+    :class:`FairClassifier`; ``predict_temperature`` may be text.
 
     Example:
         >>> build_classifier("plain", K=5)
         FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
     """
     check_choice("solver", solver, (*SOLVERS, "plain", "none"))
-    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary"))
+    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary", "lagrangian"))
     with suppress(KeyError, ValueError):
         settings["predict_temperature"] = float(settings["predict_temperature"])
     propagation: PPR | None = None
@@ -47,6 +47,8 @@ def build_classifier(
     penalty: Strategy | None = None
     if strategy == "regulariser":
         penalty = Regulariser(h)
+    elif strategy == "lagrangian":
+        penalty = Lagrangian(target)
     elif strategy == "adversary":
         penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
     return FairClassifier(propagation, strategy=penalty, **settings)

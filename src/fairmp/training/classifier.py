@@ -115,6 +115,9 @@ class FairClassifier:
         if self.criterion != PARITY and not _projects(self.propagation):
             value = f"{self.criterion!r} with the propagation {self.propagation!r}"
             raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
+        if self.uses_groups and self._holds_gap:
+            value = f"{self.strategy!r} is for predictions without groups"
+            raise InputError("strategy", value, "give PPR(…) or None as propagation")
         if self.predict_temperature != "decisions":
             hint = "give a number above 0, or 'decisions'"
             check_number("predict_temperature", self.predict_temperature, hint, low=0, above=True)
@@ -132,6 +135,11 @@ class FairClassifier:
     def uses_groups(self) -> bool:
         """Whether a prediction uses the group of its node."""
         return needs_groups(self.propagation)
+
+    @property
+    def _holds_gap(self) -> bool:
+        """Whether training works towards a gap of its own."""
+        return self.strategy is not None and self.strategy.gap_target is not None
 
     def fit(
         self,
@@ -230,8 +238,9 @@ class FairClassifier:
         return self.run_
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
-        """Calibrate the network, and its logits; a propagation of the user's own is left alone."""
-        if not self.calibrate or not isinstance(self.propagation, PPR | None):
+        """Calibrate the network and its logits."""
+        # A propagation of the user's own may not be linear; other decisions have another gap.
+        if not self.calibrate or self._holds_gap or not isinstance(self.propagation, PPR | None):
             return
         adjacency = graph.adjacency(self.logits_.dtype)
         z, c = plainly_propagated(self.logits_, self.propagation, adjacency)

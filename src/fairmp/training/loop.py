@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import time
+import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from copy import deepcopy
@@ -13,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeGuard, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
+from torch.nn.functional import cross_entropy, one_hot
 from torch_geometric.data import Data
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
@@ -38,6 +39,7 @@ class Epoch:
     loss: float
     val_accuracy: float
     val_loss: float
+    val_gap: float | None = None  # of decisions, if a strategy has a target for it
 
 
 @dataclass(frozen=True)
@@ -191,7 +193,8 @@ def fit(
     fair propagation closes the gap of the training nodes in training and that of the validation
     nodes in validation. **The epoch kept is the one with the highest validation accuracy; ties go
     to the lowest validation loss, then to the earliest epoch** (``select="loss"``: the lowest
-    validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept.
+    validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept,
+    and those that meet its target, if it has one, are preferred.
 
     ``temperature`` is τ of a fair propagation in validation, ``seed`` that of dropout.
     ``operators`` say where the nodes are. ``checkpoints`` save the training and resume it, except
@@ -218,19 +221,30 @@ def fit(
     penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
 
-    def validate() -> tuple[float, float]:
+    goal = None if strategy is None else strategy.gap_target
+    if goal is not None:
+        goal += float(operators["val_mask"].rows.abs().max())  # one node of the smallest group
+
+    def validate() -> tuple[float, float, float | None]:
         network.eval()
         with torch.no_grad():
-            logits = network(data.x, graph, *val_groups, temperature=temperature)[data.val_mask]
-        y = data.y[data.val_mask]
+            everyone = network(data.x, graph, *val_groups, temperature=temperature)
+        logits, y, gap = everyone[data.val_mask], data.y[data.val_mask], None
+        if goal is not None:
+            decided = one_hot(everyone.argmax(1), logits.size(1)).to(logits.dtype)
+            gap = float(operators["val_mask"].largest_gap(decided).max())
+            penalise.update(gap)  # type: ignore[union-attr]
         loss = cross_entropy(logits, y, reduction="sum").double()
         correct = (logits.argmax(1) == y).double().sum()
         accuracy, loss = reducer.total(torch.stack([correct, loss]) / counts[1]).tolist()
-        return accuracy, loss
+        return accuracy, loss, gap
 
     def score(record: Epoch) -> tuple[float, ...]:
         accuracy = (record.val_accuracy, -record.val_loss)
-        return {"accuracy": accuracy, "loss": accuracy[1:], "last": (record.epoch,)}[select]
+        missed = min(0.0, (goal or 0.0) - (record.val_gap or 0.0))
+        if select == "last":
+            return (record.epoch,)
+        return missed, *(accuracy if select == "accuracy" else accuracy[1:])
 
     with (
         seeded(seed + 1_000_003 * reducer.rank),
@@ -243,6 +257,8 @@ def fit(
             torch.set_rng_state(state.random[0])
             if len(state.random) > 1:
                 torch.cuda.set_rng_state_all(state.random[1:])
+            for record in state.history if goal is not None else ():
+                penalise.update(record.val_gap)  # type: ignore[union-attr]
         for _ in range(state.epoch):
             advance("resumed")
         start = time.perf_counter() - state.seconds
@@ -286,4 +302,11 @@ def fit(
     assert state.best is not None  # the last epoch is validated, and comes after any warm-up
     network.load_state_dict(state.best_network)
     network.eval()
+    if goal is not None and (state.best.val_gap or 0.0) > goal and reducer.rank == 0:
+        warnings.warn(
+            f"no epoch met the target: the gap of decisions on validation nodes is "
+            f"{state.best.val_gap:.4f}; train longer, allow a larger gap, or use the group at "
+            "prediction (FMP)",
+            stacklevel=2,
+        )
     return History(tuple(state.history), state.best, state.seconds)

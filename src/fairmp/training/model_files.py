@@ -20,7 +20,7 @@ from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.training import model_checks as checks
 from fairmp.training.loop import needs_groups
-from fairmp.training.penalties import Adversary, Regulariser, Strategy, Vanilla
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
 
 FORMAT = 2
 MODEL = "model.safetensors"
@@ -29,7 +29,7 @@ NAMES = checks.NAMES
 OTHER_VERSION = "use the version that saved it"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
-_STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary}
+_STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary, "lagrangian": Lagrangian}
 
 
 def versions() -> dict[str, str]:
