@@ -10,9 +10,9 @@ import numpy as np
 from fairmp.errors import InputError, check_integer
 from fairmp.metrics.counts import wilson
 from fairmp.metrics.evaluation import Array, _array, integers
+from fairmp.metrics.notebook import NORMAL_QUANTILE
 
 PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
-NORMAL_QUANTILE = 1.959964  # of a 95 % interval
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
+from fairmp.metrics.notebook import plot_rates, to_html
 
 Array: TypeAlias = Tensor | np.ndarray | Sequence
 
@@ -74,18 +75,44 @@ class Evaluation:
         return dict(json_safe(result))
 
     def __str__(self) -> str:
-        lines = [f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")]
+        lines = [self._title()]
+        lines += [f"{name:<9}{value:>6}{interval}" for name, value, interval in self._figures()]
+        return "\n".join([*lines, *aligned(self._rows()), *(f"note: {x}" for x in self.notes)])
+
+    def _repr_html_(self) -> str:
+        figures = [["", "points", "95 % interval"], *self._figures()]
+        return to_html(self._title(), [figures, self._rows()], self.notes)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw each group's rate of decisions for the last class; return the axes.
+
+        Args:
+            ax: matplotlib axes to draw on; new ones by default.
+        """
+        names, sizes = [g.name for g in self.groups], [g.count for g in self.groups]
+        ax = plot_rates(names, sizes, {"rate": [g.rates[-1] for g in self.groups]}, ax)
+        ax.set_xlabel(f"decided {self.class_names[-1]}, %")
+        return ax
+
+    def _title(self) -> str:
+        return f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")
+
+    def _figures(self) -> list[list[str]]:
+        rows = []
         for key in METRICS:
             low, high = self.intervals.get(key, (math.nan, math.nan))
             interval = "" if math.isnan(low) else f"  [{points(low)}, {points(high)}]"
-            lines.append(f"{_TITLES[key]:<9}{points(getattr(self, key)):>6}{interval}")
+            rows.append([_TITLES[key], points(getattr(self, key)), interval])
+        return rows
+
+    def _rows(self) -> list[list[str]]:
         binary = len(self.class_names) == 2
         names = ["P(ŷ=1)", "TPR", "FPR"] if binary else [f"P({name})" for name in self.class_names]
         rows = [["group", "nodes", "labelled", "accuracy", *names]]
         for g in self.groups:
             rates = (g.accuracy, *((g.positive_rate, g.tpr, g.fpr) if binary else g.rates))
             rows.append([g.name, str(g.count), str(g.labelled), *map(points, rates)])
-        return "\n".join([*lines, *aligned(rows), *(f"note: {note}" for note in self.notes)])
+        return rows
 
 
 class Interval(NamedTuple):

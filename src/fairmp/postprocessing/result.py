@@ -11,6 +11,7 @@ import numpy as np
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import rate_range, ratio
 from fairmp.metrics.evaluation import aligned, json_safe, points
+from fairmp.metrics.notebook import plot_rates, to_html
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 
@@ -183,6 +184,27 @@ class DebiasResult:
                 *(f"note: {warning}" for warning in self.warnings),
             ]
         )  # fmt: skip
+
+    def _repr_html_(self) -> str:
+        first, *more = self._head()
+        notes = [*more, *self._estimates(), *self._uncertainty(), *self.warnings]
+        tables = [self._criteria(), *[self._groups()] * bool(self.groups)]
+        return to_html(first, tables, notes)
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw decisions for the last class by group, before and after; return the axes.
+
+        Args:
+            ax: matplotlib axes to draw on; new ones by default.
+        """
+        names, sizes = [g.group for g in self.groups], [g.nodes for g in self.groups]
+        rates = {
+            "before": [g.decided_before[-1] for g in self.groups],
+            "after": [g.decided_after[-1] for g in self.groups],
+        }
+        ax = plot_rates(names, sizes, rates, ax)
+        ax.set_xlabel(f"decided {self.classes[-1]}, %")
+        return ax
 
     def _head(self) -> list[str]:
         share = 100 * self.changed / max(self.nodes, 1)

@@ -8,8 +8,8 @@ from typing import TypeGuard
 
 import numpy as np
 
-from fairmp.metrics.calibration import NORMAL_QUANTILE
 from fairmp.metrics.counts import wilson
+from fairmp.metrics.notebook import NORMAL_QUANTILE
 
 GAP_NOTE = (
     "Gaps are biased upward in small samples: a small gap whose interval excludes 0 is not "

@@ -78,6 +78,13 @@ class Run:
         """Return one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
 
+    def _repr_html_(self) -> str:
+        return f"<p>Test nodes, epoch {self.history.best.epoch}</p>{self.test._repr_html_()}"
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the test nodes' decisions by group (:meth:`fairmp.metrics.Evaluation.plot`)."""
+        return self.test.plot(ax)
+
 
 @dataclass
 class State:

@@ -11,8 +11,9 @@ from typing import Any
 
 from torch_geometric.data import Data
 
+from fairmp.metrics.notebook import to_html
 from fairmp.report import document as reports
-from fairmp.report.figures import COLOURS, MARKERS, figure, to_svg
+from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formatting import points
 from fairmp.report.sections import Document, Section, group_table, sections
 from fairmp.report.topology import topology
@@ -156,6 +157,19 @@ class Audit:
         """Sections of the HTML page, for :func:`fairmp.report.page`."""
         return sections(document(self))
 
+    def _repr_html_(self) -> str:
+        header, *rows = group_table(asdict(self), "nodes")
+        tables = [[header, *rows], _step_table(self)]
+        return to_html(f"Audit of {self.name}", tables, [*self.verdict(), *self.notes])
+
+    def plot(self, ax: Any = None) -> Any:
+        """Draw the group predictability after each step of averaging; return the axes.
+
+        Args:
+            ax: matplotlib axes to draw on; new ones by default.
+        """
+        return _draw_steps(self, figure(NARROW, 3.4)[1] if ax is None else ax)
+
     def __str__(self) -> str:
         theory = _predictions(self)
         parts = [
@@ -201,7 +215,7 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
         "The effect of averaging over neighbours",
         header=[*header[:6], "predictability by Ã"],
         rows=[[*row[:6], row[-1]] for row in rows],
-        svg=to_svg(_steps_figure(audit)) if audit.noise is not None else "",
+        svg=to_svg(audit.plot().figure) if audit.noise is not None else "",
         alt="Group predictability after each step of averaging; the table below has the figures.",
         caption=_guide(audit.noise),
     )
@@ -223,9 +237,8 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
     }
 
 
-def _steps_figure(audit: Audit) -> Any:
+def _draw_steps(audit: Audit, axes: Any) -> Any:
     """Group predictability after each step, with the prediction for the first."""
-    fig, axes = figure(6.4, 3.4)
     for k, (name, biases) in enumerate((("row", audit.row), ("symmetric (Ã)", audit.symmetric))):
         shares = [100 * bias.predictability for bias in biases]
         label = f"features, {name} normalisation"
@@ -243,7 +256,7 @@ def _steps_figure(audit: Audit) -> Any:
     axes.set(xlabel="averaging steps", ylabel="group predictability (points)")
     axes.set(xticks=range(len(audit.row)), ylim=(min(0.0, axes.get_ylim()[0]), None))
     axes.legend(frameon=False, fontsize=9)
-    return fig
+    return axes
 
 
 def _facts(audit: Audit) -> Rows:
