@@ -8,6 +8,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from fairmp.cli import main
@@ -149,7 +151,7 @@ def test_reproduce_runtime(fairmp, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
     status, out, err = fairmp("reproduce", "runtime", *TINY)
     assert status == 0, err
-    assert "35 runs, one at a time" in err
+    assert "36 runs, one at a time" in err
     [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
     assert "×1.0" in mlp
     assert (tmp_path / "r" / "records.jsonl").exists()
@@ -168,3 +170,51 @@ def test_reproduce_statistics_and_topology(fairmp, tmp_path: Path) -> None:
     assert status == 2
     assert "no data set's files were found" in err
     assert not (tmp_path / "r").exists()
+
+
+def test_compare_on_your_own_tables(fairmp, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n = 160
+    people = pd.DataFrame({"who": [f"p{k}" for k in range(n)], "age": rng.normal(size=n)})
+    people["sex"] = rng.choice(["f", "m"], n)
+    people["hired"] = np.where(people["age"] + (people["sex"] == "m") > 0.5, "yes", "no")
+    people.to_csv("people.csv", index=False)
+    edges = pd.DataFrame(rng.choice(people["who"], (600, 2)), columns=["a", "b"])
+    edges.to_csv("edges.csv", index=False)
+    tables = ["--nodes", "people.csv", "--edges", "edges.csv", "--id", "who", "--label", "hired"]
+    words = ["compare", *tables, "--sensitive", "sex", *SHORT, "--out", "c"]
+    words += ["--backbones", "ppr,fmp", "--strategies", "vanilla,thresholds-batch,per-node"]
+    status, out, err = fairmp(*words, "--workers", "2")
+    assert status == 0, err
+    assert "10 runs, 0 done already" in err
+    assert "FMP, per node target=0" in out
+    assert "[" in out  # two splits have a range, not an interval
+    assert "±" not in out
+    assert "10 runs, 10 done already" in fairmp(*words)[2]
+    # Other contents are another graph: nothing is taken from the records of the first.
+    people["age"] += 1
+    people.to_csv("people.csv", index=False)
+    assert "10 runs, 0 done already" in fairmp(*words)[2]
+    status, _, err = fairmp(*words, "--data", "nba")
+    assert (status, err.count("\n")) == (2, 1)
+    status, _, err = fairmp("compare", "--nodes", "people.csv", "--out", "d")
+    assert (status, err.count("\n")) == (2, 1)
+    assert not (tmp_path / "d").exists()
+
+
+def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path: Path) -> None:
+    words = ["--data", "embedded:240", "--protocol", "fairgnn", "--epochs", "3", "--out"]
+    grid = ["--backbones", "fmp", "--strategies", "vanilla", "--splits", "2", "--workers", "1"]
+    status, out, err = fairmp("compare", *words, "c", *grid)
+    assert status == 0, err
+    runs = [record["run"] for record in compare.read(tmp_path / "c" / "records.jsonl")]
+    assert [(run["seed"], run["split_seed"]) for run in runs] == [(0, None), (1, None)]
+    assert "fairgnn protocol" in out
+    status, out, err = fairmp("train", *words, "t", "--splits", "2", "--no-picture", "--json")
+    assert status == 0, err
+    seeds = [(row["run"]["seed"], row["run"]["split_seed"]) for row in json.loads(out)]
+    assert seeds == [(0, None), (1, None)]
+    for wrong in (["--protocol", "fair"], ["--protocol", "nifty"]):
+        status, _, err = fairmp("train", "--data", "embedded:240", *wrong, "--out", "w")
+        assert (status, err.count("\n")) == (2, 1)
+        assert not (tmp_path / "w").exists()

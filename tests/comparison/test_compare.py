@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 from fairmp.comparison import compare
 from fairmp.comparison.grid import (
     PENALTIES,
+    STRATEGIES,
     TARGETS,
     RunSpec,
     Setting,
@@ -68,7 +69,7 @@ def test_keys_identify_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "grid"),
     [
-        ("table", lambda names: run_specs(names)),
+        ("table", lambda names: run_specs(names, strategies=STRATEGIES[:-1])),  # without per-node
         ("pareto", grids.pareto),
         ("hyperparameters", grids.hyperparameters),
         ("ranges", None),
@@ -96,7 +97,7 @@ def test_committed_records_are_read(name: str, grid: Any, tmp_path: Path) -> Non
 def test_the_grid_has_every_strength() -> None:
     grid = run_specs(["nba"], strengths="all", splits=1)
     penalties = sum(map(len, PENALTIES.values()))
-    plain, fair = 1 + penalties + 2 * len(TARGETS), 3 * len(TARGETS) + penalties
+    plain, fair = 1 + penalties + 2 * len(TARGETS), 4 * len(TARGETS) + penalties
     assert len(grid) == 6 * plain + fair
     default = run_specs(["nba"], splits=1)
     assert len(default) == 7 * 5

@@ -32,16 +32,22 @@ MAX_COLUMNS = 3
 
 def command(
     context: typer.Context,
+    tables: options.Tables,
     out: Annotated[
         Path, typer.Option(help="Folder for the results; one with records is continued.")
     ] = Path("fairmp-compare"),
     data: options.DataNames = None,
     data_dir: options.DataDir = None,
+    protocol: options.Protocol = None,
     backbones: Annotated[
         str, _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is plain propagation.")
     ] = "all",
     strategies: Annotated[
-        str, _grid(help="all, or vanilla,regulariser,adversary,thresholds-val,thresholds-batch.")
+        str,
+        _grid(
+            help="all, or some of vanilla,regulariser,adversary,thresholds-val,thresholds-batch,"
+            "per-node."
+        ),
     ] = "all",
     strengths: Annotated[
         str, _grid(help="h of regulariser and adversary: default (5), all, or 1,2,5.")
@@ -77,17 +83,22 @@ def command(
 
     Each finished run is appended to records.jsonl in --out. If it is stopped or killed, the same
     command continues; with more data sets, methods or splits it adds theirs. Other shared settings
-    need another folder. Tables and figures show the runs of the given options.
+    need another folder. Tables and figures show the runs of the given options. With --nodes and
+    --edges the methods are compared on your own tables.
     """
     check_used(context, solver)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.columns import counted
 
-    names = list(dict.fromkeys(map(canonical, data or ["embedded"])))
+    names = list(dict.fromkeys(map(canonical, options.with_protocol(data, protocol))))
+    load: Any = partial(from_files, data_dir=data_dir)
+    if tables.given():
+        if data or protocol:
+            raise InputError("--data", "goes without --nodes and --edges", "give one or the other")
+        names, load = [tables.fingerprint()], tables.load_tables
     specs = grid.specs_of_options(names, context.params | {"num_layers": layers, "K": k})
     _check_setting(out, specs[0].setting)
-    load = partial(from_files, data_dir=data_dir)
     how = {"workers": workers, "device": device, "retry": retry}
     records = run_with_progress(specs, load, out, check_data=True, **how)
     methods = counted(len({spec.name for spec in specs}), "method")
@@ -180,11 +191,11 @@ def _narrow(table: Table) -> list[Table]:
     """Split a table with one column per data set, so that no column is cut on a terminal."""
     from fairmp.report.formats import Table
 
-    if "splits" in table.header:
+    if "splits" in table.header or table.header[-1] == "verdict":
         return [table]
-    parts = []
-    for first in range(1, len(table.header), MAX_COLUMNS):
-        kept = [0, *range(first, min(first + MAX_COLUMNS, len(table.header)))]
+    parts, step = [], 2 if table.header[-1].endswith("ours") else MAX_COLUMNS
+    for first in range(1, len(table.header), step):
+        kept = [0, *range(first, min(first + step, len(table.header)))]
         bold = frozenset((row, kept.index(column)) for row, column in table.bold if column in kept)
         header, *rows = ([row[column] for column in kept] for row in (table.header, *table.rows))
         parts.append(Table(table.title, header, rows, bold))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 import shlex
@@ -71,6 +72,20 @@ Layers = Annotated[int, network("Number of layers.")]
 Patience = Annotated[int | None, network("Epochs without improvement before stopping.")]
 EvalEvery = Annotated[int, network("Epochs between two validations.")]
 Pretrain = Annotated[int, network("Epochs before the adversary is active.")]
+
+
+Protocol = Annotated[
+    str | None,
+    typer.Option(
+        help="Split of the literature instead of our own, over initialisations: 'nifty' or "
+        "'fairgnn'."
+    ),
+]
+
+
+def with_protocol(names: list[str] | None, protocol: str | None) -> list[str]:
+    """Return names of data sets with the protocol they are used under."""
+    return [f"{name}+{protocol}" if protocol else name for name in names or ["embedded"]]
 
 
 def expand(command: Callable[..., None]) -> Callable[..., None]:
@@ -167,8 +182,18 @@ class Tables:
         with table_files(*places) as (nodes, edges), typed(id=self.id):
             yield found | {"nodes": nodes, "edges": edges}
 
-    def load_tables(self) -> Data:
-        """Load the tables."""
+    def fingerprint(self) -> str:
+        """Name of the tables, different for other contents or columns."""
+        with self.files() as given:
+            paths = [given.pop(name) for name in ("nodes", "edges")]
+            digest = hashlib.sha256(repr(sorted(given.items())).encode())
+            for path in paths:
+                with path.open("rb") as file:
+                    digest.update(hashlib.file_digest(file, "sha256").digest())
+        return f"{paths[0].stem}-{digest.hexdigest()[:8]}"
+
+    def load_tables(self, name: str = "") -> Data:
+        """Load the tables; ``name`` is not used."""
         from fairmp.datasets.tables import from_tables
 
         with self.files() as arguments:
@@ -323,5 +348,10 @@ def print_tables(tables: Sequence[Table], folder: Path, *, leave_out: Sequence[s
 
     console = Console(highlight=False)
     for table in tables:
-        console.print(rich_table(table, leave_out=leave_out))
+        if table.header[-1] == "verdict":  # sentences, too long for columns
+            console.print(table.title)
+            for claim, data, paper, ours, verdict in table.rows:
+                console.print(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
+        else:
+            console.print(rich_table(table, leave_out=leave_out))
     console.print(f"Open {folder / 'report.html'}.")

@@ -62,7 +62,9 @@ def _register(command: Callable[..., None]) -> None:
     app.command(command.__name__)(options.expand(command))
 
 
-def _add_grid_command(name: str, description: str) -> None:
+def _add_grid_command(
+    name: str, description: str, quick: str = "embedded:2000", usual: list[str] | None = None
+) -> None:
     """Add the command of an experiment that is a grid; like ``fairmp compare`` it can resume."""
 
     def command(
@@ -82,7 +84,7 @@ def _add_grid_command(name: str, description: str) -> None:
 
         folder = out or Path(f"fairmp-{name}")
         compare_command.check_folder(folder)
-        graphs, _ = scope.graphs("embedded:2000")
+        graphs, _ = scope.graphs(quick, usual)
         specs = GRIDS[name](list(graphs), quick=scope.quick, splits=splits)
         records = compare.read(folder / compare_command.RECORDS)
         if {record["key"] for record in records} - {spec.key for spec in specs}:
@@ -104,6 +106,12 @@ _add_grid_command(
 )
 _add_grid_command(
     "pareto", "Draw accuracy against the gap: regulariser above, adversary below, FMP in both."
+)
+_add_grid_command(
+    "published",
+    "Quote published methods under NIFTY's protocol beside ours: German, Bail and Credit.",
+    "german+nifty",
+    ["german+nifty", "bail+nifty", "credit+nifty"],
 )
 _add_grid_command("hyperparameters", "Vary λ_f, the projection's target and λ_s, one at a time.")
 
@@ -201,7 +209,8 @@ def synthetic(
         typer.echo(experiment.witness_text(summary))
         if absent:
             typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
-    _show(summary, [experiment.table(summary)], folder, as_json)
+    tables = [experiment.table(summary), experiment.claims(summary)]
+    _show(summary, tables, folder, as_json)
 
 
 @_register

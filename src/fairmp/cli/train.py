@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -114,6 +115,7 @@ def command(
     ] = True,
     device: Annotated[str, _net("cpu or cuda.")] = "cpu",
     splits: options.Splits = 3,
+    protocol: options.Protocol = None,
     seed: options.Seed = 0,
     picture: Annotated[bool, typer.Option(help="Draw the graph in the report.")] = True,
     as_json: options.AsJson = False,
@@ -173,15 +175,21 @@ def command(
             as_json,
         )
         return _on_ranks(partial(_train_shards, *given), device, timeout)
+    if protocol is not None:
+        if source.given():
+            raise InputError("--protocol", "goes with --data", "leave out --nodes and --edges")
+        source = replace(source, data=options.with_protocol([source.data], protocol)[0])
     graph = source.load()
     # Wrong input is reported before anything is trained.
     model = make()
     if model.uses_groups:
         options.check_groups(graph, seeds)
-    runs = [
-        (make() if number else model).fit(graph, seed=seed, split_seed=split_seed)
-        for number, split_seed in enumerate(seeds)
-    ]
+    runs = []
+    for number, k in enumerate(seeds):
+        # The split of a protocol is fixed: initialisations vary instead.
+        fixed = "protocol" in graph
+        one = make() if number else model
+        runs.append(one.fit(graph, seed=k if fixed else seed, split_seed=None if fixed else k))
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start

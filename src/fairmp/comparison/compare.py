@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.comparison.grid import THRESHOLDS, RunSpec, classifier, trainings
+from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, trainings
 from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
@@ -81,9 +81,12 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
     try:
         data = load(first.data)
         model = classifier(first, device)
-        seeds = {"seed": first.seed, "split_seed": first.split}
-        fitted = model.fit(data, **seeds, bootstrap=0, progress=False)
-        data = with_split(data, seed=first.split)
+        if "protocol" in data:  # its split is fixed: initialisations vary instead
+            fitted = model.fit(data, seed=first.seed + first.split, bootstrap=0, progress=False)
+        else:
+            seeds = {"seed": first.seed, "split_seed": first.split}
+            fitted = model.fit(data, **seeds, bootstrap=0, progress=False)
+            data = with_split(data, seed=first.split)
     except Exception as error:  # whatever it was, the other runs go on
         return [_failed(spec, error) for spec in specs]
     return [_record(spec, model, fitted, data, device) for spec in specs]
@@ -108,10 +111,10 @@ class _Trainer:
 def _record(spec: RunSpec, model: FairClassifier, fitted: Run, data: Data, device: str) -> Record:
     record = fitted.to_dict()
     record.pop("train")
-    if spec.strategy in THRESHOLDS:
+    if spec.strategy in THRESHOLDS or spec.strategy == PER_NODE:
         start = time.perf_counter()
         try:
-            parts = _with_thresholds(spec, model, data)
+            parts = _post_processed(spec, model, data)
         except Exception as error:
             return _failed(spec, error)
         record |= {name: part.to_dict() for name, part in parts.items()}
@@ -122,11 +125,19 @@ def _record(spec: RunSpec, model: FairClassifier, fitted: Run, data: Data, devic
         "device": device,
         "dataset": str(getattr(data, "name", spec.data)),
         "majority": float(torch.bincount(labels).max() / labels.numel()),
+        "positive": float((labels == 1).float().mean()),
         "run": record,
     }
 
 
-def _with_thresholds(spec: RunSpec, model: FairClassifier, data: Data) -> dict[str, Evaluation]:
+def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[str, Evaluation]:
+    """Evaluate other predictions of a network: per node, or with a threshold per group."""
+    if spec.strategy == PER_NODE:
+        return {
+            name: model.evaluate(data, nodes=data[f"{name}_mask"], mode="per-node", bootstrap=0)
+            for name in ("val", "test")
+        }
+
     def logits_of(mask: Tensor) -> Tensor:
         scores = model.predict_proba(data, nodes=mask).cpu()
         return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()

@@ -20,7 +20,11 @@ from fairmp.training.classifier import FairClassifier
 BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
 """Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
 
-STRATEGIES = ("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch")
+PER_NODE = "per-node"  # prediction of fmp with the correction found on validation nodes
+STRATEGIES = (
+    *("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch"),
+    PER_NODE,
+)
 THRESHOLDS = {"thresholds-val": VALIDATION, "thresholds-batch": BATCH}
 
 PENALTIES: dict[str, tuple[float, ...]] = {
@@ -97,6 +101,8 @@ class RunSpec:
         title = BACKBONES[self.backbone]
         if self.backbone == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
+        if self.strategy == PER_NODE:
+            return f"{title}, per node"
         strategy = THRESHOLDS.get(self.strategy, self.strategy)
         return title if strategy == "vanilla" else f"{title} + {strategy}"
 
@@ -110,7 +116,9 @@ class RunSpec:
         return f"{self.family} {symbol}={self.strength:g}"
 
     def training(self) -> RunSpec:
-        """Return the run whose network this one's predictions come from: thresholds train none."""
+        """Return the run whose network this one's predictions come from."""
+        if self.strategy == PER_NODE:
+            return replace(self, strategy="vanilla")
         if self.strategy not in THRESHOLDS:
             return self
         return replace(self, strategy="vanilla", strength=_own(self.backbone, self.setting))
@@ -155,6 +163,9 @@ def run_specs(
         for split in range(splits)
         for seed in range(seeds)
     ]
+    if not specs:
+        value = f"{', '.join(strategies)} with {', '.join(backbones)} has no runs"
+        raise InputError("strategies", value, "per-node is of fmp with the projection")
     # A wrong setting is reported before anything is trained.
     for spec in {replace(spec, split=0, seed=0): spec for spec in specs}.values():
         penalty = classifier(spec).strategy
@@ -246,6 +257,8 @@ def _own(backbone: str, setting: Setting) -> float | None:
 def _strengths(
     backbone: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
+    if strategy == PER_NODE and (backbone != "fmp" or setting.solver != "projection"):
+        return []
     given, default = targets, _own(backbone, setting)
     every: Sequence[float] = TARGETS if setting.solver == "projection" else LAMBDAS_F
     if strategy in PENALTIES:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,7 @@ class Comparison:
     """Summary of a comparison's records.
 
     ``lines`` are the rows of each data set's table, ``families`` the same by method, ordered by
-    strength; ``records`` are those of runs that did not fail.
+    strength; ``records`` are those of runs that did not fail; ``more`` are further tables.
     """
 
     lines: dict[str, list[Line]]
@@ -53,13 +53,14 @@ class Comparison:
     hypervolumes: dict[str, dict[str, Interval]]
     failed: list[Record]
     records: list[Record]
+    more: tuple[Table, ...] = ()
 
     def tables(self) -> list[Table]:
-        """One table per data set, and the hypervolumes."""
+        """One table per data set, the hypervolumes, and any other."""
         tables = [of_lines(name, lines) for name, lines in self.lines.items()]
         if self.hypervolumes:
             tables.append(of_hypervolumes("Hypervolume (hundredths)", self.hypervolumes))
-        return tables
+        return [*tables, *self.more]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
@@ -109,10 +110,21 @@ def compared(records: Sequence[Record]) -> Comparison:
 
 
 def write(
-    records: Sequence[Record], folder: Path, *, title: str, summary: str, command: str
+    records: Sequence[Record],
+    folder: Path,
+    *,
+    title: str,
+    summary: str,
+    command: str,
+    more: Callable[[Comparison], Sequence[Table]] = lambda found: (),
+    note: str = "",
 ) -> Comparison:
-    """Write tables, figures and page next to the records, and return their summary."""
+    """Write tables, figures and page next to the records, and return their summary.
+
+    ``more`` makes further tables of the summary, captioned with ``note``.
+    """
     found = compared(records)
+    found = replace(found, more=tuple(more(found)))
     tables = found.tables()
     write_tables(tables, folder, found.lines)
     sections = []
@@ -122,7 +134,11 @@ def write(
         figure.savefig(folder / f"tradeoff-{file_name(name)}.png", dpi=150)
         alt = f"Accuracy against ΔDP on {name}, one curve per method; figures in the table."
         sections.append(section(table, TRADEOFF, svg=to_svg(figure), alt=alt))
-    sections.append(section(tables[-1], HYPERVOLUME) if tables else Section("No results"))
+    if found.hypervolumes:
+        sections.append(section(tables[len(found.lines)], HYPERVOLUME))
+    sections += [section(table, note) for table in found.more]
+    if not tables:
+        sections.append(Section("No results"))
     extra = [part.to_dict() for part in [*sections, *closing(found)]]
     head: Document = {"title": title, "summary": summary, "command": command}
     write_document({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)

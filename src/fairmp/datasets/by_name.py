@@ -1,4 +1,8 @@
-"""Graphs by name, for commands: from raw files, generated, or from ``.npz`` files."""
+"""Graphs by name, for commands: from raw files, generated, or from ``.npz`` files.
+
+A name is a data set's key (``"german"``), ``"embedded"`` or ``"embedded:3000"``, and may end in a
+protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairmp.datasets.cache import read_npz, write_npz
-from fairmp.errors import InputError
+from fairmp.datasets.checks import MASKS
+from fairmp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -16,14 +21,18 @@ if TYPE_CHECKING:
 EMBEDDED = "embedded"
 MIN_NODES, MAX_NODES = 40, 100_000_000  # of the embedded network: room for edges, any memory
 _TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
+PROTOCOLS = ("nifty", "fairgnn")
 _NAMES = ("feature_names", "class_names", "group_names")
 
 
 def save(data: Data, path: str | Path) -> Path:
-    """Write a graph without its masks to an ``.npz`` file."""
+    """Write a graph to an ``.npz`` file, with its masks if they are a protocol's."""
     path = Path(path)
     names = {name: list(data[name]) for name in _NAMES if name in data}
-    arrays = {name: data[name].cpu().numpy() for name in _TENSORS if name in data}
+    tensors: tuple[str, ...] = _TENSORS
+    if "protocol" in data:
+        names["protocol"], tensors = data.protocol, (*_TENSORS, *MASKS)
+    arrays = {name: data[name].cpu().numpy() for name in tensors if name in data}
     title = str(getattr(data, "name", path.stem))
     write_npz(path, arrays, {"name": title, **names}, compress=True)
     return path
@@ -44,12 +53,26 @@ def load(path: str | Path) -> Data:
 
 
 def from_npz(name: str, folder: str | Path) -> Data:
-    """Read the graph ``name`` from a folder of ``.npz`` files."""
-    return load(Path(folder) / f"{name}.npz")
+    """Read the graph ``name`` from a folder of ``.npz`` files, and apply the name's protocol."""
+    path, (base, _, protocol) = Path(folder) / f"{name}.npz", name.partition("+")
+    if protocol == "fairgnn" and not path.exists():
+        return _with_protocol(load(path.with_name(f"{base}.npz")), protocol)
+    return load(path)
+
+
+def _with_protocol(data: Data, protocol: str) -> Data:
+    from fairmp.datasets.protocols import PROTOCOLS as functions
+
+    result = functions[protocol](data)
+    result.protocol, result.name = protocol, f"{data.name}, {protocol} protocol"
+    return result
 
 
 def canonical(name: str) -> str:
-    """Return the canonical name of a graph: a data set's key, ``embedded`` or ``embedded:3000``."""
+    """Return the canonical name of a graph."""
+    name, plus, protocol = name.partition("+")
+    if plus:
+        return f"{canonical(name)}+{check_choice('protocol', protocol.casefold(), PROTOCOLS)}"
     word, colon, size = name.casefold().partition(":")
     if word not in (EMBEDDED, "embedded network"):
         from fairmp.datasets.sources import source_named
@@ -66,10 +89,16 @@ def canonical(name: str) -> str:
 
 
 def from_files(name: str, data_dir: str | Path | None = None) -> Data:
-    """Load a benchmark graph, or generate the embedded network (``"embedded:3000"``), by name."""
+    """Load a benchmark graph or generate the embedded network, and apply the name's protocol."""
     from fairmp import datasets
 
-    word, _, size = canonical(name).partition(":")
+    name, _, protocol = canonical(name).partition("+")
+    if protocol:
+        raw = {"sens_in_features": True, "scale": "none"} if protocol == "nifty" else {}
+        embedded = name.startswith(EMBEDDED)
+        loaded = from_files(name) if embedded else datasets.load(name, data_dir, **raw)
+        return _with_protocol(loaded, protocol)
+    word, _, size = name.partition(":")
     if word != EMBEDDED:
         return datasets.load(word, data_dir)
     return datasets.social_network(n=int(size)) if size else datasets.social_network()
@@ -83,9 +112,10 @@ def present(
 
     entries = {entry.source.key: entry for entry in listing(data_dir)}
     wanted = [canonical(name) for name in (entries if names is None else names)]
-    missing = [name for name in wanted if name in entries and not entries[name].found]
+    keys = {name: name.partition("+")[0] for name in wanted}
+    missing = [name for name, key in keys.items() if key in entries and not entries[key].found]
     found = [name for name in wanted if name not in missing]
-    return found, {entries[name].source.title: "its files were not found" for name in missing}
+    return found, {entries[keys[name]].source.title: "its files were not found" for name in missing}
 
 
 def available(

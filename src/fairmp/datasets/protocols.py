@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -77,3 +78,36 @@ def nifty(data: Data, *, label_number: int | None = None, seed: int = SEED) -> D
         low, high = data.x.amin(0), data.x.amax(0)
         result.x = 2 * (data.x - low) / (high - low).clamp(min=1e-12) - 1
     return result
+
+
+def fairgnn(data: Data, *, known_groups: int = 500, seed: int = SEED) -> Data:
+    """Prepare a graph for the protocol of FairGNN's code, which the paper on FMP uses.
+
+    The labelled nodes are shuffled once and split 50/25/25, without regard to class or group.
+    The groups of at most ``known_groups`` nodes outside validation and test are known in training.
+
+    Args:
+        data: a graph.
+        known_groups: number of known groups.
+        seed: of the split.
+
+    Returns:
+        A shallow copy with masks, and −1 for the groups that are not known.
+    """
+    generator = random.Random(seed)
+    nodes = (data.y >= 0).nonzero()[:, 0].tolist()
+    generator.shuffle(nodes)
+    half, three_quarters = int(0.5 * len(nodes)), int(0.75 * len(nodes))
+    part = torch.zeros_like(data.y)
+    part[nodes[:half]], part[nodes[half:three_quarters]], part[nodes[three_quarters:]] = 1, 2, 3
+    others = ((data.sens >= 0) & (part < 2)).nonzero()[:, 0].tolist()
+    generator.seed(seed)
+    generator.shuffle(others)
+    result = copy.copy(data)
+    result.sens = torch.where(part < 2, -1, data.sens)
+    result.sens[others[:known_groups]] = data.sens[others[:known_groups]]
+    result.train_mask, result.val_mask, result.test_mask = (part == k for k in (1, 2, 3))
+    return result
+
+
+PROTOCOLS: dict[str, Callable[[Data], Data]] = {"nifty": nifty, "fairgnn": fairgnn}

@@ -13,6 +13,7 @@ from fairmp.comparison.grid import RunSpec, Setting
 from fairmp.comparison.runner import Record
 from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
 from fairmp.report.formats import Line
+from fairmp.reproduction import paper
 
 PANELS = ("λ_f", "target", "λ_s")
 SUMMARY = (
@@ -31,15 +32,16 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
         {**r, "name": f"{r['name']}, λ_s={r['spec']['setting']['lambda_s']:g}"} for r in records
     ]
     # A front over values of λ_s is no method's trade-off: no hypervolumes.
-    found = replace(page.compared(named), hypervolumes={})
+    claims = paper.claims_table(paper.hyperparameter_claims(records))
+    found = replace(page.compared(named), hypervolumes={}, more=(claims,))
     tables = found.tables()
     page.write_tables(tables, folder, found.lines)
     sections = []
-    for (name, lines), table in zip(found.lines.items(), tables, strict=True):
+    for (name, lines), table in zip(found.lines.items(), tables, strict=False):
         picture = figure(name, lines, found.records)
         picture.savefig(folder / f"hyperparameters-{page.file_name(name)}.png", dpi=150)
         sections.append(page.section(table, CAPTION, svg=to_svg(picture)))
-    sections += page.closing(found)
+    sections += [page.section(claims, paper.VERDICTS), *page.closing(found)]
     page.write_page(folder, "Hyperparameters of FMP", SUMMARY, sections, command=command)
     return found
 

@@ -13,6 +13,7 @@ from fairmp.comparison import compare, page
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
 from fairmp.comparison.runner import Record
 from fairmp.report.formats import Table
+from fairmp.reproduction import paper
 
 
 def run(
@@ -51,7 +52,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
 
 def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Table]:
     """Write the tables and the page."""
-    found = tables(records)
+    found = [*tables(records), paper.claims_table(paper.runtime_claims(records, _seconds(records)))]
     page.write_tables(found, folder)
     epochs = records[0]["spec"]["setting"]["epochs"]
     summary = (
@@ -61,6 +62,16 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Tabl
     sections = [page.section(table) for table in found]
     page.write_page(folder, "Running time", summary, sections, command=command)
     return found
+
+
+def _seconds(records: Sequence[Record]) -> Callable[[str, str], float]:
+    """Median seconds by data set and family, such as ``GCN + adversary``."""
+    times: dict[tuple[str, str], list[float]] = {}
+    for record in records:
+        if "failed" not in record:
+            key = record["data"], record["family"]
+            times.setdefault(key, []).append(record["run"]["seconds"])
+    return lambda data, family: median(times[data, family])
 
 
 def _text(times: Sequence[float] | None, unit: float) -> str:

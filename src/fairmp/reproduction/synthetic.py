@@ -22,6 +22,7 @@ from fairmp.comparison.page import section, write_page, write_records
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table
+from fairmp.reproduction import paper
 from fairmp.reproduction import synthetic_figures as figures
 from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting, measure, place
 
@@ -160,6 +161,7 @@ def run(
         "counterexample": witness.to_dict(),
         "graphs": places,
     }
+    summary["claims"] = [vars(c) for c in paper.synthetic_claims(summary, results["panels"])]
     (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
     return summary
 
@@ -176,6 +178,11 @@ def table(summary: dict[str, Any]) -> Table:
     }
     rows = [[text.format(**row) for text in formats.values()] for row in summary["agreement"]]
     return Table("Agreement of each form with measurement", list(formats), rows)
+
+
+def claims(summary: dict[str, Any]) -> Table:
+    """Table of the paper's claims about synthetic graphs."""
+    return paper.claims_table(paper.Claim(**row) for row in summary["claims"])
 
 
 def witness_text(summary: dict[str, Any]) -> str:
@@ -218,5 +225,6 @@ def write(summary: dict[str, Any], folder: Path, *, command: str) -> None:
         if rows
         else Section("Real graphs", text=["No data set's files were found."]),
     ]
+    sections.insert(1, section(claims(summary)))
     title = "Message passing on synthetic graphs"
     write_page(folder, title, witness_text(summary), sections, command=command)
