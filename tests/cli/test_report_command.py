@@ -55,6 +55,9 @@ def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ("nowhere", ["RESULTS: nowhere does not exist"]),
+        ("run --card", ["RESULTS:", "has no model or predictions"]),
+        ("run run --card", ["RESULTS: 2 directories"]),
+        ("run --use mine", ["--use:", "add --card"]),
         ("run --out page.pdf", ["--out: page.pdf does not end in .html"]),
         ("run --out no/page.html", ["--out:", "is not a directory"]),
         ("empty", ["RESULTS: empty has none of report.json"]),
@@ -72,3 +75,18 @@ def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments,
     for word in words:
         assert word in line
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_model_card(fairmp, tmp_path: Path) -> None:
+    metric = {"name": "ΔDP", "before": 0.2, "after": 0.01, "unit": "points"}
+    group = {"name": "a", "nodes": 10, "after": [0.4, 0.6]}
+    document = {"title": "Mine", "classes": ["no", "yes"], "metrics": [metric], "groups": [group]}
+    (tmp_path / "run").mkdir()
+    write(document, tmp_path / "run")
+    assert fairmp("report run --card")[0] == 0
+    text = (tmp_path / "run" / "model-card.md").read_text(encoding="utf-8")
+    assert "| ΔDP | 20.0 | 1.0 |" in text
+    assert "Model card: Mine" in (tmp_path / "run" / "model-card.html").read_text(encoding="utf-8")
+    (tmp_path / "run" / "model-card.html").unlink()
+    assert "model-card.md exists" in fairmp("report run --card")[2]
+    assert fairmp("report run --card --overwrite")[0] == 0

@@ -20,6 +20,12 @@ def command(
         Path | None,
         typer.Option(help="Page to write; by default report.html, in the directory if it is one."),
     ] = None,
+    card: Annotated[
+        bool, typer.Option("--card", help="Write a model card, as .md and .html, instead.")
+    ] = False,
+    use: Annotated[
+        str, typer.Option(help="Intended use of the model, for its card: who decides what.")
+    ] = "",
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace an existing page.")
     ] = False,
@@ -28,19 +34,30 @@ def command(
 
     The page is self-contained, works offline, and can be printed.
     """
+    if card and len(results) > 1:
+        raise InputError("RESULTS", f"{len(results)} directories", "a card describes one model")
+    if use and not card:
+        raise InputError("--use", "is for a model card", "add --card")
     inside = len(results) == 1 and results[0].is_dir()
-    goal = out or (results[0] / "report.html" if inside else Path("report.html"))
+    name = "model-card.html" if card else "report.html"
+    goal = out or (results[0] / name if inside else Path(name))
     folder = goal.absolute().parent
     if goal.suffix.lower() not in (".html", ".htm"):
         raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
-    if goal.exists() and not (overwrite and goal.is_file()):
-        raise InputError("--out", f"{goal} exists", "give another name, or add --overwrite")
+    for path in (goal, *[goal.with_suffix(".md")] * card):
+        if path.exists() and not (overwrite and path.is_file()):
+            raise InputError("--out", f"{path} exists", "give another name, or add --overwrite")
     if not folder.is_dir():
         raise InputError("--out", f"{folder} is not a directory", "give another name")
 
-    from fairmp.report.from_results import together
+    from fairmp.report.card import write
+    from fairmp.report.from_results import document_of, together
 
-    text = together(results)
     with outputs.results(folder, overwrite=True) as staging:
+        if card:
+            write(document_of(results[0]), staging / goal.name, use)
+            typer.echo(f"Open {goal}, or read {goal.with_suffix('.md')}.")
+            return
+        text = together(results)
         (staging / goal.name).write_text(text, encoding="utf-8")
     typer.echo(f"{len(text.encode()) / 1e6:.1f} MB. Open {goal}.")

@@ -150,7 +150,7 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
     if any(is_known(metric.get("before")) for metric in document.get("metrics", [])):
         found.append(_result(document))
     if document.get("groups"):
-        found.append(_groups(document))
+        found.append(groups_section(document))
     if changes := _changed(document):
         found.append(changes)
     if document.get("panel"):
@@ -160,7 +160,7 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
     if lines := document.get("lines"):
         found.append(Section.from_dict({"title": "Over several splits", **lines}))
     if document.get("reliability"):
-        found.append(_reliability(document))
+        found.append(reliability_section(document))
     if document.get("graph"):
         found.append(_graph(document, folder))
     extra = [Section.from_dict(part) for part in document.get("extra", [])]
@@ -246,7 +246,8 @@ def _shown_classes(document: Document) -> list[int]:
     return sorted(np.argsort(-ranges, kind="stable")[:8].tolist())
 
 
-def _groups(document: Document) -> Section:
+def groups_section(document: Document) -> Section:
+    """Decisions by group, with a chart and a table."""
     groups, classes = document["groups"], document.get("classes", [])
     noun, shown = document.get("noun", "people"), _shown_classes(document)
     columns = {"group": [g["name"] for g in groups], noun: [f"{g['nodes']:,}" for g in groups]}
@@ -376,7 +377,8 @@ def _live(document: Document) -> Section:
     )
 
 
-def _reliability(document: Document) -> Section:
+def reliability_section(document: Document) -> Section:
+    """Predicted probabilities against observed frequencies, by group."""
     curves, classes = document["reliability"], document.get("classes", [])
     name = repr(classes[1]) if len(classes) == 2 else "the class"
     rows = []
