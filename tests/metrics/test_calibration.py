@@ -10,7 +10,7 @@ from sklearn.linear_model import LogisticRegression
 
 from fairmp.errors import InputError
 from fairmp.metrics import reliability_curve
-from fairmp.metrics.calibration import calibrate
+from fairmp.metrics.calibration import calibrate, label_probabilities
 
 
 @pytest.mark.parametrize("bins", [1, 7, 10])
@@ -56,3 +56,16 @@ def test_calibration_is_the_logistic_regression_on_log_odds() -> None:
     model = LogisticRegression(C=np.inf).fit(odds[:, None], y)
     assert 1 / temperature == pytest.approx(model.coef_[0, 0], abs=0.01)
     assert bias[1] - bias[0] == pytest.approx(model.intercept_[0], abs=0.01)
+
+
+def test_probabilities_of_labels_are_calibrated_in_each_group_even_from_rounded_scores() -> None:
+    rng = np.random.default_rng(0)
+    sens, p = rng.integers(0, 2, 20_000), rng.random(20_000)
+    y = (rng.random(20_000) < np.where(sens == 1, p, p**2)).astype(int)
+    rough = p.round(1)  # some are 0 and 1
+    logits = np.log(np.maximum(np.stack([1 - rough, rough], 1), np.finfo(float).tiny))
+    hidden = np.where(rng.random(20_000) < 0.5, y, -1)
+    found = label_probabilities(logits, hidden, sens)
+    for g in (0, 1):
+        assert found[sens == g, 1].mean() == pytest.approx(y[sens == g].mean(), abs=0.02)
+    assert all(curve.error < 0.05 for curve in reliability_curve(found, y, sens))

@@ -137,7 +137,7 @@ def test_decisions_are_split_among_ties(name: str) -> None:
     again = corrector.transform(rough, sensitive_features=sex)
     np.testing.assert_array_equal(fair, again)
     with pytest.warns(UserWarning, match="ties='random' closes it"):
-        kept = Debiaser(name, decisions=True, ties="keep").fit(
+        kept = Debiaser(name, decisions=True, ties="keep", calibrate=False).fit(
             rough, sensitive_features=sex, labels=y
         )
     assert kept.result_ is not None
@@ -277,3 +277,24 @@ def test_miscalibrated_estimates_are_calibrated_or_withheld() -> None:
     assert not result.criteria[0].unlabelled.reliable
     assert np.isnan(result.criteria[0].unlabelled.after)
     assert "cannot be estimated" in str(result)
+
+
+def test_calibrated_thresholds_transfer_better_than_those_of_few_labels() -> None:
+    gaps: dict[bool, list[float]] = {True: [], False: []}
+    accuracies: dict[bool, list[float]] = {True: [], False: []}
+    p, y, sex = table(1)
+    codes, group = (y == "yes").astype(int), (sex == "m").astype(int)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rows = rng.permutation(len(p))
+        few, rest = rows[:300], rows[300:]
+        for calibrate in (True, False):
+            corrector = Debiaser("equal_opportunity", decisions=True, calibrate=calibrate)
+            corrector.fit(p[few] ** 2, sensitive_features=sex[few], labels=codes[few])
+            fair = corrector.transform(p[rest] ** 2, sensitive_features=sex[rest])
+            pred = (fair > 0.5).astype(int)
+            gaps[calibrate].append(equal_opportunity(pred, codes[rest], group[rest]))
+            accuracies[calibrate].append(float((pred == codes[rest]).mean()))
+    assert np.mean(gaps[True]) < 0.9 * np.mean(gaps[False])
+    # p² has the wrong operating point, which calibration corrects.
+    assert np.mean(accuracies[True]) > np.mean(accuracies[False]) + 0.01

@@ -12,6 +12,9 @@ from fairmp.metrics.counts import wilson
 from fairmp.metrics.evaluation import Array, _array, integers
 from fairmp.metrics.notebook import NORMAL_QUANTILE
 
+MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
+MIN_CLASS_NODES = 10  # and of each class among them
+MAX_LOGIT_RANGE = 30.0  # beyond it a probability is a rounded one
 PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
 
 
@@ -121,3 +124,26 @@ def calibrate(
     bounds = [(least, most), *[(None, None)] * classes]
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
     return float(scale / found.x[0]), found.x[1:] - found.x[1:].mean()
+
+
+def label_probabilities(
+    logits: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None
+) -> np.ndarray:
+    """Calibrated probabilities of the labels (n×C), with biases by group where labels suffice.
+
+    Labels and groups are −1 where unknown.
+    """
+    from scipy.special import softmax
+
+    known = labels >= 0
+    # A probability rounded to 0 stands for half of the smallest one that was not.
+    z = logits - logits.max(1, keepdims=True)
+    z = np.maximum(z, z[z > -MAX_LOGIT_RANGE].min() - np.log(2))
+    temperature, bias = calibrate(z[known], labels[known])
+    z = z / temperature + bias
+    for g in [] if group is None else np.unique(group[group >= 0]):
+        own = known & (group == g)
+        by_class = np.bincount(labels[own], minlength=z.shape[1])
+        if own.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
+            z[group == g] += calibrate(z[own], labels[own], bias_only=True)[1]
+    return np.asarray(softmax(z, axis=1))

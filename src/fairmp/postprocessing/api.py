@@ -98,6 +98,6 @@ def debias(
         from fairmp.postprocessing.summary import summarise
 
         return summarise(solution)
-    for text in solution.warnings:
+    for text in solution.warnings + solution.missed:
         warnings.warn(text, stacklevel=2)
     return solution.given.like(solution.given.corrected(solution.logits))

@@ -23,7 +23,7 @@ from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes
 from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import Solution, missed_decisions, solve
+from fairmp.postprocessing.solver import Solution, solve
 from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
@@ -57,6 +57,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             they get the same decision.
         seed: of the random choice among ties.
         temperature: τ of the probabilities whose gap is closed.
+        calibrate: with ``decisions`` and labels, find thresholds for calibrated probabilities of
+            the labels, which varies less from sample to sample than the labels themselves; False
+            closes the gap on the labelled rows of the fitting table exactly.
         class_names: names of the classes, for text labels.
 
     Attributes:
@@ -88,10 +91,11 @@ class Debiaser(TransformerMixin, BaseEstimator):
         ties: Literal["random", "keep"] = "random",
         seed: int = 0,
         temperature: float = 1.0,
+        calibrate: bool = True,
         class_names: Sequence[str] | None = None,
     ) -> None:
         self.criterion, self.target, self.class_names = criterion, target, class_names
-        self.kind, self.temperature = kind, temperature
+        self.kind, self.temperature, self.calibrate = kind, temperature, calibrate
         self.decisions, self.ties, self.seed = decisions, ties, seed
 
     def fit(
@@ -118,7 +122,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
         solution = solve(
             double, sensitive_features, target=self.target, criterion=names, labels=labels,
             temperature=temperature if self.decisions else self.temperature, kind=self.kind_,
-            class_names=self.class_names, ties=self.ties, seed=self.seed,
+            class_names=self.class_names, ties=self.ties, seed=self.seed, calibrate=self.calibrate,
         )  # fmt: skip
         solution = replace(solution, given=given)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
@@ -135,11 +139,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
             kind, arrays = "shift", ((inverse @ (membership.T @ moved)).cpu().numpy(),)
         self.correction_: dict[str, Any] = {"type": kind}
         self.correction_ |= dict(zip(SHAPES[kind], arrays, strict=True))
-        done = self._corrected(solution)
-        self.result_ = summarise(done)
-        if self.decisions and self.ties == "keep":
-            for text in missed_decisions(done.measures, done.logits):
-                warnings.warn(f"{text}; ties='random' closes it", stacklevel=2)
+        self.result_ = summarise(self._corrected(solution))
+        for text in solution.missed:
+            warnings.warn(text + "; ties='random' closes it" * (self.ties == "keep"), stacklevel=2)
         return self
 
     def transform(self, predictions: Any, *, sensitive_features: Any) -> Any:

@@ -14,6 +14,7 @@ from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
+from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.evaluation import boolean_mask
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
@@ -45,8 +46,9 @@ class Solution:
     classes: tuple[str, ...]
     warnings: tuple[str, ...]
     weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
-    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
     drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
+    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
+    missed: tuple[str, ...] = ()  # targets of decisions that are not met
 
 
 class NoGraph:
@@ -77,8 +79,10 @@ def solve(
     class_names: Sequence[str] | None = None,
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
+    calibrate: bool = False,
 ) -> Solution:
     """Correct predictions so that every target is met to 1e-4, or raise; see fairmp.debias."""
+    # With calibrate, thresholds are found for the distribution the nodes are a sample of.
     given = read(predictions, kind)
     others = {"sens": sens, "labels": labels, "population": population, "features": features}
     check_aligned(predictions, **others)
@@ -118,12 +122,11 @@ def solve(
     smoothed = graph is not None and lambda_s > 0
     exact = alone and wanted[0].name in EXACT_DECISIONS and classes == 2 and not smoothed
     weights: tuple[np.ndarray, ...] = ()
+    missed: list[str] = []
     rule, drawn, tau = None, 0, 1.0 if decisions else float(temperature)
     if decisions and exact and not soft(own[0].sens):
-        rows = inside & own[0].known
-        rows = rows & (codes == 1) if on_labels and codes is not None else rows
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
-        rule = rule.solve(x[rows], own[0].sens[rows])
+        rule = _thresholds(rule, x, own[0], inside, codes, on_labels, calibrate)
         logits, drawn = rule.correct(x, own[0].sens)
     elif decisions and (on_labels or unbalanced):
         value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
@@ -140,11 +143,11 @@ def solve(
         logits, tau = _projected(x, graph, inside, measures, None if decisions else tau, steps)
     if not decisions:
         _verify(measures, logits, tau)
-    else:
-        warnings += missed_decisions(measures, logits)
+    elif rule is None or rule.excess_ > ROUNDING:
+        missed = _missed_decisions(measures, logits)
     return Solution(
         given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, codes, titles,
-        tuple(warnings), weights, rule, drawn,
+        tuple(warnings), weights, drawn, rule, tuple(missed),
     )  # fmt: skip
 
 
@@ -181,6 +184,30 @@ def _projected(
     return found.f, found.temperature
 
 
+def _thresholds(
+    rule: GroupThresholds,
+    x: Tensor,
+    attribute: Attribute,
+    inside: Tensor,
+    labels: Tensor | None,
+    on_labels: bool,
+    calibrate: bool,
+) -> GroupThresholds:
+    """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
+    rows, rate, weight = inside & attribute.known, None, None
+    if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
+        # True positive rates from probabilities of the labels vary less than from few labels; and
+        # the overall rate is that of calibrated decisions.
+        parts = (x.double(), torch.where(rows, labels, -1), attribute.sens)
+        z, y, group = (part[rows].cpu().numpy() for part in parts)
+        expected = label_probabilities(z, y, group)[:, 1] if on_labels else np.ones(len(z))
+        rate = float(np.average(label_probabilities(z, y)[:, 1] > 0.5, weights=expected))
+        weight = expected if on_labels else None
+    elif on_labels and labels is not None:
+        rows = rows & (labels == 1)
+    return rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight)
+
+
 def _label_free(
     x: Tensor,
     tau: float,
@@ -213,7 +240,7 @@ def _label_free(
     return torch.where(reached, corrected, x), found.weights, [warning] * randomised
 
 
-def missed_decisions(measures: Sequence[Measure], logits: Tensor) -> list[str]:
+def _missed_decisions(measures: Sequence[Measure], logits: Tensor) -> list[str]:
     """Warnings where the gap of decisions exceeds the target by more than one node."""
     decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
     return [

@@ -14,7 +14,7 @@ from torch import Tensor
 from fairmp.errors import InputError
 from fairmp.groups import GroupOperator
 from fairmp.metrics import counts
-from fairmp.metrics.calibration import calibrate
+from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
 from fairmp.postprocessing.attributes import Attribute
 from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, between, measures
@@ -27,8 +27,6 @@ from fairmp.postprocessing.result import (
 )
 from fairmp.postprocessing.solver import Solution
 
-MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
-MIN_CLASS_NODES = 10  # and of each class among them
 CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
 
@@ -53,7 +51,7 @@ def summarise(solution: Solution) -> DebiasResult:
         *((z.double() / solution.temperature).softmax(1) for z in (given.logits, solution.logits)),
         *decided,
     ]
-    notes = solution.warnings
+    notes = solution.warnings + solution.missed
     if solution.rule is None and float((proba[0].amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
         draw = "draw decisions from the corrected probabilities"
         text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
@@ -209,7 +207,11 @@ def _unlabelled(
     assert solution.labels is not None
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
     known, labelled = solution.population & attribute.known, solution.labels >= 0
-    expected = _label_probabilities(solution, attribute, known & labelled)
+    codes = torch.where(known, solution.labels, -1).cpu().numpy()
+    z = solution.given.logits.double()
+    expected = torch.from_numpy(
+        label_probabilities(z.cpu().numpy(), codes, attribute.hard.cpu().numpy())
+    ).to(z.device)
 
     def measures_on(nodes: Tensor) -> list[Measure]:
         """The same measurements on other nodes, with probabilities for labels."""
@@ -234,19 +236,3 @@ def _unlabelled(
         return UnlabelledEstimate(nodes, nan, nan, None, on_labelled, reliable)
     gaps = (_largest(there, before), _largest(there, after))
     return UnlabelledEstimate(nodes, *gaps, _interval(there, after), on_labelled)
-
-
-def _label_probabilities(solution: Solution, attribute: Attribute, labelled: Tensor) -> Tensor:
-    """Probabilities of the labels: one temperature, and biases by group where labels suffice."""
-    assert solution.labels is not None
-    z = solution.given.logits.double().cpu().numpy()
-    y, use = solution.labels.cpu().numpy(), labelled.cpu().numpy()
-    codes = attribute.hard.cpu().numpy()
-    temperature, bias = calibrate(z[use], y[use])
-    z = z / temperature + bias
-    for g in range(len(attribute.groups)):
-        own = use & (codes == g)
-        by_class = np.bincount(y[own], minlength=z.shape[1])
-        if own.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
-            z[codes == g] += calibrate(z[own], y[own], bias_only=True)[1]
-    return torch.from_numpy(z).softmax(1).to(solution.given.logits.device)

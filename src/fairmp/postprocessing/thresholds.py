@@ -55,6 +55,7 @@ class GroupThresholds:
     tie_rates_: Tensor  # share of the nodes at the threshold that is selected (G, float64)
     rate_: float  # share of the nodes of known group that is selected
     drawn_: int  # nodes at a threshold of which some are selected and some are not
+    excess_: float  # of the difference of rates over the target and one node of the smallest group
     name: str = VALIDATION  # for tables
 
     def __init__(
@@ -195,6 +196,9 @@ class GroupThresholds:
         self.thresholds_ = torch.tensor([curve.thresholds[cut] for curve, cut in pairs])
         self.tie_rates_ = torch.tensor([curve.tie_rates[cut] for curve, cut in pairs])
         self.drawn_ = int(sum(curve.tied[cut] for curve, cut in pairs))
+        rates = [curve.rates[cut] for curve, cut in pairs]
+        one_node = max(curve.step for curve in curves)
+        self.excess_ = float(max(rates) - min(rates) - self.target - one_node)
         selected = sum(curve.rates[cut] * curve.total for curve, cut in pairs)
         self.rate_ = float(selected / sum(curve.total for curve in curves))
         if warn and self.rate_ in (0.0, 1.0):
