@@ -363,3 +363,29 @@ def test_with_many_groups_the_target_bounds_any_two(
     assert one["after"] == pytest.approx(0.02, abs=1e-4)
     rates = (found["decision_corrected"] == 1).groupby(found["region"]).mean()
     assert one["decisions_after"] == pytest.approx(rates.max() - rates.min())
+
+
+def test_weights_are_a_column(fairmp: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sex, weight = np.where(rng.random(500) < 0.5, "f", "m"), rng.random(500).round(3) + 0.01
+    p = np.clip(rng.random(500) * 0.8 + 0.2 * (sex == "m"), 0, 1).round(6)
+    frame = pd.DataFrame({"p": p, "sex": sex, "w": weight})
+    frame.to_csv(tmp_path / "people.csv", index=False)
+    base = "debias people.csv --sensitive sex --temperature decisions --weight w"
+    for extra in ("--out a", "--out b --save c.json", "--out d --apply c.json"):
+        options = base.replace(" --temperature decisions", "") if "apply" in extra else base
+        status, out, err = fairmp(f"{options} {extra} --json")
+        assert status == 0, err
+        yes = pd.read_csv(json.loads(out)["file"])["decision_corrected"] == 1
+        rates = [np.average(yes[sex == g], weights=weight[sex == g]) for g in ("f", "m")]
+        assert abs(rates[1] - rates[0]) < 0.01
+        found = json.loads(out)["groups"]
+        assert [one["decided_after"][1] for one in found] == pytest.approx(rates)
+    status, _, err = fairmp("debias people.csv --sensitive sex --weight age --out e")
+    assert status == 2
+    assert err.startswith("fairmp: --weight: ")
+    frame.assign(w=-1).to_csv(tmp_path / "people.csv", index=False)
+    status, _, err = fairmp("debias people.csv --sensitive sex --weight w --out e")
+    assert status == 2
+    assert err.startswith("fairmp: --weight: some are negative")
+    assert not (tmp_path / "e").exists()

@@ -537,3 +537,40 @@ def test_a_missed_target_is_said_aloud() -> None:
     p, sens = np.repeat([0.3, 0.6, 0.3, 0.6], [20, 80, 60, 40]), np.repeat([0, 1], 100)
     with pytest.warns(UserWarning, match="leaves a gap of 40.0 points"):
         debias(p, sens, temperature="decisions", ties="keep")
+
+
+@pytest.mark.parametrize("criterion", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_weights_count_like_repeated_nodes(criterion: str) -> None:
+    rng = np.random.default_rng(0)
+    n = 400
+    sens, weight = rng.integers(0, 3, n), rng.integers(1, 6, n)
+    p = 1 / (1 + np.exp(-rng.normal(size=n) - 0.5 * sens))
+    y = (rng.random(n) < p).astype(int)
+    setting = {"criterion": criterion, "target": 0.03, "full_output": True}
+    found = debias(p, sens, labels=y, sample_weight=weight, **setting)
+    p2, sens2, y2 = (np.repeat(part, weight) for part in (p, sens, y))
+    again = debias(p2, sens2, labels=y2, **setting)
+    np.testing.assert_allclose(np.repeat(found.predictions, weight), again.predictions, atol=2e-3)
+    for one, other in zip(
+        (*found.criteria, *found.others), (*again.criteria, *again.others), strict=True
+    ):
+        assert one.after == pytest.approx(other.after, abs=2e-3)
+        assert one.decisions_before == pytest.approx(other.decisions_before)
+    assert found.accuracy_before == pytest.approx(again.accuracy_before)
+    for group, same in zip(found.groups, again.groups, strict=True):
+        assert group.decided_before == pytest.approx(same.decided_before)
+        assert group.tpr_before == pytest.approx(same.tpr_before)
+        assert group.nodes < same.nodes
+
+
+def test_decisions_with_weights() -> None:
+    rng = np.random.default_rng(0)
+    sens, weight = rng.integers(0, 2, 2000), rng.random(2000) ** 3
+    p = rng.random(2000) * 0.8 + 0.2 * sens
+    fair = debias(p, sens, temperature="decisions", sample_weight=weight)
+    rates = [np.average(fair[sens == g] > 0.5, weights=weight[sens == g]) for g in (0, 1)]
+    assert abs(rates[1] - rates[0]) <= weight.max() / min(weight[sens == g].sum() for g in (0, 1))
+    with pytest.raises(InputError, match="sample_weight: some are negative"):
+        debias(p, sens, sample_weight=-weight)
+    with pytest.raises(InputError, match="sample_weight: a matrix"):
+        debias(p, sens, criterion=np.ones((1, 2000)), target=3000.0, sample_weight=weight)

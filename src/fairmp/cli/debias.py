@@ -32,6 +32,7 @@ OPTIONS = {
     "labels": "--label",
     "predictions": "PREDICTIONS",
     "estimate_sens": "--estimate-sens",
+    "sample_weight": "--weight",
 }
 
 
@@ -63,6 +64,9 @@ def command(
     population: Annotated[
         str | None,
         _table("Column that is true (1, yes) for rows whose gap is closed; by default all."),
+    ] = None,
+    weight: Annotated[
+        str | None, _table("Column with the weight of each row: in gaps, rates and accuracy.")
     ] = None,
     sensitive_bins: Annotated[
         str | None,
@@ -150,6 +154,7 @@ def command(
     table = prediction_table.read(predictions, id)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
     taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
+    taken |= {weight or "": "--weight"}
     taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
     taken |= {part.strip(): "--features" for part in (features or "").split(",")}
     with options.typed(OPTIONS, id=id):
@@ -160,6 +165,7 @@ def command(
             codes, names = prediction_columns.labels(table, label, found, positive)
         groups = prediction_columns.groups(table, sensitive, options._bins(sensitive_bins), cross)
         criteria = prediction_columns.criteria(table, criterion, matrix)
+        weights = None if weight is None else table.numbers("--weight", weight)
         kind = "logits" if logits is not None else "probabilities"
         targets: Any = target[0] if target and len(target) == 1 else target or 0.0
         tau: Any = temperature.strip()
@@ -168,12 +174,16 @@ def command(
         if apply is not None:
             corrector = Debiaser.load(apply)
             corrector.kind_ = kind
-            result = corrector.evaluate(found.values, sensitive_features=groups, labels=codes)
+            result = corrector.evaluate(
+                found.values, sensitive_features=groups, labels=codes, sample_weight=weights
+            )
         elif save is not None:
             corrector = Debiaser(
                 criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
                 temperature=1.0 if tau == "decisions" else tau, class_names=names,
-            ).fit(found.values, sensitive_features=groups, labels=codes)  # fmt: skip
+            ).fit(
+                found.values, sensitive_features=groups, labels=codes, sample_weight=weights
+            )  # fmt: skip
             assert corrector.result_ is not None
             result = corrector.result_
         else:
@@ -185,7 +195,7 @@ def command(
                 features=prediction_columns.features_of(
                     table, features, estimate_sens, sensitive, label, id
                 ),
-                kind=kind, class_names=names, seed=seed, full_output=True,
+                kind=kind, class_names=names, seed=seed, sample_weight=weights, full_output=True,
             )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]

@@ -27,6 +27,7 @@ def debias(
     class_names: Sequence[str] | None = None,
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
+    sample_weight: Any = None,
     full_output: bool = False,
 ) -> Any:
     r"""Find the closest predictions whose gap between groups is at most the target.
@@ -66,6 +67,7 @@ def debias(
         ties: with ``temperature="decisions"`` and two classes, nodes with equal scores at a
             threshold are split at random (``"random"``) or get the same decision (``"keep"``).
         seed: of the random choice among ties.
+        sample_weight: weight of each node (n), in gaps, rates and the divergence.
         full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
             predictions and what changed.
 
@@ -92,7 +94,7 @@ def debias(
         predictions, sens, target=target, edge_index=edge_index, population=population,
         temperature=temperature, K=K, lambda_s=lambda_s, criterion=criterion, labels=labels,
         estimate_sens=estimate_sens, features=features, kind=kind, class_names=class_names,
-        ties=ties, seed=seed,
+        ties=ties, seed=seed, sample_weight=sample_weight,
     )  # fmt: skip
     if full_output:
         from fairmp.postprocessing.summary import summarise

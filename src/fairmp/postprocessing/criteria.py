@@ -104,6 +104,7 @@ def measures(
     labels: Tensor | None,
     classes: int,
     dtype: torch.dtype = torch.float64,
+    weight: Tensor | None = None,
 ) -> tuple[list[Measure], list[str]]:
     """Turn criteria into measurements of each attribute, and return them with warnings."""
     found: list[Measure] = []
@@ -117,11 +118,13 @@ def measures(
             continue
         for attribute in attributes:
             if criterion.on_labels:
-                parts, notes = on_labels(criterion, attribute, population, labels, classes)
+                parts, notes = on_labels(criterion, attribute, population, labels, classes, weight)
                 found += parts
                 warnings += notes
             else:
                 delta = group_operator(attribute.sens, population, dtype=dtype)
+                if weight is not None:
+                    delta = compare_groups(attribute.membership * weight.unsqueeze(1), population)
                 everything = tuple(range(classes))
                 found.append(Measure(name, attribute.name, None, delta, everything, target))
     return found, warnings
@@ -140,12 +143,19 @@ def between(counts: Tensor) -> Tensor:
     return (torch.diag(inverse) - mean)[there]
 
 
+def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
+    """The operator that compares weighted groups among some nodes."""
+    rows = between(membership[nodes].sum(0))
+    return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
+
+
 def on_labels(
     criterion: Criterion,
     attribute: Attribute,
     population: Tensor,
     labels: Tensor | None,
     classes: int,
+    weight: Tensor | None = None,
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of equal opportunity or equalized odds, and warnings."""
     if labels is None:
@@ -165,8 +175,8 @@ def on_labels(
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 warnings.append(f"{where} has {number} in group {group!r}")
-        rows = between(counts)
-        delta = GroupOperator(membership, inside, rows, blocks=(len(rows),))
+        weighted = membership if weight is None else membership * weight.unsqueeze(1)
+        delta = compare_groups(weighted, inside)
         columns = (label,) if opportunity else tuple(range(classes))
         name, target = criterion.name, criterion.target
         found.append(Measure(name, attribute.name, label, delta, columns, target))

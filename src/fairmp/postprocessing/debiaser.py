@@ -18,6 +18,7 @@ from torch import Tensor
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import soft
+from fairmp.metrics.evaluation import weights
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes
@@ -99,7 +100,13 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self.decisions, self.ties, self.seed = decisions, ties, seed
 
     def fit(
-        self, predictions: Any, y: Any = None, *, sensitive_features: Any, labels: Any = None
+        self,
+        predictions: Any,
+        y: Any = None,
+        *,
+        sensitive_features: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
     ) -> Self:
         """Find the correction.
 
@@ -108,6 +115,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
             y: true classes, for criteria on labels; the same as ``labels``.
             sensitive_features: groups, or several attributes; see :func:`fairmp.debias`.
             labels: true classes (n): numbers (−1 unknown) or names (empty unknown).
+            sample_weight: weight of each row (n).
         """
         labels = y if labels is None else labels
         check_choice("ties", self.ties, ("random", "keep"))
@@ -123,6 +131,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
             double, sensitive_features, target=self.target, criterion=names, labels=labels,
             temperature=temperature if self.decisions else self.temperature, kind=self.kind_,
             class_names=self.class_names, ties=self.ties, seed=self.seed, calibrate=self.calibrate,
+            sample_weight=sample_weight,
         )  # fmt: skip
         solution = replace(solution, given=given)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
@@ -153,22 +162,31 @@ class Debiaser(TransformerMixin, BaseEstimator):
         return given.like(given.corrected(self._apply(given, own)[0]))
 
     def fit_transform(
-        self, predictions: Any, y: Any = None, *, sensitive_features: Any, labels: Any = None
+        self, predictions: Any, y: Any = None, *, sensitive_features: Any, **rest: Any
     ) -> Any:
         """Fit, and correct the same predictions."""
-        self.fit(predictions, y, sensitive_features=sensitive_features, labels=labels)
+        self.fit(predictions, y, sensitive_features=sensitive_features, **rest)
         return self.transform(predictions, sensitive_features=sensitive_features)
 
     def evaluate(
-        self, predictions: Any, *, sensitive_features: Any, labels: Any = None
+        self,
+        predictions: Any,
+        *,
+        sensitive_features: Any,
+        labels: Any = None,
+        sample_weight: Any = None,
     ) -> DebiasResult:
         """Correct predictions and measure the effect on them."""
         given, own = self._read(predictions, sensitive_features)
         names, codes = read_labels(labels, given, self.classes_)
         everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
+        weight = None
+        if sample_weight is not None:
+            weight = torch.from_numpy(weights(sample_weight, len(everyone))).to(everyone.device)
         solution = Solution(
-            given, given.logits, self.temperature_, own, (), (), everyone, codes, names, ()
-        )
+            given, given.logits, self.temperature_, own, (), (), everyone, codes, names, (),
+            weight=weight,
+        )  # fmt: skip
         return summarise(self._corrected(solution))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -306,7 +324,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
         logits, drawn = self._apply(solution.given, own)
         goals = criteria.read(self._names(), self.target, len(logits))
         classes = len(solution.classes)
-        found, notes = criteria.measures(goals, own, inside, solution.labels, classes)
+        found, notes = criteria.measures(
+            goals, own, inside, solution.labels, classes, weight=solution.weight
+        )
         return replace(
             solution, logits=logits, drawn=drawn, criteria=tuple(goals), measures=tuple(found),
             warnings=tuple(notes), temperature=1.0 if self.decisions else solution.temperature,

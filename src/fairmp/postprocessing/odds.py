@@ -65,7 +65,7 @@ def correct(
     z: Array,
     p: Array,
     membership: Array,
-    population: Mask,
+    weight: Array,
     measures: Sequence[Measure],
     *,
     by_prediction: bool = True,
@@ -80,7 +80,7 @@ def correct(
     shares = _shares(membership) if by_prediction else np.zeros((len(z), 0))
     phi = np.concatenate([_outer(shares, p) if by_prediction else membership, rows], 1)[reached]
     scale = np.maximum(np.abs(phi).max(0), 1e-300)
-    problem = _Problem(z, shares, phi / scale, population, measures, reached)
+    problem = _Problem(z, shares, phi / scale, weight, measures, reached)
     x, q, excess = problem.solve()
     w, slopes = problem.parameters(x)
     groups, classes = shares.shape[1], z.shape[1]
@@ -106,7 +106,7 @@ class _Problem:
         z: Array,
         shares: Array,
         phi: Array,
-        population: Mask,
+        weight: Array,
         measures: Sequence[Measure],
         reached: Mask,
     ) -> None:
@@ -117,8 +117,8 @@ class _Problem:
         centred = self.z - self.z.mean(1, keepdims=True)
         self.unit = max(float(np.sqrt((centred**2).mean())), 1e-12)
         self.tilt = centred / self.unit
-        weight = population[reached].astype(np.float64)
-        self.weight = (weight / max(weight.sum(), 1.0))[:, None]
+        weight = weight[reached].astype(np.float64)
+        self.weight = (weight / max(weight.sum(), 1e-300))[:, None]
         matrices = [m.delta.pair_matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
         heights = [len(matrix) for matrix in matrices]
         concerned = [np.isin(np.arange(self.classes), m.classes) for m in measures]

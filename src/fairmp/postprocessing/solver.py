@@ -16,6 +16,7 @@ from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.evaluation import boolean_mask
+from fairmp.metrics.evaluation import weights as positive_weights
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.postprocessing import criteria
@@ -49,6 +50,7 @@ class Solution:
     drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
     rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
     missed: tuple[str, ...] = ()  # targets of decisions that are not met
+    weight: Tensor | None = None  # of each node (n, float64)
 
 
 class NoGraph:
@@ -79,13 +81,14 @@ def solve(
     class_names: Sequence[str] | None = None,
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
+    sample_weight: Any = None,
     calibrate: bool = False,
 ) -> Solution:
     """Correct predictions so that every target is met to 1e-4, or raise; see fairmp.debias."""
     # With calibrate, thresholds are found for the distribution the nodes are a sample of.
     given = read(predictions, kind)
     others = {"sens": sens, "labels": labels, "population": population, "features": features}
-    check_aligned(predictions, **others)
+    check_aligned(predictions, **others, sample_weight=sample_weight)
     n, classes = given.logits.shape
     device, decisions = given.logits.device, temperature == "decisions"
     wanted = criteria.read(criterion, target, n)
@@ -96,6 +99,11 @@ def solve(
         check_number("temperature", temperature, hint, low=0, above=True)
     inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
     titles, codes = read_labels(labels, given, class_names)
+    weight = None
+    if sample_weight is not None:
+        weight = torch.from_numpy(positive_weights(sample_weight, n)).to(device)
+        if any(one.matrix is not None for one in wanted):
+            raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
     own = [] if sens is None else attributes(sens, n)
     if not own and any(one.matrix is None for one in wanted):
         raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
@@ -112,7 +120,7 @@ def solve(
 
     x = given.logits
     x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()
-    measures, warnings = criteria.measures(wanted, own, inside, codes, classes, x.dtype)
+    measures, warnings = criteria.measures(wanted, own, inside, codes, classes, x.dtype, weight)
     criteria.check_feasible(measures, classes)
     on_labels = any(measure.label is not None for measure in measures)
     # The projection needs rows that sum to 0.
@@ -126,16 +134,17 @@ def solve(
     rule, drawn, tau = None, 0, 1.0 if decisions else float(temperature)
     if decisions and exact and not soft(own[0].sens):
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
-        rule = _thresholds(rule, x, own[0], inside, codes, on_labels, calibrate)
+        rule = _thresholds(rule, x, own[0], inside, codes, weight, on_labels, calibrate)
         logits, drawn = rule.correct(x, own[0].sens)
-    elif decisions and (on_labels or unbalanced):
+    elif decisions and (on_labels or unbalanced or weight is not None):
         value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
         raise InputError("temperature", value, "give a number, such as 0.1")
-    elif on_labels or unbalanced:
+    elif on_labels or unbalanced or weight is not None:
         if graph is not None:
             with torch.no_grad():
-                x = solvers.propagate(x, graph, K=K, lambda_s=lambda_s).double()
-        logits, weights, notes = _label_free(x, tau, own, inside, measures, on_labels)
+                x = solvers.propagate(x, graph, K=K, lambda_s=lambda_s)
+        counted = inside.double() if weight is None else inside * weight
+        logits, weights, notes = _label_free(x.double(), tau, own, counted, measures, on_labels)
         warnings += notes
     else:
         # Without a graph, one step that does not smooth.
@@ -147,7 +156,7 @@ def solve(
         missed = _missed_decisions(measures, logits)
     return Solution(
         given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, codes, titles,
-        tuple(warnings), weights, drawn, rule, tuple(missed),
+        tuple(warnings), weights, drawn, rule, tuple(missed), weight,
     )  # fmt: skip
 
 
@@ -190,29 +199,32 @@ def _thresholds(
     attribute: Attribute,
     inside: Tensor,
     labels: Tensor | None,
+    given_weight: Tensor | None,
     on_labels: bool,
     calibrate: bool,
 ) -> GroupThresholds:
     """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
-    rows, rate, weight = inside & attribute.known, None, None
+    rows, rate = inside & attribute.known, None
+    weight = torch.ones(len(x)).double() if given_weight is None else given_weight.cpu().clone()
     if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
         parts = (x.double(), torch.where(rows, labels, -1), attribute.sens)
         z, y, group = (part[rows].cpu().numpy() for part in parts)
-        expected = label_probabilities(z, y, group)[:, 1] if on_labels else np.ones(len(z))
-        rate = float(np.average(label_probabilities(z, y)[:, 1] > 0.5, weights=expected))
-        weight = expected if on_labels else None
+        if on_labels:
+            weight[rows.cpu()] *= torch.from_numpy(label_probabilities(z, y, group)[:, 1])
+        yes = label_probabilities(z, y)[:, 1] > 0.5
+        rate = float(np.average(yes, weights=weight[rows.cpu()].numpy()))
     elif on_labels and labels is not None:
         rows = rows & (labels == 1)
-    return rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight)
+    return rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight[rows.cpu()])
 
 
 def _label_free(
     x: Tensor,
     tau: float,
     own: Sequence[Attribute],
-    inside: Tensor,
+    weight: Tensor,
     measures: Sequence[Measure],
     on_labels: bool,
 ) -> tuple[Tensor, tuple[np.ndarray, ...], list[str]]:
@@ -226,7 +238,7 @@ def _label_free(
         (x / tau).cpu().numpy(),
         x.softmax(1).cpu().numpy(),
         membership.cpu().numpy(),
-        inside.cpu().numpy(),
+        weight.cpu().numpy(),
         measures,
         by_prediction=on_labels,
     )
@@ -236,8 +248,9 @@ def _label_free(
         "no shift of logits was found that meets the targets; the corrected probabilities are the "
         "given ones, mixed between classes by group"
     )
-    randomised = len(found.weights) == 1
-    return torch.where(reached, corrected, x), found.weights, [warning] * randomised
+    randomised = on_labels and len(found.weights) == 1
+    weights = found.weights if on_labels else ()
+    return torch.where(reached, corrected, x), weights, [warning] * randomised
 
 
 def _missed_decisions(measures: Sequence[Measure], logits: Tensor) -> list[str]:

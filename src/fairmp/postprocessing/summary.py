@@ -12,12 +12,11 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.groups import GroupOperator
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
 from fairmp.postprocessing.attributes import Attribute
-from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, between, measures
+from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, compare_groups, measures
 from fairmp.postprocessing.result import (
     CriterionResult,
     DebiasResult,
@@ -38,11 +37,13 @@ def summarise(solution: Solution) -> DebiasResult:
     after = values if given.probabilities else values.softmax(1)
     proba = [given.proba.double(), after.double()]
     chosen = [p.argmax(1) for p in proba]
+    weight = torch.ones_like(proba[0][:, 0]) if solution.weight is None else solution.weight
     changed = chosen[0] != chosen[1]
     labelled = torch.zeros_like(inside) if labels is None else inside & (labels >= 0)
     accuracy = [nan, nan]
     if labels is not None and bool(labelled.any()):
-        accuracy = [float((choice == labels)[labelled].double().mean()) for choice in chosen]
+        rows = weight[labelled] / weight[labelled].sum()
+        accuracy = [float((choice == labels)[labelled].double() @ rows) for choice in chosen]
     log_ratio = proba[1].clamp_min(1e-300).log() - proba[0].clamp_min(1e-300).log()
     one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
     decided = [one[choice] for choice in chosen]
@@ -91,7 +92,7 @@ def _others(solution: Solution, versions: Sequence[Tensor]) -> tuple[CriterionRe
             try:
                 own, _ = measures(
                     [Criterion(name, nan)], [attribute], solution.population, solution.labels,
-                    len(solution.classes),
+                    len(solution.classes), weight=solution.weight,
                 )  # fmt: skip
             except InputError:  # no class is labelled in two groups
                 continue
@@ -132,6 +133,7 @@ def _group_changes(
         codes = torch.where(attribute.known, attribute.hard, len(attribute.groups))
         weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
         weights = weights * inside.unsqueeze(1)
+        weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
         total = weights.sum(0).unsqueeze(1).clamp_min(1e-300)
         means = [(weights.T @ p / total).tolist() for p in versions]
         group = codes[inside].cpu().numpy()
@@ -139,12 +141,14 @@ def _group_changes(
         if solution.labels is not None:
             label = solution.labels[inside].cpu().numpy()
         before, after = (choice[inside].cpu().numpy() for choice in chosen)
-        tables = [counts.count(d, label, group, classes, len(names)) for d in (before, after)]
+        weight = None if solution.weight is None else solution.weight[inside].cpu().numpy()
+        shape = (label, group, classes, len(names))
+        tables = [counts.count(d, *shape, weight) for d in (before, after)]
         changed = np.bincount(group[before != after], minlength=len(names)).tolist()
-        nodes = tables[0].sum((1, 2)).tolist()
+        nodes = np.bincount(group, minlength=len(names)).tolist()
         by_kind = {}
         if solution.labels is not None:
-            by_kind["labelled"] = tables[0][:, :-1].sum(2)
+            by_kind["labelled"] = counts.count(before, *shape)[:, :-1].sum(2)
             for when, table in zip(("before", "after"), tables, strict=True):
                 _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
         for g, name in enumerate(names):
@@ -218,10 +222,9 @@ def _unlabelled(
         found = []
         for measure in own:
             weights = attribute.membership * expected[:, [measure.label]]
-            group_weights = weights[nodes].sum(0)
-            if int((group_weights > 0).sum()) >= 2:
-                delta = GroupOperator(weights, nodes, between(group_weights))
-                found.append(replace(measure, delta=delta))
+            weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
+            if int((weights[nodes].sum(0) > 0).sum()) >= 2:
+                found.append(replace(measure, delta=compare_groups(weights, nodes)))
         return found
 
     there, check = measures_on(known & ~labelled), measures_on(known & labelled)
