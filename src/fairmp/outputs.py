@@ -1,22 +1,38 @@
-"""Atomic result files and directories."""
+"""Atomic result files and directories.
+
+What is being written lies beside its goal, under a name that ends in ``.partial`` and with a lock
+on it. A process that dies leaves it there without the lock, and the next one removes it.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+import socket
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
 
 from fairmp.errors import InputError
+
+try:
+    import fcntl
+except ImportError:  # Windows: two writers are not detected there
+    fcntl = None  # type: ignore[assignment]
+
+LOCK = ".lock"
+WAIT_S = 60.0
+_held: dict[Path, tuple[Path, ExitStack]] = {}  # folders this process has locked
 
 
 def free_name(name: str) -> Path:
     """Return the first of ``run.csv``, ``run-2.csv``, ``run-3.csv``, … that does not exist."""
     path, count = Path(name), 1
-    while path.exists():
+    while path.exists() or _owner(_staging(path)):
         count += 1
         path = Path(name).with_stem(f"{Path(name).stem}-{count}")
     return path
@@ -36,54 +52,182 @@ def check_writable(path: Path) -> None:
         if path.exists() and not path.is_dir():
             raise InputError("--out", f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
-        created = [folder for folder in (goal, *goal.parents) if not folder.exists()]
+        created = _missing(goal)
         goal.mkdir(parents=True, exist_ok=True)
         # Some file systems refuse what their permissions allow, so try it.
-        os.rmdir(_staging(path))
-        tempfile.TemporaryFile(dir=goal).close()
+        for folder in (goal, goal.parent):
+            tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         value = f"{path} cannot be written to ({error.strerror})"
         raise InputError("--out", value, "give another folder") from None
     finally:
-        for folder in created:
-            with suppress(OSError):
-                folder.rmdir()
+        _remove_empty(created)
+
+
+def hold(path: Path, *, overwrite: bool) -> None:
+    """Check a directory for results, and lock it until they are there or this process ends."""
+    check_free(path, overwrite=overwrite)
+    _take(path, wait=False)
+
+
+def release() -> None:
+    """Give up all locks, and remove what was not finished."""
+    for key in list(_held):
+        _held.pop(key)[1].close()
+
+
+@contextmanager
+def results(
+    path: Path, *, overwrite: bool = False, keep: bool = True, in_place: bool = False
+) -> Iterator[Path]:
+    """Give a directory to write to, which becomes ``path`` in one step on success.
+
+    With ``overwrite`` files of the same name are replaced, and others stay if ``keep``. With
+    ``in_place``, for a directory that other processes use, each file is replaced on its own.
+    """
+    check_free(path, overwrite=overwrite)
+    staging = _take(path, wait=True)
+    try:
+        yield staging
+        _publish(staging, path.resolve(), keep, in_place)
+    finally:
+        if path.resolve() in _held:
+            _held.pop(path.resolve())[1].close()
+
+
+def _publish(staging: Path, goal: Path, keep: bool, in_place: bool) -> None:
+    (staging / LOCK).unlink(missing_ok=True)
+    files = [file for file in sorted(staging.rglob("*")) if file.is_file()]
+    # Renaming the working directory would leave a shell in a directory without a name.
+    if in_place or os.path.ismount(goal) or Path.cwd().is_relative_to(goal):
+        for file in files:
+            (goal / file.relative_to(staging)).parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, goal / file.relative_to(staging))
+        return
+    if not goal.is_dir() or not any(goal.iterdir()):
+        os.rename(staging, goal)
+        return
+    if keep:
+        shutil.copytree(goal, staging, True, copy_function=_link, dirs_exist_ok=True)
+    aside = _aside(staging)
+    os.rename(goal, aside)
+    os.rename(staging, goal)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _link(source: str, goal: str) -> None:
+    """Put an older file beside the new ones, unless one of them replaces it."""
+    if not os.path.exists(goal):
+        try:
+            os.link(source, goal)
+        except OSError:
+            shutil.copy2(source, goal)
+
+
+def _take(path: Path, *, wait: bool) -> Path:
+    """Lock a directory for results; return the staging directory beside it."""
+    key, deadline = path.resolve(), time.monotonic() + WAIT_S * wait
+    if key in _held:
+        return _held[key][0]
+    staging, stack = _staging(path), ExitStack()
+    created = _missing(staging.parent)
+    staging.parent.mkdir(parents=True, exist_ok=True)
+    stack.callback(_remove_empty, created)
+    while (lock := _lock(staging)) is None:
+        if time.monotonic() > deadline:
+            stack.close()
+            value = f"{path} is being written to by {_owner(staging) or 'another process'}"
+            raise InputError("--out", value, "wait for it, or give another folder")
+        time.sleep(0.05)
+    stack.callback(shutil.rmtree, staging, ignore_errors=True)
+    stack.enter_context(lock)
+    aside = _aside(staging)
+    if aside.exists() and not path.exists():  # a process died between two renames
+        os.rename(aside, path)
+    for left in (aside, *(entry for entry in staging.iterdir() if entry.name != LOCK)):
+        shutil.rmtree(left, ignore_errors=True) if left.is_dir() else left.unlink(missing_ok=True)
+    _held[key] = staging, stack
+    return staging
+
+
+def _lock(staging: Path) -> IO[str] | None:
+    """Create and lock a staging directory; None if another process has it."""
+    with suppress(FileNotFoundError):  # its owner removes it right now
+        staging.mkdir(exist_ok=True)
+        file = (staging / LOCK).open("a+")
+        if _flock(file) and _same(file, staging / LOCK):
+            file.truncate(0)
+            started = time.strftime("%H:%M")
+            file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}")
+            file.flush()
+            return file
+        file.close()
+    return None
+
+
+def _flock(file: IO[Any]) -> bool:
+    """Try to lock a file; a file system without locks is taken as it is."""
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def _same(file: IO[Any], path: Path) -> bool:
+    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
+
+
+def _owner(staging: Path) -> str | None:
+    """The process that has a staging directory locked; None if there is none."""
+    with suppress(OSError), (staging / LOCK).open("r+") as file:
+        return None if _flock(file) else file.read() or None
+    return None
 
 
 def _staging(path: Path) -> Path:
     # Part of the name is enough: all of a long one would exceed the limit of the file system.
-    return Path(tempfile.mkdtemp(prefix=f".{path.name[:40]}-", dir=path.absolute().parent))
+    goal = path.resolve()
+    short = f"{goal.name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, goal.name)}"
+    name = goal.name if len(goal.name.encode()) < 200 else short
+    return goal.with_name(f".{name}.partial")
 
 
-@contextmanager
-def results(path: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Give a directory to write to, and move its files to ``path`` on success.
+def _aside(staging: Path) -> Path:
+    return staging.with_suffix(".old")
 
-    With ``overwrite`` files of the same name are replaced, and others stay.
-    """
-    check_free(path, overwrite=overwrite)
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    staging = _staging(path)
-    try:
-        yield staging
-        for source in sorted(staging.rglob("*")):
-            if source.is_file():
-                goal = path / source.relative_to(staging)
-                goal.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(source, goal)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
+
+def _missing(path: Path) -> list[Path]:
+    """The directories that are to be created for a path, the innermost first."""
+    return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def _remove_empty(folders: list[Path]) -> None:
+    for folder in folders:
+        with suppress(OSError):
+            folder.rmdir()
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
     """Give a name to write to, and move that file to ``path`` once it is on disk."""
-    draft = path.with_name(f".{path.name[:40]}-{uuid.uuid4().hex[:8]}")
+    stem = f".{path.name[:40]}-"
+    for stale in path.parent.iterdir():
+        if stale.name.startswith(stem) and stale.name.endswith(".partial"):
+            with suppress(OSError), stale.open("r+b") as file:
+                if _flock(file):
+                    stale.unlink()
+    draft = path.with_name(f"{stem}{uuid.uuid4().hex[:8]}.partial")
     try:
-        yield draft
-        _sync(draft)
-        os.replace(draft, path)
-        _sync(path.parent)
+        with draft.open("xb") as file:
+            _flock(file)
+            yield draft
+            _sync(draft)
+            os.replace(draft, path)
+            _sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.cli.options import expand
 from fairmp.errors import InputError
@@ -19,6 +21,10 @@ COMMANDS = (
     *("report", "data", "reproduce"),
 )
 STOPPED = "stopped; nothing was written"
+NO_ROOM = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO),
+    *(errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG),
+)
 
 
 def program(*names: str) -> typer.Typer:
@@ -71,6 +77,11 @@ def main() -> None:
         # The reader of our output is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        _exit(f"{error.strerror}{where}; free some space or give another folder", 1)
     except Exception as error:
         # The class of Typer's own errors depends on its version; they have this method.
         message = getattr(error, "format_message", None)
@@ -81,6 +92,8 @@ def main() -> None:
         if not message().strip():  # no command was given, and the help has been printed
             sys.exit(2)
         _exit(f"{message().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
+    finally:
+        outputs.release()
     if status == 130:  # how newer versions of Typer report Ctrl-C
         _exit(STOPPED, 130)
     sys.exit(status if isinstance(status, int) else 0)

@@ -116,7 +116,7 @@ def command(
 
 def check_folder(out: Path) -> None:
     """Refuse a folder that does not hold records of a comparison."""
-    outputs.check_writable(out)
+    outputs.hold(out, overwrite=True)
     if out.is_dir() and any(out.iterdir()) and not (out / RECORDS).is_file():
         raise InputError("--out", f"{out} is not empty and has no {RECORDS}", "give another folder")
 

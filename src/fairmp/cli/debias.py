@@ -286,7 +286,7 @@ def _paths(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
         text = next((e for e in (".csv.gz", ".tsv.gz", ".tsv") if name.endswith(e)), ".csv")
         ending = ".parquet" if name.endswith(PARQUET) else text
         folder = outputs.free_name("fairmp-debias") if out is None else out
-        outputs.check_free(folder, overwrite=overwrite)
+        outputs.hold(folder, overwrite=overwrite)
         return folder / f"corrected{ending}", folder / RECORD, folder / "report.html"
     record = out.with_name(f"{out.name.partition('.')[0]}.json")
     page = record.with_name("report.html" if record.name == RECORD else f"{record.stem}.html")

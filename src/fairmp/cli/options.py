@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fairmp.errors import InputError
-from fairmp.outputs import check_free, free_name
+from fairmp.outputs import free_name, hold
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -125,9 +125,9 @@ class Results:
     overwrite: Overwrite = False
 
     def folder(self, name: str) -> Path:
-        """Return the folder, checked before any work is done for it."""
+        """Return the folder, checked and locked before any work is done for it."""
         folder = free_name(f"fairmp-{name}") if self.out is None else self.out
-        check_free(folder, overwrite=self.overwrite)
+        hold(folder, overwrite=self.overwrite)
         return folder
 
 

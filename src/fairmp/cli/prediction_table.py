@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fairmp.errors import InputError
+from fairmp.outputs import atomic_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -94,8 +93,7 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
             raise InputError("PREDICTIONS", value, "rename it")
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     dialect, ending = table.reader.dialect, goal.suffix.lower()
-    with tempfile.TemporaryDirectory(prefix=".predictions-", dir=goal.absolute().parent) as folder:
-        staging = Path(folder) / goal.name
+    with atomic_file(goal.absolute()) as staging:
         if ending in PARQUET:
             raw = table.raw
             if dialect is not None:  # cells of text become numbers where they are
@@ -119,4 +117,3 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
                 lineterminator="\n",
                 compression="gzip" if ending == ".gz" else None,
             )
-        os.replace(staging, goal)

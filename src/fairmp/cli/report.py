@@ -53,7 +53,7 @@ def command(
     from fairmp.report.card import write
     from fairmp.report.from_results import document_of, together
 
-    with outputs.results(folder, overwrite=True) as staging:
+    with outputs.results(folder, overwrite=True, in_place=True) as staging:
         if card:
             write(document_of(results[0]), staging / goal.name, use)
             typer.echo(f"Open {goal}, or read {goal.with_suffix('.md')}.")

@@ -19,7 +19,7 @@ import typer
 from fairmp.cli import options
 from fairmp.cli.gate import Gate, of_evaluation
 from fairmp.errors import InputError
-from fairmp.outputs import check_free, results
+from fairmp.outputs import hold, results
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -319,7 +319,7 @@ def _shards_folder(out: Path | None, overwrite: bool) -> Path:
         folder = Path(f"fairmp-train-{count}")
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     resumed = restarted or _unfinished(folder)
-    check_free(folder, overwrite=overwrite or resumed)
+    hold(folder, overwrite=overwrite or resumed)
     if overwrite and not resumed:
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
     return folder

@@ -143,7 +143,7 @@ def command(
         say(f"fairmp: stopped; {kept} trials are kept, the same command continues")
         sys.exit(130)
     train = _train_command(tuned, vars(source))
-    with outputs.results(out, overwrite=True) as staging:
+    with outputs.results(out, overwrite=True, in_place=True) as staging:
         found = page.write(tuned, staging, train=train, command=options.rerun_command())
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))

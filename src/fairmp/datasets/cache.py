@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from fairmp.outputs import atomic_file
 
 VERSION = 2
 _BLOCK_BYTES = 1 << 16
@@ -27,11 +28,8 @@ def write_npz(
     text = json.dumps(metadata, ensure_ascii=False).encode()
     content: dict[str, Any] = {_METADATA: np.frombuffer(text, np.uint8), **arrays}
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=".part-") as scratch:
-        part = Path(scratch) / path.name
-        with part.open("wb") as file:
-            (np.savez_compressed if compress else np.savez)(file, **content)
-        part.replace(path)
+    with atomic_file(path) as draft, draft.open("wb") as file:
+        (np.savez_compressed if compress else np.savez)(file, **content)
 
 
 def read_npz(path: Path) -> tuple[Arrays, Any]:

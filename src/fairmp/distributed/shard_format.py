@@ -6,9 +6,7 @@ import hashlib
 import io
 import json
 import math
-import os
 import shutil
-import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -182,19 +180,7 @@ def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     Its ``scratch`` folder is for temporary files, and is removed at the end.
     """
     check_target(folder, overwrite=overwrite)
-    parent = folder.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=parent))
-    try:
+    with outputs.results(folder, overwrite=overwrite, keep=False) as staging:
         (staging / "scratch").mkdir()
         yield staging
         shutil.rmtree(staging / "scratch")
-        mask = os.umask(0)
-        os.umask(mask)
-        staging.chmod(0o777 & ~mask)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}-", dir=parent) as aside:
-            if folder.exists():
-                os.rename(folder, Path(aside) / "old")
-            os.rename(staging, folder)
-    finally:
-        shutil.rmtree(staging, ignore_errors=True)
