@@ -95,6 +95,16 @@ def results(
             _held.pop(path.resolve())[1].close()
 
 
+@contextmanager
+def into(path: Path) -> Iterator[Path]:
+    """Give a directory for files: of results, if this process holds it, or else itself."""
+    if path.resolve() not in _held:
+        yield path
+        return
+    with results(path, overwrite=True) as staging:
+        yield staging
+
+
 def _publish(staging: Path, goal: Path, keep: bool, in_place: bool) -> None:
     (staging / LOCK).unlink(missing_ok=True)
     files = [file for file in sorted(staging.rglob("*")) if file.is_file()]

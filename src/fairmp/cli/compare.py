@@ -102,13 +102,14 @@ def command(
     how = {"workers": workers, "device": device, "retry": retry}
     records = run_with_progress(specs, load, out, check_data=True, **how)
     methods = counted(len({spec.name for spec in specs}), "method")
-    found = page.write(
-        records,
-        out,
-        title="Comparison of methods",
-        summary=f"{methods} on {counted(len(names), 'data set')}, {counted(splits, 'split')}.",
-        command=options.rerun_command(),
-    )
+    with outputs.results(out, overwrite=True, in_place=True) as staging:
+        found = page.write(
+            records,
+            staging,
+            title="Comparison of methods",
+            summary=f"{methods} on {counted(len(names), 'data set')}, {counted(splits, 'split')}.",
+            command=options.rerun_command(),
+        )
     show(found, out, as_json=as_json)
     if not found.records:
         raise InputError(f"all {len(found.failed)} runs failed", f"{found.failed[0]['failed']}")

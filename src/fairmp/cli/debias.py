@@ -200,9 +200,6 @@ def command(
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
     content = {"file": str(goal), "rows": len(table.frame), "read": read, **result.to_dict()}
-    prediction_table.write(table, _columns(found, result, seed), goal)
-    if save is not None:
-        corrector.save(save)
     command_line = shlex.join(["fairmp", *sys.argv[1:]])
     if sensitive and not found.drawn and apply is None:
         inside = prediction_columns.mask(table, population) if population else None
@@ -211,12 +208,17 @@ def command(
             class_names=names,
         )  # fmt: skip
         content["reliability"] = reliability(found.values, groups, codes, kind=kind)
-    for path, text in {
+    texts = {
         record: json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n",
         page: html(from_corrected({**content, "command": command_line})),
-    }.items():
-        with outputs.atomic_file(path) as draft:
-            draft.write_text(text, encoding="utf-8")
+    }
+    with outputs.into(goal.parent) as place:
+        prediction_table.write(table, _columns(found, result, seed), place / goal.name)
+        for path, text in texts.items():
+            with outputs.atomic_file(place / path.name) as draft:
+                draft.write_text(text, encoding="utf-8")
+    if save is not None:
+        corrector.save(save)
     gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
     if as_json:
         typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))
