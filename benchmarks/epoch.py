@@ -1,6 +1,7 @@
 """Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
 
 python benchmarks/epoch.py --out benchmarks/results/epoch.json
+python benchmarks/epoch.py --density 0.15 --out benchmarks/results/epoch-sparse.json
 python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
 python benchmarks/epoch.py --device cuda --out benchmarks/results/epoch-gpu.json
 """
@@ -27,7 +28,8 @@ def problem_of(given: argparse.Namespace) -> speed.Problem:
 
         data = load(given.data)
     else:
-        return speed.random_problem(given.nodes, given.edges, given.features)
+        sizes = given.nodes, given.edges, given.features
+        return speed.random_problem(*sizes, density=given.density)
     known = (data.y >= 0) & (data.sens >= 0)
     train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
     return speed.Problem(given.data, data.x, data.edge_index, data.y.clamp_min(0), data.sens, train)
@@ -39,6 +41,7 @@ def main() -> None:
     parser.add_argument("--npz", help="folder of graphs written by fairmp.datasets.by_name.save")
     for name, size in zip(("nodes", "edges", "features"), speed.POKEC_Z, strict=True):
         parser.add_argument(f"--{name}", type=int, default=size, help="of the random graph")
+    parser.add_argument("--density", type=float, default=1.0, help="share of features not 0")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)

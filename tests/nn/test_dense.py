@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import prune
 from torch_geometric.nn import MLP
 
-from fairmp.nn.dense import CHUNK_ROWS, Dense
+from fairmp.nn.dense import BLOCK_ROWS, CHUNK_ROWS, MIN_COMPRESSED_NUMEL, Dense, compress
 
 
 def pair(channels: list[int], **options: Any) -> tuple[Dense, MLP]:
@@ -151,3 +151,57 @@ def test_transformed_by_torch_func() -> None:
     torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
     gradients = [torch.func.grad(lambda v, m=m: m(v).square().sum())(x[0]) for m in (ours, theirs)]
     torch.testing.assert_close(*gradients)
+
+
+def sparse_features(n: int, columns: int, standardised: bool = False) -> Tensor:
+    x = torch.randn(n, columns, dtype=torch.float64) * (torch.rand(n, columns) < 0.1)
+    return (x - x.mean(0)) / x.std(0) if standardised else x
+
+
+@pytest.mark.parametrize("standardised", [False, True])
+@pytest.mark.parametrize("channels", [[100, 64, 2], [100, 20, 30, 3], [100, 2]])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compressed_features_equal_pyg(
+    channels: list[int], standardised: bool, dtype: torch.dtype
+) -> None:
+    ours, theirs = (network.to(dtype) for network in pair(channels))
+    n = MIN_COMPRESSED_NUMEL // 100 + BLOCK_ROWS // 2
+    x = sparse_features(n, 100, standardised).to(dtype)
+    found = compress(x)
+    assert found is not None
+    assert bool((found.common == 0).all()) != standardised
+    weight = torch.randn(n, channels[-1], dtype=dtype)
+    for _ in range(3):
+        for network in (ours, theirs):
+            network.zero_grad()
+            (network(x) * weight).sum().backward()
+        torch.testing.assert_close(ours(x), theirs(x))
+        for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+            assert a.grad is not None
+            scale = float(a.grad.abs().max())
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-5 * scale)
+    assert ours._compressed(x) is not None
+
+
+def test_what_is_not_compressed() -> None:
+    ours, _ = pair([100, 8, 2])
+    n = MIN_COMPRESSED_NUMEL // 100 + 1
+    dense, sparse = torch.randn(n, 100, dtype=torch.float64), sparse_features(n, 100)
+    for x in (dense, sparse[:50], sparse.requires_grad_()):
+        ours(x)
+        assert ours._compressed(x) is None
+    assert compress(dense) is None
+
+
+def test_compressed_again_when_features_change_in_place() -> None:
+    ours, theirs = pair([100, 8, 2])
+    x = sparse_features(MIN_COMPRESSED_NUMEL // 100 + 1, 100)
+    for _ in range(4):
+        torch.testing.assert_close(ours(x), theirs(x))
+    x[5] = 3.0
+    for _ in range(3):
+        torch.testing.assert_close(ours(x), theirs(x))
+    x[7, 3] = torch.nan
+    for _ in range(3):
+        assert bool(ours(x)[7].isnan().all())
+    assert copy.deepcopy(ours)(x).isnan().sum() == 2

@@ -53,14 +53,18 @@ class Problem:
         return Problem(self.name, *(part.to(device) for part in parts))
 
 
-def random_problem(nodes: int, edges: int, features: int, seed: int = 0) -> Problem:
-    """Draw a random graph, half of whose nodes are trained on."""
+def random_problem(
+    nodes: int, edges: int, features: int, seed: int = 0, *, density: float = 1.0
+) -> Problem:
+    """Draw a random graph, half of whose nodes are trained on, with so many features not 0."""
     if nodes < 4 or edges < 2:
         raise InputError("nodes", f"{nodes} nodes with {edges} edges", "give at least 4 and 2")
     random = torch.Generator().manual_seed(seed)
     half = torch.randint(0, nodes, (2, edges // 2), generator=random)
     sens = (torch.rand(nodes, generator=random) < 0.4).long()
     x = torch.randn(nodes, features, generator=random)
+    if density < 1:
+        x *= torch.rand(nodes, features, generator=random) < density
     x[:, 0] += sens
     y = (x[:, 0] + torch.randn(nodes, generator=random) > 0.4).long()
     train = torch.rand(nodes, generator=random) < 0.5
@@ -199,6 +203,7 @@ def measure(
             "nodes": x.size(0),
             "directed_edges": problem.edge_index.size(1),
             "features": x.size(1),
+            "density": float((x != 0).double().mean()),
         },
         "milliseconds": {name: 1e3 * seconds for name, seconds in fastest.items()},
         "median_milliseconds": {name: 1e3 * median(t) for name, t in times.items()},

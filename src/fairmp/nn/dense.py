@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MLP, Linear
 
+from fairmp.graph import TensorCache
 from fairmp.kernels import implementation
 
 CHUNK_ROWS = 4096  # taken through all layers at once
+BLOCK_ROWS = 1024  # of compressed features whose gradient fits the processor's cache
+MAX_DENSITY = 0.25  # of features that are compressed; from about 0.4 on that is slower
+MIN_COMPRESSED_NUMEL = 2**18
 MAX_NARROW_COLUMNS = 16  # of a gradient, up to which other ways to multiply it are faster
 # Lazily initialised layers and parametrised weights have hooks as well.
 HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -25,17 +31,35 @@ class Dense(MLP):
     ReLU, no normalization, no dropout and layers without hooks. Other networks, and those on a GPU,
     under ``torch.compile`` or ``torch.func``, run PyG's own code.
 
+    Where most features equal the most frequent value of their column (zeros, also after
+    standardisation), the first layer multiplies the others alone. They are compressed the second
+    time the same tensor is met.
+
     Example:
         >>> network = Dense([3, 4, 2], norm=None)
         >>> network(torch.ones(5, 3)).shape
         torch.Size([5, 2])
     """
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._features = TensorCache()
+
     def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the logits of each row; see PyG's ``MLP`` for further arguments."""
         if args or kwargs or not self._supported(x):
             return super().forward(x, *args, **kwargs)
-        return _Layers.apply(x, *(p for lin in self.lins for p in (lin.weight, lin.bias)))
+        parameters = (p for lin in self.lins for p in (lin.weight, lin.bias))
+        return _Layers.apply(x, self._compressed(x), *parameters)
+
+    def _compressed(self, x: Tensor) -> Compressed | None:
+        if x.requires_grad or x.numel() < MIN_COMPRESSED_NUMEL:
+            return None
+        met: list[None] = self._features.get((x,), "met", list)
+        if not met:
+            met.append(None)
+            return None
+        return self._features.get((x,), "compressed", partial(compress, x))
 
     def _supported(self, x: Tensor) -> bool:
         return (
@@ -54,17 +78,65 @@ class Dense(MLP):
         )
 
 
+class Compressed(NamedTuple):
+    """Features as the most frequent value of each column, and the rest in CSR format."""
+
+    common: Tensor  # (d)
+    rows: tuple[Tensor, ...]  # of the features (n×d)
+    columns: tuple[Tensor, ...]  # of each block of rows (blocks·d×n)
+
+    def product(self, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+        """X Wᵀ + b, for W (H×d)."""
+        kernels: Any = implementation(weight)
+        shifted = torch.addmv(bias, weight, self.common)
+        return kernels.sparse_linear(self.rows, weight.t().contiguous(), shifted, relu=relu)
+
+    def backward(self, g: Tensor, total: Tensor) -> Tensor:
+        """The gradient of W (H×d), given that of the product (n×H) and its sum over rows (H)."""
+        kernels: Any = implementation(g)
+        parts = kernels.sparse_linear(self.columns, g, torch.zeros_like(total), relu=False)
+        parts = parts.view(-1, self.common.numel(), g.size(1))
+        return torch.addr(parts.sum(0).t(), total, self.common)
+
+
+def compress(x: Tensor) -> Compressed | None:
+    """Compress features; ``None`` where too few of them repeat."""
+    from scipy.sparse import csr_array
+
+    sample = x[:: max(x.size(0) // 1000, 1)]
+    common = sample.median(0).values  # a value that most rows have is their median
+    if not hasattr(implementation(x), "sparse_linear"):
+        return None
+    if float((sample != common).float().mean()) > MAX_DENSITY:
+        return None
+    rest = csr_array((x - common).numpy())
+    starts = range(0, x.size(0), BLOCK_ROWS)
+    blocks = [rest[start : start + BLOCK_ROWS].tocsc() for start in starts]
+    lengths = np.concatenate([np.diff(block.indptr) for block in blocks])
+    pointers = np.concatenate([[0], lengths.cumsum()])
+    indices = [block.indices + start for block, start in zip(blocks, starts, strict=True)]
+    columns = pointers, np.concatenate(indices), np.concatenate([block.data for block in blocks])
+    rows = map(torch.from_numpy, (rest.indptr, rest.indices, rest.data))
+    return Compressed(common, tuple(rows), tuple(map(torch.from_numpy, columns)))
+
+
 class _Layers(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, *parameters: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, features: Compressed | None, *parameters: Tensor) -> Tensor:
         weights, biases = parameters[::2], parameters[1::2]
-        layers = [x, *(x.new_empty(x.size(0), weight.size(0)) for weight in weights)]
+        layers, first = [x], 0
+        if features is not None:
+            layers.append(features.product(weights[0], biases[0], relu=len(weights) > 1))
+            first = 1
+        layers += [x.new_empty(x.size(0), weight.size(0)) for weight in weights[first:]]
         for start in range(0, x.size(0), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
-            for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
-                out = torch.addmm(bias, layers[k][rows], weight.t(), out=layers[k + 1][rows])
+            for k in range(first, len(weights)):
+                inputs = layers[k][rows], weights[k].t()
+                out = torch.addmm(biases[k], *inputs, out=layers[k + 1][rows])
                 if k + 1 < len(weights):
                     out.relu_()
+        ctx.features = features
         ctx.save_for_backward(*weights, *layers[:-1], *biases)
         return layers[-1]
 
@@ -74,7 +146,7 @@ class _Layers(torch.autograd.Function):
         count = len(saved) // 3
         weights, layers, biases = saved[:count], saved[count : 2 * count], saved[2 * count :]
         if torch.is_grad_enabled():  # for a gradient of the gradient
-            layer, inputs = layers[0], [layers[0]]
+            layer, inputs = layers[0], [layers[0], layers[0]]  # the second for the features
             for k, (weight, bias) in enumerate(zip(weights, biases, strict=True)):
                 layer = nn.functional.linear(layer.relu() if k else layer, weight, bias)
                 inputs += [weight, bias]
@@ -93,9 +165,12 @@ class _Layers(torch.autograd.Function):
                 following = g.sum(0)
             found = [grad_weight, grad_bias, *found]
             grad_bias = following
-        first = _product(layers[0], g) if ctx.needs_input_grad[1] else None
+        first = None
+        if ctx.needs_input_grad[2]:
+            dense = ctx.features is None
+            first = _product(layers[0], g) if dense else ctx.features.backward(g, grad_bias)
         grad_x = g @ weights[0] if ctx.needs_input_grad[0] else None
-        return grad_x, first, grad_bias, *found
+        return grad_x, None, first, grad_bias, *found
 
 
 def _product(x: Tensor, g: Tensor) -> Tensor:

@@ -13,13 +13,15 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from numba import prange
 
-from fairmp.kernels.cpu.threads import Array, Index, Matrix, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, Chunked, Index, Matrix, compiled, inlined
 
 Result = tuple[Array, Array, float, Array]  # D_l, X, γ and γX + (1−γ)·D_l A G, to be filled
 
 CHUNK_LENGTH = 8192  # rows and edges together
 PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
+SPARSE_ROWS = 512  # of a sparse matrix with a dense one, per chunk
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
@@ -236,3 +238,35 @@ def join_parts(row: Array, result: Result, first: Array, heads: Array, tails: Ar
             for c in range(total.size):
                 total[c] = tails[k, c]
         cut = continues
+
+
+@Chunked
+def sparse_linear(matrix: Matrix, weight: Array, bias: Array, floor: float, out: Array) -> None:
+    """Fill ``out`` with max(S W + b, floor), for a sparse S and few enough rows of W to be cached.
+
+    Unlike above, rows of W are long: the loop over them vectorises, and takes four at a time.
+    """
+    row, col, value = matrix
+    units, four, low = np.uint64(out.shape[1]), np.uint64(4), out.dtype.type(floor)
+    for k in prange((out.shape[0] + SPARSE_ROWS - 1) // SPARSE_ROWS):
+        start, stop = k * SPARSE_ROWS, min((k + 1) * SPARSE_ROWS, out.shape[0])
+        for i in range(np.uint64(start), np.uint64(stop)):
+            e, end = np.uint64(row[i]), np.uint64(row[i + ONE])
+            for c in range(units):
+                out[i, c] = bias[c]
+            while e + four <= end:
+                f, g, h = e + ONE, e + TWO, e + np.uint64(3)
+                a, b = np.uint64(col[e]), np.uint64(col[f])
+                p, q = np.uint64(col[g]), np.uint64(col[h])
+                s, t, u, v = value[e], value[f], value[g], value[h]
+                for c in range(units):
+                    first = s * weight[a, c] + t * weight[b, c]
+                    out[i, c] += first + (u * weight[p, c] + v * weight[q, c])
+                e += four
+            while e < end:
+                a, s = np.uint64(col[e]), value[e]
+                for c in range(units):
+                    out[i, c] += s * weight[a, c]
+                e += ONE
+            for c in range(units):  # NaN stays NaN
+                out[i, c] = low if out[i, c] <= low else out[i, c]

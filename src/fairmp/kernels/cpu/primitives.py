@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.kernels.cpu import nodes
+from fairmp.kernels.cpu import edges, nodes
 from fairmp.kernels.cpu.edges import strip_shape
 from fairmp.kernels.cpu.fused import FusedProjection, gather_rows, scale_many, scale_two
 from fairmp.kernels.cpu.threads import Array, array, chunk_size, matrix_arrays
@@ -108,6 +108,19 @@ def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, 
         torch.from_numpy(sums.sum(0, dtype=np.float64)).to(h.dtype),
         torch.from_numpy(pairs.sum(0, dtype=np.float64)).to(h.dtype),
     )
+
+
+def sparse_linear(
+    matrix: tuple[Tensor, Tensor, Tensor], weight: Tensor, bias: Tensor, *, relu: bool
+) -> Tensor:
+    """Multiply S W + b (r×H), for S in CSR format (r×d) and W (d×H); with a ReLU if asked."""
+    row, col, value = matrix
+    out = weight.new_empty(row.numel() - 1, weight.size(1))
+    arrays = matrix_arrays(row, col, value, weight.dtype)
+    floor = 0.0 if relu else -np.inf
+    work = col.numel() * weight.size(1)
+    edges.sparse_linear(work, arrays, array(weight), array(bias), floor, array(out))
+    return out
 
 
 fused_projection = FusedProjection  # all steps of the projection, for two classes and one gap
