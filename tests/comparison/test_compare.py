@@ -100,7 +100,7 @@ def test_the_grid_has_every_strength() -> None:
     plain, fair = 1 + penalties + 2 * len(TARGETS), 4 * len(TARGETS) + penalties
     assert len(grid) == 6 * plain + fair
     default = run_specs(["nba"], splits=1)
-    assert len(default) == 7 * 5
+    assert len(default) == 7 * 5 + 1  # and FMP per node
     assert {c.strength for c in default if c.strategy == "regulariser"} == {5.0}
     papc = run_specs(
         ["nba"], ["fmp"], ["vanilla"], splits=1, targets=[7], setting=Setting(solver="papc")
