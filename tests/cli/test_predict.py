@@ -338,3 +338,57 @@ def test_training_without_groups_at_prediction(fairmp, trained: Path) -> None:
     ):
         status, _, err = fairmp(f"train {OWN} --group-free {wrong} --out none")
         assert (status, word in err) == (2, True), err
+
+
+def test_who_is_predicted_is_said_with_where_and_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    n = 150
+    people = pd.DataFrame({"who": [f"p{k}" for k in range(n)], "age": rng.normal(size=n)})
+    people["sex"], people["year"] = (
+        rng.choice(["f", "m"], n),
+        np.where(rng.random(n) < 0.3, 2024, 2023),
+    )
+    people["hired"] = np.where(people["age"] > 0, "yes", "no")
+    people.to_csv("people.csv", index=False)
+    pd.DataFrame(rng.choice(people["who"], (500, 2)), columns=["a", "b"]).to_csv(
+        "e.csv", index=False
+    )
+    tables = ["--nodes", "people.csv", "--edges", "e.csv"]
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return int(left.value.code or 0), capsys.readouterr().err
+
+    train = ["train", *tables, "--id", "who", "--label", "hired", "--sensitive", "sex"]
+    train += ["--drop", "year", "--epochs", "3", "--splits", "1", "--no-picture"]
+    assert run(*train, "--out", "run") == (0, "")
+    assert (tmp_path / "run" / "model" / "graph.npz").exists()
+    assert run(*train, "--out", "bare", "--no-graph") == (0, "")
+    assert not (tmp_path / "bare" / "model" / "graph.npz").exists()
+    late = people[people["year"] == 2024]
+    late[["who"]].to_csv("late.csv", index=False)
+    assert run("predict", "run", *tables, "--where", "year=2024", "--out", "where.csv") == (0, "")
+    assert run("predict", "bare", *tables, "--only", "late.csv", "--out", "only.csv") == (0, "")
+    late.drop(columns="hired").to_csv("new.csv", index=False)
+    kept = ["predict", "run", "--nodes", "new.csv", "--out", "kept.csv"]
+    assert run(*kept) == (0, "")
+    tables_of = {name: pd.read_csv(f"{name}.csv") for name in ("where", "only", "kept")}
+    for found in tables_of.values():
+        assert list(found["who"]) == list(late["who"])
+        # The same graph, from the tables or from the model's folder.
+        assert np.allclose(found["p(yes)"], tables_of["where"]["p(yes)"], atol=1e-6)
+    for wrong, option in (
+        (["--where", "year"], "--where"),
+        (["--where", "yaer=2024"], "--where"),
+        (["--where", "year=1999"], "--where"),
+        (["--only", "nothing.csv"], "--only"),
+    ):
+        status, err = run("predict", "run", *tables, *wrong, "--out", "w.csv")
+        assert (status, err.count("\n")) == (2, 1), err
+        assert option in err
+        assert not (tmp_path / "w.csv").exists()

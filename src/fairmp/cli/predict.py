@@ -16,6 +16,7 @@ from fairmp.errors import InputError
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch import Tensor
     from torch_geometric.data import Data
 
     from fairmp.training.classifier import FairClassifier
@@ -52,6 +53,17 @@ def command(
             "correction found in training to each node, whichever others are predicted."
         ),
     ] = "batch",
+    where: Annotated[
+        str | None,
+        options.own("Predict only the rows with this value, as in 'year=2024'; all are context."),
+    ] = None,
+    only: Annotated[
+        Path | None, options.own("Predict only the nodes whose ids are in this table.")
+    ] = None,
+    keep_graph: Annotated[
+        bool,
+        options.own("Use the training graph kept with the model.", "--graph/--no-graph"),
+    ] = True,
     unknown_groups: Annotated[
         bool,
         options.own("Treat groups not seen in training as unknown.", "--allow-unknown-groups"),
@@ -64,9 +76,14 @@ def command(
     order of the node table: its id, its group (the sensitive column), its label if there is one,
     the probability of each class and the decision. With labels, accuracy and gaps are shown too. A
     single node needs --mode per-node, since it has no gap to close.
+
+    A model trained on tables keeps its graph: new nodes use their edges to it, and the gap is
+    closed among the new ones. Or give tables of all nodes and edges, and say with --where or --only
+    who is predicted.
     """
     goal = _goal(out, (nodes, edges), overwrite=overwrite)
 
+    from fairmp.datasets.context import FILE as GRAPH
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
@@ -74,9 +91,13 @@ def command(
     with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
         fitted = FairClassifier.load(place)
         with options.table_files(nodes, nodes_query, edges, edges_query) as tables:
-            graph = _graph(fitted, data, data_dir, *tables, id, allow=unknown_groups)
-        proba, found = fitted.predict_and_evaluate(graph, mode=mode)  # type: ignore[arg-type]
-    predictions = _table(fitted, graph, proba.cpu().numpy(), id)
+            context = place / GRAPH if keep_graph and not (where or only) else None
+            graph, chosen = _graph(fitted, data, data_dir, *tables, id, context, unknown_groups)
+            if where or only:
+                chosen = _selected(graph, tables[0], where, only, id)
+        how: Any = {"nodes": chosen, "mode": mode}
+        proba, found = fitted.predict_and_evaluate(graph, **how)
+    predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), id)
     with outputs.atomic_file(goal) as draft:
         if goal.suffix.lower() == ".csv":
             predictions.to_csv(draft, index=False, float_format="%.6f")
@@ -127,40 +148,76 @@ def _graph(
     nodes: Path | None,
     edges: Path | None,
     id: str | None,
-    *,
+    context: Path | None,
     allow: bool,
-) -> Data:
+) -> tuple[Data, Tensor | None]:
+    """Return the graph, and the mask of the nodes to predict, ``None`` for all."""
     if data is not None:
         table = None if nodes is None else str(nodes)
-        return options.Graph(nodes=table, id=id, data=data, data_dir=data_dir).load()
+        return options.Graph(nodes=table, id=id, data=data, data_dir=data_dir).load(), None
     if nodes is None:
         hint = "give --nodes and --edges (--nodes alone for nodes without edges), or --data"
         raise InputError("--nodes", "missing", hint)
     if fitted.encoding_ is None:
         value = "the model was not trained on tables, so it cannot encode columns as features"
         raise InputError("--nodes", value, "give --data, or train on tables")
-    from fairmp.datasets import from_tables
-
     # A model that does not correct by group at prediction needs no groups there.
     unknown: Any = "refuse" if fitted.uses_groups and not allow else "allow"
-    return from_tables(nodes, edges, id=id, encoding=fitted.encoding_, unknown_groups=unknown)
+    how: Any = {"id": id, "encoding": fitted.encoding_, "unknown_groups": unknown}
+    if context is not None and context.exists():
+        from fairmp.datasets.context import extend
+
+        return extend(context, nodes, edges, **how)
+    from fairmp.datasets import from_tables
+
+    return from_tables(nodes, edges, **how), None
 
 
-def _table(fitted: FairClassifier, graph: Data, proba: Any, id: str | None) -> pd.DataFrame:
+def _selected(
+    graph: Data, nodes: Path | None, where: str | None, only: Path | None, id: str | None
+) -> Tensor:
+    """Return the mask of the nodes that --where and --only name."""
+    if nodes is None:
+        option = "--where" if where else "--only"
+        raise InputError(option, "goes with --nodes", "give the table of all nodes")
+    from fairmp.datasets.context import listed, matching
+
+    chosen = matching(nodes, *_equation(where)) if where else None
+    if only is not None:
+        found = listed(graph, only, id or graph.encoding.id)
+        chosen = found if chosen is None else chosen & found
+    assert chosen is not None
+    if not chosen.any():
+        raise InputError("--where" if where else "--only", "names no node", "check the value")
+    return chosen
+
+
+def _equation(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals or not column:
+        raise InputError("--where", f"{text!r} is no COLUMN=VALUE", "write year=2024")
+    return column, value
+
+
+def _table(
+    fitted: FairClassifier, graph: Data, chosen: Tensor | None, proba: Any, id: str | None
+) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
     encoding, ids = getattr(graph, "encoding", None), getattr(graph, "ids", None)
+    rows = np.arange(graph.num_nodes) if chosen is None else chosen.numpy().nonzero()[0]
     title = id or (encoding.id if encoding else None) or "node"
-    columns: dict[str, Any] = {title: range(len(proba)) if ids is None else ids.to_pandas()}
+    columns: dict[str, Any] = {title: rows if ids is None else ids.to_pandas()[rows].to_numpy()}
     # The sensitive column and the labels, if there are any, are for 'fairmp debias' to find.
-    if encoding and len(encoding.sensitive) == 1 and (graph.sens >= 0).any():
+    sens, y = graph.sens.numpy()[rows], graph.y.numpy()[rows] if "y" in graph else None
+    if encoding and len(encoding.sensitive) == 1 and (sens >= 0).any():
         column = encoding.sensitive[0].column
         names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
-        columns[column] = np.array([*names, ""], dtype=object)[graph.sens.numpy()]
-    if encoding and "y" in graph and (graph.y >= 0).any():
+        columns[column] = np.array([*names, ""], dtype=object)[sens]
+    if encoding and y is not None and (y >= 0).any():
         names = [*encoding.label.classes, ""]
-        columns[encoding.label.column] = np.array(names, dtype=object)[graph.y.numpy()]
+        columns[encoding.label.column] = np.array(names, dtype=object)[y]
     columns |= {f"p({name})": proba[:, k] for k, name in enumerate(fitted.classes_)}
     columns["decision"] = np.array(fitted.classes_, dtype=object)[proba.argmax(1)]
     return pd.DataFrame(columns)

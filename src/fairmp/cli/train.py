@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -118,6 +118,14 @@ def command(
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
     picture: Annotated[bool, typer.Option(help="Draw the graph in the report.")] = True,
+    keep_graph: Annotated[
+        bool,
+        options.own(
+            "Keep the graph (features, groups, ids and edges, no labels) with the model, so that "
+            "new nodes can use their edges to it.",
+            "--graph/--no-graph",
+        ),
+    ] = True,
     as_json: options.AsJson = False,
     shards: Annotated[
         Path | None, _shards("Train on what 'fairmp shard' wrote, with all processes of torchrun.")
@@ -193,7 +201,8 @@ def command(
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start
-    _write(*made, as_json=as_json, overwrite=written.overwrite, picture=picture)
+    shown: Any = {"picture": picture, "keep_graph": keep_graph}
+    _write(*made, as_json=as_json, overwrite=written.overwrite, **shown)
     criterion = context.params.get("criterion") or "demographic_parity"
     gate.check([of_evaluation(runs[0].test.to_dict(), criterion)])
 
@@ -209,8 +218,8 @@ def _write(
     *,
     as_json: bool,
     overwrite: bool = True,
-    picture: bool = False,
     ranks: int | None = None,
+    **shown: bool,
 ) -> None:
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
     from fairmp.comparison import train_report
@@ -223,7 +232,7 @@ def _write(
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
     command = launcher + options.rerun_command()
     with results(folder, overwrite=overwrite) as staging:
-        lines = train_report.write(data, records, model, staging, command=command, picture=picture)
+        lines = train_report.write(data, records, model, staging, command=command, **shown)
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
         return

@@ -12,6 +12,7 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.analysis.audits.measure import describe
 from fairmp.comparison.runner import Record
+from fairmp.datasets import context
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
@@ -40,10 +41,12 @@ def write(
     *,
     command: str = "",
     picture: bool = False,
+    keep_graph: bool = False,
 ) -> list[Line]:
     """Write the results of all splits and the model of the first; return the lines of the table.
 
-    ``data`` is the graph, or its statistics if it does not fit in memory.
+    ``data`` is the graph, or its statistics if it does not fit in memory. A graph of tables is
+    kept beside the model with ``keep_graph``.
     """
     lines = summarise(records)
     with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
@@ -54,6 +57,8 @@ def write(
     figure = tradeoff([*lines, *per_split][:8], f"{data.name}: {lines[0].name}")
     figure.savefig(folder / "tradeoff.png", dpi=150)
     model.save(folder / "model")
+    if keep_graph and model.encoding_ is not None and isinstance(data, Data):
+        context.save(data, folder / "model")
     whole = isinstance(data, Data)
     report = document(data, model, command) if whole else _figures(data, model)
     several = len(records) > 1

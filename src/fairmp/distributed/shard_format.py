@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError
+from fairmp.errors import InputError, conform
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -87,23 +87,17 @@ class Manifest:
             raise InputError("shards", f"{folder} has no {MANIFEST}", hint)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            version = content.pop("format")
-            fingerprint, _ = content.pop("fingerprint"), content.pop("fairmp")
-            if version != FORMAT:
-                value = f"format {version}, this fairmp ({__version__}) reads {FORMAT}"
-                raise InputError("shards", f"{folder} has {value}", again)
-            lists = {key: tuple(value) for key, value in content.items() if isinstance(value, list)}
-            parts = tuple(
-                Part(**{**part, "files": {k: File(**file) for k, file in part["files"].items()}})
-                for part in content["parts"]
-            )
-            manifest = cls(**{**content, **lists, "parts": parts})
-        except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError, AttributeError):
+            version, fingerprint = content["format"], content["fingerprint"]
+            manifest = conform(content, cls, MANIFEST) if version == FORMAT else None
+        except (ValueError, KeyError, TypeError):
             value = f"{path} is damaged or no manifest of shards"
             raise InputError("shards", value, again) from None
+        if manifest is None:
+            value = f"format {version}, this fairmp ({__version__}) reads {FORMAT}"
+            raise InputError("shards", f"{folder} has {value}", again)
         if manifest.fingerprint != fingerprint:
             raise InputError("shards", f"{path} was altered", again)
-        return manifest
+        return cast(Manifest, manifest)
 
 
 def part_folder(folder: Path, index: int) -> Path:

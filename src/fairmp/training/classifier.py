@@ -326,17 +326,22 @@ class FairClassifier:
         return self._measure(*self._predict(data, nodes, mode), mode, bootstrap)
 
     def predict_and_evaluate(
-        self, data: Data, *, mode: Mode = "batch", bootstrap: int = 1000
+        self,
+        data: Data,
+        *,
+        nodes: Tensor | None = None,
+        mode: Mode = "batch",
+        bootstrap: int = 1000,
     ) -> tuple[Tensor, Evaluation | None]:
-        """Predict the probabilities of all nodes, and evaluate them if labels and groups are known.
+        """Predict probabilities, of all nodes by default, and evaluate them if that is possible.
 
         Returns:
             Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
         """
-        data, nodes, logits = self._predict(data, None, mode)
+        data, nodes, logits = self._predict(data, nodes, mode)
         measured = None
         if "y" in data and "sens" in data:
-            known = groups.certain(data.sens)
+            known = groups.certain(data.sens)[nodes]
             if len(known[known >= 0].unique()) > 1:
                 measured = self._measure(data, nodes, logits, mode, bootstrap)
         return logits.softmax(1), measured

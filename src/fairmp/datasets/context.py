@@ -1,0 +1,140 @@
+"""The training graph kept beside a model, so that new nodes can use their edges to it.
+
+``graph.npz`` has the encoded features (``x``), the groups (``sens``), the ids (``ids``) and each
+edge once (``edges``), compressed; no labels.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from fairmp.datasets.cache import narrow, read_npz, write_npz
+from fairmp.datasets.columns import LoadReport, counted, require_column
+from fairmp.datasets.edges import (
+    Endpoints,
+    blank_to_null,
+    comparable,
+    edge_positions,
+    positions,
+    undirected,
+)
+from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.tables import assemble, from_tables
+from fairmp.errors import InputError
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from fairmp.datasets.edges import Table
+
+FILE = "graph.npz"
+
+
+def save(data: Data, folder: Path) -> Path:
+    """Write what prediction needs of a graph that :func:`from_tables` made."""
+    ids = data.__dict__["ids"].to_numpy(zero_copy_only=False)
+    edges = data.edge_index.numpy()
+    arrays = {
+        "x": data.x.numpy(),
+        "sens": narrow(data.sens.numpy()),
+        "ids": ids.astype(str) if ids.dtype == object else ids,
+        "edges": narrow(edges[:, edges[0] < edges[1]]),
+    }
+    write_npz(folder / FILE, arrays, {"nodes": len(ids)}, compress=True)
+    return folder / FILE
+
+
+def extend(
+    path: Path,
+    nodes: Table,
+    edges: Table | None,
+    *,
+    encoding: Encoding,
+    **how: Any,
+) -> tuple[Data, torch.Tensor]:
+    """Join new nodes to the graph that :func:`save` wrote.
+
+    Args:
+        path: the file.
+        nodes: table of new nodes; a node of the training graph in it has its new row.
+        edges: edges between any of these nodes, added to those of the training graph.
+        encoding: that of the training graph.
+        how: ``id``, ``source``, ``target`` and ``unknown_groups`` of :func:`from_tables`.
+
+    Returns:
+        The whole graph, with the new nodes first and −1 as label of all others, and the mask of
+        the new nodes.
+    """
+    try:
+        old, _ = read_npz(path)
+        known, x, sens, stored = (old[name] for name in ("ids", "x", "sens", "edges"))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        hint = "train again, or leave it out with --no-graph"
+        raise InputError("graph", f"{path} cannot be read ({error})", hint) from None
+    if x.shape[1:] != (len(encoding.feature_names),) or not len(known) == len(x) == len(sens):
+        raise InputError("graph", f"{path} is of another model", "train again, or use --no-graph")
+    source, target = how.pop("source", encoding.source), how.pop("target", encoding.target)
+    new = from_tables(nodes, None, encoding=encoding, **how)
+    report: LoadReport = new.__dict__["report"]
+    own, before = comparable(new.__dict__["ids"], pa.array(known))
+    # Of each old node among the new ones, −1 if it is not there.
+    place = np.array(positions(own, before)[0], dtype=np.int64)
+    kept = np.flatnonzero(place < 0)
+    place[kept] = len(own) + np.arange(len(kept))
+    ids = pa.concat_arrays([own, before.take(pa.array(kept))])
+    count = len(ids)
+    ends: Endpoints = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    if edges is not None:
+        report.notes = [note for note in report.notes if not note.startswith("no edge table")]
+        ends = edge_positions(edges, ids, source, target, report, isolated=True)
+    given = undirected(*ends, count, report)
+    one, other = np.concatenate([given, place[stored]], axis=1)
+    edge_index = undirected(one, other, count, LoadReport())
+    rows = [torch.from_numpy(part[kept].astype(kind)) for part, kind in ((x, "f4"), (sens, "i8"))]
+    if encoding.degree:
+        features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]
+    else:
+        features = torch.cat([new.x, rows[0]]).numpy()
+    labels = torch.cat([new.y, torch.full((len(kept),), -1)])
+    groups = torch.cat([new.sens, rows[1]])
+    data = assemble(features, edge_index, labels.numpy(), groups.numpy(), report)
+    for name in ("feature_names", "class_names", "group_names", "name"):
+        data[name] = new[name]
+    data.__dict__ |= {"encoding": encoding, "ids": ids}
+    fresh = torch.arange(count) < len(own)
+    across = int((fresh[edge_index[0]] & ~fresh[edge_index[1]]).sum())
+    report.notes.append(
+        f"with {counted(len(kept), 'node')} of the training graph, "
+        f"{counted(across, 'edge')} between them and these"
+    )
+    return data, fresh
+
+
+def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
+    """Mask of the rows of a node table that have a value, as it is written, in a column."""
+    reader = TableReader(nodes, "nodes", notes=[])
+    require_column("--where", column, reader.names, "the node table")
+    [cells] = reader.table((column,), text=(column,)).columns
+    return torch.tensor([str(cell).strip() == value for cell in cells.to_pylist()])
+
+
+def listed(data: Data, table: Path, id: str | None) -> torch.Tensor:
+    """Mask of the nodes whose ids are in a table; all of them must be nodes."""
+    reader = TableReader(table, "--only", notes=[])
+    column = id if id in reader.names else reader.names[0]
+    [cells] = reader.table((column,), text=(column,)).columns
+    own, wanted = comparable(data.__dict__["ids"], blank_to_null(cells.combine_chunks()))
+    [rows] = positions(own, wanted)
+    if (rows < 0).any():
+        example = wanted[int((rows < 0).argmax())].as_py()
+        raise InputError("--only", f"{example!r} is not in the node table", "give ids of --nodes")
+    mask = torch.zeros(len(own), dtype=torch.bool)
+    mask[torch.from_numpy(rows.astype(np.int64))] = True
+    return mask

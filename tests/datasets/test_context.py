@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from torch_geometric.data import Data
+
+from fairmp import FMP, FairClassifier
+from fairmp.datasets import context, from_tables
+from fairmp.errors import InputError
+
+
+def people(n: int, start: int, rng: np.random.Generator) -> pd.DataFrame:
+    frame = pd.DataFrame({"who": [f"p{k:04}" for k in range(start, start + n)]})
+    frame["sex"], frame["town"] = rng.choice(["f", "m"], n), rng.choice(["A", "B", "C"], n)
+    frame["age"] = rng.normal(40, 9, n)
+    frame["hired"] = np.where(frame["age"] + 5 * (frame["sex"] == "m") > 42, "yes", "no")
+    return frame
+
+
+@pytest.fixture
+def tables() -> tuple[pd.DataFrame, pd.DataFrame, pd.DataFrame]:
+    """People, those who joined later, and the edges among all of them."""
+    rng = np.random.default_rng(0)
+    old, new = people(200, 0, rng), people(40, 200, rng)
+    everyone = pd.concat([old, new])["who"].to_numpy()
+    edges = pd.DataFrame(rng.choice(everyone, (900, 2)), columns=["a", "b"])
+    return old, new, edges
+
+
+@pytest.fixture
+def model(tables, tmp_path: Path) -> FairClassifier:
+    old, _, edges = tables
+    inside = edges[edges["a"].isin(old["who"]) & edges["b"].isin(old["who"])]
+    data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
+    model = FairClassifier(FMP(K=3), epochs=5, hidden=8)
+    model.fit(data)
+    context.save(data, tmp_path)
+    return model
+
+
+def joined(model: FairClassifier, nodes, edges, tmp_path: Path) -> tuple[Data, torch.Tensor]:
+    return context.extend(tmp_path / context.FILE, nodes, edges, encoding=model.encoding_)
+
+
+def test_new_nodes_have_the_edges_and_predictions_of_the_whole_tables(
+    model: FairClassifier, tables, tmp_path: Path
+) -> None:
+    old, new, edges = tables
+    graph, fresh = joined(model, new, edges, tmp_path)
+    whole = from_tables(pd.concat([new, old]), edges, encoding=model.encoding_)
+    assert torch.equal(graph.edge_index, whole.edge_index)
+    assert torch.equal(graph.x, whole.x)
+    assert torch.equal(graph.sens, whole.sens)
+    assert fresh.nonzero()[:, 0].tolist() == list(range(len(new)))
+    # Labels of the training graph are not kept.
+    assert graph.y[~fresh].unique().tolist() == [-1]
+    for mode in ("batch", "per-node"):
+        proba = model.predict_proba(graph, nodes=fresh, mode=mode)
+        expected = model.predict_proba(whole, nodes=fresh, mode=mode)
+        assert torch.allclose(proba, expected, atol=1e-6)
+    decided = model.predict(graph, nodes=fresh)
+    rates = [float((decided[new["sex"].to_numpy() == g] == 1).float().mean()) for g in "fm"]
+    assert abs(rates[0] - rates[1]) <= 1 / (new["sex"] == "f").sum() + 1e-6
+
+
+def test_edges_to_old_nodes_count(model: FairClassifier, tables, tmp_path: Path) -> None:
+    _, new, edges = tables
+    graph, fresh = joined(model, new, edges, tmp_path)
+    among = edges[edges["a"].isin(new["who"]) & edges["b"].isin(new["who"])]
+    alone, same = joined(model, new, among, tmp_path)
+    one, other = (model.predict_proba(g, nodes=fresh, mode="per-node") for g in (graph, alone))
+    assert torch.equal(fresh, same)
+    assert float((one - other).abs().max()) > 1e-3
+
+
+def test_nodes_of_the_training_graph_are_predicted_as_from_the_tables(
+    model: FairClassifier, tables, tmp_path: Path
+) -> None:
+    old, _, edges = tables
+    inside = edges[edges["a"].isin(old["who"]) & edges["b"].isin(old["who"])]
+    whole = from_tables(old, inside, encoding=model.encoding_)
+    # The edges may be given again or not; some nodes or all.
+    for some in (old, old.iloc[50:90]):
+        for given in (inside, None):
+            graph, fresh = joined(model, some, given, tmp_path)
+            assert graph.num_nodes == len(old)
+            proba = model.predict_proba(graph, nodes=fresh, mode="per-node")
+            expected = model.predict_proba(whole, mode="per-node")[some.index.tolist()]
+            assert torch.allclose(proba, expected, atol=1e-6)
+
+
+def test_integer_ids_and_new_rows_of_old_nodes(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    frame = people(60, 0, rng).assign(who=range(100, 160))
+    edges = pd.DataFrame(rng.integers(100, 160, (150, 2)), columns=["a", "b"])
+    data = from_tables(frame, edges, id="who", label="hired", sensitive="sex")
+    context.save(data, tmp_path)
+    moved = frame.iloc[[3]].assign(age=99.0)
+    graph, fresh = context.extend(tmp_path / context.FILE, moved, None, encoding=data.encoding)
+    assert graph.num_nodes == 60
+    assert int(fresh.sum()) == 1
+    assert float(graph.x[0, graph.feature_names.index("age")]) > float(data.x.max())
+    assert graph.edge_index.size(1) == data.edge_index.size(1)
+
+
+def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) -> None:
+    path = tmp_path / context.FILE
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    with pytest.raises(InputError) as error:
+        joined(model, tables[1], tables[2], tmp_path)
+    assert error.value.argument == "graph"
+    other = from_tables(
+        tables[0].drop(columns="age"), tables[2], id="who", label="hired", sensitive="sex"
+    )
+    context.save(other, tmp_path)
+    with pytest.raises(InputError, match="another model"):
+        joined(model, tables[1], tables[2], tmp_path)
