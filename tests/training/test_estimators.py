@@ -15,7 +15,8 @@ from sklearn.preprocessing import StandardScaler
 from fairmp.errors import InputError
 from fairmp.graph import Graph
 from fairmp.training import estimators
-from fairmp.training.estimators import Blend, Estimator
+from fairmp.training.blend import Blend
+from fairmp.training.estimators import Estimator
 from fairmp.training.graph_features import GraphInputs
 
 
@@ -106,14 +107,14 @@ def test_sample_weights_an_estimator_does_not_take_are_refused():
 
 def test_blend_averages_logits_of_models_that_read_differently():
     x, y, train, graph = problem(2)
-    inputs = GraphInputs(torch.where(train, y, -1), graph, 2)
+    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
     members = []
     for reads in ("features", "neighbourhood", "edges"):
         design = inputs(reads, x, graph)
         name = "logistic" if reads == "edges" else "trees"
         model = estimators.fit(estimators.make(name, reads, 0), design, y, train, 2)
-        members.append((reads, model))
-    alone = [model(inputs(reads, x, graph)) for reads, model in members]
+        members.append((name, reads, model))
+    alone = [model(inputs(reads, x, graph)) for _, reads, model in members]
     expected = torch.stack([logits.float() for logits in alone]).mean(0)
     torch.testing.assert_close(Blend(inputs, members)(x, graph), expected)
     # A row of the adjacency without self-loops, then the features.
@@ -130,18 +131,18 @@ def test_nothing_depends_on_labels_outside_training():
     changed = torch.where(train, y, 1 - y)
     results = []
     for labels in (y, changed):
-        inputs = GraphInputs(torch.where(train, labels, -1), graph, 2)
+        inputs = GraphInputs.of(torch.where(train, labels, -1), graph, 2)
         design = inputs("neighbourhood", x, graph)
         model = estimators.fit(
             estimators.make("trees", "neighbourhood", 0), design, labels, train, 2
         )
-        results.append(Blend(inputs, [("neighbourhood", model)])(x, graph))
+        results.append(Blend(inputs, [("trees", "neighbourhood", model)])(x, graph))
     assert torch.equal(*results)
 
 
 def test_another_graph_is_warned_about():
     x, y, train, graph = problem(2)
-    inputs = GraphInputs(torch.where(train, y, -1), graph, 2)
+    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
     shuffled = torch.randperm(graph.edge_index.size(1), generator=torch.Generator().manual_seed(0))
     same = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
     assert torch.equal(

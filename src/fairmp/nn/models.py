@@ -22,7 +22,7 @@ class Network(nn.Module):
     Args:
         transform: features to logits; a PyG ``MLP``, a module that says ``takes_graph = True`` and
             is called with features and a :class:`~fairmp.graph.Graph`, or another module called as
-            PyG's models are, with features, edges and their weights.
+            PyG's models are, with features, edges and, if there are any, their weights.
         propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, any module
             called in the same way, or ``None``.
 
@@ -59,7 +59,8 @@ class Network(nn.Module):
         names = ((kind.__module__, kind.__name__) for kind in type(self.transform).__mro__)
         if ("torch_geometric.nn.models.mlp", "MLP") in names:
             return self.transform(x)
-        return self.transform(x, graph.edge_index, graph.edge_weight)
+        weight = () if graph.edge_weight is None else (graph.edge_weight,)
+        return self.transform(x, graph.edge_index, *weight)
 
     def forward(
         self,

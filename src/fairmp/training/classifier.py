@@ -18,13 +18,13 @@ from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR
-from fairmp.nn.models import Backbone, Network, build
+from fairmp.nn.models import BACKBONES, Network, build
 from fairmp.postprocessing.criteria import canonical
-from fairmp.training import alignment, loop, model_files
+from fairmp.training import alignment, auto, loop, model_files
 from fairmp.training.calibration import fit_calibration, plainly_propagated
 from fairmp.training.correction import PARITY, debiased, fit_debiaser
 from fairmp.training.loop import LocalReducer, Run, needs_groups
-from fairmp.training.penalties import Strategy
+from fairmp.training.penalties import Strategy, Vanilla
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
@@ -49,8 +49,14 @@ class FairClassifier:
     Args:
         propagation: an :class:`~fairmp.nn.fmp.FMP`, a :class:`~fairmp.nn.fmp.PPR`, or
             ``None`` for the transform alone; ``FMP()`` by default.
-        backbone: the transform, ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` or ``"appnp"``; see
-            :func:`fairmp.nn.models.build`.
+        backbone: the transform. ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` and ``"appnp"`` are
+            networks (:func:`fairmp.nn.models.build`), as is any module called as
+            ``module(x, edge_index)``. ``"trees"`` (gradient boosting), ``"forest"``, ``"logistic"``
+            and any scikit-learn classifier are fitted first, and their logits are propagated.
+            ``"auto"`` chooses among them on the validation nodes (:mod:`fairmp.training.auto`).
+        graph_features: let the backbone read the neighbourhood as well
+            (:mod:`fairmp.training.graph_features`); by default ``"auto"`` decides.
+        time_budget: seconds after which ``"auto"`` starts no other candidate.
         hidden, num_layers, dropout: width, number and dropout of its layers.
         norm: normalisation between layers, by PyG's name.
         epochs: maximum number of epochs.
@@ -89,7 +95,9 @@ class FairClassifier:
     """
 
     propagation: nn.Module | None = field(default_factory=FMP, kw_only=False)
-    backbone: Backbone = "mlp"
+    backbone: Any = "mlp"
+    graph_features: bool | None = None
+    time_budget: float = 300.0
     hidden: int = 64
     num_layers: int = 2
     dropout: float = 0.0
@@ -111,6 +119,8 @@ class FairClassifier:
             raise InputError(
                 "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
             )
+        auto.check_backbone(self.backbone)
+        check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         self.criterion = canonical(self.criterion)
         if self.criterion != PARITY and not _projects(self.propagation):
             value = f"{self.criterion!r} with the propagation {self.propagation!r}"
@@ -194,21 +204,8 @@ class FairClassifier:
         **options: Any,
     ) -> Run:
         """Train on nodes in this process or, with another reducer, in several."""
-        with loop.seeded(seed):
-            network = self._build(data.x.size(1), len(self.classes_))
-        self.network_ = network.to(data.x.device, data.x.dtype)
         operators = loop.GroupOperators(data, len(self.groups_), reducer)
-        names = "epochs", "lr", "weight_decay", "select", "patience", "eval_every", "strategy"
-        history = loop.fit(
-            self.network_,
-            data,
-            graph,
-            **{name: getattr(self, name) for name in names},
-            temperature=self.predict_temperature,
-            seed=seed,
-            operators=operators,
-            **options,
-        )
+        history, tried = self._train(data, graph, operators, seed, **options)
         # One pass of the transform serves the evaluations, the stored correction and reports.
         self.graph_, self.group_duals_ = graph, None
         with torch.no_grad():
@@ -234,8 +231,49 @@ class FairClassifier:
             for name in MASKS
         )
         versions = model_files.versions()
-        self.run_ = Run(train, val, test, history, self.config(), seed, split_seed, versions)
+        config = self.config()
+        self.run_ = Run(train, val, test, history, config, seed, split_seed, versions, tried)
         return self.run_
+
+    def _train(
+        self, data: Data, graph: Graph, operators: loop.GroupOperators, seed: int, **options: Any
+    ) -> tuple[loop.History, tuple[auto.Trial, ...]]:
+        """Train the network, or choose it among candidates."""
+
+        def build(backbone: Any, in_channels: int) -> Network:
+            with loop.seeded(seed):
+                network = self._build(in_channels, len(self.classes_), backbone)
+            return network.to(data.x.device, data.x.dtype)
+
+        def train(network: Network, data: Data, **options: Any) -> loop.History:
+            names = "epochs", "lr", "weight_decay", "select", "patience", "eval_every", "strategy"
+            settings = {name: getattr(self, name) for name in names}
+            settings |= {"temperature": self.predict_temperature, "operators": operators}
+            return loop.fit(network, data, graph, **settings, seed=seed, **options)
+
+        trained = isinstance(self.backbone, nn.Module) or self.backbone in BACKBONES
+        if trained and not self.graph_features:
+            self.network_ = build(self.backbone, data.x.size(1))
+            return train(self.network_, data, **options), ()
+        if operators.reducer.size > 1:
+            value = f"{self.backbone!r} needs all nodes in one process"
+            raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
+        self.network_, history, tried = auto.fit(
+            data,
+            graph,
+            operators,
+            backbone=self.backbone,
+            graph_features=self.graph_features,
+            num_classes=len(self.classes_),
+            build=build,
+            train=lambda network, data: train(network, data, progress=False),
+            temperature=self.predict_temperature,
+            gradient_only=not isinstance(self.strategy, Vanilla | None),
+            time_budget=self.time_budget,
+            seed=seed,
+            progress=options.get("progress"),
+        )
+        return history, tried
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
         """Calibrate the network and its logits."""
@@ -243,7 +281,7 @@ class FairClassifier:
         if not self.calibrate or self._holds_gap or not isinstance(self.propagation, PPR | None):
             return
         adjacency = graph.adjacency(self.logits_.dtype)
-        z, c = plainly_propagated(self.logits_, self.propagation, adjacency)
+        z, c = plainly_propagated(self.logits_, self.network_.propagation, adjacency)
         val = data.val_mask
         rows = [reducer.gather(part[val]) for part in (z, c, data.y)]
         fit = lambda: fit_calibration(*(part for part in rows if part is not None))  # noqa: E731
@@ -355,6 +393,7 @@ class FairClassifier:
         names = [field.name for field in fields(self) if field.name != "device"]
         return {
             **{name: getattr(self, name) for name in names},
+            "backbone": auto.name_of(self.backbone),
             "propagation": model_files.describe(self.propagation),
             "strategy": {"name": "vanilla"} if self.strategy is None else self.strategy.config(),
         }
@@ -365,20 +404,29 @@ class FairClassifier:
         return model_files.save(path, self, overwrite=overwrite)
 
     @classmethod
-    def load(cls, path: str | Path, *, device: str | torch.device = "cpu") -> FairClassifier:
-        """Load what :meth:`save` saved; nothing in the file is executed."""
-        return model_files.load(cls, path, device=device)
+    def load(
+        cls, path: str | Path, *, device: str | torch.device = "cpu", trust: bool = False
+    ) -> FairClassifier:
+        """Load what :meth:`save` saved.
 
-    def _build(self, in_channels: int, out_channels: int) -> Network:
-        names = "backbone", "hidden", "num_layers", "dropout", "norm"
+        Nothing in the file is executed. Only a scikit-learn classifier of your own is a pickle
+        (``estimators.joblib``), and is loaded with ``trust=True`` alone.
+        """
+        return model_files.load(cls, path, device=device, trust=trust)
+
+    def _build(self, in_channels: int, out_channels: int, backbone: Any = None) -> Network:
+        names = "hidden", "num_layers", "dropout", "norm"
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
         settings |= {"in_channels": in_channels, "out_channels": out_channels}
+        backbone = self.backbone if backbone is None else backbone
         # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
         layer = copy.deepcopy(self.propagation)
         if self.criterion != PARITY:
             own = cast(FMP, self.propagation)
             layer = PPR(own.K, own.lambda_s, initial_lambda_s=own.initial_lambda_s)
-        return build(**settings, propagation=layer)
+        if isinstance(backbone, nn.Module):
+            return Network(copy.deepcopy(backbone), layer)
+        return build(backbone, **settings, propagation=layer)
 
     @staticmethod
     def _graph(data: Data) -> Graph:
@@ -445,7 +493,7 @@ class FairClassifier:
     def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
         """Return a graph as the network knows it, and the mask of nodes, on the device."""
         self._check_fitted()
-        dtype = next(self.network_.parameters()).dtype
+        dtype = model_files.float_type(self.network_.state_dict())
         data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
         nodes = alignment.node_mask(nodes, data.x.size(0))
         moved = data if data.x.device == self.device else data.to(str(self.device))
@@ -457,7 +505,8 @@ class FairClassifier:
             raise InputError("FairClassifier", "not fitted yet", hint)
 
     def __repr__(self) -> str:
-        return f"FairClassifier({self.propagation!r}, backbone={self.backbone!r})"
+        name = auto.name_of(self.backbone)
+        return f"FairClassifier({self.propagation!r}, backbone={name!r})"
 
 
 def _projects(propagation: nn.Module | None) -> bool:

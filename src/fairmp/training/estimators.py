@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError
-from fairmp.graph import Graph
-from fairmp.training.graph_features import GraphInputs, Reads
+from fairmp.training.graph_features import Reads
 
 Name = Literal["logistic", "trees", "forest"]
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -27,7 +26,7 @@ _SCALED = ["StandardScaler", "LogisticRegression"]
 ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
 
 
-def make(name: Name, reads: Reads, seed: int) -> Any:
+def make(name: str, reads: Reads, seed: int) -> Any:
     """Return an unfitted classifier with our settings."""
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
@@ -83,13 +82,13 @@ class TreeEnsemble(nn.Module):
     right: Tensor
     value: Tensor
     baseline: Tensor
-    depth: Tensor
-    averaged: Tensor
 
-    def __init__(self, **tensors: Tensor) -> None:
+    def __init__(self, *, averaged: bool, **tensors: Tensor) -> None:
         super().__init__()
-        for name, tensor in tensors.items():
-            self.register_buffer(name, tensor)
+        self.averaged = averaged
+        for name in ("feature", "threshold", "left", "right", "value", "baseline"):
+            self.register_buffer(name, tensors[name])
+        self.depth = _depth(tensors["left"].cpu().numpy(), tensors["right"].cpu().numpy())
 
     def forward(self, design: Tensor) -> Tensor:
         """Return logits."""
@@ -101,15 +100,28 @@ class TreeEnsemble(nn.Module):
             left, right = self.left[part].long(), self.right[part].long()
             feature, threshold = self.feature[part].long(), self.threshold[part].float()
             at = torch.zeros(left.size(0), x.size(0), dtype=torch.int64, device=x.device)
-            for _ in range(int(self.depth)):
+            for _ in range(self.depth):
                 found = x.T.gather(0, feature.gather(1, at))
                 goes_left = found <= threshold.gather(1, at)
                 at = torch.where(goes_left, left.gather(1, at), right.gather(1, at))
             rows = torch.arange(left.size(0), device=x.device).unsqueeze(1)
             total = total + self.value[part][rows, at].sum(0)
-        if bool(self.averaged):
+        if self.averaged:
             return (total / trees).clamp_min(MIN_PROBABILITY).log()
         return total
+
+
+def _depth(left: np.ndarray, right: np.ndarray) -> int:
+    """Number of steps to the deepest leaf; raise ``ValueError`` if these are no trees (T×N)."""
+    own = np.arange(left.shape[1])
+    leaf, inner = (left == own) & (right == own), (left > own) & (right > own)
+    if not (leaf | inner).all() or max(left.max(), right.max()) >= left.shape[1]:
+        raise ValueError("a tree refers to nodes it does not have")
+    depth, trees = np.zeros(left.shape, dtype=np.int64), np.arange(len(left))
+    for k in own:  # children come after their parents
+        for child in (left[:, k], right[:, k]):
+            depth[trees, child] = np.where(inner[:, k], depth[:, k] + 1, depth[trees, child])
+    return int(depth.max())
 
 
 class Estimator(nn.Module):
@@ -239,7 +251,7 @@ def _stack(
     feature, left, right = (np.zeros((trees, nodes), dtype=np.int32) for _ in range(3))
     threshold = np.zeros((trees, nodes), dtype=np.float32)
     value = np.zeros((trees, nodes, num_classes), dtype=np.float32)
-    depth = 0
+    left[:], right[:] = np.arange(nodes), np.arange(nodes)
     for t, (column, limit, lower, upper, leaf) in enumerate(parts):
         count, own = len(column), np.arange(len(column))
         inner = lower >= 0
@@ -253,7 +265,6 @@ def _stack(
         left[t, :count] = np.where(inner, lower, own)
         right[t, :count] = np.where(inner, upper, own)
         value[t, :count, classes] = leaf.T
-        depth = max(depth, _depth(left[t, :count], right[t, :count]))
     start = np.full(num_classes, 0.0 if averaged else NEVER, dtype=np.float32)
     start[classes] = baseline
     tensors = {"feature": feature, "threshold": threshold, "left": left, "right": right}
@@ -261,39 +272,5 @@ def _stack(
         **{name: torch.from_numpy(array) for name, array in tensors.items()},
         value=torch.from_numpy(value),
         baseline=torch.from_numpy(start),
-        depth=torch.tensor(depth),
-        averaged=torch.tensor(averaged),
+        averaged=averaged,
     )
-
-
-def _depth(left: np.ndarray, right: np.ndarray) -> int:
-    """Number of steps from the root after which every row is in a leaf."""
-    at, depth = np.array([0]), 0
-    while (left[at] != at).any():
-        at = at[left[at] != at]
-        at, depth = np.concatenate([left[at], right[at]]), depth + 1
-    return depth
-
-
-class Blend(nn.Module):
-    """Models that read a node in different ways; their logits are averaged.
-
-    Args:
-        inputs: what they read.
-        members: what each reads, and the model.
-    """
-
-    takes_graph = True
-
-    def __init__(self, inputs: GraphInputs, members: list[tuple[Reads, nn.Module]]) -> None:
-        super().__init__()
-        self.inputs, self.reads = inputs, [reads for reads, _ in members]
-        self.members = nn.ModuleList(model for _, model in members)
-
-    def forward(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return logits (n×C)."""
-        logits = [
-            model(self.inputs(reads, x, graph)).to(x)
-            for reads, model in zip(self.reads, self.members, strict=True)
-        ]
-        return torch.stack(logits).mean(0)

@@ -105,19 +105,24 @@ class GraphInputs(nn.Module):
 
     Args:
         labels: classes of the training nodes, −1 for all others (n).
-        graph: the graph they belong to.
+        trained_on: fingerprint of the graph they belong to.
         num_classes: number of classes.
     """
 
     labels: Tensor
     trained_on: Tensor
 
-    def __init__(self, labels: Tensor, graph: Graph, num_classes: int) -> None:
+    def __init__(self, labels: Tensor, trained_on: Tensor, num_classes: int) -> None:
         super().__init__()
         self.num_classes = num_classes
         self.register_buffer("labels", labels)
-        self.register_buffer("trained_on", fingerprint(graph))
+        self.register_buffer("trained_on", trained_on)
         self._cache = TensorCache(size=8)
+
+    @classmethod
+    def of(cls, labels: Tensor, graph: Graph, num_classes: int) -> GraphInputs:
+        """Build from the graph itself."""
+        return cls(labels, fingerprint(graph), num_classes)
 
     def forward(self, reads: Reads, x: Tensor, graph: Graph) -> Tensor | sp.csr_array:
         """Return one row per node: dense, or sparse if a model reads the edges."""

@@ -63,6 +63,7 @@ class Run:
     seed: int  # of the initialisation
     split_seed: int | None  # None if the data came with a split
     versions: dict[str, str]  # of the packages that computed it
+    tried: tuple[Any, ...] = ()  # the candidates a backbone was chosen from (auto.Trial)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -71,6 +72,7 @@ class Run:
             **{name: getattr(self, name) for name in settings},
             "best_epoch": self.history.best.epoch,
             "seconds": self.history.seconds,
+            **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
             **{name: getattr(self, name).to_dict() for name in ("train", "val", "test")},
         }
 

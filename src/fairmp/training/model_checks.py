@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError, conform
+from fairmp.training.blend import INTEGERS
 
 MAX_STEPS = 10_000
 MAX_LAYERS = 100  # or as many as there are tensors
@@ -27,6 +28,7 @@ SCHEMA: dict[str, Any] = {
     **dict.fromkeys(NAMES, list[str]),
     "encoding": dict[str, Any] | None,
     "correction": dict[str, Any] | None,
+    "blend": dict[str, Any] | None,
 }
 
 
@@ -74,7 +76,8 @@ def check_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
         if expected.get(name) != found.get(name):
             has, needs = found.get(name, "nothing"), expected.get(name, "nothing")
             raise ValueError(f"{name!r} is {has}, and {needs} is needed")
-        if not tensors[name].is_floating_point() and not name.endswith("num_batches_tracked"):
+        integer = name.endswith(("num_batches_tracked", *INTEGERS))
+        if not tensors[name].is_floating_point() and not integer:
             raise ValueError(f"{name!r} holds {tensors[name].dtype}")
         if not bool(torch.isfinite(tensors[name]).all()):
             raise ValueError(f"{name!r} has values that are not finite")

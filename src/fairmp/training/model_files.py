@@ -18,6 +18,7 @@ from fairmp._version import __version__
 from fairmp.datasets.encoding import Encoding
 from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
+from fairmp.training import blend as blends
 from fairmp.training import model_checks as checks
 from fairmp.training.loop import needs_groups
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
@@ -99,6 +100,9 @@ def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
     """Write a fitted classifier to a folder."""
     config = model.config()
     rebuild(config["propagation"])  # what cannot be loaded is not saved
+    if isinstance(model.backbone, nn.Module):
+        value = f"{config['backbone']} is a module of your own"
+        raise InputError("backbone", value, "save model.network_.state_dict() with torch.save")
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
@@ -116,18 +120,34 @@ def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
         "encoding": None if model.encoding_ is None else model.encoding_.to_dict(),
         "correction": None if model.debiaser_ is None else model.debiaser_.to_dict(),
     }
+    transform = model.network_.transform
+    if isinstance(transform, blends.Blend):
+        description["blend"] = transform.describe()
+        if transform.estimators:
+            blends.save_estimators(folder, transform, description["blend"])
     write_tensors(file, tensors, description)
     return folder
 
 
-def load(make: Callable[..., Model], path: str | Path, *, device: str | torch.device) -> Model:
+def float_type(state: Mapping[str, Tensor]) -> torch.dtype:
+    """Return the floating-point type of a network's tensors."""
+    # The counter of a batch norm is a whole number, and tensors come in any order.
+    return next(t.dtype for t in state.values() if t.is_floating_point())
+
+
+def load(
+    make: Callable[..., Model], path: str | Path, *, device: str | torch.device, trust: bool = False
+) -> Model:
     """Read a classifier from its folder."""
     tensors, description = read(path)
     try:
         checks.check_description(description, tensors, cast(type, make))
     except ValueError as error:
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
-    model: Any = _construct(make, path, description["config"], device=device)
+    config, blend = description["config"], description.get("blend")
+    own = {} if blend is None else blends.load_estimators(Path(path), blend, trust)
+    config = {**config, "backbone": own[0]} if own else config
+    model: Any = _construct(make, path, config, device=device)
     for name in NAMES:
         setattr(model, f"{name}_", [str(value) for value in description[name]])
     encoding, correction = description.get("encoding"), description.get("correction")
@@ -135,9 +155,13 @@ def load(make: Callable[..., Model], path: str | Path, *, device: str | torch.de
         from fairmp.postprocessing.debiaser import Debiaser
 
         model.debiaser_ = Debiaser.from_dict(correction, str(path))
+    transform = None
     try:
-        checks.check_tensors(_empty(model, "meta", "network.calibration" in tensors), tensors)
-    except ValueError as error:
+        if blend is not None:
+            transform = _blend(model, blend, tensors, own)
+        calibrated = "network.calibration" in tensors
+        checks.check_tensors(_empty(model, "meta", calibrated, transform), tensors)
+    except (ValueError, KeyError) as error:
         value = f"the weights in {path} do not match their description: {error}"
         raise InputError("path", value, "save the model again") from None
     if encoding is not None:
@@ -145,20 +169,33 @@ def load(make: Callable[..., Model], path: str | Path, *, device: str | torch.de
         checks.check_encoding(model.encoding_, model)
     duals = tensors.pop("group_duals", None)
     state = {k.removeprefix("network."): v for k, v in tensors.items()}
-    network = cast(nn.Module, _empty(model, "cpu", "calibration" in state).network)
-    # The counter of a batch norm is a whole number, and tensors come in any order.
-    network.to(next(t.dtype for t in state.values() if t.is_floating_point()))
+    network = cast(nn.Module, _empty(model, "cpu", "calibration" in state, transform).network)
+    network.to(float_type(state))
     network.load_state_dict(state)
     model.group_duals_ = None if duals is None else duals.to(model.device)
     model.network_ = network.to(model.device).eval()
     return model
 
 
-def _empty(model: Any, device: str, calibrated: bool) -> nn.Module:
+def _blend(
+    model: Any, description: Mapping[str, Any], tensors: Mapping[str, Tensor], own: dict[int, Any]
+) -> blends.Blend:
+    """Build the blend of a classifier."""
+    sizes, prefix = (len(model.features_), len(model.classes_)), "network.transform."
+    state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    build = lambda name, columns: model._build(columns, sizes[1], name).transform  # noqa: E731
+    return blends.rebuild(description, state, *sizes, build, own)
+
+
+def _empty(
+    model: Any, device: str, calibrated: bool, transform: nn.Module | None = None
+) -> nn.Module:
     """Build the network of a classifier and the buffers saved beside it, with any numbers."""
     with torch.device(device):
         whole = nn.Module()
-        whole.network = network = model._build(len(model.features_), len(model.classes_))
+        sizes = len(model.features_), len(model.classes_)
+        whole.network = network = model._build(*sizes, None if transform is None else "mlp")
+        network.transform = network.transform if transform is None else transform
         if calibrated:
             network.calibration = torch.empty(1 + len(model.classes_))
         if needs_groups(layer := network.propagation):

@@ -1,0 +1,299 @@
+"""The choice of a backbone: a few candidates, their smoothing, and the blend that validates best.
+
+Only training nodes are fitted on, and only validation nodes decide. A candidate is judged as it
+would be used: its logits are propagated and corrected on the validation nodes, and the accuracy and
+the log loss of the result are measured. Test nodes are not looked at.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
+
+from fairmp.errors import InputError, check_choice
+from fairmp.graph import Graph
+from fairmp.nn.fmp import PPR, Temperature
+from fairmp.nn.models import BACKBONES, Network
+from fairmp.progress import bar
+from fairmp.training import estimators
+from fairmp.training.blend import Blend
+from fairmp.training.graph_features import GraphInputs, Reads
+from fairmp.training.loop import Epoch, GroupOperators, History
+
+FEW_LABELS = 2000  # training nodes up to which a random forest is tried
+MAX_MEMBERS = 5  # of a blend
+MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
+
+CANDIDATES: tuple[tuple[str, Reads], ...] = (  # from cheap to expensive
+    ("logistic", "features"),
+    ("logistic", "neighbourhood"),
+    ("logistic", "edges"),
+    ("trees", "features"),
+    ("forest", "features"),
+    ("trees", "neighbourhood"),
+    ("forest", "neighbourhood"),
+    ("mlp", "features"),
+    ("mlp", "neighbourhood"),
+)
+
+
+def check_backbone(backbone: Any) -> None:
+    """Raise if a backbone is none of the kinds that a classifier takes."""
+    if isinstance(backbone, str):
+        check_choice("backbone", backbone, ("auto", *BACKBONES, *estimators.NAMES))
+    elif isinstance(backbone, type) or not (
+        isinstance(backbone, nn.Module)
+        or (hasattr(backbone, "fit") and hasattr(backbone, "predict"))
+    ):
+        value = f"{backbone!r} is neither a name, a module nor a scikit-learn classifier"
+        raise InputError("backbone", value, "give 'auto', 'mlp', 'trees', …, or an object")
+
+
+def name_of(backbone: Any) -> str:
+    """Return the name of a backbone, that of its class if it is an object."""
+    return backbone if isinstance(backbone, str) else type(backbone).__name__
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate, as it does on the validation nodes after the correction.
+
+    Attributes:
+        model: its name.
+        reads: what it sees of a node: features, neighbourhood, or edges.
+        accuracy: validation accuracy after the correction; ``None`` if it was not tried.
+        loss: log loss of the same predictions.
+        gamma: skip weight of each propagation step, the one that suits it best.
+        seconds: time to fit it.
+        weight: its share in the model that was chosen.
+        note: why it was not tried.
+    """
+
+    model: str
+    reads: Reads
+    accuracy: float | None = None
+    loss: float | None = None
+    gamma: tuple[float, ...] = ()
+    seconds: float = 0.0
+    weight: float = 0.0
+    note: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain JSON values."""
+        return {**asdict(self), "gamma": list(self.gamma)}
+
+
+@dataclass(frozen=True)
+class Score:
+    """Figures on the validation nodes with one smoothing."""
+
+    accuracy: float
+    loss: float
+    gamma: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Measures logits on the validation nodes as predictions are made: propagated and corrected."""
+
+    data: Data
+    graph: Graph
+    operators: GroupOperators
+    propagation: nn.Module | None
+    temperature: Temperature
+
+    def smoothings(self) -> list[tuple[float, ...]]:
+        """Skip weights per step to choose from; one entry if the smoothing is given."""
+        layer = self.propagation
+        if not isinstance(layer, PPR):
+            return [()]
+        if layer.theta is None:
+            return [layer.gamma]
+        steps = [(0, 1.0), (1, 0.8), (1, 0.5), (layer.K, 0.8), (layer.K, 0.5), (layer.K, 0.25)]
+        found = [(1.0,) * (layer.K - count) + (gamma,) * count for count, gamma in steps]
+        return list(dict.fromkeys(found))
+
+    def score(self, logits: Tensor, gamma: tuple[float, ...]) -> Score:
+        """Return accuracy and log loss with one smoothing."""
+        layer = with_smoothing(self.propagation, gamma)
+        network, mask = Network(nn.Identity(), layer), self.data.val_mask
+        groups = self.operators.group_arguments(network, "val_mask")
+        with torch.no_grad():
+            fair = network.propagate(logits, self.graph, *groups, self.temperature)[mask]
+        y = self.data.y[mask]
+        accuracy = (fair.argmax(1) == y).double().mean()
+        return Score(float(accuracy), float(cross_entropy(fair.double(), y)), gamma)
+
+    def best(self, logits: Tensor, smoothings: Sequence[tuple[float, ...]]) -> Score:
+        """Return the figures with the smoothing of the lowest loss."""
+        scores = (self.score(logits, gamma) for gamma in smoothings)
+        return min(scores, key=lambda score: score.loss)
+
+
+def with_smoothing(propagation: nn.Module | None, gamma: tuple[float, ...]) -> nn.Module | None:
+    """Return a copy of a propagation with the given skip weights, if it learns them."""
+    layer = copy.deepcopy(propagation)
+    if isinstance(layer, PPR) and layer.theta is not None:
+        theta = [MAX_THETA if g >= 1 else math.log(g / (1 - g)) for g in gamma]
+        layer.theta.data = layer.theta.new_tensor(theta)
+    return layer
+
+
+@dataclass(frozen=True)
+class Member:
+    """A fitted candidate."""
+
+    model: nn.Module
+    logits: Tensor
+    score: Score
+
+
+def choose(
+    judge: Judge, members: dict[int, Member], smoothings: Sequence[tuple[float, ...]]
+) -> tuple[dict[int, int], Score]:
+    """Blend greedily: add the member that lowers the loss most, again and again, while one does.
+
+    The smoothing of the blend is then the one with the highest accuracy. The loss says more about
+    a model than the accuracy of a few hundred nodes, which many models share.
+
+    Returns how often each member counts, and the figures of the blend.
+    """
+    good = list(dict.fromkeys(member.score.gamma for member in members.values()))
+    counts: dict[int, int] = {}
+    total, best = torch.zeros(()), math.inf
+    for size in range(1, MAX_MEMBERS + 1):
+        losses = {
+            key: judge.best((total + member.logits) / size, good).loss
+            for key, member in members.items()
+        }
+        added = min(losses, key=losses.__getitem__)
+        if losses[added] >= best:
+            break
+        counts[added] = counts.get(added, 0) + 1
+        total, best = total + members[added].logits, losses[added]
+    blend = total / sum(counts.values())
+    scores = [judge.score(blend, gamma) for gamma in dict.fromkeys([*smoothings, *good])]
+    return counts, max(scores, key=lambda score: (score.accuracy, -score.loss))
+
+
+def fit(
+    data: Data,
+    graph: Graph,
+    operators: GroupOperators,
+    *,
+    backbone: Any,
+    graph_features: bool | None,
+    num_classes: int,
+    build: Callable[[Any, int], Network],
+    train: Callable[[Network, Data], History],
+    temperature: Temperature,
+    gradient_only: bool = False,
+    time_budget: float = math.inf,
+    seed: int = 0,
+    sample_weight: Tensor | None = None,
+    progress: bool | None = None,
+) -> tuple[Network, History, tuple[Trial, ...]]:
+    """Fit one backbone or choose among the candidates; return the network and what was tried.
+
+    Args:
+        data: the graph with its masks.
+        graph: its edges.
+        operators: group operators of its parts.
+        backbone: ``"auto"``, a name, or a scikit-learn classifier.
+        graph_features: whether models read the neighbourhood; ``None`` lets ``"auto"`` decide.
+        num_classes: number of classes.
+        build: makes an untrained network, given its backbone and number of features.
+        train: trains a network on a graph.
+        temperature: at prediction.
+        gradient_only: try networks only, because the loss has a penalty.
+        time_budget: seconds after which no other candidate is started.
+        seed: of the estimators.
+        sample_weight: weights of the training nodes.
+        progress: show a bar.
+    """
+    start = time.perf_counter()
+    judge = Judge(data, graph, operators, build("mlp", 1).propagation, temperature)
+    inputs = GraphInputs.of(torch.where(data.train_mask, data.y, -1), graph, num_classes)
+    smoothings = judge.smoothings()
+    trials = list(_candidates(backbone, graph_features, int(data.train_mask.sum()), gradient_only))
+    members: dict[int, Member] = {}
+    with bar(len(trials), "choosing a model", show=progress) as advance:
+        for k, trial in enumerate(trials):
+            began = time.perf_counter()
+            if members and began - start > time_budget:
+                trials[k] = replace(trial, note=f"the {time_budget:g} s allowed were over")
+                continue
+            design = inputs(trial.reads, data.x, graph)
+            own = smoothings
+            if trial.model in BACKBONES or isinstance(backbone, nn.Module):
+                assert isinstance(design, Tensor)
+                network = build(trial.model if backbone == "auto" else backbone, design.size(1))
+                view = copy.copy(data)
+                view.x = design
+                train(network, view)
+                model = network.transform.eval()
+                if isinstance(network.propagation, PPR):
+                    own = [*smoothings, network.propagation.gamma]
+            else:
+                model = estimators.fit(
+                    _estimator(backbone, trial, seed),
+                    design,
+                    data.y,
+                    data.train_mask,
+                    num_classes,
+                    sample_weight,
+                )
+            model = model.to(data.x.device, data.x.dtype)
+            with torch.no_grad():
+                logits = Blend(inputs, [(trial.model, trial.reads, model)])(data.x, graph)
+            score = judge.best(logits, own)
+            members[k] = Member(model, logits, score)
+            trials[k] = replace(
+                trial,
+                accuracy=score.accuracy,
+                loss=score.loss,
+                gamma=score.gamma,
+                seconds=time.perf_counter() - began,
+            )
+            advance(f"{trial.model}: validation {100 * score.accuracy:.1f} %")
+    counts, best = choose(judge, members, smoothings)
+    for k, count in counts.items():
+        trials[k] = replace(trials[k], weight=count / sum(counts.values()))
+    chosen = [(trials[k].model, trials[k].reads, members[k].model) for k in counts]
+    blend = Blend(inputs, chosen, [trials[k].weight for k in counts])
+    network = Network(blend, with_smoothing(judge.propagation, best.gamma)).eval()
+    seconds = time.perf_counter() - start
+    epoch = Epoch(0, best.loss, best.accuracy, best.loss)
+    return network.to(data.x.device, data.x.dtype), History((), epoch, seconds), tuple(trials)
+
+
+def _candidates(
+    backbone: Any, graph_features: bool | None, labels: int, gradient_only: bool
+) -> Iterator[Trial]:
+    """Yield the candidates that suit the data and the request."""
+    if backbone != "auto":
+        yield Trial(name_of(backbone), "neighbourhood" if graph_features else "features")
+        return
+    for name, reads in CANDIDATES:
+        allowed = reads == "features" or graph_features is not False
+        if name == "forest" and labels > FEW_LABELS:
+            continue
+        if allowed and (name == "mlp" or not gradient_only):
+            yield Trial(name, reads)
+
+
+def _estimator(backbone: Any, trial: Trial, seed: int) -> Any:
+    if isinstance(backbone, str):
+        return estimators.make(trial.model, trial.reads, seed)
+    from sklearn.base import clone
+
+    return clone(backbone)
