@@ -44,23 +44,13 @@ class Network(nn.Module):
 
     def logits(self, x: Tensor, graph: Graph) -> Tensor:
         """Logits of the transform, calibrated if a calibration was fitted (n×C)."""
-        return self.calibrated(self._transformed(x, graph))
+        return self.calibrated(call_transform(self.transform, x, graph))
 
     def calibrated(self, logits: Tensor) -> Tensor:
         """Calibrate logits of the transform, if a calibration was fitted."""
         if self.calibration is None:
             return logits
         return self.calibration[0] * logits + self.calibration[1:]
-
-    def _transformed(self, x: Tensor, graph: Graph) -> Tensor:
-        if getattr(self.transform, "takes_graph", False):
-            return self.transform(x, graph)
-        # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
-        names = ((kind.__module__, kind.__name__) for kind in type(self.transform).__mro__)
-        if ("torch_geometric.nn.models.mlp", "MLP") in names:
-            return self.transform(x)
-        weight = () if graph.edge_weight is None else (graph.edge_weight,)
-        return self.transform(x, graph.edge_index, *weight)
 
     def forward(
         self,
@@ -94,6 +84,18 @@ class Network(nn.Module):
         elif graph.edge_weight is not None:
             extra["edge_weight"] = graph.edge_weight
         return self.propagation(logits, edges, sens, population, **extra)
+
+
+def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
+    """Call a transform as its kind is called; see :class:`Network`."""
+    if getattr(transform, "takes_graph", False):
+        return transform(x, graph)
+    # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
+    names = ((kind.__module__, kind.__name__) for kind in type(transform).__mro__)
+    if ("torch_geometric.nn.models.mlp", "MLP") in names:
+        return transform(x)
+    weight = () if graph.edge_weight is None else (graph.edge_weight,)
+    return transform(x, graph.edge_index, *weight)
 
 
 def build(

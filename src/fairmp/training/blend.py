@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from fairmp import outputs
 from fairmp.errors import InputError, conform
 from fairmp.graph import Graph
-from fairmp.nn.models import BACKBONES
+from fairmp.nn.models import BACKBONES, call_transform
 from fairmp.training.estimators import Estimator, Linear, TreeEnsemble
 from fairmp.training.graph_features import GraphInputs, Reads
 
@@ -51,8 +51,8 @@ class Blend(nn.Module):
         total = x.new_zeros(())
         for (_, reads), model, weight in zip(self.names, self.members, self.weights, strict=True):
             design = self.inputs(reads, x, graph)
-            takes_graph = getattr(model, "takes_graph", False)
-            logits = model(design, graph) if takes_graph else model(design)
+            network = _kind(model) == "network"
+            logits = call_transform(model, design, graph) if network else model(design)
             total = total + weight.to(x) * logits.to(x)
         return total
 

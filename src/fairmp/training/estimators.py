@@ -15,7 +15,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 from fairmp.training.graph_features import Reads
 
 Name = Literal["logistic", "trees", "forest"]
@@ -28,6 +28,7 @@ ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
 
 def make(name: str, reads: Reads, seed: int) -> Any:
     """Return an unfitted classifier with our settings."""
+    check_choice("backbone", name, NAMES)
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

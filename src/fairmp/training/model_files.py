@@ -146,8 +146,8 @@ def load(
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     config, blend = description["config"], description.get("blend")
     own = {} if blend is None else blends.load_estimators(Path(path), blend, trust)
-    config = {**config, "backbone": own[0]} if own else config
-    model: Any = _construct(make, path, config, device=device)
+    model: Any = _construct(make, path, {**config, "backbone": "auto"}, device=device)
+    model.backbone = own.get(0, config.get("backbone"))
     for name in NAMES:
         setattr(model, f"{name}_", [str(value) for value in description[name]])
     encoding, correction = description.get("encoding"), description.get("correction")

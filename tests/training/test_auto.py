@@ -1,0 +1,189 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.naive_bayes import GaussianNB
+from sklearn.neighbors import KNeighborsClassifier
+from torch import nn
+from torch_geometric.nn import GraphSAGE, SAGEConv
+
+from fairmp import FMP, PPR, FairClassifier
+from fairmp.datasets import social_network
+from fairmp.errors import InputError
+from fairmp.training import auto
+from fairmp.training.penalties import Regulariser
+
+FAST = {"epochs": 20, "lr": 0.01, "eval_every": 5}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return social_network(n=300, average_degree=8)
+
+
+@pytest.fixture(scope="module")
+def chosen(data):
+    model = FairClassifier(FMP(K=3, lambda_s="learned"), backbone="auto", **FAST)
+    model.fit(data, seed=0, bootstrap=0)
+    return model
+
+
+def test_auto_says_what_was_tried_and_chosen(chosen):
+    run = chosen.run_
+    assert {(t.model, t.reads) for t in run.tried} == set(auto.CANDIDATES)
+    assert sum(trial.weight for trial in run.tried) == pytest.approx(1)
+    assert all(0 <= trial.accuracy <= 1 and trial.loss > 0 for trial in run.tried)
+    # The blend is no worse than the best candidate on what it was chosen by.
+    assert run.history.best.val_loss < 1.2 * min(trial.loss for trial in run.tried)
+    assert json.loads(run.to_json())["tried"][0]["model"] == "logistic"
+    assert run.test.dp <= 1 / 20
+
+
+def test_same_seed_gives_the_same_choice(data, chosen):
+    again = FairClassifier(FMP(K=3, lambda_s="learned"), backbone="auto", **FAST)
+    run = again.fit(data, seed=0, bootstrap=0)
+    assert [trial.weight for trial in run.tried] == [t.weight for t in chosen.run_.tried]
+    assert torch.equal(again.predict_proba(data), chosen.predict_proba(data))
+
+
+def test_labels_of_test_nodes_change_nothing(data, chosen):
+    other = data.clone()
+    other.y = torch.where(data.test_mask, 1 - data.y, data.y)
+    model = FairClassifier(FMP(K=3, lambda_s="learned"), backbone="auto", **FAST)
+    model.fit(other, seed=0, bootstrap=0)
+    assert torch.equal(model.predict_proba(data), chosen.predict_proba(data))
+
+
+def test_saved_choice_predicts_the_same(data, chosen, tmp_path):
+    chosen.save(tmp_path / "model")
+    loaded = FairClassifier.load(tmp_path / "model")
+    for mode in ("batch", "per-node"):
+        expected = chosen.predict_proba(data, mode=mode)
+        assert torch.equal(loaded.predict_proba(data, mode=mode), expected)
+    assert [path.name for path in (tmp_path / "model").iterdir()] == ["model.safetensors"]
+
+
+def test_budget_ends_the_search_and_is_said(data):
+    model = FairClassifier(FMP(), backbone="auto", time_budget=0, **FAST)
+    first, *others = model.fit(data, bootstrap=0).tried
+    assert first.weight == 1
+    assert all(trial.accuracy is None and "0 s" in trial.note for trial in others)
+
+
+def test_without_graph_features_other_graphs_are_predicted(data, recwarn):
+    model = FairClassifier(FMP(), backbone="auto", graph_features=False, **FAST)
+    assert {trial.reads for trial in model.fit(data, bootstrap=0).tried} == {"features"}
+    model.predict_proba(social_network(n=200, average_degree=8, seed=1))
+    assert not recwarn.list
+
+
+def test_penalty_leaves_networks_only(data):
+    model = FairClassifier(PPR(), backbone="auto", strategy=Regulariser(1.0), **FAST)
+    assert {trial.model for trial in model.fit(data, bootstrap=0).tried} == {"mlp"}
+
+
+@pytest.mark.parametrize("backbone", ["trees", "forest", "logistic"])
+@pytest.mark.parametrize("graph_features", [False, True])
+def test_named_estimators(data, backbone, graph_features, tmp_path):
+    layer = FMP(K=2, lambda_s="learned")
+    model = FairClassifier(layer, backbone=backbone, graph_features=graph_features)
+    run = model.fit(data, bootstrap=0)
+    (trial,) = run.tried
+    assert (trial.model, trial.weight) == (backbone, 1)
+    assert trial.reads == ("neighbourhood" if graph_features else "features")
+    model.save(tmp_path / "model")
+    loaded = FairClassifier.load(tmp_path / "model")
+    assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
+    assert layer.gamma == (0.5, 0.5)  # the argument stays as it was given
+
+
+def test_smoothing_that_is_given_is_kept(data):
+    model = FairClassifier(FMP(K=2, lambda_s=3.0), backbone="logistic")
+    model.fit(data, bootstrap=0)
+    assert model.network_.propagation.gamma == (0.25, 0.25)
+
+
+def test_chosen_smoothing_validates_best(data):
+    model = FairClassifier(
+        FMP(K=2, lambda_s="learned"), backbone="logistic", calibrate=False, graph_features=False
+    )
+    run = model.fit(data, bootstrap=0)
+    accuracies = []
+    for lambda_s in (1e-9, 1.0, 3.0):
+        given = FairClassifier(FMP(K=2, lambda_s=lambda_s), backbone="logistic", calibrate=False)
+        accuracies.append(given.fit(data, bootstrap=0).val.accuracy)
+    assert run.val.accuracy >= max(accuracies)
+
+
+def test_estimator_of_the_users_own(data, tmp_path):
+    given = GaussianNB()
+    model = FairClassifier(None, backbone=given, calibrate=False)
+    model.fit(data, bootstrap=0)
+    assert not hasattr(given, "classes_")  # a clone was fitted
+    train = data.train_mask
+    oracle = GaussianNB().fit(data.x[train].numpy(), data.y[train].numpy())
+    found = model.predict(data).numpy()
+    np.testing.assert_array_equal(found, oracle.predict(data.x.numpy()))
+    model.save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"pickle.*trust=True"):
+        FairClassifier.load(tmp_path / "model")
+    loaded = FairClassifier.load(tmp_path / "model", trust=True)
+    np.testing.assert_array_equal(loaded.predict(data).numpy(), found)
+    (tmp_path / "model" / "estimators.joblib").write_bytes(b"another")
+    with pytest.raises(InputError, match="another model's"):
+        FairClassifier.load(tmp_path / "model", trust=True)
+
+
+def test_forest_of_the_users_own_is_saved_as_tensors(data, tmp_path):
+    model = FairClassifier(FMP(), backbone=RandomForestClassifier(10, random_state=0))
+    model.fit(data, bootstrap=0)
+    model.save(tmp_path / "model")
+    assert not (tmp_path / "model" / "estimators.joblib").exists()
+    loaded = FairClassifier.load(tmp_path / "model")
+    assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
+    with pytest.raises(InputError, match="RandomForestClassifier"):
+        loaded.fit(data)  # its settings are not in the file
+
+
+class Own(nn.Module):
+    """A user's GraphSAGE, called with features and edges alone."""
+
+    def __init__(self, columns):
+        super().__init__()
+        self.first, self.last = SAGEConv(columns, 8), SAGEConv(8, 2)
+
+    def forward(self, x, edge_index):
+        """Return logits."""
+        return self.last(self.first(x, edge_index).relu(), edge_index)
+
+
+def test_module_of_the_users_own(data, tmp_path):
+    torch.manual_seed(0)
+    module = Own(data.x.size(1))
+    before = [p.clone() for p in module.parameters()]
+    model = FairClassifier(FMP(), backbone=module, **FAST)
+    run = model.fit(data, bootstrap=0)
+    assert run.test.dp < 0.1
+    assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
+    with pytest.raises(InputError, match="module of your own"):
+        model.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_networks_read_graph_features_too(data, tmp_path):
+    for backbone in ("mlp", "gcn"):
+        model = FairClassifier(FMP(), backbone=backbone, graph_features=True, **FAST)
+        model.fit(data, bootstrap=0)
+        model.save(tmp_path / backbone)
+        loaded = FairClassifier.load(tmp_path / backbone)
+        assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
+    module = GraphSAGE(2 * data.x.size(1) + 6, 8, 2, out_channels=2)
+    FairClassifier(FMP(), backbone=module, graph_features=True, **FAST).fit(data, bootstrap=0)
+
+
+@pytest.mark.parametrize("backbone", ["tree", 3, KNeighborsClassifier, None])
+def test_other_backbones_are_refused(backbone):
+    with pytest.raises(InputError, match="backbone"):
+        FairClassifier(FMP(), backbone=backbone)
