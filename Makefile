@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format docs clean
+.PHONY: demo test lint format docs dist clean
 
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
@@ -25,12 +25,27 @@ format: $(STAMP)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: $(STAMP)
+# A strict build checks every link and anchor; formulas are set by the KaTeX in node_modules.
+docs: $(STAMP) node_modules
 	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
-	$(BIN)/mkdocs build --strict --site-dir site
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
+
+# axe-core for tests of the pages, KaTeX for the documentation; what needs them is skipped without npm.
+node_modules: package.json
+	@if command -v npm >/dev/null; then npm install --no-audit --no-fund --ignore-scripts --silent && touch node_modules; \
+	else echo "npm is not installed: accessibility tests and formulas of the documentation need it"; fi
+
+# The wheel must work in an environment that has nothing else of this checkout.
+dist: $(STAMP)
+	rm -rf dist build/dist
+	$(BIN)/python -m pip install --quiet -c constraints.txt build
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv build/dist/env
+	build/dist/env/bin/python -m pip install --quiet --no-compile -c constraints.txt dist/*.whl
+	cd build/dist && env/bin/fairmp --version && env/bin/fairmp demo --nodes 2000 --splits 1 --out demo
 
 clean:
-	rm -rf .venv demo site .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site dist build node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # What is never imported need not be compiled: half the time of an installation. What is imported is
 # compiled once and kept, also where the environment says not to.
