@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
@@ -17,6 +18,7 @@ from fairmp.kernels import implementation, spmm
 from fairmp.kernels.reference import Matrix
 
 INT32 = 2**31 - 1
+MIN_RECIPROCAL = 0.1  # share of edges with a reverse; below it the other direction was forgotten
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 T = TypeVar("T")
@@ -164,6 +166,15 @@ def normalise(
     if torch.equal(index, index_t) and torch.allclose(weight, weight_t, rtol=1e-12, atol=0):
         return Adjacency(num_nodes, scale, forward, forward)
     backward = _compress(index_t, None if plain else weight_t.to(dtype), num_nodes)
+    keys, keys_t = (part[0] * num_nodes + part[1] for part in (index, index_t))
+    both = keys_t[torch.searchsorted(keys_t, keys).clamp_max(keys_t.numel() - 1)] == keys
+    edges = index.size(1) - num_nodes
+    if int(both.sum()) - num_nodes < MIN_RECIPROCAL * edges:
+        warnings.warn(
+            "edge_index: edges have one direction, and nodes receive along it only; for both use "
+            "torch_geometric.utils.to_undirected",
+            stacklevel=3,
+        )
     return Adjacency(num_nodes, scale, forward, backward)
 
 

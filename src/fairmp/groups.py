@@ -257,6 +257,7 @@ def group_operator(
     *,
     rows: Rows = "auto",
     dtype: torch.dtype = torch.float32,
+    absent: Literal["error", "ignore"] = "error",
 ) -> GroupOperator:
     """Build the operator Δ from sensitive groups.
 
@@ -268,6 +269,8 @@ def group_operator(
         rows: ``"difference"`` (one row, two groups only), ``"groups"`` (one row per group), or
             ``"auto"``, which picks the first for two groups.
         dtype: floating-point type of the predictions it will be applied to.
+        absent: ``"ignore"`` compares the groups that the population has, if there are two or more,
+            instead of refusing a population without one of the groups.
 
     Example:
         >>> delta = group_operator(torch.tensor([0, 0, 1, -1]))
@@ -287,13 +290,10 @@ def group_operator(
         known = membership.sum(1) > 0
     else:
         known = codes >= 0
-        groups = int(codes.max()) + 1 if codes.numel() else 0
-        if groups < 2:
-            raise InputError(
-                "sens",
-                f"{groups} group{'s' * (groups != 1)} among the nodes of known group",
-                "fairness between groups needs at least two (0 and 1)",
-            )
+        groups = max(int(codes.max()), -1) + 1 if codes.numel() else 0
+        if groups < 2 and absent == "error":
+            value = f"{groups} group{'s' * (groups != 1)} among the nodes of known group"
+            raise InputError("sens", value, "fairness between groups needs at least two (0 and 1)")
     if population is not None:
         population = torch.as_tensor(population, device=sens.device)
         if population.dtype != torch.bool or population.shape != known.shape:
@@ -305,10 +305,16 @@ def group_operator(
         known = population & known
     if membership is None:
         assert codes is not None
-        counts = torch.bincount(codes[known], minlength=groups).double()
+        counts = torch.bincount(codes[known], minlength=max(groups, 1)).double()
     else:
         counts = membership[known].double().sum(0)
-    matrix = mean_rows(counts, rows)
+    present = counts > 0 if absent == "ignore" else torch.ones_like(counts, dtype=torch.bool)
+    matrix = counts.new_zeros(1, counts.numel())
+    if absent == "error" or int(present.sum()) > 1:
+        part = mean_rows(counts[present], rows)
+        matrix = counts.new_zeros(len(part), counts.numel()).index_copy(
+            1, present.nonzero().flatten(), part
+        )
     return GroupOperator(
         membership, known, matrix, codes=codes, blocks=(matrix.size(0),), dtype=dtype
     )

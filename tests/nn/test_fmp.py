@@ -3,13 +3,16 @@ from __future__ import annotations
 import os
 import pickle
 import sys
+import warnings
 
 import pytest
 import torch
+from torch import Tensor
 from torch_geometric.nn import APPNP
 
 import fairmp
 from fairmp import FMP, PPR, InputError
+from fairmp.datasets import social_network
 from fairmp.graph import normalise
 from fairmp.groups import group_operator
 from fairmp.nn import fmp, functional
@@ -140,7 +143,7 @@ def test_wrong_inputs_are_named(
     x: torch.Tensor, sens: torch.Tensor | None, argument: str, word: str
 ) -> None:
     with pytest.raises(InputError) as error:
-        FMP()(x, EDGES, sens)
+        FMP().eval()(x, EDGES, sens)
     assert error.value.argument == argument
     assert word in str(error.value)
 
@@ -347,3 +350,71 @@ def test_groups_and_graph_of_the_same_tensors_are_computed_once(
     sens[0] = 1
     assert not torch.equal(layer(x, EDGES, sens), before)
     assert calls == ["normalise", "group_operator", "group_operator"]
+
+
+def test_a_one_directional_graph_is_used_as_given_with_a_warning() -> None:
+    x, edge_index = logits(), torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
+    with pytest.warns(UserWarning, match="to_undirected"):
+        found = PPR(2)(x, edge_index)
+    torch.testing.assert_close(found, APPNP(2, 0.5)(x, edge_index))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PPR(2)(x, torch.cat([edge_index, edge_index.flip(0)], 1))
+        PPR(2)(x, torch.cat([edge_index, edge_index[:, :1].flip(0)], 1))  # directed, on purpose
+        PPR(2)(x, edge_index[:, :0])
+
+
+@pytest.mark.parametrize("solver", SOLVERS)
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_batch_without_a_group_is_an_error_at_prediction_only(solver: str, classes: int) -> None:
+    x = torch.randn(6, classes, dtype=torch.float64)
+    layer, plain = FMP(3, 2.0, 0.5, solver), PPR(3, 2.0)(x, EDGES)
+    for sens in ([0] * 6, [1] * 6, [-1] * 6):
+        with pytest.warns(UserWarning, match="no node in the population"):
+            found = layer(x, EDGES, torch.tensor(sens))
+        torch.testing.assert_close(found, plain)
+        with pytest.raises(InputError) as error:
+            layer.eval()(x, EDGES, torch.tensor(sens))
+        assert error.value.argument == "sens"
+        layer.train()
+    # Of three groups, the two that are there are compared.
+    sens = torch.tensor([0, 2, 0, 2, 0, -1])
+    with pytest.warns(UserWarning, match="no node in the population"):
+        found = layer(x, EDGES, sens)
+    torch.testing.assert_close(found, layer(x, EDGES, sens.clamp_max(1)))
+
+
+def test_random_batches_of_a_graph_train() -> None:
+    loader = pytest.importorskip("torch_geometric.loader")
+    data = social_network(n=300, seed=0)
+    network, layer = torch.nn.Linear(data.num_features, 2), FMP(2, "learned")
+    optimizer = torch.optim.Adam([*network.parameters(), *layer.parameters()])
+    for batch in loader.RandomNodeLoader(data, num_parts=10):
+        optimizer.zero_grad()
+        f = layer(network(batch.x), batch.edge_index, batch.sens)
+        torch.nn.functional.cross_entropy(f, batch.y).backward()
+        optimizer.step()
+    assert all(bool(p.grad.isfinite().all()) for p in (*network.parameters(), layer.theta))
+
+
+class _Compiled(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.layer = torch.nn.Linear(3, 2), FMP(3, "learned")
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.first(x).relu(), EDGES, SENS)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # torch's own
+def test_compiled_around_the_layer() -> None:
+    """The layer is one graph break; with fullgraph=True torch refuses it."""
+    network, x = _Compiled(), torch.randn(6, 3)
+    compiled = torch.compile(network, backend="aot_eager")
+    torch.testing.assert_close(compiled(x), network(x))
+    (plain,) = torch.autograd.grad(network(x)[:, 0].sum(), [network.first.weight])
+    (found,) = torch.autograd.grad(compiled(x)[:, 0].sum(), [network.first.weight])
+    torch.testing.assert_close(found, plain)
+    torch._dynamo.reset()
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="disable"):
+        torch.compile(network, backend="aot_eager", fullgraph=True)(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -320,14 +321,9 @@ class FMP(PPR):
             value = "FMP needs the group of each node (-1 where unknown)"
             raise InputError("sens", value, "for plain propagation use PPR")
         if not isinstance(sens, GroupOperator):
+            key = ("groups", x.size(0), x.dtype, x.device, self.training)
             return self._cache.get(
-                (sens, population),
-                ("groups", x.size(0), x.dtype, x.device),
-                lambda: group_operator(
-                    _check_sens(x, torch.as_tensor(sens, device=x.device)),
-                    population,
-                    dtype=x.dtype,
-                ),
+                (sens, population), key, lambda: self._delta(x, sens, population)
             )
         if sens.population.numel() != x.size(0):
             value = f"a group operator of {sens.population.numel()} nodes for {x.size(0)} rows of x"
@@ -336,6 +332,18 @@ class FMP(PPR):
             hint = "give the population to group_operator()"
             raise InputError("population", "a GroupOperator has its own", hint)
         return sens
+
+    def _delta(self, x: Tensor, sens: Tensor, population: Tensor | None) -> GroupOperator:
+        sens = _check_sens(x, torch.as_tensor(sens, device=x.device))
+        absent: Literal["error", "ignore"] = "ignore" if self.training else "error"
+        groups = group_operator(sens, population, dtype=x.dtype, absent=absent)
+        if self.training and bool((groups.rows == 0).all(0).any()):
+            warnings.warn(
+                "sens: a group has no node in the population of this batch, and no gap to it is "
+                "closed; in eval mode this is an error",
+                stacklevel=5,
+            )
+        return groups
 
     def at_prediction(self, temperature: Temperature | None) -> dict[str, Any]:
         """Arguments of a call that predicts at this temperature, or closes the decisions' gap.
