@@ -13,6 +13,7 @@ from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.training import auto
+from fairmp.training.graph_features import num_columns
 from fairmp.training.penalties import Regulariser
 
 FAST = {"epochs": 20, "lr": 0.01, "eval_every": 5}
@@ -179,7 +180,7 @@ def test_networks_read_graph_features_too(data, tmp_path):
         model.save(tmp_path / backbone)
         loaded = FairClassifier.load(tmp_path / backbone)
         assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
-    module = GraphSAGE(2 * data.x.size(1) + 6, 8, 2, out_channels=2)
+    module = GraphSAGE(num_columns(data.x.size(1), 2), 8, 2, out_channels=2)
     FairClassifier(FMP(), backbone=module, graph_features=True, **FAST).fit(data, bootstrap=0)
 
 

@@ -6,7 +6,7 @@ import torch
 
 from fairmp.errors import InputError
 from fairmp.graph import Graph
-from fairmp.training.graph_features import Neighbourhood
+from fairmp.training.graph_features import Neighbourhood, num_columns
 
 
 @pytest.fixture
@@ -27,10 +27,17 @@ def brute_force(x, edges, weights, labels, classes):
     for (source, target), weight in zip(edges.T.tolist(), weights.tolist(), strict=True):
         if source != target:
             incoming[target].append((source, weight))
-    rows = []
+    rows, zero = [], torch.zeros(x.size(1)).double()
+
+    def average(values, i):
+        total = sum(w for _, w in incoming[i])
+        return sum((w * values[j].double() for j, w in incoming[i]), zero) / (total or 1)
+
+    means = torch.stack([average(x, i) for i in incoming])
     for i, neighbours in incoming.items():
         degree = sum(weight for _, weight in neighbours)
-        mean = sum((w * x[j].double() for j, w in neighbours), torch.zeros(x.size(1)).double())
+        spread = average((x - means[i]) ** 2, i).sqrt()
+        moments = [*means[i].tolist(), *spread.tolist(), *average(means, i).tolist()]
         near, far = np.zeros(classes), np.zeros(classes)
         for j, w in neighbours:
             if labels[j] >= 0:
@@ -39,9 +46,9 @@ def brute_force(x, edges, weights, labels, classes):
                 if k != i and labels[k] >= 0:
                     far[labels[k]] += w * v
         shares = [(c + 1 / classes) / (c.sum() + 1) for c in (near, far)]
-        around = (mean / degree if degree else mean).tolist()
         count = math.log1p(near.sum())
-        rows.append([*x[i].tolist(), *around, math.log1p(degree), *shares[0], count, *shares[1]])
+        around = math.log1p(degree), *shares[0], count, *shares[1]
+        rows.append([*x[i].tolist(), *moments, *around])
     return torch.tensor(rows, dtype=x.dtype)
 
 
@@ -53,7 +60,7 @@ def test_columns_equal_brute_force(problem, weighted):
     labels = torch.where(train, y, -1)
     expected = brute_force(x, edges, weights if weighted else torch.ones(len(weights)), labels, 3)
     found = Neighbourhood(x, graph).columns(labels, 3)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=2e-6)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -78,7 +85,15 @@ def test_own_label_does_not_enter_own_columns(problem, weighted):
 def test_isolated_node_has_even_shares(problem):
     x, edges, y, _ = problem
     row = Neighbourhood(x, Graph(edges, len(x))).columns(y, 3)[-1]
-    torch.testing.assert_close(row[3:], torch.tensor([0.0] * 4 + [1 / 3] * 3 + [0.0] + [1 / 3] * 3))
+    expected = [0.0] * 10 + [1 / 3] * 3 + [0.0] + [1 / 3] * 3
+    torch.testing.assert_close(row[3:], torch.tensor(expected))
+
+
+@pytest.mark.parametrize("features", [3, 100])
+def test_number_of_columns(problem, features):
+    _, edges, y, _ = problem
+    columns = Neighbourhood(torch.rand(len(y), features), Graph(edges, len(y))).columns(y, 3)
+    assert columns.size(1) == num_columns(features, 3)
 
 
 def test_labels_of_another_length_are_refused(problem):

@@ -29,7 +29,7 @@ from fairmp.training.blend import Blend
 from fairmp.training.graph_features import GraphInputs, Reads
 from fairmp.training.loop import Epoch, GroupOperators, History
 
-FEW_LABELS = 2000  # training nodes up to which a random forest is tried
+FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MAX_MEMBERS = 5  # of a blend
 MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
 

@@ -15,7 +15,7 @@ from fairmp.errors import InputError, conform
 from fairmp.graph import Graph
 from fairmp.nn.models import BACKBONES, call_transform
 from fairmp.training.estimators import Estimator, Linear, TreeEnsemble
-from fairmp.training.graph_features import GraphInputs, Reads
+from fairmp.training.graph_features import GraphInputs, Reads, num_columns
 
 ESTIMATORS = "estimators.joblib"  # scikit-learn classifiers that are no tensors
 INTEGERS = ("inputs.labels", "inputs.trained_on", ".feature", ".left", ".right")
@@ -96,8 +96,7 @@ def rebuild(
         or not bool(((labels >= -1) & (labels < num_classes)).all())
     ):
         raise ValueError("the labels of the training nodes are no classes")
-    around = 2 * features + 2 * num_classes + 2
-    edges = features + len(labels)
+    around, edges = num_columns(features, num_classes), features + len(labels)
     columns = {"features": features, "neighbourhood": around, "edges": edges}
     members: list[tuple[str, Reads, nn.Module]] = []
     for k, member in enumerate(conform(description.get("members"), list[list[str]], "members")):

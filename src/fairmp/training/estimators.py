@@ -39,7 +39,7 @@ def make(name: str, reads: Reads, seed: int) -> Any:
             return LogisticRegression(C=0.02, max_iter=1000)
         return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
     if name == "forest":
-        return RandomForestClassifier(300, min_samples_leaf=3, random_state=seed)
+        return RandomForestClassifier(200, min_samples_leaf=5, random_state=seed)
     return HistGradientBoostingClassifier(
         learning_rate=0.05,
         max_iter=150,

@@ -2,7 +2,8 @@ r"""Features of a node's neighbourhood, for models that do not read the graph th
 
 To the features X of the nodes these columns are added, A being the adjacency without self-loops:
 
-- the mean of each feature over the neighbours, :math:`D^{-1} A X`;
+- the mean of each feature over the neighbours, :math:`D^{-1} A X`, and if there are at most 64
+  features, their standard deviation and the mean of the neighbours' means, :math:`(D^{-1} A)^2 X`;
 - the degree, as :math:`\log(1 + d_i)`;
 - the share of each class among the neighbours that are labelled, :math:`(c_{ik} + 1/C)/(c_i + 1)`
   with the counts :math:`c = A Y`, and their number, :math:`\log(1 + c_i)`;
@@ -26,6 +27,8 @@ from torch import Tensor, nn
 from fairmp.errors import InputError
 from fairmp.graph import Graph, TensorCache
 
+MAX_SECOND = 64  # features up to which their deviations and second means are added
+
 Reads = Literal["features", "neighbourhood", "edges"]
 """What a model sees of a node: its features; those with the columns of its neighbourhood; or its
 features and who its neighbours are, a row of the adjacency matrix."""
@@ -42,7 +45,8 @@ class Neighbourhood:
         >>> graph = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
         >>> around = Neighbourhood(torch.tensor([[1.0], [2.0], [3.0]]), graph)
         >>> around.columns(torch.tensor([0, -1, 1]), num_classes=2)[1].round(decimals=2)
-        tensor([2.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000, 0.5000])
+        tensor([2.0000, 2.0000, 1.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000,
+                0.5000])
     """
 
     def __init__(self, x: Tensor, graph: Graph) -> None:
@@ -56,12 +60,17 @@ class Neighbourhood:
 
     @cached_property
     def unlabelled(self) -> Tensor:
-        """The columns that no label enters: X, the neighbours' means and the degree (n×(2d+1))."""
+        """The columns that no label enters: X, moments of the neighbours' features, the degree."""
         x = self.x.cpu().numpy()
         inverse = np.divide(1, self.degree, out=np.zeros_like(self.degree), where=self.degree > 0)
-        mean = (sp.diags_array(inverse) @ self.adjacency).astype(x.dtype) @ x
-        columns = [x, mean, np.log1p(self.degree)[:, None].astype(x.dtype)]
-        return torch.from_numpy(np.concatenate(columns, axis=1)).to(self.x.device)
+        average, narrow = sp.diags_array(inverse) @ self.adjacency, x.shape[1] <= MAX_SECOND
+        mean = average @ x.astype(np.float64) if narrow else average.astype(x.dtype) @ x
+        columns = [x, mean]
+        if narrow:
+            square = average @ x.astype(np.float64) ** 2
+            columns += [np.sqrt(np.maximum(square - mean**2, 0)), average @ mean]
+        columns.append(np.log1p(self.degree)[:, None])
+        return torch.cat([torch.from_numpy(part).to(self.x) for part in columns], dim=1)
 
     @cached_property
     def _returns(self) -> np.ndarray:
@@ -88,8 +97,13 @@ class Neighbourhood:
         return torch.from_numpy(columns.round(6)).to(self.x)
 
     def columns(self, labels: Tensor, num_classes: int) -> Tensor:
-        """All columns (n×(2d+2C+2)), with the labels of the training nodes, −1 for all others."""
+        """All columns, with the labels of the training nodes, −1 for all others."""
         return torch.cat([self.unlabelled, self.shares(labels, num_classes)], dim=1)
+
+
+def num_columns(features: int, num_classes: int) -> int:
+    """Return the number of columns there are in all."""
+    return (4 if features <= MAX_SECOND else 2) * features + 2 * num_classes + 2
 
 
 def _smoothed(counts: np.ndarray) -> np.ndarray:
