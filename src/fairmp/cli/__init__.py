@@ -17,7 +17,18 @@ from fairmp.cli.options import expand
 from fairmp.errors import InputError
 
 COMMANDS = (
-    *("demo", "audit", "train", "predict", "compare", "debias", "tune", "shard", "bench"),
+    *(
+        "demo",
+        "audit",
+        "train",
+        "predict",
+        "compare",
+        "debias",
+        "monitor",
+        "tune",
+        "shard",
+        "bench",
+    ),
     *("report", "data", "reproduce"),
 )
 STOPPED = "stopped; nothing was written"

@@ -13,11 +13,13 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
+from fairmp.metrics.kinds import look_like_probabilities
 from fairmp.metrics.notebook import plot_rates, to_html
 
 Array: TypeAlias = Tensor | np.ndarray | Sequence
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
+SCORE_BINS = 10
 _TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
 
 
@@ -32,6 +34,7 @@ class GroupRow:
     rates: tuple[float, ...]  # P(ŷ=c | s), over all its nodes
     tprs: tuple[float, ...]  # P(ŷ=c | y=c, s), over the labelled ones
     fprs: tuple[float, ...]  # P(ŷ=c | y≠c, s)
+    score_counts: tuple[int, ...] = ()  # nodes by probability of class 1 (of ŷ for more), ten bins
 
     @property
     def positive_rate(self) -> float:
@@ -197,7 +200,7 @@ def evaluate(
     _need_two_groups(nodes, names)
 
     table = counts.count(*coded, weight)
-    rows = _rows(nodes, table, names)
+    rows = _rows(nodes, table, names, _score_counts(values, group[keep], len(names)))
     figures: dict[str, Any] = {key: float(value) for key, value in counts.figures(table).items()}
     known = label >= 0
     known_weight = None if weight is None else weight[known]
@@ -416,16 +419,28 @@ def _gap(
     return float(counts.figures(table)[key])
 
 
-def _rows(nodes: np.ndarray, table: np.ndarray, names: Sequence[str]) -> tuple[GroupRow, ...]:
+def _rows(
+    nodes: np.ndarray, table: np.ndarray, names: Sequence[str], scores: np.ndarray
+) -> tuple[GroupRow, ...]:
     """Rates of each group from a weighted table, with counts of nodes."""
     rates = counts.group_rates(table)
     rows = []
     for g, name in enumerate(names):
         known = table[g, :-1]
         correct = float(counts.ratio(np.trace(known), known.sum()))
-        own = (tuple(kind[g].tolist()) for kind in rates)
+        own = (tuple(kind[g].tolist()) for kind in (*rates, scores))
         rows.append(GroupRow(name, int(nodes[g].sum()), int(nodes[g, :-1].sum()), correct, *own))
     return tuple(rows)
+
+
+def _score_counts(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+    """Count the nodes of each group by probability of class 1, or of ŷ for more classes."""
+    if not look_like_probabilities(values):
+        values = np.exp(values - values.max(1, keepdims=True))
+    top = values[:, 1] if values.shape[1] == 2 else values.max(1)
+    place = np.minimum(SCORE_BINS * top / values.sum(1), SCORE_BINS - 1).astype(np.int64)
+    index = np.where(group < 0, groups, group) * SCORE_BINS + place
+    return np.bincount(index, minlength=(groups + 1) * SCORE_BINS).reshape(-1, SCORE_BINS)
 
 
 def _notes(
