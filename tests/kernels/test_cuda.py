@@ -69,7 +69,7 @@ def graph(
 def error(found: Tensor, wanted: Tensor) -> float:
     assert found.shape == wanted.shape
     assert found.is_contiguous()
-    scale = wanted.abs().max().clamp_min(1e-300)
+    scale = wanted.double().abs().max().clamp_min(1e-300)
     return float((found.double() - wanted.double()).abs().max() / scale)
 
 
