@@ -14,11 +14,12 @@ import sys
 from pathlib import Path
 
 import torch
+from torch_geometric.data import Data
 
 from fairmp.comparison import speed
 
 
-def problem_of(given: argparse.Namespace) -> speed.Problem:
+def problem_of(given: argparse.Namespace) -> Data:
     if given.npz:
         from fairmp.datasets.by_name import from_npz
 
@@ -32,7 +33,8 @@ def problem_of(given: argparse.Namespace) -> speed.Problem:
         return speed.random_problem(*sizes, density=given.density)
     known = (data.y >= 0) & (data.sens >= 0)
     train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
-    return speed.Problem(given.data, data.x, data.edge_index, data.y.clamp_min(0), data.sens, train)
+    data.y, data.train_mask, data.name = data.y.clamp_min(0), train, given.data
+    return data
 
 
 def main() -> None:

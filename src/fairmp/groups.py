@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -152,8 +152,7 @@ class GroupOperator:
 
     def gap_of_sums(self, sums: Tensor) -> Tensor:
         """The gap, from this process's sums of predictions per group (G×C)."""
-        total = sums if self.is_local else _Total.apply(sums, self)
-        return self.rows.to(sums.dtype) @ total
+        return self.rows.to(sums.dtype) @ self.total(sums)
 
     def largest_gap(self, p: Tensor) -> Tensor:
         """The gap between the two groups farthest apart, for each class (C)."""
@@ -172,7 +171,7 @@ class GroupOperator:
         return gather(self.by_group(u), self.codes)
 
     def total(self, part: Tensor) -> Tensor:
-        """Sum over all processes."""
+        """Sum over all processes, and so are the parts of its gradient."""
         return part
 
     def largest(self, part: Tensor) -> Tensor:
@@ -181,19 +180,6 @@ class GroupOperator:
 
     def _one_hot(self, codes: Tensor) -> Tensor:
         return gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
-
-
-class _Total(torch.autograd.Function):
-    """Sum over processes; each holds a part of the gradient of the sum, so these are summed too."""
-
-    @staticmethod
-    def forward(ctx: Any, part: Tensor, groups: GroupOperator) -> Tensor:
-        ctx.groups = groups
-        return groups.total(part)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.groups.total(grad), None
 
 
 def stack(*operators: GroupOperator) -> GroupOperator:

@@ -83,15 +83,15 @@ def test_the_table_lists_every_network(
 
 def test_every_network_learns() -> None:
     """What is timed is training: each network's loss falls."""
-    problem = speed.random_problem(400, 1600, 6)
-    for name, make in speed.networks(problem).items():
+    data = speed.random_problem(400, 1600, 6)
+    for name, make in speed.networks(data).items():
         network = make()
         optimiser = torch.optim.Adam(network.parameters(), lr=0.02)
         losses = []
         for _ in range(15):
             optimiser.zero_grad()
-            logits = network(problem.x)[problem.train]
-            loss = torch.nn.functional.cross_entropy(logits, problem.y[problem.train])
+            logits = network(data.x)[data.train_mask]
+            loss = torch.nn.functional.cross_entropy(logits, data.y[data.train_mask])
             loss.backward()
             optimiser.step()
             losses.append(float(loss.detach()))

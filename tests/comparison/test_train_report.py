@@ -10,8 +10,7 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP
 
 from fairmp import FairClassifier
-from fairmp.comparison import train_report
-from fairmp.comparison.runner import Record, one_split
+from fairmp.comparison import Record, train_report
 from fairmp.datasets import social_network
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import statistics
@@ -20,6 +19,7 @@ from fairmp.metrics import evaluate
 from fairmp.report.document import read
 from fairmp.report.from_results import from_records
 from fairmp.training.build import build_classifier
+from tests.fitted import one_split
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fairmp.comparison import train_report as single
-from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
 from fairmp.training.build import build_classifier
+from tests.fitted import one_split
 
 
 @pytest.fixture(scope="module")

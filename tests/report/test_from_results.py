@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from fairmp import FMP, FairClassifier
-from fairmp.comparison.runner import one_split
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.report.document import Document, html, write
 from fairmp.report.from_results import document_of, from_best, from_corrected, together
 from fairmp.report.sections import Metric
+from tests.fitted import one_split
 
 GRAPH = {
     "name": "g",

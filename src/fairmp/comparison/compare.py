@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from fairmp.comparison import Record
 from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, trainings
-from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate

@@ -11,7 +11,6 @@ from typing import Any, Literal, cast
 
 import torch
 
-from fairmp.comparison.runner import temperature
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
 from fairmp.training.build import build_classifier
@@ -189,7 +188,6 @@ def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassif
     last = setting.pop("select_adversary")
     if spec.strategy == "adversary":
         setting["select"] = last
-    setting["predict_temperature"] = temperature(spec.setting.predict_temperature)
     solver = {"fmp": setting.pop("solver"), "ppr": "plain"}.get(spec.backbone, "none")
     backbone = spec.backbone if solver == "none" else "mlp"
     return build_classifier(

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
+from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
-from fairmp.comparison.runner import Record
 from fairmp.metrics import Interval
 from fairmp.report import Line, Section, page, pareto, summarise
 from fairmp.report.document import Document

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import median
 from typing import Any
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
 
 from fairmp.errors import InputError
 from fairmp.graph import normalise
@@ -36,26 +36,9 @@ NETWORKS = (
 Epoch = Callable[[], object]
 
 
-@dataclass(frozen=True)
-class Problem:
-    """A graph to time epochs on."""
-
-    name: str
-    x: Tensor  # features (n×d)
-    edge_index: Tensor  # each edge in both directions (2×E)
-    y: Tensor  # labels (n)
-    sens: Tensor  # groups (n)
-    train: Tensor  # training nodes (n, bool)
-
-    def to(self, device: str) -> Problem:
-        """Move to a device."""
-        parts = (self.x, self.edge_index, self.y, self.sens, self.train)
-        return Problem(self.name, *(part.to(device) for part in parts))
-
-
 def random_problem(
     nodes: int, edges: int, features: int, seed: int = 0, *, density: float = 1.0
-) -> Problem:
+) -> Data:
     """Draw a random graph, half of whose nodes are trained on, with so many features not 0."""
     if nodes < 4 or edges < 2:
         raise InputError("nodes", f"{nodes} nodes with {edges} edges", "give at least 4 and 2")
@@ -70,7 +53,8 @@ def random_problem(
     train = torch.rand(nodes, generator=random) < 0.5
     # A graph of a few nodes has both groups and both classes as well.
     sens[:4], y[:4], train[:4] = torch.tensor([0, 1, 0, 1]), torch.tensor([0, 0, 1, 1]), True
-    return Problem("random", x, torch.cat([half, half.flip(0)], 1), y, sens, train)
+    both = torch.cat([half, half.flip(0)], 1)
+    return Data(x, both, y=y, sens=sens, train_mask=train, name="random")
 
 
 class _Network(nn.Module):
@@ -86,15 +70,15 @@ class _Network(nn.Module):
         return self.layer(self.model(x), *self.inputs)
 
 
-def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
+def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
     """A function for each of :data:`NETWORKS` that builds it, to be called with x."""
     from torch_geometric.nn import APPNP, GAT, GCN, MLP, SGConv
     from torch_geometric.utils import to_torch_csr_tensor
 
     from fairmp.nn.dense import Dense
 
-    (n, d), edges = problem.x.shape, problem.edge_index
-    adjacency, groups = normalise(edges, n), group_operator(problem.sens, problem.train)
+    (n, d), edges = data.x.shape, data.edge_index
+    adjacency, groups = normalise(edges, n), group_operator(data.sens, data.train_mask)
     ours = partial(Dense, [d, HIDDEN, CLASSES], norm=None)
     pygs = partial(MLP, [d, HIDDEN, CLASSES], norm=None)
 
@@ -119,14 +103,14 @@ def networks(problem: Problem) -> dict[str, Callable[[], nn.Module]]:
     return dict(zip(NETWORKS, builders, strict=True))
 
 
-def _epoch(network: nn.Module, problem: Problem) -> Epoch:
-    network = network.to(problem.x.device)
+def _epoch(network: nn.Module, data: Data) -> Epoch:
+    network = network.to(data.x.device)
     optimiser = torch.optim.Adam(network.parameters(), lr=1e-2)
-    y = problem.y[problem.train]
+    y = data.y[data.train_mask]
 
     def run() -> None:
         optimiser.zero_grad()
-        cross_entropy(network(problem.x)[problem.train], y).backward()
+        cross_entropy(network(data.x)[data.train_mask], y).backward()
         optimiser.step()
 
     return run
@@ -139,12 +123,7 @@ def time_in_turns(
     device: str = "cpu",
     on_round: Callable[[str], None] = lambda name: None,
 ) -> dict[str, list[float]]:
-    """Seconds of each run, several times per round.
-
-    Runs take turns, so that other load on the machine affects all alike. A turn starts with a run
-    that is not measured, which fills the caches; as many follow as take half a second together, at
-    most five.
-    """
+    """Seconds of each run; runs take turns, so that other load on the machine affects all alike."""
     inner = 20 if device == "cuda" else 1
 
     def timed(run: Epoch, times: int) -> float:
@@ -158,7 +137,7 @@ def time_in_turns(
     found: dict[str, list[float]] = {name: [] for name in runs}
     for _ in range(rounds):
         for name, run in runs.items():
-            warm_up = timed(run, 1)
+            warm_up = timed(run, 1)  # fills the caches; then up to five, half a second together
             for _ in range(min(max(int(0.5 / max(inner * warm_up, 1e-9)), 1), 5)):
                 found[name].append(timed(run, inner))
             on_round(name)
@@ -166,20 +145,19 @@ def time_in_turns(
 
 
 def measure(
-    problem: Problem,
+    data: Data,
     *,
     rounds: int = 15,
     device: str = "cpu",
-    names: Sequence[str] = NETWORKS,
     on_round: Callable[[str], None] = lambda name: None,
 ) -> dict[str, Any]:
     """Time an epoch of every network, and ``debias``; return a dictionary for JSON.
 
     Ratios are of the fastest epochs: other load on a machine only adds to a time.
     """
-    problem = problem.to(device)
-    x, sens, build = problem.x, problem.sens, networks(problem)
-    runs = {name: _epoch(build[name](), problem) for name in names}
+    data = data.to(device)
+    x, sens = data.x, data.sens
+    runs = {name: _epoch(build(), data) for name, build in networks(data).items()}
     times = time_in_turns(runs, rounds=rounds, device=device, on_round=on_round)
     fastest = {name: min(seconds) for name, seconds in times.items()}
     # The two large products that any such MLP computes, features by weights and back.
@@ -199,9 +177,9 @@ def measure(
         "versions": versions(),
         "kernels": implementation(x).__name__,
         "graph": {
-            "name": problem.name,
+            "name": data.name,
             "nodes": x.size(0),
-            "directed_edges": problem.edge_index.size(1),
+            "directed_edges": data.edge_index.size(1),
             "features": x.size(1),
             "density": float((x != 0).double().mean()),
         },

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.analysis.audits.measure import describe
-from fairmp.comparison.runner import Record
+from fairmp.comparison import Record
 from fairmp.datasets import context
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate

@@ -84,11 +84,7 @@ class EdgeSet:
         shutil.rmtree(self._rows.folder)
 
     def finish(self, y: np.ndarray, sens: np.ndarray) -> tuple[float | None, ...]:
-        """Find the distinct edges, and return the homophily of labels and groups.
-
-        Three shares: of labels among all edges, of labels among those with two labelled endpoints,
-        and of groups among those with two known groups.
-        """
+        """Find the distinct edges; return the homophily of labels, of known ones, of groups."""
         self._edges.mkdir()
         same, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
         for bucket in range(BUCKETS):
@@ -127,13 +123,9 @@ class RowBlock(NamedTuple):
 def csr_blocks(
     edges: EdgeSet, rank: np.ndarray | None, cuts: Sequence[int], folder: Path, *, loops: bool
 ) -> Iterator[RowBlock]:
-    """Yield the rows of the adjacency, in blocks that cross no cut.
-
-    ``rank`` is the new number of each node (None keeps the numbers), ``folder`` is created for
-    temporary files, and with ``loops`` each node is its own neighbour too.
-    """
+    """Yield the rows of A, or with loops of A+I, in blocks that cross no cut."""
     degree = edges.degree
-    if rank is not None:
+    if rank is not None:  # the new number of each node
         degree = np.empty_like(edges.degree)
         degree[rank] = edges.degree
     bounds = _block_bounds(degree + loops, cuts)

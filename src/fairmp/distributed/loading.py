@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from fairmp.distributed import partition
 from fairmp.distributed.ranks import Ranks
 from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
-from fairmp.graph import CSR, INT32, Adjacency, Graph
+from fairmp.graph import CSR, INT32, Adjacency, Graph, aggregate
 from fairmp.kernels import implementation
 
 COLUMNS_PER_READ = 1 << 20
@@ -46,10 +46,8 @@ class Halo:
         received = torch.searchsorted(needed, bounds).diff()
         sent = torch.empty_like(received)
         one_each = [1] * ranks.size
-        counts = (
-            ranks.swap(sent, received, one_each, one_each, "plan")().tolist(),
-            received.tolist(),
-        )
+        ranks.swap(sent, received, one_each, one_each, "plan")()
+        counts = sent.tolist(), received.tolist()
         requested = ranks.swap(needed.new_empty(sum(counts[0])), needed, *counts, "plan")()
         exchanged = int(ranks.total(sent.sum().view(1))) > 0
         return cls(ranks, requested - bounds[ranks.rank], *counts, exchanged)
@@ -78,45 +76,30 @@ class Border(NamedTuple):
 
 @dataclass(frozen=True)
 class ShardedAdjacency(Adjacency):
-    """This rank's rows of Ã = D̂^-½(A+I)D̂^-½, for an undirected graph.
+    """This rank's rows of Ã = D̂^-½(A+I)D̂^-½ of an undirected graph; all ranks call it together."""
 
-    ``forward`` has the columns of this rank, and ``border`` those of others, whose rows of F are
-    received while the product with the former is computed. All ranks call it together.
-    """
-
-    border: Border
+    border: Border  # ``forward`` has the columns of this rank, the border those of others
     halo: Halo
 
     is_local = False
 
     def __matmul__(self, x: Tensor) -> Tensor:
-        return _Product.apply(x, self)
+        return aggregate(x, x, self, 0.0)
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
         """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
-        arrived = self.halo.start(f)
-        aggregate, own, far = implementation(f).aggregate, self.forward, self.border
-        result = aggregate((own.row, own.col, None, self.scale, self.scale), f, x, gamma)
+        arrived = self.halo.start(f)  # rows of F travel during the product with this rank's
+        product, own, far = implementation(f).aggregate, self.forward, self.border
+        result = product((own.row, own.col, None, self.scale, self.scale), f, x, gamma)
         rows = arrived()
         if far.nodes.numel():
             left = self.scale.index_select(0, far.nodes)
             matrix = far.rows.row, far.rows.col, None, left, far.scale
-            more = aggregate(matrix, rows, None, 0.0)
+            more = product(matrix, rows, None, 0.0)
             result.index_add_(0, far.nodes, more, alpha=1 - gamma)
         return result
-
-
-class _Product(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, graph: ShardedAdjacency) -> Tensor:
-        ctx.graph = graph
-        return graph.aggregate(x.contiguous(), None, 0.0)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.graph.aggregate(grad.contiguous(), None, 0.0), None
 
 
 class ShardedGraph(Graph):
@@ -235,7 +218,7 @@ def split_column(manifest: Manifest, split_seed: int | None) -> int:
 def _concatenate(folder: Path, own: range, name: str) -> Tensor:
     """Copy an array of several parts to memory, one part after the other."""
     parts = [mapped(folder, index, name) for index in own]
-    stops = np.cumsum([len(part) for part in parts])
+    stops = np.cumsum([*map(len, parts)])
     result = np.empty((stops[-1], *parts[0].shape[1:]), dtype=parts[0].dtype)
     for index, rows in zip(own, np.split(result, stops[:-1]), strict=True):
         read_rows(folder, index, name, rows)

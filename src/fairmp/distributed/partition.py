@@ -24,8 +24,7 @@ class Partition(NamedTuple):
 def check_parts(parts: int, nodes: int) -> None:
     """Refuse a number of parts that would leave one empty."""
     if not 1 <= parts <= nodes:
-        hint = "give a number from 1 to that of the nodes"
-        raise InputError("parts", f"{parts} for {nodes:,} nodes", hint)
+        raise InputError("parts", f"{parts} for {nodes:,} nodes", "give 1 to the number of nodes")
 
 
 def cost(degree: np.ndarray, features: int) -> np.ndarray:
@@ -54,11 +53,7 @@ def given(weight: np.ndarray, parts: int) -> Partition:
 
 
 def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
-    """Order nodes by reverse Cuthill-McKee, so that neighbours get close numbers.
-
-    The given order is kept if it cuts fewer edges, as that of a crawl may. ``row`` and ``col`` are
-    the adjacency in CSR form.
-    """
+    """Order nodes by reverse Cuthill-McKee, unless the given order cuts fewer edges."""
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
 
@@ -84,7 +79,7 @@ def cut(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
 
 
 def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
-    """Let METIS find parts of equal weight with few edges between them; see :func:`locality`."""
+    """Let METIS find parts of equal weight with few edges between them."""
     check_parts(parts, len(weight))
     try:
         import pymetis
@@ -92,9 +87,8 @@ def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> P
         hint = "run pip install 'fairmp[scale]', or choose 'locality'"
         raise InputError("order", "'metis' needs the package pymetis", hint) from None
     kind = pymetis.zero_copy_dtype() if hasattr(pymetis, "zero_copy_dtype") else np.int32
-    limit = np.iinfo(kind).max
-    if len(col) > limit:
-        value = f"METIS was built for {limit:,} entries, the graph has {len(col):,}"
+    if len(col) > np.iinfo(kind).max:
+        value = f"this METIS was not built for {len(col):,} entries"
         raise InputError("order", value, "choose 'locality'")
     graph = pymetis.CSRAdjacency(np.asarray(row, dtype=kind), np.asarray(col, dtype=kind))
     _, found = pymetis.part_graph(parts, graph, vweights=np.asarray(weight, dtype=kind))

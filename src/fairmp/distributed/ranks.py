@@ -213,9 +213,8 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks
     if on_gpu:
         local, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
         if local >= gpus:
-            hint = "start as many ranks as there are GPUs (--nproc-per-node), or use --device cpu"
-            value = f"{gpus} GPUs for {local + 1} ranks on this machine"
-            raise InputError("device", value, hint)
+            hint = "start one rank per GPU (--nproc-per-node), or use --device cpu"
+            raise InputError("device", f"{gpus} GPUs for {local + 1} ranks here", hint)
         torch.cuda.set_device(local)
     try:
         store, rank, size = next(rendezvous("env://", timeout=timedelta(seconds=timeout)))
@@ -235,12 +234,9 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks
 
 
 def fresh_store(store: Store, rank: int, size: int, timeout: float) -> Store:
-    """Agree on a prefix of a store that no earlier start of these ranks has written to.
-
-    torchrun keeps its store when it restarts ranks, with the addresses of those that died, which
-    others would wait for. So rank 0 chooses a prefix and answers every other rank that asks; an
-    answer goes to the one process that asked, so that requests of earlier starts do no harm.
-    """
+    """Agree on a prefix of a store that no earlier start of these ranks has written to."""
+    # torchrun keeps its store when it restarts ranks, with the addresses of those that died. So
+    # rank 0 answers every process that asks with a new prefix; earlier requests do no harm.
     mine = uuid.uuid4().hex
     if rank > 0:
         store.set(f"fairmp/hello/{rank}", mine)

@@ -67,7 +67,6 @@ def shard(
         >>> len(manifest.parts), manifest.nodes, manifest.edges
         (2, 200, 500)
     """
-    folder = Path(folder)
     check(data)
     _check_undirected(data)
     y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
@@ -78,14 +77,11 @@ def shard(
     else:
         seeds = tuple(split_seeds or (0,))
         splits = _splits(y, sens, seeds)
-    _check_arguments(parts, data.x.size(0), order)
-    report = getattr(data, "report", None)
-    encoding = getattr(data, "encoding", None)
+    report, encoding = getattr(data, "report", None), getattr(data, "encoding", None)
 
     def names(attribute: str, count: int) -> tuple[str, ...]:
-        given = data.get(attribute)
-        complete = given is not None and len(given) >= count
-        return tuple(map(str, given if complete else range(count)))
+        given = data.get(attribute) or ()
+        return tuple(map(str, given if len(given) >= count else range(count)))
 
     manifest = Manifest(
         str(getattr(data, "name", "graph")),
@@ -100,7 +96,8 @@ def shard(
     x = data.x.detach().cpu()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
     nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), lambda rows: x[rows])
-    with _writing(folder, overwrite, parts, progress) as (staging, advance):
+    with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
+        partition.check_parts(parts, len(y))
         edges = EdgeSet(staging / "scratch", len(y), LoadReport(nodes=len(y)))
         source, target = data.edge_index.cpu().numpy()
         forward = source <= target
@@ -138,14 +135,13 @@ def shard_tables(
     column of the node table at a time, some twenty numbers per node, and blocks of edges;
     ``"locality"`` and ``"metis"`` also need each edge twice, in 4 bytes.
     """
-    folder, nodes = Path(folder), Path(nodes)
-    _check_arguments(parts, 1 << 62, order)
+    nodes = Path(nodes)
     used_as = id, label, sensitive, None, tuple(drop), tuple(categorical), source, target
     roles = Roles(*used_as, sensitive_bins=sensitive_bins, unknown=unknown)
-    with _writing(folder, overwrite, parts, progress) as (staging, advance):
+    with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
         scratch, report = staging / "scratch", LoadReport()
         encoded, ids, encoding = _read_nodes(nodes, roles, scratch, report)
-        _check_arguments(parts, len(ids), order)
+        partition.check_parts(parts, len(ids))
         advance("nodes")
         found = _read_edges(EdgeTable(edges, ids, source, target, report), scratch, report)
         advance("edges")
@@ -179,8 +175,7 @@ def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
 def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
     if not seeds:
         raise InputError("split_seeds", "none given", "give one or more, such as 0")
-    columns = [_subset(split((y, sens), seed=seed or 0)) for seed in seeds]
-    return np.stack(columns, axis=1)
+    return np.stack([_subset(split((y, sens), seed=seed or 0)) for seed in seeds], axis=1)
 
 
 def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
@@ -190,8 +185,10 @@ def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
 
 @contextmanager
 def _writing(
-    folder: Path, overwrite: bool, parts: int, progress: bool | None
+    folder: Path, overwrite: bool, parts: int, order: str, progress: bool | None
 ) -> Iterator[tuple[Path, Progress]]:
+    check_choice("order", order, get_args(Order))
+    partition.check_parts(parts, 1 << 62)
     with (
         staged(folder, overwrite=overwrite) as staging,
         bar(parts + 4, "sharding", show=progress) as advance,
@@ -203,11 +200,6 @@ def _writing(
                 raise
             hint = "shards and scratch files need about 40 bytes per edge, and the features"
             raise InputError("--out", f"no space is left for {folder}", hint) from None
-
-
-def _check_arguments(parts: int, nodes: int, order: str) -> None:
-    check_choice("order", order, get_args(Order))
-    partition.check_parts(parts, nodes)
 
 
 def _check_undirected(data: Data) -> None:
@@ -232,10 +224,7 @@ def _write(
     parts: int,
     advance: Progress,
 ) -> Manifest:
-    """Order the nodes, write the parts, and complete and write the manifest.
-
-    ``splits`` has the subset of each node in each split (n×splits, −1 none).
-    """
+    """Order the nodes, write the parts, and complete and write the manifest."""
     label, labelled, sens = edges.finish(nodes.y, nodes.sens)
     advance("edges sorted")
     count, features = edges.nodes, len(manifest.feature_names)
@@ -267,14 +256,11 @@ def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Pat
     weight = partition.cost(edges.degree, features)
     if order == "given":
         return partition.given(weight, parts)
-    row = np.concatenate([[0], np.cumsum(edges.degree)])
-    path = scratch / "neighbours"
-    with path.open("wb") as file:
-        for block in csr_blocks(edges, None, [0, edges.nodes], scratch / "plain", loops=False):
-            file.write(block.col.astype(_kind(edges)).data)
-    col = np.memmap(path, _kind(edges), "c") if path.stat().st_size else np.zeros(0, _kind(edges))
+    row, path = np.concatenate([[0], np.cumsum(edges.degree)]), scratch / "neighbours.npy"
+    blocks = csr_blocks(edges, None, [0, edges.nodes], scratch / "plain", loops=False)
+    write_array(path, (block.col for block in blocks), (int(row[-1]),), _kind(edges))
     find = partition.locality if order == "locality" else partition.metis
-    ordered = find(row, col, weight, parts)
+    ordered = find(row, np.load(path, mmap_mode="c"), weight, parts)
     path.unlink()
     return ordered
 

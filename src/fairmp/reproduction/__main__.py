@@ -14,9 +14,9 @@ from dataclasses import fields
 from functools import partial
 from pathlib import Path
 
+from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec, Setting, specs_of_options
-from fairmp.comparison.runner import Record
 from fairmp.datasets.by_name import from_npz
 from fairmp.errors import InputError
 from fairmp.reproduction.grids import GRIDS

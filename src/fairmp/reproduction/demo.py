@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +11,8 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
+from fairmp.comparison import Record
 from fairmp.comparison.page import write_records
-from fairmp.comparison.runner import Record, one_split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
@@ -72,8 +71,9 @@ def run(n: int, splits: int, seed: int, workers: int, on_record: Callable[[Recor
 
 def _train(job: tuple[str, int, int, int]) -> tuple[Record, FairClassifier]:
     name, split, n, seed = job
-    make = partial(build_classifier, **METHODS[name], **SETTING)
-    return one_split(name, make, social_network(n=n, seed=seed), split=split, seed=seed)
+    model, data = build_classifier(**METHODS[name], **SETTING), social_network(n=n, seed=seed)
+    run = model.fit(data, seed=seed, split_seed=seed + split, bootstrap=0, progress=False)
+    return {"name": name, "dataset": data.name, "split": split, "run": run.to_dict()}, model
 
 
 def _gaps(model: FairClassifier, data: Data) -> dict[str, list[float]]:

@@ -8,9 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from fairmp.comparison import page
+from fairmp.comparison import Record, page
 from fairmp.comparison.grid import RunSpec, Setting
-from fairmp.comparison.runner import Record
 from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
 from fairmp.report.formats import Line
 from fairmp.reproduction import paper

@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fairmp.comparison.runner import Record
+from fairmp.comparison import Record
 from fairmp.metrics import Interval
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from fairmp.comparison import page
+from fairmp.comparison import Record, page
 from fairmp.comparison.grid import PENALTIES
-from fairmp.comparison.runner import Record
 from fairmp.report.figures import curves
 from fairmp.reproduction import paper
 

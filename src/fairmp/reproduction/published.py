@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from fairmp.comparison import page
-from fairmp.comparison.runner import Record
+from fairmp.comparison import Record, page
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 from fairmp.reproduction.paper import paper_key, printed
 

@@ -9,9 +9,8 @@ from statistics import median
 
 from torch_geometric.data import Data
 
-from fairmp.comparison import compare, page
+from fairmp.comparison import Record, compare, page
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
-from fairmp.comparison.runner import Record
 from fairmp.report.formats import Table
 from fairmp.reproduction import paper
 

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
+from fairmp.comparison import Record
 from fairmp.comparison.page import section, write_page, write_records, write_tables
-from fairmp.comparison.runner import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate

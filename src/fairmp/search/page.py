@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from fairmp.metrics import Interval
 from fairmp.report import Section, page
 from fairmp.report.figures import COLOURS, bars, figure, to_svg
 from fairmp.report.formats import SPREAD, cell_text, spread
+from fairmp.report.formatting import points
 from fairmp.search.space import format_settings, format_value, python_code
 from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
@@ -97,9 +98,9 @@ def summary(tuned: Tuned) -> str:
     text += counted(count, "trial") + (f" ({failed} failed)" if failed else "")
     text += f", figures over {splits} splits. " if splits > 1 else ". "
     return text + (
-        f"Trial {chosen.number} has {_points(chosen.figure('accuracy'))} % accuracy and "
-        f"{tuned.symbol} {_points(tuned.gap(chosen))} on the validation nodes; its saved model has "
-        f"{_points(test.accuracy)} % and {_points(getattr(test, tuned.search.criterion))} on the "
+        f"Trial {chosen.number} has {points(chosen.figure('accuracy'))} % accuracy and "
+        f"{tuned.symbol} {points(tuned.gap(chosen))} on the validation nodes; its saved model has "
+        f"{points(test.accuracy)} % and {points(getattr(test, tuned.search.criterion))} on the "
         "test nodes."
     )
 
@@ -109,7 +110,7 @@ def not_met(tuned: Tuned) -> str:
     return (
         f"None of {len(tuned.done)} trials has {tuned.symbol} ≤ "
         f"{100 * (tuned.search.limit or 0):g} points on the validation nodes; the closest, trial "
-        f"{tuned.chosen.number}, has {_points(tuned.gap(tuned.chosen))}."
+        f"{tuned.chosen.number}, has {points(tuned.gap(tuned.chosen))}."
     )
 
 
@@ -124,8 +125,8 @@ def figures_table(tuned: Tuned) -> list[list[str]]:
     texts = []
     for key in COLUMNS:
         low, high = test.intervals.get(key, (math.nan, math.nan))
-        interval = "" if math.isnan(low) else f" [{_points(low)}, {_points(high)}]"
-        texts.append(_points(getattr(test, key)) + interval)
+        interval = "" if math.isnan(low) else f" [{points(low)}, {points(high)}]"
+        texts.append(points(getattr(test, key)) + interval)
     return [*rows, ["test, the saved model", *texts]]
 
 
@@ -137,7 +138,7 @@ def front_table(tuned: Tuned, most: int) -> tuple[list[str], list[list[str]]]:
     rows = []
     for i in np.linspace(0, last, min(most, last + 1)).round().astype(int):
         star = "*" if tuned.front[i] is tuned.chosen else ""
-        rows.append([f"{tuned.front[i].number}{star}", *map(_points, frame.loc[i, columns])])
+        rows.append([f"{tuned.front[i].number}{star}", *map(points, frame.loc[i, columns])])
     return ["trial", "accuracy %", gap, "test accuracy %", f"test {gap}"], rows
 
 
@@ -160,26 +161,35 @@ def picture(tuned: Tuned) -> Any:
     fig, axes = figure(7.8, 4.6)
     limit = tuned.search.limit
 
-    def points(trials: Iterable[TrialResult]) -> tuple[list[float], list[float]]:
-        shown = list(trials)
-        return [100 * tuned.gap(t) for t in shown], [100 * t.figure("accuracy") for t in shown]
+    def places(trials: Sequence[TrialResult]) -> tuple[list[float], list[float]]:
+        return [100 * tuned.gap(t) for t in trials], [100 * t.figure("accuracy") for t in trials]
 
-    def scatter(trials: Iterable[TrialResult], label: str, size: float = 26, **style: Any) -> None:
-        axes.scatter(*points(trials), s=size, label=label, **{"linewidths": 0.9} | style)
+    def scatter(trials: Sequence[TrialResult], label: str, size: float = 26, **style: Any) -> None:
+        axes.scatter(*places(trials), s=size, label=label, **{"linewidths": 0.9} | style)
 
     within = [t for t in tuned.done if limit is None or tuned.gap(t) <= limit]
-    if len(within) < len(tuned.done):
-        beyond = (t for t in tuned.done if tuned.gap(t) > (limit or 0))
+    if beyond := [t for t in tuned.done if t not in within]:
         scatter(beyond, "trial, beyond the limit", facecolors="white", edgecolors=COLOURS[7])
     if within:
         label = "trial" if limit is None else "trial, within the limit"
         scatter(within, label, facecolors=COLOURS[5], edgecolors=COLOURS[0], zorder=3)
     front = {"color": "#555555", "linestyle": "--", "linewidth": 1.0, "label": "Pareto front"}
-    axes.step(*points(tuned.front), where="post", zorder=2, **front)
+    axes.step(*places(tuned.front), where="post", zorder=2, **front)
     if limit is not None:
         label = f"limit: {100 * limit:g} points"
         axes.axvline(100 * limit, color=COLOURS[1], linestyle=":", linewidth=1.4, label=label)
-    _draw_tests(axes, tuned)
+    for number, (run, *_) in tuned.checked.items():
+        chosen = number == tuned.chosen.number
+        values, errors = [], []
+        for name in (tuned.search.criterion, "accuracy"):
+            low, high = run.test.intervals.get(name, (math.nan, math.nan))
+            values.append(getattr(run.test, name))
+            errors.append(bars([Interval(values[-1], low, high, 1)]) if chosen else None)
+        axes.errorbar(
+            *(100 * value for value in values), xerr=errors[0], yerr=errors[1], fmt="D",
+            color=COLOURS[2], capsize=3, markersize=7 if chosen else 4, elinewidth=1.0, zorder=5,
+            label="its model on the test nodes, 95 %" if chosen else None,
+        )  # fmt: skip
     label = f"chosen: trial {tuned.chosen.number}"
     star = {"marker": "*", "color": COLOURS[1], "edgecolors": "white", "zorder": 6}
     scatter([tuned.chosen], label, 230, **star)
@@ -190,29 +200,12 @@ def picture(tuned: Tuned) -> Any:
     return fig
 
 
-def _draw_tests(axes: Any, tuned: Tuned) -> None:
-    """Draw the trials evaluated on the test nodes, the chosen one with its intervals."""
-    for number, (run, *_) in tuned.checked.items():
-        chosen = number == tuned.chosen.number
-        values, errors = [], []
-        for name in (tuned.search.criterion, "accuracy"):
-            value = getattr(run.test, name)
-            low, high = run.test.intervals.get(name, (math.nan, math.nan))
-            values.append(100 * value)
-            errors.append(bars([Interval(value, low, high, 1)]) if chosen else None)
-        axes.errorbar(
-            *values, xerr=errors[0], yerr=errors[1], fmt="D", color=COLOURS[2], capsize=3,
-            markersize=7 if chosen else 4, elinewidth=1.0, zorder=5,
-            label="its model on the test nodes, 95 %" if chosen else None,
-        )  # fmt: skip
-
-
 def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
     chosen, space = found["chosen"], tuned.search.space
     how = f"{SPREAD} " if tuned.search.splits > 1 else ""
     rows = []
     for trial in tuned.front:
-        rows.append([str(trial.number), *(_points(trial.figure(key)) for key in COLUMNS)])
+        rows.append([str(trial.number), *(points(trial.figure(key)) for key in COLUMNS)])
         rows[-1] += [format_value(trial.settings.get(name, "")) for name in space]
     train = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
     failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
@@ -248,7 +241,3 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
 
 def _over_splits(evaluations: Sequence[Any]) -> list[str]:
     return [cell_text(spread([getattr(one, key) for one in evaluations])) for key in COLUMNS]
-
-
-def _points(value: float | None) -> str:
-    return "n/a" if value is None or math.isnan(value) else f"{100 * value:.1f}"

@@ -128,18 +128,15 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
             hint = "write lr=0.01, hidden=16,64 or lambda_s=1..10"
             raise InputError("space", f"{change!r} is not a setting and its values", hint)
         if name not in space:
-            hint = f"choose one of {', '.join(space)}"
-            raise InputError("space", f"{name!r} is not searched", hint)
+            raise InputError("space", f"{name!r} is not searched", f"choose {', '.join(space)}")
         result[name] = _parse(name, text, space[name])
     hidden = result.get("hidden")
-    if method.backbone == "gat" and not (
-        isinstance(hidden, Choice) and all(width % GAT_HEADS == 0 for width in hidden.choices)
-    ):
-        raise InputError(
-            "space",
-            f"hidden={format_domain(hidden)} does not divide among the {GAT_HEADS} heads of 'gat'",
-            f"give multiples of {GAT_HEADS} with commas between",
+    widths = hidden.choices if isinstance(hidden, Choice) else [1]
+    if method.backbone == "gat" and any(width % GAT_HEADS for width in widths):
+        value = (
+            f"hidden={format_domain(hidden)} does not divide among the {GAT_HEADS} heads of 'gat'"
         )
+        raise InputError("space", value, f"give multiples of {GAT_HEADS} with commas between")
     return result
 
 
@@ -240,8 +237,7 @@ def _parse(name: str, text: str, before: BaseDistribution) -> BaseDistribution:
         return Choice(tuple(dict.fromkeys(_value(name, part.strip()) for part in text.split(","))))
     ends = _value(name, low), _value(name, high)
     if isinstance(ends[0], str) or isinstance(ends[1], str):
-        words = ", ".join(HYPERPARAMETERS[name].words)
-        hint = f"give words with commas ({words})"
+        hint = f"give words with commas ({', '.join(HYPERPARAMETERS[name].words)})"
         raise InputError("space", f"{name}={text} is not a range", hint)
     if not ends[0] < ends[1]:
         raise InputError("space", f"{name}={text} is empty", "give the smaller number first")
@@ -257,8 +253,7 @@ def _value(name: str, text: str) -> Value:
     if text in known.words:
         return text
     if name == "solver":
-        hint = f"choose one of {', '.join(SOLVERS)}"
-        raise InputError("space", f"solver={text!r} is unknown", hint)
+        raise InputError("space", f"solver={text!r} is unknown", f"choose {', '.join(SOLVERS)}")
     integer = isinstance(known.default, int)
     try:
         value = int(text) if integer else float(text)
@@ -268,6 +263,5 @@ def _value(name: str, text: str) -> Value:
     low, high = (float(end) for end in known.interval[1:-1].split(","))
     ends = (low if known.interval[0] == "[" else None, high if known.interval[-1] == "]" else None)
     if not (low < value < high or value in ends):
-        outside = f"{name}={format_value(value)} is outside {known.interval}"
-        raise InputError("space", outside, "give values inside")
+        raise InputError("space", f"{name}={format_value(value)} is outside {known.interval}")
     return value

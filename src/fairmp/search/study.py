@@ -17,7 +17,7 @@ from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
 from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
-from optuna.study import Study, StudyDirection
+from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
@@ -127,11 +127,7 @@ class _HeartbeatJournal(JournalStorage, BaseHeartbeat):
 
 
 class _PerTrialSampler(TPESampler):
-    """A TPE sampler with a seed per trial, which optuna's samplers do not have.
-
-    What a trial samples then depends on its number and on the trials before it, not on which
-    process asks or on how often the search was stopped.
-    """
+    """A TPE sampler with a seed per trial, so that it does not matter which process asks."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         self._search_seed, self._options = seed, options
@@ -192,16 +188,14 @@ def _is_sqlite(path: Path) -> bool:
 
 
 def _study(search: Search, storage: BaseStorage) -> Study:
-    identity = search.identity()
-    constrained = search.limit is not None
-    directions = [StudyDirection.MAXIMIZE, StudyDirection.MINIMIZE][: 1 if constrained else 2]
+    identity, constrained = search.identity(), search.limit is not None
     sampler = _PerTrialSampler(search.seed, constant_liar=True, multivariate=constrained)
     try:
         study = optuna.create_study(
             storage=storage,
             sampler=sampler,
             study_name=search.study_name,
-            directions=directions,
+            directions=["maximize", "minimize"][: 1 if constrained else 2],
             load_if_exists=True,
         )
         known = study.user_attrs.get("fairmp")
@@ -209,7 +203,7 @@ def _study(search: Search, storage: BaseStorage) -> Study:
         raise _unusable(search.storage, error) from None
     name = f"{search.study_name!r} in {shown(search.storage)}"
     if known is None:
-        if study.get_trials(deepcopy=False):
+        if _all(study):
             hint = "give another study name or storage"
             raise InputError("study", f"{name} was not made by fairmp tune", hint)
         study.set_user_attr("fairmp", identity)
@@ -222,10 +216,9 @@ def _study(search: Search, storage: BaseStorage) -> Study:
         # Statistics of features may round differently on another machine.
         floats = isinstance(before, float) and isinstance(now, float)
         if before != now and not (floats and math.isclose(before, now, rel_tol=1e-4, abs_tol=1e-6)):
+            value = f"{name} was made with {key} = {before}, this run has {now}"
             raise InputError(
-                "study",
-                f"{name} was made with {key} = {before}, this run has {now}",
-                "give the same, or another study name, storage or folder",
+                "study", value, "give the same, or another study name, storage or folder"
             )
     return study
 
@@ -250,11 +243,13 @@ class TrialResult:
         return math.nan if value is None else value
 
 
+@dataclass
 class TrialWorker:
     """What each process of a search does with a job: add a trial, or train a chosen one."""
 
-    def __init__(self, search: Search, parts: Sequence[Data], study: Study | None) -> None:
-        self.search, self.parts, self.study = search, parts, study
+    search: Search
+    parts: Sequence[Data]
+    study: Study | None
 
     def __getstate__(self) -> dict[str, Any]:
         # Only what training needs, and no open storage, goes to another process.
@@ -277,11 +272,7 @@ TrialPool: TypeAlias = WorkerPool[TrialResult | None, list[Run]]
 
 
 def run_trials(study: Study, search: Search, pool: TrialPool, on_trial: Callable[[], None]) -> None:
-    """Add trials until the study has all of them, or time is up.
-
-    Trials that other processes have begun are waited for as long as it takes to know that they
-    are dead, so that those of a killed process are repeated.
-    """
+    """Add trials until the study has all of them, or time is up."""
     idle_since = None
     while not search.expired:
         optuna.storages.fail_stale_trials(study)
@@ -291,6 +282,7 @@ def run_trials(study: Study, search: Search, pool: TrialPool, on_trial: Callable
             for _ in pool.map([None] * missing):
                 on_trial()
             continue
+        # Trials of other processes are waited for until they are known to be dead, and repeated.
         idle_since = idle_since or time.time()
         if not running(study) or time.time() - idle_since > GRACE_S + HEARTBEAT_S:
             return
@@ -299,17 +291,14 @@ def run_trials(study: Study, search: Search, pool: TrialPool, on_trial: Callable
 
 
 def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
-    """Add one trial to a study, unless it has all of them.
-
-    Any number of processes may do this at once. Where more trials were begun than wanted, those
-    with the largest numbers step back.
-    """
+    """Add one trial to a study, unless it has all of them; several processes may at once."""
     if sum(map(_counts, _all(study))) >= search.trials:
         return
     begun: list[int] = []
 
     def objective(trial: Trial) -> float | tuple[float, float]:
         begun.append(trial.number)
+        # Where more were begun than wanted, those with the largest numbers step back.
         before = [t for t in _all(study) if t.number < trial.number]
         if sum(_counts(t) or t.state == TrialState.WAITING for t in before) >= search.trials:
             raise RuntimeError("enough trials have been begun")
@@ -356,8 +345,8 @@ def means(evaluations: Sequence[Mapping[str, Any]]) -> dict[str, float | None]:
 
 def plain(evaluation: Evaluation) -> dict[str, float | None]:
     """Return an evaluation's figures as JSON types."""
-    values = {key: float(getattr(evaluation, key)) for key in FIGURES}
-    return {key: None if math.isnan(value) else value for key, value in values.items()}
+    found = evaluation.to_dict()
+    return {key: found[key] for key in FIGURES}
 
 
 def _evaluate(

@@ -224,18 +224,14 @@ def _result(study: Study, search: Search, parts: Sequence[Data], pool: TrialPool
     models = studies.train(search, chosen.settings, parts, bootstrap=1000)
     checked = {chosen.number: [model.run_ for model in models]}
     others = [] if search.limit is not None else [t for t in best if t is not chosen]
-    for trial, runs in pool.map(others):
-        assert trial is not None
-        checked[trial.number] = runs
+    checked |= {trial.number: runs for trial, runs in pool.map(others) if trial is not None}
     rest = tuple(best), checked, models[0], studies.running(study)
     return Tuned(search, search.graph["data"], tuple(found), chosen, met, *rest)
 
 
 def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
     """Trials on the Pareto front, from the fairest to the most accurate; of equals the first."""
-    place = {}
-    for trial in reversed(trials):
-        place[trial.figure("accuracy"), trial.figure(criterion)] = trial
+    place = {(t.figure("accuracy"), t.figure(criterion)): t for t in reversed(trials)}
     return [place[point] for point in front(place)]
 
 
