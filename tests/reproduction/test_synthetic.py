@@ -5,6 +5,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
@@ -25,37 +26,31 @@ from fairmp.reproduction.synthetic_figures import (
     draw_panels,
     draw_phase,
 )
-from fairmp.reproduction.synthetic_runs import (
-    COVARIANCES,
-    Point,
-    Reading,
-    Setting,
-    measure,
-    place,
-)
+from fairmp.reproduction.synthetic_runs import COVARIANCES, Setting, measure, place, sign
 
 SMALL = Setting(n=500, rho=0.02, eps=0.8, c=0.5)
 
 
 @pytest.fixture(scope="module")
-def grid() -> list[Point]:
+def grid() -> pd.DataFrame:
     return measure_all(*designs(quick=True)["agreement"])
 
 
 def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
+    assert Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5) == COUNTEREXAMPLE
     point = measure(COUNTEREXAMPLE, seeds=5)
-    assert point.setting == Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
-    assert point.printed == pytest.approx(1.31, abs=0.005)
-    assert point.corrected == pytest.approx(0.91, abs=0.005)
-    assert point.information.sign == point.parity.sign == -1
-    assert point.information.measured == pytest.approx(-0.036, abs=0.01)
-    assert point.information.predicted == pytest.approx(-0.034, abs=0.001)
-    symmetric = measure(replace(point.setting, normalisation="symmetric"), seeds=5)
-    assert symmetric.information.sign == -1
-    assert symmetric.information.measured == pytest.approx(-0.023, abs=0.01)
+    assert point["printed"] == pytest.approx(1.31, abs=0.005)
+    assert point["corrected"] == pytest.approx(0.91, abs=0.005)
+    assert point["information_measured"] == pytest.approx(-0.036, abs=0.01)
+    assert point["information_predicted"] == pytest.approx(-0.034, abs=0.001)
+    symmetric = measure(replace(COUNTEREXAMPLE, normalisation="symmetric"), seeds=5)
+    assert symmetric["information_measured"] == pytest.approx(-0.023, abs=0.01)
+    both = pd.DataFrame([point, symmetric])
+    assert sign(both, "information").tolist() == [-1, -1]
+    assert sign(both, "parity")[0] == -1
 
 
-def test_the_corrected_condition_is_right_more_often(grid: list[Point]) -> None:
+def test_the_corrected_condition_is_right_more_often(grid: pd.DataFrame) -> None:
     assert len(grid) >= 200
     printed, corrected, prediction = agreement_table(grid)
     assert [row["form"] for row in (printed, corrected, prediction)] == [
@@ -67,13 +62,13 @@ def test_the_corrected_condition_is_right_more_often(grid: list[Point]) -> None:
     assert corrected["agree_border"] > printed["agree_border"] + 0.05
     assert prediction["agree"] >= corrected["agree"] > printed["agree"]
     # For equal groups the corrected condition is necessary too.
-    _, corrected, _ = agreement_table([p for p in grid if p.setting.c == 0.5])
+    _, corrected, _ = agreement_table(grid[grid["c"] == 0.5])
     assert corrected["agree"] > 0.98
 
 
-def test_predicted_gap_lies_in_the_measured_interval(grid: list[Point]) -> None:
+def test_predicted_gap_lies_in_the_measured_interval(grid: pd.DataFrame) -> None:
     # Where the gap nearly closes, its norm is all noise and theory's 0 cannot be met.
-    interior = [p for p in grid if p.setting.average_degree >= 5 and (p.printed or 0) > 0.1]
+    interior = grid[(grid["average_degree"] >= 5) & (grid["printed"] > 0.1)]
     assert len(interior) >= 150
     assert coverage(interior, "gap") > 0.9
     assert coverage(interior, "information") > 0.9
@@ -81,27 +76,26 @@ def test_predicted_gap_lies_in_the_measured_interval(grid: list[Point]) -> None:
 
 def test_different_covariances_are_measured_and_predicted() -> None:
     point = measure(replace(CENTRE, n=3000, rho=5e-3, eps=0.8, covariance="different"), seeds=4)
-    assert point.printed is None
-    assert point.corrected is None
-    assert point.information.sign == 1
-    error = abs(point.information.measured - point.information.predicted)
-    assert error < 2 * point.information.interval + 0.005
+    assert point["printed"] is None
+    assert point["corrected"] is None
+    assert point["information_measured"] > point["information_interval"]
+    error = abs(point["information_measured"] - point["information_predicted"])
+    assert error < 2 * point["information_interval"] + 0.005
 
 
 def test_agreement_table_counts_by_hand() -> None:
     def point(change: float, interval: float, predicted: float, printed: float, corrected: float):
-        nothing = Reading(0.0, 0.0, 0.0)
-        reading = Reading(change, interval, predicted)
-        return Point("", CENTRE, 2, nothing, nothing, reading, printed, corrected)
+        reading = {"measured": change, "interval": interval, "predicted": predicted}
+        row = {f"information_{name}": value for name, value in reading.items()}
+        return {**row, "printed": printed, "corrected": corrected}
 
-    printed, corrected, prediction = agreement_table(
-        [
-            point(-0.1, 0.01, -0.1, 1.3, 0.9),  # the printed form's false alarm
-            point(+0.1, 0.01, +0.1, 1.5, 0.8),  # the corrected form's miss
-            point(+0.2, 0.01, -0.1, 9.0, 7.0),  # away from the border
-            point(+0.2, 0.30, -0.1, 1.0, 1.0),  # undecided
-        ]
-    )
+    points = [
+        point(-0.1, 0.01, -0.1, 1.3, 0.9),  # the printed form's false alarm
+        point(+0.1, 0.01, +0.1, 1.5, 0.8),  # the corrected form's miss
+        point(+0.2, 0.01, -0.1, 9.0, 7.0),  # away from the border
+        point(+0.2, 0.30, -0.1, 1.0, 1.0),  # undecided
+    ]
+    printed, corrected, prediction = agreement_table(pd.DataFrame(points))
     assert (printed["points"], printed["decided"], printed["border"]) == (4, 3, 2)
     assert printed["agree"] == corrected["agree"] == prediction["agree"] == pytest.approx(2 / 3)
     assert (printed["agree_border"], prediction["agree_border"]) == (0.5, 1.0)
@@ -111,49 +105,49 @@ def test_agreement_table_counts_by_hand() -> None:
 
 
 def test_records_repeat_and_are_json() -> None:
-    first, second = (measure(SMALL, seeds=2, seed=7, series="s").to_dict() for _ in range(2))
+    first, second = (measure(SMALL, seeds=2, seed=7, series="s") for _ in range(2))
     assert first == second
     assert json.loads(json.dumps(first)) == first
     assert first["series"] == "s"
     assert first["average_degree"] == pytest.approx(0.02 * 499)
-    assert measure(SMALL, seeds=2, seed=8).to_dict()["gap_measured"] != first["gap_measured"]
+    assert measure(SMALL, seeds=2, seed=8)["gap_measured"] != first["gap_measured"]
 
 
 @pytest.fixture(scope="module")
-def few_panels() -> list[Point]:
+def few_panels() -> pd.DataFrame:
     moved = (("density", "rho", 0.02), ("nodes", "n", 400), ("ratio", "c", 0.6))
-    return [
+    return pd.DataFrame(
         measure(replace(SMALL, eps=eps, covariance=name, **{field: value}), seeds=2, series=series)
         for name in COVARIANCES
         for series, field, value in moved
         for eps in (0.2, 0.9)
-    ]
+    )
 
 
 @pytest.fixture(scope="module")
-def few_phases() -> list[Point]:
-    return [
+def few_phases() -> pd.DataFrame:
+    return pd.DataFrame(
         measure(replace(SMALL, eps=eps, rho=rho), seeds=2)
         for rho in (0.01, 0.05)
         for eps in (0.2, 0.5, 0.9)
-    ]
+    )
 
 
 @pytest.fixture(scope="module")
-def few_depths() -> list[Point]:
-    return [
+def few_depths() -> pd.DataFrame:
+    return pd.DataFrame(
         measure(replace(SMALL, steps=steps, normalisation=normalisation), seeds=2)
         for normalisation in ("row", "symmetric")
         for steps in (1, 2)
-    ]
+    )
 
 
 def test_run_writes_records_summary_and_figures(
     tmp_path: Path,
-    grid: list[Point],
-    few_panels: list[Point],
-    few_phases: list[Point],
-    few_depths: list[Point],
+    grid: pd.DataFrame,
+    few_panels: pd.DataFrame,
+    few_phases: pd.DataFrame,
+    few_depths: pd.DataFrame,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     parts = {
@@ -180,7 +174,7 @@ def test_run_writes_records_summary_and_figures(
 
 
 def test_figures_are_saved_in_the_format_asked(
-    tmp_path: Path, few_phases: list[Point], few_depths: list[Point]
+    tmp_path: Path, few_phases: pd.DataFrame, few_depths: pd.DataFrame
 ) -> None:
     draw_phase(few_phases, tmp_path / "phase.svg", graphs=[("a graph", 0.9, 40.0)])
     text = (tmp_path / "phase.svg").read_text(encoding="utf-8")
@@ -216,4 +210,4 @@ def test_wrong_input_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="seeds: 1"):
         measure(SMALL, seeds=1)
     with pytest.raises(InputError, match="quantity: 'bias'"):
-        draw_panels([], tmp_path / "x.png", quantity="bias")
+        draw_panels(pd.DataFrame(), tmp_path / "x.png", quantity="bias")

@@ -12,9 +12,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+import pandas as pd
+
 from fairmp.comparison import Record
 from fairmp.metrics import Interval
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
+from fairmp.reproduction.synthetic_runs import sign
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 VERDICTS = (
@@ -200,26 +203,22 @@ def runtime_claims(records: Sequence[Record], seconds: Callable[[str, str], floa
     return found
 
 
-def synthetic_claims(summary: Mapping[str, Any], panels: Sequence[Any]) -> list[Claim]:
+def synthetic_claims(summary: Mapping[str, Any], panels: pd.DataFrame) -> list[Claim]:
     """Claims of the synthetic figures: where averaging adds bias, and Theorem 2's condition."""
     found = []
     for series, symbol in (("density", "ρ_d"), ("nodes", "n"), ("ratio", "c")):
-        own = [p for p in panels if p.series == series and p.setting.covariance == "identity"]
-        top = [p for p in own if p.setting.eps == max(q.setting.eps for q in own)]
-        added = sum(p.parity.sign > 0 for p in top)
-        ours = f"{added} of {len(top)} at ε = {top[0].setting.eps:g}" if top else "–"
+        own = panels[(panels["series"] == series) & (panels["covariance"] == "identity")]
+        top = own[own["eps"] == own["eps"].max()]
+        added = int((sign(top, "parity") > 0).sum())
+        ours = f"{added} of {len(top)} at ε = {top['eps'].max():g}" if len(top) else "–"
         judged = HOLDS if added == len(top) else FAILS if added == 0 else OPEN
         text = f"Averaging adds bias where homophily is high, for every {symbol}"
         found.append(Claim(text, "synthetic", "yes", ours, judged))
     row = next(row for row in summary["agreement"] if row["form"] == "printed")
     alarms = f"{row['false_alarms']} counterexamples of {row['decided']}"
     judged = FAILS if row["false_alarms"] else OPEN
-    found.append(
-        Claim(
-            "The printed condition of Theorem 2 is sufficient", "synthetic", "yes", alarms, judged
-        )
-    )
-    return found
+    text = "The printed condition of Theorem 2 is sufficient"
+    return [*found, Claim(text, "synthetic", "yes", alarms, judged)]
 
 
 def _by_data(records: Sequence[Record]) -> dict[str, list[Record]]:

@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.comparison.page import section, write_page, write_records
+from fairmp.metrics.evaluation import json_safe
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table
 from fairmp.reproduction import paper
 from fairmp.reproduction import synthetic_figures as figures
-from fairmp.reproduction.synthetic_runs import COVARIANCES, Point, Setting, measure, place
+from fairmp.reproduction.synthetic_runs import COVARIANCES, FORMS, Setting, measure, place, sign
 
 CENTRE = Setting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
 COUNTEREXAMPLE = Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
@@ -87,48 +89,43 @@ def measure_all(
     settings: Sequence[tuple[str, Setting]],
     seed: int = 0,
     progress: Callable[[str], None] = lambda series: None,
-) -> list[Point]:
+) -> pd.DataFrame:
     """Measure the settings of an experiment; ``progress`` is called with the series of each."""
     points = []
     for number, (series, setting) in enumerate(settings, start=1):
         points.append(measure(setting, seeds=seeds, seed=seed + number, series=series))
         progress(series)
-    return points
+    return pd.DataFrame(points)
 
 
-def agreement_table(points: Sequence[Point]) -> list[dict[str, object]]:
+def agreement_table(points: pd.DataFrame) -> list[dict[str, object]]:
     """Count how often each form agrees with the measured sign of the bias's change.
 
     A point is *decided* when the measured interval excludes 0, and near the *border* when the
     printed or the corrected condition lies between ½ and 2. False alarms are counterexamples to a
     sufficient condition: the form predicts added bias, and bias decreased.
     """
-    decided = [p for p in points if p.information.sign and p.printed is not None]
-    border = sum(map(_near, decided))
-    forms: dict[str, Callable[[Point], bool]] = {
-        "printed": lambda p: (p.printed or 0) > 1,
-        "corrected": lambda p: (p.corrected or 0) > 1,
-        "prediction": lambda p: p.information.predicted > 0,
-    }
+    measured = sign(points, "information")
+    decided = (measured != 0) & points["printed"].notna()
+    near = decided & ((points[list(FORMS)] > 0.5) & (points[list(FORMS)] < 2)).any(axis=1)
+    forms = {str(form): points[form] > 1 for form in FORMS}
+    forms["prediction"] = points["information_predicted"] > 0
     rows: list[dict[str, object]] = []
     for form, adds in forms.items():
-        wrong = [p for p in decided if adds(p) != (p.information.sign > 0)]
-        row: dict[str, object] = {"form": form, "points": len(points), "decided": len(decided)}
-        row |= {"agree": 1 - len(wrong) / max(len(decided), 1), "border": border}
-        row["agree_border"] = 1 - sum(map(_near, wrong)) / max(border, 1)
-        row["false_alarms"] = sum(map(adds, wrong))
-        rows.append(row | {"misses": len(wrong) - sum(map(adds, wrong))})
+        wrong = decided & (adds != (measured > 0))
+        row: dict[str, object] = {"form": form, "points": len(points)}
+        row |= {"decided": int(decided.sum()), "border": int(near.sum())}
+        row["agree"] = 1 - int(wrong.sum()) / max(int(decided.sum()), 1)
+        row["agree_border"] = 1 - int((wrong & near).sum()) / max(int(near.sum()), 1)
+        row["false_alarms"], row["misses"] = int((wrong & adds).sum()), int((wrong & ~adds).sum())
+        rows.append(row)
     return rows
 
 
-def _near(point: Point) -> bool:
-    values = (point.printed, point.corrected)
-    return any(value is not None and 0.5 < value < 2 for value in values)
-
-
-def coverage(points: Iterable[Point], quantity: str) -> float:
+def coverage(points: pd.DataFrame, quantity: str) -> float:
     """Share of points whose measured interval contains the prediction; it should be 0.95."""
-    return float(np.mean([getattr(point, quantity).covered for point in points]))
+    error = points[f"{quantity}_measured"] - points[f"{quantity}_predicted"]
+    return float((error.abs() <= points[f"{quantity}_interval"]).mean())
 
 
 def run(
@@ -151,14 +148,14 @@ def run(
     spots = [(spot["name"], spot["balanced_eps"], spot["average_degree"]) for spot in places]
     figures.draw_phase(results["phase"], folder / "phase.png", graphs=spots)
     figures.draw_depth(results["depth"], folder / "depth.png")
-    every = [*(point for points in results.values() for point in points), witness]
-    write_records([point.to_dict() for point in every], folder)
-    equal = [point for point in results["agreement"] if point.setting.c == 0.5]
+    every = pd.concat([*results.values(), pd.DataFrame([witness])])
+    write_records(json_safe(every.to_dict("records")), folder)
+    equal = results["agreement"][results["agreement"]["c"] == 0.5]
     summary: dict[str, Any] = {
         "agreement": agreement_table(results["agreement"]),
         "agreement_equal_groups": agreement_table(equal),
         "coverage": {q: coverage(results["agreement"], q) for q in figures.LABELS},
-        "counterexample": witness.to_dict(),
+        "counterexample": witness,
         "graphs": places,
     }
     summary["claims"] = [vars(c) for c in paper.synthetic_claims(summary, results["panels"])]

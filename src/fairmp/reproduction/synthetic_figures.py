@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
-from fairmp.analysis.theory.conditions import Form, bias_enhancement
+from fairmp.analysis.theory.conditions import bias_enhancement
 from fairmp.analysis.theory.prediction import predicted_change
 from fairmp.errors import check_choice
 from fairmp.report.figures import COLOURS
-from fairmp.reproduction.synthetic_runs import COVARIANCES, Point
+from fairmp.reproduction.synthetic_runs import COVARIANCES, FORMS, Setting, sign
 
 BLUE, VERMILION, GREEN, BLACK = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
-FORMS: tuple[Form, Form] = ("printed", "corrected")
 LABELS = {
     "gap": "change of ‖mean difference‖",
     "parity": "change of ΔDP (points)",
@@ -29,17 +30,16 @@ TITLES = {
 ROWS = {"identity": "Σ = I", "diagonal": "Σ = diag(1, 2)", "different": "Σ₁ ≠ Σ₂"}
 
 
-def draw_panels(points: Sequence[Point], path: Path, *, quantity: str = "parity") -> None:
+def draw_panels(points: pd.DataFrame, path: Path, *, quantity: str = "parity") -> None:
     """Draw the change under one step against homophily, one row per covariance."""
     check_choice("quantity", quantity, LABELS)
-    names = [name for name in COVARIANCES if any(p.setting.covariance == name for p in points)]
+    names = list(points["covariance"].unique())
     figure, axes = _figure(len(names), 3, width=10, height=2.7 * len(names) + 0.4)
     for row, name in enumerate(names):
         for column, (series, (title, field, symbol)) in enumerate(TITLES.items()):
             axis = axes[row, column]
-            here = [p for p in points if p.series == series and p.setting.covariance == name]
-            for colour, value in zip(COLOURS, _values(here, field), strict=False):
-                line = [p for p in here if getattr(p.setting, field) == value]
+            here = points[(points["series"] == series) & (points["covariance"] == name)]
+            for colour, (value, line) in zip(COLOURS, here.groupby(field), strict=False):
                 _curve(axis, line, quantity, color=colour, label=f"{symbol} = {value:g}")
             axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
             axis.set_title(title if row == 0 else "", fontsize=10)
@@ -50,15 +50,13 @@ def draw_panels(points: Sequence[Point], path: Path, *, quantity: str = "parity"
     figure.savefig(path, dpi=110)
 
 
-def draw_agreement(points: Sequence[Point], path: Path) -> None:
+def draw_agreement(points: pd.DataFrame, path: Path) -> None:
     """Draw the measured change of the bias against each condition's value."""
     figure, axes = _figure(1, 2, width=8, height=3.4)
     for axis, form in zip(axes[0], FORMS, strict=True):
-        shown = [p for p in points if getattr(p, form) is not None]
-        value = np.array([getattr(p, form) for p in shown])
-        change = np.array([p.information.measured for p in shown])
-        decided = np.array([p.information.sign != 0 for p in shown])
-        wrong = (value > 1) != (change > 0)
+        shown = points[points[form].notna()]
+        value, change = shown[form], shown["information_measured"]
+        decided, wrong = sign(shown, "information") != 0, (value > 1) != (change > 0)
         for mask, colour, marker, label in (
             (~decided, "0.75", "o", "undecided"),
             (decided & ~wrong, BLUE, "o", "agrees"),
@@ -76,27 +74,20 @@ def draw_agreement(points: Sequence[Point], path: Path) -> None:
 
 
 def draw_phase(
-    points: Sequence[Point], path: Path, *, graphs: Iterable[tuple[str, float, float]] = ()
+    points: pd.DataFrame, path: Path, *, graphs: Iterable[tuple[str, float, float]] = ()
 ) -> None:
-    """Draw the phase diagram: where one step of averaging adds bias.
-
-    Lines are where each condition and the prediction change sign. ``graphs`` are real graphs as
-    (name, balanced homophily, average degree); the diagram holds for the features of ``points``,
-    so their places are a guide.
-    """
+    """Draw where one step of averaging adds bias; graphs are (name, homophily, degree)."""
     figure, [[axis]] = _figure(1, 1, width=6.4, height=4.4)
     places = list(graphs)
-    eps = _values(points, "eps")
-    degree = sorted({p.setting.average_degree for p in points})
-    table = {(p.setting.eps, p.setting.average_degree): p.information.measured for p in points}
-    grid = np.array([[table[e, d] for e in eps] for d in degree])
+    grid = points.pivot(index="average_degree", columns="eps", values="information_measured")
+    eps, degree = grid.columns.to_numpy(), grid.index.to_numpy()
     # Colours beyond twice the median change would only hide the threshold.
-    limit = 2 * float(np.median(np.abs(grid)))
+    limit = 2 * float(np.median(np.abs(grid.to_numpy())))
     shades = {"cmap": "PuOr_r", "vmin": -limit, "vmax": limit, "shading": "nearest"}
     mesh = axis.pcolormesh(eps, degree, grid, **shades)
     figure.colorbar(mesh, ax=axis, label="measured " + LABELS["information"])
 
-    setting = points[0].setting
+    setting = _setting(points)
     lowest, highest = degree[0], max([degree[-1], *(d for _, _, d in places)])
     x, y = np.meshgrid(np.linspace(0, 1, 101), np.geomspace(lowest, highest, 60))
     model = (setting.n, y / (setting.n - 1), x, setting.c)
@@ -124,17 +115,16 @@ def draw_phase(
     figure.savefig(path, dpi=110)
 
 
-def draw_depth(points: Sequence[Point], path: Path) -> None:
+def draw_depth(points: pd.DataFrame, path: Path) -> None:
     """Draw the change of the bias after one and more steps, row and symmetric side by side."""
     figure, axes = _figure(1, 2, width=8, height=3.2)
     for axis, normalisation in zip(axes[0], ("row", "symmetric"), strict=True):
-        here = [p for p in points if p.setting.normalisation == normalisation]
-        for colour, eps in zip(COLOURS, _values(here, "eps"), strict=False):
-            line = [p for p in here if p.setting.eps == eps]
+        here = points[points["normalisation"] == normalisation]
+        for colour, (eps, line) in zip(COLOURS, here.groupby("eps"), strict=False):
             label = f"ε = {eps:g}"
             _curve(axis, line, "information", against="steps", color=colour, label=label)
         axis.axhline(0, color="0.7", linewidth=0.8, zorder=0)
-        axis.set(xticks=_values(here, "steps"), xlabel="steps of averaging")
+        axis.set(xticks=sorted(here["steps"].unique()), xlabel="steps of averaging")
         axis.set_title(f"{normalisation} normalisation", fontsize=10)
         axis.legend(fontsize=8, frameon=False, ncols=3, loc="upper center")
         axis.margins(y=0.2)
@@ -143,26 +133,26 @@ def draw_depth(points: Sequence[Point], path: Path) -> None:
 
 
 def _curve(
-    axis: Any, line: Sequence[Point], quantity: str, *, against: str = "eps", color: str, label: str
+    axis: Any, line: pd.DataFrame, quantity: str, *, against: str = "eps", color: str, label: str
 ) -> None:
     """Draw measured means with their 95 % intervals, and the prediction as a line."""
     unit = 100.0 if quantity == "parity" else 1.0
-    x = [getattr(p.setting, against) for p in line]
-    readings = [getattr(p, quantity) for p in line]
+    curve, theory = line[against].to_numpy(), line[f"{quantity}_predicted"]
     if against == "eps":
-        curve = np.linspace(min(x), max(x), 201)
-        theory = getattr(line[0].setting.predicted(curve), quantity)
-    else:
-        curve, theory = np.array(x), np.array([r.predicted for r in readings])
+        curve = np.linspace(curve.min(), curve.max(), 201)
+        theory = getattr(_setting(line).predicted(curve), quantity)
     axis.plot(curve, unit * theory, "-", color=color, linewidth=1.1)
     axis.errorbar(
-        x, [unit * r.measured for r in readings], yerr=[unit * r.interval for r in readings],
-        fmt="o", color=color, markersize=3, elinewidth=0.8, capsize=1.5, label=label,
+        line[against], unit * line[f"{quantity}_measured"],
+        yerr=unit * line[f"{quantity}_interval"], fmt="o", color=color, markersize=3,
+        elinewidth=0.8, capsize=1.5, label=label,
     )  # fmt: skip
 
 
-def _values(points: Iterable[Point], field: str) -> list[Any]:
-    return sorted({getattr(p.setting, field) for p in points})
+def _setting(points: pd.DataFrame) -> Setting:
+    """Setting of the first point."""
+    [first] = points.head(1).to_dict("records")
+    return Setting(**{own.name: first[own.name] for own in fields(Setting)})
 
 
 def _figure(rows: int, columns: int, *, width: float, height: float) -> tuple[Any, Any]:

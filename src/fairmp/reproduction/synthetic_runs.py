@@ -6,16 +6,19 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
 from fairmp.analysis.theory.prediction import Change, predicted_block_change, predicted_change
+from fairmp.comparison import Record
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
 
 QUANTITIES = ("gap", "parity", "information")
+FORMS: tuple[Form, Form] = ("printed", "corrected")
 COVARIANCES = {
     "identity": np.eye(2),
     "diagonal": np.diag([1.0, 2.0]),
@@ -65,52 +68,11 @@ class Setting:
         return float(bias_enhancement(*model, means=self.means, covariance=sigma, **how))
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A change (after − before): measured mean, half-width of its 95 % interval, and prediction."""
+def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
+    """Draw graphs of a setting, average over neighbours, and compare with theory.
 
-    measured: float
-    interval: float
-    predicted: float
-
-    @property
-    def covered(self) -> bool:
-        """Whether the measured interval contains the prediction."""
-        return abs(self.measured - self.predicted) <= self.interval
-
-    @property
-    def sign(self) -> int:
-        """+1 or −1 where the interval excludes 0, else 0."""
-        return int(np.sign(self.measured)) if abs(self.measured) > self.interval else 0
-
-
-@dataclass(frozen=True)
-class Point:
-    """Measurement and theory at one setting."""
-
-    series: str
-    setting: Setting
-    seeds: int
-    gap: Reading
-    parity: Reading
-    information: Reading
-    printed: float | None
-    corrected: float | None
-
-    def to_dict(self) -> dict[str, object]:
-        """Return a flat record of JSON types."""
-        row: dict[str, object] = {"series": self.series, "seeds": self.seeds}
-        row |= asdict(self.setting) | {"average_degree": self.setting.average_degree}
-        for quantity in QUANTITIES:
-            reading = asdict(getattr(self, quantity))
-            row |= {f"{quantity}_{name}": value for name, value in reading.items()}
-        return row | {"printed": self.printed, "corrected": self.corrected}
-
-
-def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Point:
-    """Draw ``seeds`` graphs of a setting, average over neighbours, and compare with theory.
-
-    The interval over graphs is Student's.
+    For each quantity the record has the mean change (after − before), half of its 95 % interval
+    (Student's, over graphs), and the prediction.
     """
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     model = (setting.n, setting.rho, setting.eps, setting.c)
@@ -120,14 +82,20 @@ def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = ""
     children = np.random.SeedSequence(seed).generate_state(seeds)
     graphs = (block_graph(*model, **features, seed=int(child)) for child in children)
     changes = [measurement.measured_change(graph, **how) for graph in graphs]
-    theory = setting.predicted()
-    readings = {}
+    theory, degree = setting.predicted(), setting.average_degree
+    row = {"series": series, "seeds": seeds, **asdict(setting), "average_degree": degree}
     for quantity in QUANTITIES:
         found = mean_interval([float(getattr(change, quantity)) for change in changes])
-        half = (found.high - found.low) / 2
-        readings[quantity] = Reading(found.mean, half, float(getattr(theory, quantity)))
-    printed, corrected = setting.condition("printed"), setting.condition("corrected")
-    return Point(series, setting, seeds, **readings, printed=printed, corrected=corrected)
+        row[f"{quantity}_measured"] = found.mean
+        row[f"{quantity}_interval"] = (found.high - found.low) / 2
+        row[f"{quantity}_predicted"] = float(getattr(theory, quantity))
+    return row | {form: setting.condition(form) for form in FORMS}
+
+
+def sign(points: pd.DataFrame, quantity: str) -> Any:
+    """+1 or −1 where the measured interval of a change excludes 0, else 0."""
+    measured = points[f"{quantity}_measured"]
+    return np.sign(measured).where(measured.abs() > points[f"{quantity}_interval"], 0)
 
 
 def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
