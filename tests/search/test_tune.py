@@ -29,7 +29,7 @@ from fairmp.search import page as tune_page
 from fairmp.search import space as tune_space
 from fairmp.search import study as tune_study
 from fairmp.search.space import BACKBONES, STRATEGIES, Method
-from fairmp.search.study import Search, TrialResult, open_study, without_password
+from fairmp.search.study import Search, TrialResult, open_study, shown
 from fairmp.search.tune import _fingerprint, _parts, choose, pareto, tune
 from fairmp.training.penalties import Adversary, Regulariser
 
@@ -383,9 +383,9 @@ def test_a_wrong_method_is_told(arguments: dict[str, Any], message: str) -> None
 
 
 def test_a_password_is_not_shown() -> None:
-    assert without_password("mysql://me:my@word@host/db") == "mysql://me:***@host/db"
-    assert without_password("sqlite:///a.db") == "sqlite:///a.db"
-    assert without_password(None) == "memory"
+    assert shown("mysql://me:my@word@host/db") == "mysql://me:***@host/db"
+    assert shown("sqlite:///a.db") == "sqlite:///a.db"
+    assert shown(None) == "memory"
 
 
 @pytest.mark.parametrize(("backbone", "strategy"), list(itertools.product(BACKBONES, STRATEGIES)))

@@ -15,11 +15,11 @@ import pandas as pd
 from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
-from fairmp.report import Line, Section, page, pareto, summarise
+from fairmp.report import Line, Section, formats, page, pareto, summarise
 from fairmp.report.document import Document
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, to_svg
-from fairmp.report.formats import SPREAD, Table, latex, markdown, of_hypervolumes, of_lines, to_csv
+from fairmp.report.formats import METRICS, SPREAD, Table
 
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
@@ -57,9 +57,9 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """One table per data set, the hypervolumes, and any other."""
-        tables = [of_lines(name, lines) for name, lines in self.lines.items()]
+        tables = [formats.of_lines(name, lines) for name, lines in self.lines.items()]
         if self.hypervolumes:
-            tables.append(of_hypervolumes("Hypervolume (hundredths)", self.hypervolumes))
+            tables.append(formats.of_hypervolumes("Hypervolume (hundredths)", self.hypervolumes))
         return [*tables, *self.more]
 
     def to_dict(self) -> dict[str, Any]:
@@ -149,10 +149,10 @@ def write_tables(
     tables: Sequence[Table], folder: Path, lines: Mapping[str, Sequence[Line]] | None = None
 ) -> None:
     """Write tables as Markdown and LaTeX, and the numbers behind them as CSV."""
-    (folder / "table.md").write_text(markdown(tables), encoding="utf-8")
-    (folder / "table.tex").write_text(latex(tables), encoding="utf-8")
+    (folder / "table.md").write_text(formats.markdown(tables), encoding="utf-8")
+    (folder / "table.tex").write_text(formats.latex(tables), encoding="utf-8")
     if lines is not None:
-        (folder / "table.csv").write_text(to_csv(lines), encoding="utf-8")
+        (folder / "table.csv").write_text(formats.to_csv(lines), encoding="utf-8")
 
 
 def write_records(records: Sequence[Record], folder: Path) -> None:
@@ -219,12 +219,26 @@ def file_name(name: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
+def results(records: Sequence[Record]) -> pd.DataFrame:
+    """One row per run that did not fail: what was run, and its figures on the test nodes."""
+    head = ("data", "dataset", "name", "family", "split", "strength")
+    spec, setting = ("backbone", "strategy"), ("solver", "lambda_s")
+    rows = [
+        [r[key] for key in head]
+        + [r["spec"][key] for key in spec]
+        + [r["spec"]["setting"][key] for key in setting]
+        + [*(r["run"]["test"].get(key) for key in METRICS), r["run"].get("seconds")]
+        for r in records
+        if "failed" not in r
+    ]
+    frame = pd.DataFrame(rows, columns=[*head, *spec, *setting, *METRICS, "seconds"])
+    return frame.astype(dict.fromkeys([*METRICS, "seconds"], float))
+
+
 def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Means over the seeds of each split, as records."""
-    rows = [{**r["run"]["test"], "seconds": r["run"]["seconds"]} for r in records]
-    frame = pd.DataFrame(rows)[["accuracy", "dp", "eo", "auc", "seconds"]].astype(float)
-    groups = [[record[key] for record in records] for key in ("name", "split")]
-    means = frame.groupby(groups, sort=False).mean()
+    groups = results(records).groupby(["name", "split"], sort=False)
+    means = groups[[*METRICS, "seconds"]].mean()
     return [
         {"name": name, "run": {"seconds": row.pop("seconds"), "test": row}}
         for name, row in zip(means.index.get_level_values(0), means.to_dict("records"), strict=True)

@@ -21,7 +21,7 @@ def is_url(place: str | Path | None) -> bool:
 
 def without_password(text: str) -> str:
     """Hide the password in the address of a database, for display."""
-    return re.sub(r"(://[^:@/\s]*):[^@\s]*@", r"\1:***@", text)
+    return re.sub(r"(://[^:@/\s]*):\S*@", r"\1:***@", text)
 
 
 @contextmanager

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
+from importlib.resources import files
 from typing import Any
 
 from fairmp.comparison.grid import LAMBDAS_F, PENALTIES, TARGETS, RunSpec, Setting, run_specs
-from fairmp.reproduction.paper import paper_key, printed
 
 QUICK = Setting(epochs=50, pretrain=20)
 PRINTED = Setting(epochs=300, lr=1e-3, weight_decay=1e-5, eval_every=1)  # the paper's
 PUBLISHED = ("german", "bail", "credit")
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS = 200
+
+
+@cache
+def printed() -> Any:
+    """Return the figures printed in the paper."""
+    return json.loads(files(__package__).joinpath("printed.json").read_text("utf8"))
+
+
+def paper_key(data: str) -> str:
+    """Name under which the paper has a data set, for any protocol or version of its files."""
+    return data.partition("+")[0].removesuffix("-graph")
 
 
 def table1(

@@ -7,7 +7,7 @@ from functools import partial
 
 from fairmp.comparison import Record, page
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
-from fairmp.reproduction.paper import paper_key, printed
+from fairmp.reproduction.grids import paper_key, printed
 
 FIGURES = ("accuracy", "auc", "f1", "dp", "eo")
 NOTE = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 
 from torch_geometric.data import Data
 
@@ -32,26 +31,21 @@ def run(
 def tables(records: Sequence[Record]) -> list[Table]:
     """One table per data set: median seconds over repetitions, and multiples of the MLP's."""
     result = []
-    good = [record for record in records if "failed" not in record]
-    for data in dict.fromkeys(record["data"] for record in good):
-        own = [record for record in good if record["data"] == data]
-        times: dict[tuple[str, str], list[float]] = {}
-        for record in own:
-            key = record["spec"]["backbone"], record["spec"]["strategy"]
-            times.setdefault(key, []).append(record["run"]["seconds"])
-        unit = median(times.get(("mlp", "vanilla"), [0.0]))
+    for _, own in page.results(records).groupby("data", sort=False):
+        times = own.groupby(["backbone", "strategy"])["seconds"].median()
+        unit = times.get(("mlp", "vanilla"))
         rows = [
             [title, *(_text(times.get((backbone, strategy)), unit) for strategy in STRATEGIES)]
             for backbone, title in BACKBONES.items()
         ]
-        title = f"{own[0]['dataset']}: seconds, and multiples of the MLP's"
+        title = f"{own['dataset'].iloc[0]}: seconds, and multiples of the MLP's"
         result.append(Table(title, ["network", *(s.replace("-", " ") for s in STRATEGIES)], rows))
     return result
 
 
 def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Table]:
     """Write the tables and the page."""
-    found = [*tables(records), paper.claims_table(paper.runtime_claims(records, _seconds(records)))]
+    found = [*tables(records), paper.claims_table(paper.runtime_claims(records))]
     page.write_tables(found, folder)
     epochs = records[0]["spec"]["setting"]["epochs"]
     summary = (
@@ -63,17 +57,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Tabl
     return found
 
 
-def _seconds(records: Sequence[Record]) -> Callable[[str, str], float]:
-    """Median seconds by data set and family, such as ``GCN + adversary``."""
-    times: dict[tuple[str, str], list[float]] = {}
-    for record in records:
-        if "failed" not in record:
-            key = record["data"], record["family"]
-            times.setdefault(key, []).append(record["run"]["seconds"])
-    return lambda data, family: median(times[data, family])
-
-
-def _text(times: Sequence[float] | None, unit: float) -> str:
-    if times is None:
+def _text(seconds: float | None, unit: float | None) -> str:
+    if seconds is None:
         return "n/a"
-    return f"{median(times):.2f}" + (f" ×{median(times) / unit:.1f}" if unit else "")
+    return f"{seconds:.2f}" + (f" ×{seconds / unit:.1f}" if unit else "")
