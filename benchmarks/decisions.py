@@ -9,7 +9,6 @@ scores rounded to two digits. Writes ``benchmarks/results/decisions.json``.
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ import torch
 
 from fairmp import FMP, FairClassifier, debias
 from fairmp.metrics import mean_interval
-from tree_scores import cases, gap
+from tree_scores import cases, gap, write
 
 TARGETS = (0.0, 0.02)
 SETTING = {"epochs": 40, "lr": 0.01, "eval_every": 10}
@@ -54,6 +53,27 @@ def rows(case: Any) -> list[dict[str, Any]]:
     return [{"graph": case.name, "split": case.split, **row} for row in found]
 
 
+def markdown(table: list[dict[str, Any]]) -> str:
+    """One row per graph, at target 0: accuracy, the largest gap of any split, and ties drawn."""
+    methods = ("FMP", "trees", "trees, two digits")
+    heads = [f"{method}: {what}" for method in methods for what in ("accuracy", "largest ΔDP")]
+    lines = [f"| graph | {' | '.join(heads)} | drawn |", "|---|" + "---:|" * (len(heads) + 1)]
+    for graph in dict.fromkeys(entry["graph"] for entry in table):
+        own = {
+            entry["method"]: entry
+            for entry in table
+            if entry["graph"] == graph and not entry["target"]
+        }
+        cells = []
+        for method in methods:
+            mean, _, high = own[method]["accuracy"]
+            cells += [f"{100 * mean:.1f} ± {100 * (high - mean):.1f}"]
+            cells += [f"{100 * own[method]['largest_dp']:.2f}"]
+        drawn = own["trees, two digits"]["drawn"]
+        lines.append(f"| {graph} | {' | '.join(cells)} | {drawn:.0f} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     """Run every graph and split, and write one row each."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -81,9 +101,9 @@ def main() -> None:
         "excess": "gap of decisions − target − one node of the smallest group, ≤ 0 if it is met",
         "largest_excess": max(row["excess"] for row in found),
         "table": table,
-        "rows": found,
     }
-    options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write(options.out, record, found)
+    print(markdown(table))
 
 
 if __name__ == "__main__":

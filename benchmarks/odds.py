@@ -10,7 +10,6 @@ six graphs one by one, for equal opportunity and for demographic parity. Writes
 from __future__ import annotations
 
 import argparse
-import json
 import warnings
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from fairmp import Debiaser
 from fairmp.metrics import equal_opportunity, mean_interval
 from fairmp.metrics.evaluation import demographic_parity
-from tree_scores import Case, cases
+from tree_scores import Case, cases, write
 
 FIGURES = ("accuracy", "dp", "eo")
 CONSTRAINTS = {
@@ -161,9 +160,8 @@ def main() -> None:
         "columns": "mean, low and high of a 95 % interval over splits, as fractions",
         "table": table,
         "differences": difference,
-        "rows": rows,
     }
-    options.out.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    write(options.out, record, rows)
 
 
 if __name__ == "__main__":

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.ensemble import HistGradientBoostingClassifier
@@ -48,3 +49,14 @@ def gap(decisions: np.ndarray, sens: np.ndarray) -> float:
     """Largest difference of the rate of class 1 between two groups."""
     rates = [decisions[sens == g].mean() for g in np.unique(sens[sens >= 0])]
     return float(max(rates) - min(rates))
+
+
+def write(path: Path, record: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write a record as JSON, with one line per row."""
+    text = json.dumps(record, indent=1, ensure_ascii=False).removesuffix("\n}")
+    lines = ",\n".join("  " + json.dumps(_rounded(row), ensure_ascii=False) for row in rows)
+    path.write_text(f'{text},\n "rows": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _rounded(row: dict[str, Any]) -> dict[str, Any]:
+    return {key: round(v, 6) if isinstance(v, float) else v for key, v in row.items()}
