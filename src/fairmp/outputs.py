@@ -7,6 +7,7 @@ on it. A process that dies leaves it there without the lock, and the next one re
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import tempfile
@@ -196,6 +197,11 @@ def _owner(staging: Path) -> str | None:
     with suppress(OSError), (staging / LOCK).open("r+") as file:
         return None if _flock(file) else file.read() or None
     return None
+
+
+def without_password(text: str) -> str:
+    """Hide the password in the address of a database, for display."""
+    return re.sub(r"(://[^:@/\s]*):\S*@", r"\1:***@", text)
 
 
 def _staging(path: Path) -> Path:

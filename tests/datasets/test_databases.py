@@ -10,6 +10,7 @@ import pytest
 import sqlalchemy
 import torch
 
+from fairmp import outputs
 from fairmp.cli import main, options
 from fairmp.datasets import databases
 from fairmp.datasets.tables import from_tables
@@ -82,7 +83,7 @@ def test_a_real_postgresql_server(
 
 def test_passwords_are_not_shown() -> None:
     text = "train --nodes postgresql://me:se:cret@host/db --storage redis://u:p@h"
-    assert databases.without_password(text) == (
+    assert outputs.without_password(text) == (
         "train --nodes postgresql://me:***@host/db --storage redis://u:***@h"
     )
 

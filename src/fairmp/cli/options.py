@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fairmp.errors import InputError
-from fairmp.outputs import free_name, hold
+from fairmp.outputs import free_name, hold, without_password
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -230,6 +230,9 @@ def table_files(
     nodes: str | None, nodes_query: str | None, edges: str | None, edges_query: str | None
 ) -> Iterator[tuple[Path | None, Path | None]]:
     """Give the files of a node and an edge table, each of which may be a query."""
+    if not (nodes_query or edges_query or "://" in f"{nodes} {edges}"):
+        yield (nodes and Path(nodes)) or None, (edges and Path(edges)) or None
+        return
     from fairmp.datasets.databases import as_file
 
     with (
@@ -323,8 +326,6 @@ def _bins(text: str | None) -> int | list[float] | None:
 
 def rerun_command() -> str:
     """Return the command that was typed, quoted for a shell, without passwords."""
-    from fairmp.datasets.databases import without_password
-
     return shlex.join(["fairmp", *map(without_password, sys.argv[1:])])
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from fairmp.errors import InputError
+from fairmp.outputs import without_password
 
 BATCH_ROWS = 50_000
 
@@ -17,11 +18,6 @@ BATCH_ROWS = 50_000
 def is_url(place: str | Path | None) -> bool:
     """Tell the address of a database from the name of a file."""
     return "://" in str(place)
-
-
-def without_password(text: str) -> str:
-    """Hide the password in the address of a database, for display."""
-    return re.sub(r"(://[^:@/\s]*):\S*@", r"\1:***@", text)
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
 from fairmp.datasets.checks import MASKS
-from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
+from fairmp.outputs import without_password
 from fairmp.parallel import WorkerPool
 from fairmp.search import space as spaces
 from fairmp.search.space import Method, Settings, Space
