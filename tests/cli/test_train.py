@@ -20,7 +20,7 @@ from fairmp.nn.fmp import FMP
 from fairmp.nn.models import Network
 from fairmp.report.document import read
 
-MAX_FILES = 63  # nine of them compute the live panel of the report, three keep the graph
+MAX_FILES = 65  # of them nine compute the live panel of the report, and two keep the graph
 SOURCE = Path(fairmp.__file__).parent
 
 

@@ -77,6 +77,7 @@ def command(
     workers: options.Workers = None,
     device: options.Device = "cpu",
     retry: Annotated[bool, typer.Option("--retry", help="Train failed runs again.")] = False,
+    track: options.Track = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare every method on every data set (by default 'embedded') over several splits.
@@ -87,6 +88,7 @@ def command(
     --edges the methods are compared on your own tables.
     """
     check_used(context, solver)
+    options.check_tracker(track)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.columns import counted
@@ -111,6 +113,7 @@ def command(
             command=options.rerun_command(),
         )
     show(found, out, as_json=as_json)
+    options.track(track, found.records, out)
     if not found.records:
         raise InputError(f"all {len(found.failed)} runs failed", f"{found.failed[0]['failed']}")
 

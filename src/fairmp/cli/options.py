@@ -74,6 +74,9 @@ EvalEvery = Annotated[int, network("Epochs between two validations.")]
 Pretrain = Annotated[int, network("Epochs before the adversary is active.")]
 
 
+Track = Annotated[
+    str | None, typer.Option(help="Log the records to 'mlflow', where MLFLOW_TRACKING_URI says.")
+]
 Protocol = Annotated[
     str | None,
     typer.Option(
@@ -332,6 +335,23 @@ def rerun_command() -> str:
 def say(text: str) -> None:
     """Print a line to standard error."""
     print(text, file=sys.stderr, flush=True)
+
+
+def track(tracker: str | None, records: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Log records to a tracker, if one was named."""
+    if tracker is not None:
+        from fairmp.comparison import tracking
+
+        count = tracking.log(records, folder, command=rerun_command())
+        say(f"{count} run{'s' * (count != 1)} logged to {tracker}.")
+
+
+def check_tracker(tracker: str | None) -> None:
+    """Raise if a tracker cannot be used, before anything is trained."""
+    if tracker is not None:
+        from fairmp.comparison import tracking
+
+        tracking.check_tracker(tracker)
 
 
 def duration(seconds: float) -> str:

@@ -126,6 +126,7 @@ def command(
             "--graph/--no-graph",
         ),
     ] = True,
+    track: options.Track = None,
     as_json: options.AsJson = False,
     shards: Annotated[
         Path | None, _shards("Train on what 'fairmp shard' wrote, with all processes of torchrun.")
@@ -142,6 +143,7 @@ def command(
     if group_free and not _typed(context, "solver"):
         solver = "plain"
     check_used(context, solver)
+    options.check_tracker(track)
     if shards is None:
         folder = written.folder("train")
     from fairmp.postprocessing.criteria import canonical
@@ -202,7 +204,8 @@ def command(
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start
     shown: Any = {"picture": picture, "keep_graph": keep_graph}
-    _write(*made, as_json=as_json, overwrite=written.overwrite, **shown)
+    records = _write(*made, as_json=as_json, overwrite=written.overwrite, **shown)
+    options.track(track, records, folder)
     criterion = context.params.get("criterion") or "demographic_parity"
     gate.check([of_evaluation(runs[0].test.to_dict(), criterion)])
 
@@ -220,7 +223,7 @@ def _write(
     overwrite: bool = True,
     ranks: int | None = None,
     **shown: bool,
-) -> None:
+) -> list[dict[str, Any]]:
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
     from fairmp.comparison import train_report
 
@@ -235,7 +238,7 @@ def _write(
         lines = train_report.write(data, records, model, staging, command=command, **shown)
     if as_json:
         typer.echo(json.dumps(records, ensure_ascii=False))
-        return
+        return records
     from rich.console import Console
 
     from fairmp.report import over, to_rich
@@ -250,6 +253,7 @@ def _write(
     if ranks is not None:
         took += f" on {ranks} rank{'s' * (ranks != 1)}"
     console.print(f"{took}. Model in {folder / 'model'}; open {folder / 'report.html'}.")
+    return records
 
 
 def _on_ranks(work: Callable[[Ranks], None], device: str, timeout: float) -> None:

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from fairmp import FairClassifier
+from fairmp.cli import main
+from fairmp.comparison import compare
+
+mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
+pytestmark = pytest.mark.filterwarnings("ignore")  # MLflow's own
+
+
+@pytest.fixture
+def fairmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    mlflow.set_tracking_uri(None)
+
+    def run(*words: str) -> tuple[int, str]:
+        monkeypatch.setattr(sys, "argv", ["fairmp", *words])
+        with pytest.raises(SystemExit) as left:
+            main()
+        return int(left.value.code or 0), capsys.readouterr().err
+
+    yield run
+    mlflow.set_tracking_uri(None)
+
+
+def runs() -> list:
+    return mlflow.search_runs(
+        search_all_experiments=True, output_format="list", order_by=["start_time"]
+    )
+
+
+def test_a_training_is_a_run_per_split_with_report_and_model(fairmp, tmp_path: Path) -> None:
+    short = ["--data", "embedded:240", "--epochs", "3", "--no-picture"]
+    status, err = fairmp("train", *short, "--splits", "2", "--out", "t", "--track", "mlflow")
+    assert (status, err.splitlines()[-1]) == (0, "2 runs logged to mlflow.")
+    first, second = runs()
+    assert first.data.params["epochs"] == "3"
+    assert first.data.params["propagation.K"] == "5"
+    model = FairClassifier.load(tmp_path / "t" / "model")
+    assert set(model.config()) <= {name.partition(".")[0] for name in first.data.params}
+    assert 0 <= second.data.metrics["test_dp"] <= 1
+    assert first.data.tags["fairmp.command"].startswith("fairmp train --data embedded:240")
+    place = Path(first.info.artifact_uri.removeprefix("file://"))
+    assert (place / "report.html").read_bytes() == (tmp_path / "t" / "report.html").read_bytes()
+    FairClassifier.load(place / "model")
+
+
+def test_a_comparison_is_a_run_per_record_once(fairmp, tmp_path: Path) -> None:
+    words = ["compare", "--data", "embedded:240", "--backbones", "mlp,fmp", "--epochs", "3"]
+    words += ["--strategies", "vanilla", "--splits", "2", "--workers", "1", "--out", "c"]
+    assert fairmp(*words, "--track", "mlflow")[1].endswith("4 runs logged to mlflow.\n")
+    assert fairmp(*words, "--track", "mlflow")[1].endswith("0 runs logged to mlflow.\n")
+    records = {record["key"]: record for record in compare.read(tmp_path / "c" / "records.jsonl")}
+    for run in runs():
+        test = records[run.data.tags["fairmp.key"]]["run"]["test"]
+        assert run.data.metrics["test_accuracy"] == test["accuracy"]
+
+
+def test_what_cannot_be_tracked_is_said_first(fairmp, monkeypatch, tmp_path: Path) -> None:
+    status, err = fairmp("train", "--data", "embedded:240", "--out", "t", "--track", "wandb")
+    assert (status, err.count("\n")) == (2, 1)
+    monkeypatch.setitem(sys.modules, "mlflow", None)
+    status, err = fairmp("train", "--data", "embedded:240", "--out", "t", "--track", "mlflow")
+    assert status == 2
+    assert "fairmp[track]" in err
+    assert not (tmp_path / "t").exists()
