@@ -147,8 +147,8 @@ def rank(folder: str, epochs: str, out: str) -> None:
             "nodes": mine.data.x.size(0),
             "entries": mine.graph.exact.forward.col.numel()
             + mine.graph.exact.border.rows.col.numel(),
-            "halo": mine.halo.size,
-            "rows_sent": sum(mine.halo.sent),
+            "halo": mine.graph.exact.halo.size,
+            "rows_sent": sum(mine.graph.exact.halo.sent),
             "before_mb": before / 1e6,
             "load_peak_mb": after_load / 1e6,
             "peak_mb": status("VmHWM") / 1e6,

@@ -166,7 +166,7 @@ def _lock(staging: Path) -> IO[str] | None:
     with suppress(FileNotFoundError):  # its owner removes it right now
         staging.mkdir(exist_ok=True)
         file = (staging / LOCK).open("a+")
-        if _flock(file) and _same(file, staging / LOCK):
+        if try_lock(file) and _same(file, staging / LOCK):
             file.truncate(0)
             started = time.strftime("%H:%M")
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}")
@@ -176,7 +176,7 @@ def _lock(staging: Path) -> IO[str] | None:
     return None
 
 
-def _flock(file: IO[Any]) -> bool:
+def try_lock(file: IO[Any]) -> bool:
     """Try to lock a file; a file system without locks is taken as it is."""
     if fcntl is not None:
         try:
@@ -195,7 +195,7 @@ def _same(file: IO[Any], path: Path) -> bool:
 def _owner(staging: Path) -> str | None:
     """The process that has a staging directory locked; None if there is none."""
     with suppress(OSError), (staging / LOCK).open("r+") as file:
-        return None if _flock(file) else file.read() or None
+        return None if try_lock(file) else file.read() or None
     return None
 
 
@@ -234,12 +234,12 @@ def atomic_file(path: Path) -> Iterator[Path]:
     for stale in path.parent.iterdir():
         if stale.name.startswith(stem) and stale.name.endswith(".partial"):
             with suppress(OSError), stale.open("r+b") as file:
-                if _flock(file):
+                if try_lock(file):
                     stale.unlink()
     draft = path.with_name(f"{stem}{uuid.uuid4().hex[:8]}.partial")
     try:
         with draft.open("xb") as file:
-            _flock(file)
+            try_lock(file)
             yield draft
             _sync(draft)
             os.replace(draft, path)

@@ -88,7 +88,7 @@ def train(rank: int, folder: Path, settings: list[str], epochs: int = 20) -> dic
     found: dict[str, Any] = {
         "training": int(mine.data.train_mask.sum()),
         "groups": torch.bincount(mine.data.sens + 1, minlength=4).tolist(),
-        "halo": mine.halo.size,
+        "halo": mine.graph.exact.halo.size,
         "number": mine.number.numpy(),
     }
     for setting in settings:

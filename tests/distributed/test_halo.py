@@ -45,8 +45,8 @@ def product(rank: int, folder: Path) -> dict[str, Any]:
         "grad": x.grad.numpy(),
         "total": ones.grad.numpy(),
         "largest": mine.ranks.largest(torch.tensor([rank, -rank])).numpy(),
-        "halo": mine.halo.size,
-        "rows": int(sum(mine.halo.sent)),
+        "halo": mine.graph.exact.halo.size,
+        "rows": int(sum(mine.graph.exact.halo.sent)),
         "sent": sent,
         "nodes": mine.data.x.size(0),
     }
@@ -87,7 +87,7 @@ def epoch_bytes(rank: int, folder: Path, setting: str) -> tuple[dict[str, int], 
         mine.ranks.sent.clear()
         fit_shard(classifier(setting, epochs=epochs, eval_every=1), mine, bootstrap=0)
         counted.append(dict(mine.ranks.sent))
-    return {k: counted[1][k] - counted[0][k] for k in counted[0]}, sum(mine.halo.sent)
+    return {k: counted[1][k] - counted[0][k] for k in counted[0]}, sum(mine.graph.exact.halo.sent)
 
 
 def test_bytes_of_an_epoch_are_the_formula(shards: Path) -> None:

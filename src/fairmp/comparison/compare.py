@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
@@ -20,6 +20,7 @@ from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, tr
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate
+from fairmp.outputs import try_lock
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.training.classifier import FairClassifier, Run
@@ -174,15 +175,9 @@ def _failed(spec: RunSpec, error: Exception) -> Record:
 def _open_records(path: Path) -> Iterator[tuple[IO[bytes], list[Record]]]:
     """Open a file of records for appending, locked, without an incomplete last line."""
     with path.open("a+b") as file:
-        # Windows has no fcntl, and some file systems no locks: there two writers are not detected.
-        with suppress(ImportError, OSError):
-            import fcntl
-
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                hint = "wait for it, or give another folder"
-                raise InputError("out", f"another run is writing to {path}", hint) from None
+        if not try_lock(file):
+            hint = "wait for it, or give another folder"
+            raise InputError("out", f"another run is writing to {path}", hint)
         file.seek(0)
         kept, length = _parse(file.read(), path)
         file.truncate(length)

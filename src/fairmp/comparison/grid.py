@@ -85,8 +85,7 @@ class RunSpec:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> RunSpec:
         """Return the spec that a record was written for."""
-        fields = record["spec"]
-        return cls(**{**fields, "setting": Setting(**fields["setting"])})
+        return cls(**record["spec"] | {"setting": Setting(**record["spec"]["setting"])})
 
     @property
     def key(self) -> str:
@@ -134,11 +133,7 @@ def run_specs(
     targets: Strengths | None = None,
     setting: Setting | None = None,
 ) -> list[RunSpec]:
-    """List the runs of a grid.
-
-    ``strengths`` of regulariser and adversary, and ``targets`` of ``fmp`` and thresholds, are
-    ``"default"``, ``"all"`` or numbers; targets follow strengths where those are a word.
-    """
+    """List the runs of a grid; targets follow the strengths where those are a word."""
     setting = setting or Setting()
     for argument, names, known in (
         ("data", data, data),
@@ -196,32 +191,25 @@ def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassif
 
 
 def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
-    """Group the runs that share one trained network.
-
-    All methods of a split come before the next split, data sets and methods mixed: a comparison
-    stopped early has a table of fewer splits, and the first runs tell how long all will take.
-    """
+    """Group the runs that share one trained network."""
     jobs: dict[RunSpec, list[RunSpec]] = {}
     for spec in specs:
         jobs.setdefault(spec.training(), []).append(spec)
+    # One split after the other, methods mixed: a table of fewer splits if it is stopped early.
     order = sorted(jobs, key=lambda spec: (spec.seed, spec.split, spec.key))
     return [jobs[spec] for spec in order]
 
 
 def specs_of_options(data: Sequence[str], given: Mapping[str, Any]) -> list[RunSpec]:
     """List the runs that the options of a command describe, given by name as they were typed."""
-    axes: dict[str, Any] = {
-        "backbones": _parse_names("--backbones", given["backbones"], list(BACKBONES)),
-        "strategies": _parse_names("--strategies", given["strategies"], list(STRATEGIES)),
-        "strengths": parse_strengths(given["strengths"], "--strengths"),
-        "targets": given["targets"],
-        "splits": given["splits"],
-        "seeds": given["seeds"],
-    }
-    if axes["targets"] is not None:
-        axes["targets"] = parse_strengths(axes["targets"], "--targets")
+    backbones = _parse_names("--backbones", given["backbones"], list(BACKBONES))
+    strategies = _parse_names("--strategies", given["strategies"], list(STRATEGIES))
+    axes = {name: given[name] for name in ("splits", "seeds")}
+    for name in ("strengths", "targets"):
+        if given[name] is not None:
+            axes[name] = parse_strengths(given[name], f"--{name}")
     setting = {own.name: given[own.name] for own in fields(Setting) if own.name in given}
-    return run_specs(data, **axes, setting=Setting(**setting))
+    return run_specs(data, backbones, strategies, **axes, setting=Setting(**setting))
 
 
 def _parse_names(option: str, text: str, known: list[str]) -> list[str]:

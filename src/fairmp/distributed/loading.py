@@ -132,11 +132,6 @@ class Shard:
     graph: ShardedGraph  # this rank's rows of Ã
     number: Tensor  # the row of each node in the table it came from
 
-    @property
-    def halo(self) -> Halo:
-        """The exchange plan."""
-        return self.graph.exact.halo
-
     def with_split(self, folder: str | Path, split_seed: int | None) -> Shard:
         """Read the masks of another split."""
         data = copy.copy(self.data)

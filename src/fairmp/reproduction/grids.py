@@ -16,6 +16,7 @@ PRINTED = Setting(epochs=300, lr=1e-3, weight_decay=1e-5, eval_every=1)  # the p
 PUBLISHED = ("german", "bail", "credit")
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS = 200
+Names = Sequence[str]
 
 
 @cache
@@ -29,21 +30,15 @@ def paper_key(data: str) -> str:
     return data.partition("+")[0].removesuffix("-graph")
 
 
-def table1(
-    names: Sequence[str], *, quick: bool = False, splits: int | None = None
-) -> list[RunSpec]:
-    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
-
-    Data sets of the paper are also run under its protocol and setting, over initialisations, FMP
-    with the projection and as printed.
-    """
+def table1(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
+    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits."""
     count = splits or (2 if quick else 10)
     ours = [name for name in names if "+" not in name]
     own = [f"{name}+fairgnn" for name in ours if paper_key(name) in printed()["table1"]]
     theirs = list(dict.fromkeys([*(name for name in names if "+" in name), *own]))
     shared: dict[str, Any] = {"strategies": ("vanilla",), "splits": count}
     found = run_specs(ours, **shared, setting=QUICK if quick else None) if ours else []
-    if theirs:
+    if theirs:  # the paper's protocol and setting; FMP with the projection, and as printed
         setting = QUICK if quick else PRINTED
         found += run_specs(theirs, **shared, setting=setting)
         setting = replace(setting, solver="paper", lambda_f=30.0)
@@ -51,9 +46,7 @@ def table1(
     return found
 
 
-def published(
-    names: Sequence[str], *, quick: bool = False, splits: int | None = None
-) -> list[RunSpec]:
+def published(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Rows beside published ones: the protocol of NIFTY, five initialisations."""
     shared: dict[str, Any] = {"splits": splits or (2 if quick else 5)}
     shared["setting"] = QUICK if quick else None
@@ -62,9 +55,7 @@ def published(
     return [*found, *run_specs(names, ("fmp",), ("vanilla", "per-node"), **shared)]
 
 
-def pareto(
-    names: Sequence[str], *, quick: bool = False, splits: int | None = None
-) -> list[RunSpec]:
+def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
     shared: dict[str, Any] = {"splits": splits or (2 if quick else 3)}
     shared["setting"] = QUICK if quick else None
@@ -77,9 +68,7 @@ def pareto(
     ]
 
 
-def hyperparameters(
-    names: Sequence[str], *, quick: bool = False, splits: int | None = None
-) -> list[RunSpec]:
+def hyperparameters(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value."""
     step, count = (3, splits or 2) if quick else (1, splits or 3)
 
@@ -98,9 +87,7 @@ def hyperparameters(
     return list(dict.fromkeys(found))
 
 
-def runtime(
-    names: Sequence[str], *, quick: bool = False, epochs: int = RUNTIME_EPOCHS
-) -> list[RunSpec]:
+def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> list[RunSpec]:
     """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
     pretrain = 70 * epochs // RUNTIME_EPOCHS
     setting = Setting(epochs=epochs, eval_every=epochs, pretrain=pretrain)

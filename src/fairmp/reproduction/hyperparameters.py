@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from fairmp.comparison import Record, page
-from fairmp.comparison.grid import RunSpec, Setting
+from fairmp.comparison.grid import Setting
 from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
 from fairmp.report.formats import Line
 from fairmp.reproduction import paper
@@ -80,17 +79,15 @@ def _series(
     panel: str, named: dict[str, Line], records: Sequence[Record]
 ) -> dict[str, dict[float, Line]]:
     """Lines of one panel by family and value of its hyperparameter."""
+    frame = page.results(records).drop_duplicates("name")
+    projection, strength = frame["solver"] == "projection", frame["strength"].astype(float)
+    if panel == "λ_s":
+        shown = strength.isna() | (strength == 10 * ~projection)
+    else:
+        shown = strength.notna() & (projection == (panel == "target"))
+        shown &= frame["lambda_s"] == Setting().lambda_s
+    frame["value"] = frame["lambda_s"] if panel == "λ_s" else strength
     series: dict[str, dict[float, Line]] = {}
-    for record in records:
-        if record["name"] not in named:
-            continue
-        spec = RunSpec.from_record(record)
-        projection = spec.setting.solver == "projection"
-        value, strength = spec.setting.lambda_s, spec.strength
-        shown = strength in (None, 0.0 if projection else 10.0)
-        if panel != "λ_s":
-            shown = value == Setting().lambda_s and projection == (panel == "target")
-            value = math.nan if strength is None else strength
-        if shown and not math.isnan(value):
-            series.setdefault(spec.family, {})[value] = named[record["name"]]
+    for row in frame[shown & frame["name"].isin(list(named))].to_dict("records"):
+        series.setdefault(row["family"], {})[row["value"]] = named[row["name"]]
     return series

@@ -99,13 +99,8 @@ def measure_all(
 
 
 def agreement_table(points: pd.DataFrame) -> list[dict[str, object]]:
-    """Count how often each form agrees with the measured sign of the bias's change.
-
-    A point is *decided* when the measured interval excludes 0, and near the *border* when the
-    printed or the corrected condition lies between ½ and 2. False alarms are counterexamples to a
-    sufficient condition: the form predicts added bias, and bias decreased.
-    """
-    measured = sign(points, "information")
+    """Count how often each form agrees with the measured sign of the bias's change."""
+    measured = sign(points, "information")  # 0 where the interval contains 0: not decided
     decided = (measured != 0) & points["printed"].notna()
     near = decided & ((points[list(FORMS)] > 0.5) & (points[list(FORMS)] < 2)).any(axis=1)
     forms = {str(form): points[form] > 1 for form in FORMS}

@@ -69,11 +69,7 @@ class Setting:
 
 
 def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
-    """Draw graphs of a setting, average over neighbours, and compare with theory.
-
-    For each quantity the record has the mean change (after − before), half of its 95 % interval
-    (Student's, over graphs), and the prediction.
-    """
+    """Draw graphs of a setting: changes of the bias measured, their 95 % intervals, predicted."""
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     model = (setting.n, setting.rho, setting.eps, setting.c)
     features: dict[str, Any] = {"means": setting.means}
@@ -99,13 +95,8 @@ def sign(points: pd.DataFrame, quantity: str) -> Any:
 
 
 def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
-    """Place a graph of two groups on the phase diagram, and predict the effect of one step.
-
-    ``parity`` and ``information`` are changes (after − before) for the graph's own features,
-    standardised; ``ridge`` is added to their covariances, as real columns are often constant within
-    a group. Predictions assume normal features and a block model with the graph's own moments and
-    edge probabilities.
-    """
+    """Place a graph of two groups on the phase diagram; measure and predict one step's effect."""
+    # Of its own features, standardised; with a ridge, as columns may be constant within a group.
     deviation = data.x.std(0)
     varied = deviation > 0
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]

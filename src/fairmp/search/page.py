@@ -35,11 +35,7 @@ COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
 def write(tuned: Tuned, folder: Path, *, train: str | None, command: str) -> dict[str, Any]:
-    """Write everything under a folder, and return the contents of ``best.json``.
-
-    ``train`` is the ``fairmp train`` command of the chosen classifier, if there is one, and
-    ``command`` the one that continues the search.
-    """
+    """Write everything under a folder, and return the contents of ``best.json``."""
     found = record(tuned, train=train)
     drawn = picture(tuned)
     drawn.savefig(folder / "tradeoff.png", dpi=150)

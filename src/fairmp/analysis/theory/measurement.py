@@ -143,10 +143,7 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 def held_out_scores(
     values: np.ndarray, group: np.ndarray, half: np.ndarray, *, reference: int | None = None
 ) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Fit rules for pairs of groups on half of the nodes; score (nodes×rules) the other half.
-
-    The pairs are all, or those with ``reference``. Returns (scores, groups) for each half.
-    """
+    """Fit rules for pairs of groups on half of the nodes; return scores and groups of the other."""
     count = int(group.max()) + 1
     pairs = list(combinations(range(count), 2))
     if reference is not None:
