@@ -154,6 +154,6 @@ def test_curves_draw_a_family_each_and_the_front() -> None:
     mlp, fmp = lines()
     figure = curves({"MLP": [mlp], "FMP": [fmp]}, "NBA")
     [axes] = figure.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["MLP", "FMP"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MLP", "FMP"]
     dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
     assert [tuple(dashed[0].get_xdata())] == [pytest.approx((1.0, 15.0))]

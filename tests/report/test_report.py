@@ -43,7 +43,7 @@ def test_the_picture_has_a_point_a_method_and_is_repeatable() -> None:
     lines = summarise(RECORDS)
     figure = tradeoff(lines, "title")
     (axes,) = figure.axes
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["A"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A"]
     assert "points" in axes.get_xlabel()
     assert "%" in axes.get_ylabel()
     assert math.isclose(axes.containers[0].lines[0].get_xdata()[0], 15.0)

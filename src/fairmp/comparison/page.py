@@ -135,7 +135,7 @@ def write(
         alt = f"Accuracy against ΔDP on {name}, one curve per method; figures in the table."
         sections.append(section(table, TRADEOFF, svg=to_svg(figure), alt=alt))
     if found.hypervolumes:
-        sections.append(section(tables[len(found.lines)], HYPERVOLUME))
+        sections.append(section(tables[len(found.lines)], HYPERVOLUME, appendix=True))
     sections += [section(table, note) for table in found.more]
     if not tables:
         sections.append(Section("No results"))

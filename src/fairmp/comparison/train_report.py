@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
@@ -106,10 +107,7 @@ def document(data: Data, model: FairClassifier, command: str = "") -> Document:
     decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
     after = decided if fair else decided[:1]
     add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
-    given: Any = {"group_names": model.groups_, "kind": "logits"}
-    report["panel"] = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
-    report["reliability"] = reliability(plain, sens, y, **given)
-    report["curve"] = _curve(report["panel"])
+    report |= live_parts(model, plain, y, sens, command)
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
         "gaps on the same test nodes."
@@ -131,6 +129,16 @@ def document(data: Data, model: FairClassifier, command: str = "") -> Document:
             "gap, and are not corrected."
         )
     return report
+
+
+def live_parts(
+    model: FairClassifier, plain: Tensor, y: Tensor, sens: Tensor, command: str
+) -> Document:
+    """Live panel, curve and reliability of a model's uncorrected predictions for some nodes."""
+    given: Any = {"group_names": model.groups_, "kind": "logits"}
+    found = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
+    curves = reliability(plain, sens, y, **given)
+    return {"panel": found, "curve": _curve(found), "reliability": curves}
 
 
 def _figures(

@@ -20,7 +20,6 @@ from fairmp.report.formatting import is_known, shorten, wilson_interval
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-MAX_SIDE_LABELS = 18
 INK, BEFORE, AFTER, CHOSEN = "#1b1f24", "#6b7580", COLOURS[0], COLOURS[1]
 MAX_GROUPS = 12
 THEME = {
@@ -69,19 +68,18 @@ def curves(
     axes: Any = None,
     legend: bool = True,
 ) -> Any:
-    """Accuracy against ΔDP, one curve per family of methods, with intervals over splits.
+    """Accuracy against ΔDP, one line per family of methods.
 
-    The dashed line is the Pareto front of all points. ``styles`` has the index of the colour and
-    of the marker of each family; by default all are different.
+    A family's band is the interval of its accuracy over splits; one with a single point has error
+    bars. The dashed line is the Pareto front of all points. ``styles`` has the index of the colour
+    and of the marker of each family; by default all are different.
     """
-    many = axes is None and len(families) > MAX_SIDE_LABELS
-    # Columns of a legend below the axes; a letter takes about 0.052 inches.
-    columns = max(1, int(8.6 / (0.5 + 0.052 * max(map(len, families), default=1))))
-    size = (8.6, 4.6 + 0.17 * math.ceil(len(families) / columns)) if many else (7.6, 4.6)
+    # Columns of the legend below the axes; a letter takes about 0.06 inches.
+    columns = max(1, int(6.6 / (0.5 + 0.06 * max(map(len, families), default=1))))
+    size = (6.6, 4.2 + 0.19 * math.ceil(len(families) / columns))
     fig, axes = figure(*size) if axes is None else (axes.figure, axes)
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
     single = all(len(lines) == 1 for lines in families.values())
-    width = {"elinewidth": 1.2, "capsize": 3} if single else {"elinewidth": 0.5, "capsize": 1.5}
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
         pairs = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
@@ -89,23 +87,28 @@ def curves(
         if not pairs:
             continue
         reached += [(accuracy.mean, dp.mean) for dp, accuracy in pairs]
-        colour, marker = styles[name]
-        style: Any = {
-            "color": COLOURS[colour % len(COLOURS)],
-            "marker": MARKERS[marker % len(MARKERS)],
-        }
-        style |= {"markersize": 8 if single else 5, "linewidth": 1.2, **width}
-        errorbar(axes, pairs, {"label": name, **style})
+        colour, marker = (index % len(COLOURS) for index in styles[name])
+        style: Any = {"color": COLOURS[colour], "marker": MARKERS[marker], "label": name}
+        if len(pairs) == 1:
+            errorbar(axes, pairs, {**style, "markersize": 8, "elinewidth": 1, "capsize": 2})
+            continue
+        x, y = (np.array([100 * i.mean for i in side]) for side in zip(*pairs, strict=True))
+        axes.plot(x, y, markersize=5, linewidth=1.8, **style)
+        order, half = np.argsort(x), bars([accuracy for _, accuracy in pairs])
+        band = (y - half[0])[order], (y + half[1])[order]
+        axes.fill_between(x[order], *band, color=style["color"], alpha=0.12, linewidth=0)
     best = front(reached)
     corners = [100 * dp for _, dp in best], [100 * accuracy for accuracy, _ in best]
     axes.step(*corners, "--", where="post", color="#555555", linewidth=0.9, zorder=1)
+    if reached and not single:  # wide bands must not press the lines together
+        accuracies = [100 * accuracy for accuracy, _ in reached]
+        room = max(1.0, 0.12 * (max(accuracies) - min(accuracies)))
+        axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
     label_tradeoff(axes, "ΔDP on the test nodes (points)", "accuracy on the test nodes (%)")
     if title:
         axes.set_title(title, loc="left", fontsize=11)
-    if legend and many:
-        fig.legend(frameon=False, fontsize=7, loc="outside lower left", ncols=columns)
-    elif legend:
-        axes.legend(frameon=False, fontsize=7, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    if legend:
+        fig.legend(frameon=False, fontsize=8, loc="outside lower left", ncols=columns)
     return fig
 
 

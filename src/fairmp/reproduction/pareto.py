@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,18 +17,32 @@ def figure(found: page.Comparison) -> Any:
     """Draw one row per strategy and one column per data set, with FMP's curve in all of them."""
     from matplotlib.figure import Figure
 
-    columns = len(found.families)
-    fig = Figure(figsize=(1.6 + 3.6 * columns, 6.4), layout="constrained")
-    grid = fig.subplots(len(PENALTIES), columns, squeeze=False)
+    wide = min(3, len(found.families))
+    tall = math.ceil(len(found.families) / wide)
+    size = (0.4 + 2.8 * wide, 0.5 + 2.5 * tall * len(PENALTIES))
+    fig = Figure(figsize=size, layout="constrained")
+    grid = fig.subplots(tall * len(PENALTIES), wide, squeeze=False)
     styles = {
         name: (colour,) * 2 for name, (colour, _) in page.family_styles(found.records).items()
     }
-    for row, strategy in zip(grid, PENALTIES, strict=True):
-        for axes, (name, families) in zip(row, found.families.items(), strict=True):
+    for k, strategy in enumerate(PENALTIES):
+        panels = iter(grid[k * tall : (k + 1) * tall].flat)
+        for name, families in found.families.items():
+            axes = next(panels)
             shown = {f: v for f, v in families.items() if f == "FMP" or f.endswith(strategy)}
-            last = axes is row[-1]
-            curves(shown, f"{name}: {strategy}", styles=styles, axes=axes, legend=last)
+            curves(shown, f"{name}: {strategy}", styles=styles, axes=axes, legend=False)
             axes.grid(True, color="#dddddd", linewidth=0.6)
+            axes.set(xlabel="ΔDP (points)", ylabel="accuracy (%)")
+            axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=9)
+        for axes in panels:
+            axes.axis("off")
+    handles = {
+        label.split(" + ")[0]: handle
+        for axes in grid.flat
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    place = {"loc": "outside upper left", "ncols": len(handles), "frameon": False}
+    fig.legend(handles.values(), handles.keys(), fontsize=9, **place)
     return fig
 
 
