@@ -57,7 +57,8 @@ def random_problem(seed: int) -> RandomProblem:
         shares[np.arange(n), np.maximum(codes, 0)] += 0.5
         sens = torch.from_numpy(np.where(codes[:, None] < 0, 0.0, shares))
     dtype = torch.float32 if rng.random() < 0.5 else torch.float64
-    edges = torch.from_numpy(rng.integers(0, n, (2, 2 * n)))
+    edges = torch.from_numpy(rng.integers(0, n, (2, n)))
+    edges = torch.cat([edges, edges.flip(0)], 1)
     return RandomProblem(
         torch.from_numpy(logits).to(dtype), edges, sens, torch.from_numpy(inside), scale
     )

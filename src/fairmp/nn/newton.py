@@ -310,9 +310,13 @@ def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array, constraints:
         centre = 0.05 * mu
         pull = (centre / upper - x_upper) - (centre / lower - x_lower)
         system = np.diag(metric) + (basis.T * weight) @ basis
-        if not np.isfinite(system).all():
+        right = -off - basis.T @ pull
+        if not (np.isfinite(system).all() and np.isfinite(right).all()):
             break
-        d_gamma = np.linalg.lstsq(system, -off - basis.T @ pull, rcond=None)[0]
+        try:
+            d_gamma = np.linalg.lstsq(system, right, rcond=None)[0]
+        except np.linalg.LinAlgError:
+            break  # weights too large for a double: as good as rounding allows
         move = basis @ d_gamma
         d_x_upper = centre / upper - x_upper + x_upper / upper * move
         d_x_lower = centre / lower - x_lower - x_lower / lower * move
