@@ -1,0 +1,168 @@
+"""Write the tables of the documentation from the records under ``benchmarks/results/compare``.
+
+    python benchmarks/doc_tables.py          # rewrite the tables in docs/*.md
+    python benchmarks/doc_tables.py --check  # status 1 if a table is not that of the records
+
+A table stands between ``<!-- table: KIND ARGUMENTS -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fairmp.comparison.page import compared
+from fairmp.metrics import Interval
+from fairmp.report.formats import Table, markdown, spread
+from fairmp.reproduction import paper, published, runtime
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results" / "compare"
+BLOCK = re.compile(r"(<!-- table: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+FIGURES = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
+Record = dict[str, Any]
+
+
+@cache
+def records(name: str) -> tuple[Record, ...]:
+    """Records of ``NAME.jsonl.gz`` that did not fail; none if there is no such file."""
+    path = RESULTS / f"{name}.jsonl.gz"
+    if not path.exists():
+        return ()
+    with gzip.open(path, "rt", encoding="utf8") as file:
+        found = [json.loads(line) for line in file]
+    return tuple(record for record in found if "failed" not in record)
+
+
+def cell(value: Interval) -> str:
+    """An interval in points, with a second digit where it is small."""
+    digits = 1 if 100 * value.mean >= 2 or value.mean != value.mean else 2
+    text = f"{100 * value.mean:.{digits}f}"
+    if value.low != value.low:
+        return text
+    if value.n < 5:
+        return f"{text} [{100 * value.low:.{digits}f}, {100 * value.high:.{digits}f}]"
+    return f"{text} ± {50 * (value.high - value.low):.{digits}f}"
+
+
+def row(name: str, own: Iterable[Record], keys: Iterable[str] = FIGURES) -> list[str]:
+    """One row: means over the splits of some records."""
+    tests = [record["run"]["test"] for record in own]
+    return [name, *(cell(spread([test[key] for test in tests])) for key in keys)]
+
+
+def methods(data: str) -> Table:
+    """Every method at its default strength, and FMP with λ_s chosen on validation nodes."""
+    own = [record for record in records("table") if record["data"] == data]
+    rows = []
+    for name in dict.fromkeys(record["name"] for record in own):
+        shown = name.removesuffix(" target=0").replace("PPR", "plain propagation")
+        rows.append(row(shown, [record for record in own if record["name"] == name]))
+    smooth = {r["split"]: r for r in own if r["family"] == "FMP"}
+    flat = {
+        r["split"]: r for r in records("unsmoothed") if r["data"] == data and r["strength"] == 0
+    }
+    if flat and smooth.keys() <= flat.keys():
+        accuracy = lambda record: record["run"]["val"]["accuracy"]  # noqa: E731
+        chosen = [max(smooth[k], flat[k], key=accuracy) for k in smooth]
+        rows.append(row("FMP, λ_s = 0", [flat[k] for k in smooth]))
+        rows.append(row("FMP, λ_s by validation", chosen))
+    return Table("", ["method", *FIGURES.values()], rows)
+
+
+def claims(name: str) -> Table:
+    """Verdicts on the paper's claims, from the records of an experiment."""
+    own = records({"table1": "table"}.get(name, name))
+    if name == "table1":
+        found = paper.table1_claims([*own, *records("fairgnn")])
+    elif name == "pareto":
+        found = paper.pareto_claims(compared([*own, *records("ranges")]).hypervolumes)
+    elif name == "runtime":
+        found = paper.runtime_claims(own)
+    else:
+        found = paper.hyperparameter_claims(own)
+    table = paper.claims_table(found)
+    return Table("", table.header, table.rows)
+
+
+def areas() -> Table:
+    """Hypervolumes of all families, one column per data set."""
+    volumes = compared([*records("pareto"), *records("ranges")]).hypervolumes
+    families = dict.fromkeys(family for column in volumes.values() for family in column)
+    rows = [
+        [f, *(cell(column[f]) if f in column else "–" for column in volumes.values())]
+        for f in families
+    ]
+    return Table("", ["method", *volumes], rows)
+
+
+def side_by_side(data: str) -> Table:
+    """The paper's Table 1 beside ours, on one data set."""
+    own = [r for r in (*records("table"), *records("fairgnn")) if r["data"] == data]
+    return _only(paper.side_by_side(own))
+
+
+def published_rows(data: str) -> Table:
+    """Published rows beside ours, on one data set."""
+    own = [r for r in records("published") if r["data"] == data]
+    if own:
+        return _only(published.tables(own))
+    quoted = paper.printed()["published"][paper.paper_key(data)]
+    rows = [[name, f"quoted: {source}", *map(str, values)] for name, source, *values in quoted]
+    return Table("", ["method", "source", "accuracy %", "AUC", "F1", "ΔDP", "ΔEO"], rows)
+
+
+def _only(tables: Sequence[Table]) -> Table:
+    return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
+
+
+def runtimes(data: str) -> Table:
+    """Seconds of 200 epochs, and multiples of the MLP's."""
+    return _only(runtime.tables([r for r in records("runtime") if r["data"] == data]))
+
+
+KINDS: dict[str, Callable[..., Table]] = {
+    "methods": methods,
+    "claims": claims,
+    "areas": areas,
+    "paper": side_by_side,
+    "published": published_rows,
+    "runtime": runtimes,
+}
+
+
+def rewritten(text: str) -> str:
+    """A page with its tables as the records have them."""
+
+    def table(block: re.Match[str]) -> str:
+        kind, *arguments = block[2].split()
+        return f"{block[1]}\n{markdown([KINDS[kind](*arguments)])}\n{block[4]}"
+
+    return BLOCK.sub(table, text)
+
+
+def main() -> int:
+    """Rewrite or check all pages."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="change nothing; status 1 if stale")
+    check, stale = parser.parse_args().check, []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf8")
+        new = rewritten(text) if "<!-- table:" in text else text
+        if new != text:
+            stale.append(path.name)
+            if not check:
+                path.write_text(new, encoding="utf8")
+    print(f"{'stale' if check else 'rewritten'}: {', '.join(stale) or 'none'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
