@@ -59,7 +59,6 @@ def calls(n: int, edges: int, classes: int) -> Calls:
     return {
         "aggregate": aggregate,
         "moments": lambda kernels: kernels.moments(z, codes, shift, 1.0),
-        "extremes": lambda kernels: kernels.extremes(z, codes),
         "shift": lambda kernels: kernels.shift(z, codes, shift),
         "segment_sum": lambda kernels: kernels.segment_sum(g, codes, 2),
         "softmax_vjp": lambda kernels: kernels.softmax_vjp(g, z, codes, shift, 1.0, w),

@@ -65,7 +65,6 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
     return {
         "aggregate": (aggregate, edges + 4 * table),  # F is read, and written once scaled
         "moments": (lambda kernels: kernels.moments(z, codes, shift, 1.0), table + label),
-        "extremes": (lambda kernels: kernels.extremes(z, codes), table + label),
         "shift": (lambda kernels: kernels.shift(z, codes, shift), 2 * table + label),
         "segment_sum": (lambda kernels: kernels.segment_sum(z, codes, GROUPS), table + label),
         "softmax_vjp": (

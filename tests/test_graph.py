@@ -153,7 +153,7 @@ def test_edge_index_of_pyg() -> None:
         (torch.tensor([0, 1]), None, "shape (2,)"),
         (torch.tensor([[0.0], [1.0]]), None, "float32"),
         (torch.tensor([[0, 1], [1, 0]]), torch.ones(3), "edge_weight: shape (3,)"),
-        (torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, -1.0]), "smallest is -1"),
+        (torch.tensor([[0, 1], [1, 0]]), torch.tensor([1.0, -1.0]), "from -1"),
         (torch.tensor([[0, 1], [1, 0]]), torch.ones(2, requires_grad=True), "detach"),
         (torch.eye(4).to_sparse(), None, "4, 4"),
         (torch.eye(3).to_sparse(), torch.ones(3), "has its own"),

@@ -238,31 +238,22 @@ def _edges(
             raise InputError(name, f"{kind} is no tensor", f"give torch.as_tensor({name})")
     if edge_index.layout in SPARSE_LAYOUTS:
         if edge_index.shape != (num_nodes, num_nodes):
-            raise InputError(
-                "edge_index",
-                f"a sparse tensor of shape {tuple(edge_index.shape)} for {num_nodes} nodes",
-                f"it must be {num_nodes}×{num_nodes}",
-            )
+            value = f"a sparse tensor of shape {tuple(edge_index.shape)} for {num_nodes} nodes"
+            raise InputError("edge_index", value, f"it must be {num_nodes}×{num_nodes}")
         if edge_weight is not None:
-            raise InputError(
-                "edge_weight", "a sparse tensor has its own values", "leave edge_weight out"
-            )
+            value = "a sparse tensor has its own values"
+            raise InputError("edge_weight", value, "leave edge_weight out")
         matrix = edge_index.to_sparse_coo().coalesce()
         # Its rows receive, while in an edge_index the second row does.
         edge_index, edge_weight = matrix.indices().flip(0), matrix.values()
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
-        raise InputError(
-            "edge_index",
-            f"{edge_index.dtype} of shape {tuple(edge_index.shape)}",
-            "give int64 of shape (2, edges), a torch sparse tensor or an Adjacency",
-        )
-    if edge_index.numel() and not 0 <= int(edge_index.min()) <= int(edge_index.max()) < num_nodes:
-        raise InputError(
-            "edge_index",
-            f"nodes {int(edge_index.min())} to {int(edge_index.max())} in a graph of {num_nodes} "
-            "nodes",
-            f"they must lie in 0…{num_nodes - 1}",
-        )
+        hint = "give int64 of shape (2, edges), a torch sparse tensor or an Adjacency"
+        value = f"{edge_index.dtype} of shape {tuple(edge_index.shape)}"
+        raise InputError("edge_index", value, hint)
+    first, last = map(int, torch.aminmax(edge_index)) if edge_index.numel() else (0, -1)
+    if first < 0 or last >= num_nodes:
+        value = f"nodes {first} to {last} in a graph of {num_nodes} nodes"
+        raise InputError("edge_index", value, f"they must lie in 0…{num_nodes - 1}")
     if edge_weight is not None:
         _check_weight(edge_weight, edge_index.size(1))
     return edge_index, edge_weight
@@ -270,24 +261,14 @@ def _edges(
 
 def _check_weight(edge_weight: Tensor, edges: int) -> None:
     if edge_weight.shape != (edges,):
-        raise InputError(
-            "edge_weight",
-            f"shape {tuple(edge_weight.shape)} for {edges} edges",
-            "give one weight per edge",
-        )
+        value = f"shape {tuple(edge_weight.shape)} for {edges} edges"
+        raise InputError("edge_weight", value, "give one weight per edge")
     if edge_weight.requires_grad:
-        raise InputError(
-            "edge_weight",
-            "requires a gradient, which does not pass through the normalisation",
-            "give edge_weight.detach()",
-        )
+        value = "requires a gradient, which does not pass through the normalisation"
+        raise InputError("edge_weight", value, "give edge_weight.detach()")
     if not bool(torch.isfinite(edge_weight).all()) or bool((edge_weight < 0).any()):
-        raise InputError(
-            "edge_weight",
-            f"the smallest is {edge_weight.min().item():g}, the largest "
-            f"{edge_weight.max().item():g}",
-            "weights must be finite and not negative",
-        )
+        value = f"they reach from {edge_weight.min().item():g} to {edge_weight.max().item():g}"
+        raise InputError("edge_weight", value, "weights must be finite and not negative")
 
 
 def _coalesce(index: Tensor, weight: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 from fairmp.kernels import gather, segment_sum
 
 Rows = Literal["auto", "difference", "groups"]
@@ -189,11 +189,8 @@ def stack(*operators: GroupOperator) -> GroupOperator:
     first = operators[0]
     for other in operators[1:]:
         if other.population.shape != first.population.shape:
-            raise InputError(
-                "stack",
-                f"operators of {first.population.numel()} and {other.population.numel()} nodes",
-                "give operators of the same nodes",
-            )
+            value = f"operators of {first.population.numel()} and {other.population.numel()} nodes"
+            raise InputError("stack", value, "give operators of the same nodes")
     if len(operators) == 1:
         return first
     population = torch.stack([part.population for part in operators]).any(0)
@@ -266,8 +263,7 @@ def group_operator(
         tensor([[0.6000]])
     """
     sens = torch.as_tensor(sens)
-    if rows not in get_args(Rows):
-        raise InputError("rows", f"{rows!r} is unknown", f"choose one of {get_args(Rows)}")
+    check_choice("rows", rows, get_args(Rows))
     codes = None if soft(sens) else _codes(sens)
     membership = None
     if codes is None:
@@ -283,11 +279,8 @@ def group_operator(
     if population is not None:
         population = torch.as_tensor(population, device=sens.device)
         if population.dtype != torch.bool or population.shape != known.shape:
-            raise InputError(
-                "population",
-                f"{population.dtype} of shape {tuple(population.shape)}",
-                f"give a boolean mask of {known.numel()} nodes",
-            )
+            value = f"{population.dtype} of shape {tuple(population.shape)}"
+            raise InputError("population", value, f"give a boolean mask of {known.numel()} nodes")
         known = population & known
     if membership is None:
         assert codes is not None
@@ -311,16 +304,12 @@ def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:
     counts, groups = counts.double(), counts.numel()
     if bool((counts <= 0).any()):
         sizes = ", ".join(f"{count:g}" for count in counts[:8].tolist()) + ", …" * (groups > 8)
-        raise InputError(
-            "sens",
-            f"group {int((counts <= 0).nonzero()[0])} has no node in the population (nodes by "
-            f"group: {sizes})",
-            "choose a population that contains every group, or mark the others' nodes unknown (-1)",
-        )
+        which = f"group {int((counts <= 0).nonzero()[0])} has no node in the population"
+        hint = "choose one that contains every group, or mark the others' nodes unknown (-1)"
+        raise InputError("sens", f"{which} (nodes by group: {sizes})", hint)
     if rows == "difference" and groups != 2:
-        raise InputError(
-            "rows", f"'difference' needs two groups, sens has {groups}", "use rows='groups'"
-        )
+        value = f"'difference' needs two groups, sens has {groups}"
+        raise InputError("rows", value, "use rows='groups'")
     if groups == 2 and rows != "groups":
         return torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
     return torch.diag(1 / counts) - 1 / counts.sum()
@@ -331,41 +320,28 @@ def memberships(sens: Tensor, groups: int) -> Tensor:
     if soft(sens):
         check_probabilities("sens", sens, sens.size(0))
         if sens.size(1) != groups:
-            raise InputError(
-                "sens",
-                f"probabilities of {sens.size(1)} groups, the correction is for {groups}",
-                "give one column for each of those",
-            )
+            value = f"probabilities of {sens.size(1)} groups, the correction is for {groups}"
+            raise InputError("sens", value, "give one column for each of those")
         return sens
     codes = _codes(sens)
     if codes.numel() and int(codes.max()) >= groups:
-        raise InputError(
-            "sens",
-            f"group {int(codes.max())} is unknown to the correction (groups 0…{groups - 1})",
-            "solve for these nodes, or mark it unknown (-1)",
-        )
+        value = f"group {int(codes.max())} is unknown to the correction (groups 0…{groups - 1})"
+        raise InputError("sens", value, "solve for these nodes, or mark it unknown (-1)")
     return gather(torch.eye(groups, device=codes.device), codes)
 
 
 def _codes(sens: Tensor) -> Tensor:
     if sens.dim() != 1:
-        raise InputError(
-            "sens",
-            f"{sens.dtype} of shape {tuple(sens.shape)}",
-            "give one group per node (n, integers) or probabilities of groups (n×G, floats)",
-        )
+        hint = "give one group per node (n, integers) or probabilities of groups (n×G, floats)"
+        raise InputError("sens", f"{sens.dtype} of shape {tuple(sens.shape)}", hint)
     if sens.is_floating_point():
         broken = sens[sens.round() != sens]
         if broken.numel():
-            raise InputError(
-                "sens",
-                f"{broken[0].item()} is not a whole number",
-                "use 0…G−1, and -1 for unknown; give probabilities as an n×G tensor",
-            )
+            hint = "use 0…G−1, and -1 for unknown; give probabilities as an n×G tensor"
+            raise InputError("sens", f"{broken[0].item()} is not a whole number", hint)
     if sens.numel() and int(sens.min()) < -1:
-        raise InputError(
-            "sens", f"{int(sens.min())} is not a group", "use 0…G−1, and -1 for unknown"
-        )
+        value = f"{int(sens.min())} is not a group"
+        raise InputError("sens", value, "use 0…G−1, and -1 for unknown")
     return sens.int()
 
 
@@ -400,25 +376,18 @@ def certain(sens: Tensor) -> Tensor:
 def check_probabilities(name: str, sens: Tensor, n: int) -> None:
     """Refuse an n×G tensor whose rows are not probabilities."""
     if sens.size(0) != n or sens.size(1) < 2:
-        raise InputError(
-            name,
-            f"probabilities of shape {tuple(sens.shape)}",
-            f"give {n} rows, one per node, and one column per group, two or more",
-        )
+        hint = f"give {n} rows, one per node, and one column per group, two or more"
+        raise InputError(name, f"probabilities of shape {tuple(sens.shape)}", hint)
     wrong = ~torch.isfinite(sens) | (sens < 0)
     if bool(wrong.any()):
         node = int(wrong.any(1).nonzero()[0])
-        raise InputError(
-            name,
-            f"node {node} has {sens[node][wrong[node]][0].item():g} for a probability",
-            "give numbers from 0 to 1, a row of zeros where the group is unknown",
-        )
+        value = f"node {node} has {sens[node][wrong[node]][0].item():g} for a probability"
+        hint = "give numbers from 0 to 1, a row of zeros where the group is unknown"
+        raise InputError(name, value, hint)
     total = sens.double().sum(1)
     wrong = ((total - 1).abs() > PROBABILITY_TOLERANCE) & (total != 0)
     if bool(wrong.any()):
         node = int(wrong.nonzero()[0])
-        raise InputError(
-            name,
-            f"the probabilities of node {node} sum to {total[node].item():.4g}, not 1",
-            "normalise the rows (a row of zeros where the group is unknown)",
-        )
+        value = f"the probabilities of node {node} sum to {total[node].item():.4g}, not 1"
+        hint = "normalise the rows (a row of zeros where the group is unknown)"
+        raise InputError(name, value, hint)

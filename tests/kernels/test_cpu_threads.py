@@ -43,7 +43,6 @@ def everything(classes: int) -> dict[str, Callable[[], Tensor]]:
     return {
         "aggregate": lambda: cpu.aggregate((row, col, None, scale, scale), z, z, 0.3),
         "moments": lambda: cpu.moments(z, codes, table, 0.7),
-        "extremes": lambda: cpu.extremes(z, codes),
         "shift": lambda: cpu.shift(z, codes, table),
         "segment_sum": lambda: cpu.segment_sum(z, codes, 3),
         "softmax_vjp": lambda: cpu.softmax_vjp(z, z, codes, table, 0.7, table),

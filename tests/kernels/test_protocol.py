@@ -51,7 +51,6 @@ def test_reference_passes_over_nodes() -> None:
     moments = reference.moments(z[:2], CODES[:2], ZERO, 1.0)
     assert moments[1:5].tolist() == [0.5, 0.5, 0.0, 0.0]
     assert moments[5:9].tolist() == [0.25] * 4
-    assert reference.extremes(z, CODES).tolist() == [3.0, 3.0]
     assert reference.shift(z, CODES, ZERO + 1).tolist() == [[-1, -1], [5, 9], [-1, 2]]
     assert reference.segment_sum(z, CODES, 2).tolist() == [[0, 0], [0, 3]]
     w = torch.tensor([[1.0, 0.0], [0.0, 0.0]], dtype=torch.float64)

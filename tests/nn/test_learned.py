@@ -10,7 +10,11 @@ import torch
 from torch import Tensor
 
 from fairmp import FMP, PPR, InputError
+from fairmp.graph import normalise
+from fairmp.groups import group_operator
 from fairmp.kernels import use
+from fairmp.nn.functional import projection_steps
+from fairmp.nn.fused import Gamma, Problem, collect, differentiated
 
 SOLVERS: list[dict[str, Any]] = [
     {"target": 0.02},
@@ -116,3 +120,22 @@ def test_refuses_other_strengths(value: Any) -> None:
     with pytest.raises(InputError) as error:
         PPR(lambda_s="learned", initial_lambda_s=0.0)
     assert error.value.argument == "initial_lambda_s"
+
+
+def test_what_a_recording_replays_equals_the_layer() -> None:
+    """A CUDA graph is made of these two functions; here they run as they are."""
+    x, edge_index, sens = problem()
+    graph, groups = normalise(edge_index, len(x), dtype=x.dtype), group_operator(sens)
+    gamma = torch.tensor([0.3, 0.6], dtype=torch.float64, requires_grad=True)
+
+    def run(x: Tensor, gamma: Gamma) -> tuple[Tensor, ...]:
+        return collect(projection_steps(x, Problem(graph, groups, gamma, (0.01, 1.0))), x)
+
+    forward, backward = differentiated(run, gamma)
+    results, kept = forward(x, gamma)
+    gradients = tuple(torch.randn_like(part) for part in results)
+    found = backward(kept, gradients)
+    f, duals, _ = run(x.requires_grad_(), gamma)
+    loss = (f * gradients[0]).sum() + (duals * gradients[1]).sum()
+    for ours, expected in zip(found, torch.autograd.grad(loss, [x, gamma]), strict=True):
+        torch.testing.assert_close(ours, expected)

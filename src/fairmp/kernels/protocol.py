@@ -48,9 +48,6 @@ class Kernels(Protocol):
         (groups·C·C).
         """
 
-    def extremes(self, z: Tensor, codes: Tensor) -> Tensor:
-        """Largest logit range of a node that has a group, and largest absolute logit (2)."""
-
     def shift(self, z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
         """Subtract the shift of its group (groups×C) from each node's logits (n×C)."""
 

@@ -51,14 +51,6 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     return torch.cat([value.view(1), sums.flatten(), second.flatten()])
 
 
-def extremes(z: Tensor, codes: Tensor) -> Tensor:
-    """Largest logit range and largest absolute logit."""
-    z, _ = _counted(z, codes)
-    if not z.size(0):
-        return torch.zeros(2, dtype=torch.float64, device=z.device)
-    return torch.stack([(z.amax(1) - z.amin(1)).max(), z.abs().max()]).double()
-
-
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Subtract the shift of its group from each node's logits."""
     return z - _rows(shift.to(z.dtype), codes)

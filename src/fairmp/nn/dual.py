@@ -175,8 +175,10 @@ class HardGroupDual(_GroupDual):
 
     def width(self) -> float:
         """Largest logit range of a node in the population."""
-        widest = self.groups.largest(self.kernels.extremes(self.z, self.codes))
-        return float(widest[0]) / self.temperature
+        low, high = torch.aminmax(self.z.T.contiguous(), dim=0)
+        ranges = torch.where(self.codes >= 0, high - low, 0).double()
+        widest = self.groups.largest(torch.cat([ranges, ranges.new_zeros(1)]).max().view(1))
+        return float(widest) / self.temperature
 
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""

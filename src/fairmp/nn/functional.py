@@ -125,13 +125,13 @@ def propagate(
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
     gamma = skip_weights(lambda_s, K)
 
-    def steps(x: Tensor) -> tuple[Tensor]:
+    def steps(x: Tensor, gamma: Gamma) -> tuple[Tensor]:
         f = x
         for weight in gamma:
             f = aggregate(f, x, graph, weight)
         return (f.clone() if f is x else f,)
 
-    return (replayed(steps, x, (graph,), gamma, (), cuda_graphs) or steps(x))[0]
+    return (replayed(steps, x, gamma, (graph,), (), cuda_graphs) or steps(x, gamma))[0]
 
 
 def projection_steps(x: Tensor, problem: Problem) -> Iterator[State]:

@@ -89,65 +89,69 @@ def fused(
             return _fused_on_cpu(kernels, x, problem)
         steps = _scalar_steps
 
-    def run(x: Tensor) -> Results:
-        return collect(steps(x, problem), x)
+    def run(x: Tensor, gamma: Gamma) -> Results:
+        return collect(steps(x, problem._replace(gamma=gamma)), x)
 
-    results = replayed(run, x, (graph, groups), gamma, (projects, *numbers), cuda_graphs)
-    return run(x) if projects and results is None else results
+    results = replayed(run, x, gamma, (graph, groups), (projects, *numbers), cuda_graphs)
+    return run(x, gamma) if projects and results is None else results
 
 
 def replayed(
-    function: Callable[[Tensor], Results],
+    function: Callable[[Tensor, Gamma], Results],
     x: Tensor,
-    objects: tuple[object, ...],
     gamma: Gamma,
+    objects: tuple[object, ...],
     key: tuple[object, ...],
     cuda_graphs: CUDAGraphCache | None,
 ) -> Results | None:
-    """Replay the recording of a function of x; ``None`` where there is none (yet).
+    """Replay the recording of a function of x and γ; ``None`` where there is none (yet).
 
     What waits for other processes or for the host can not be recorded.
     """
-    if cuda_graphs is None or isinstance(gamma, Tensor) or implementation(x) is reference:
+    if cuda_graphs is None or not x.is_cuda or implementation(x) is reference:
         return None
-    if (
-        not x.is_cuda
-        or x.numel() > MAX_RECORDED_NUMEL
-        or not all(getattr(o, "is_local", False) for o in objects)
-    ):
+    if x.numel() > MAX_RECORDED_NUMEL or not all(getattr(o, "is_local", False) for o in objects):
         return None
+    learned = isinstance(gamma, Tensor)
+    inputs = tuple(part.contiguous() for part in (x, gamma) if isinstance(part, Tensor))
+    key = key if learned else (*key, *gamma)
+    recording = cuda_graphs.get(objects, key, inputs, *differentiated(function, gamma))
+    return None if recording is None else _Replay.apply(recording, *inputs)
 
-    def forward(x: Tensor) -> tuple[Results, tuple[Tensor, Results]]:
+
+def differentiated(
+    function: Callable[[Tensor, Gamma], Results], gamma: Gamma
+) -> tuple[Callable[..., tuple[Results, Any]], Callable[[Any, Results], Results]]:
+    """A function and its gradient as a :class:`Recording` takes them; γ is an input if a tensor."""
+
+    def forward(*inputs: Tensor) -> tuple[Results, tuple[Results, Results]]:
         with torch.enable_grad():
-            leaf = x.detach().requires_grad_()
-            results = function(leaf)
-        return tuple(part.detach() for part in results), (leaf, results)
+            leaves = tuple(part.detach().requires_grad_() for part in inputs)
+            results = function(leaves[0], leaves[1] if len(leaves) > 1 else gamma)
+        return tuple(part.detach() for part in results), (leaves, results)
 
-    def backward(kept: tuple[Tensor, Results], gradients: tuple[Tensor, ...]) -> Tensor:
-        leaf, results = kept
+    def backward(kept: tuple[Results, Results], gradients: Results) -> Results:
+        leaves, results = kept
         pairs = [pair for pair in zip(results, gradients, strict=True) if pair[0].requires_grad]
         outputs, given = zip(*pairs, strict=True)
-        return torch.autograd.grad(outputs, leaf, given)[0]
+        return torch.autograd.grad(outputs, leaves, given)
 
-    x = x.contiguous()
-    recording = cuda_graphs.get(objects, (*key, *gamma), x, forward, backward)
-    return None if recording is None else _Replay.apply(x, recording)
+    return forward, backward
 
 
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, recording: Any) -> Results:
+    def forward(ctx: Any, recording: Any, *inputs: Tensor) -> Results:
         ctx.set_materialize_grads(False)
         ctx.recording = recording
-        results, ctx.replay_id = recording.forward(x)
-        ctx.save_for_backward(x)
+        results, ctx.replay_id = recording.forward(*inputs)
+        ctx.save_for_backward(*inputs)
         return results
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor, None]:
-        (x,) = ctx.saved_tensors
-        return ctx.recording.backward(ctx.replay_id, x, gradients), None
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        return None, *ctx.recording.backward(ctx.replay_id, ctx.saved_tensors, gradients)
 
 
 def _fused_on_cpu(kernels: Any, x: Tensor, problem: Problem) -> Results | None:

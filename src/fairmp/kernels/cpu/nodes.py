@@ -386,26 +386,6 @@ def segment_sum(g: Array, codes: Array, size: int, parts: Array) -> None:
         _sum_chunk(g, codes, start, min(start + size, g.shape[0]), parts[k])
 
 
-@Chunked
-def extremes(z: Array, codes: Array, size: int, parts: Array) -> None:
-    """Fill ``parts``, one row per chunk; their maximum are the extremes."""
-    for k in prange(parts.shape[0]):
-        widest = largest = 0.0
-        numbers = True
-        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, z.shape[0]))):
-            if codes[i] < 0:
-                continue
-            low = high = np.float64(z[i, 0])
-            for c in range(np.uint64(z.shape[1])):
-                value = np.float64(z[i, c])
-                low, high = min(low, value), max(high, value)
-                numbers &= value == value
-            widest = max(widest, high - low)
-            largest = max(largest, -low, high)
-        parts[k, 0] = widest if numbers else np.nan
-        parts[k, 1] = largest if numbers else np.nan
-
-
 @compiled
 def _backward_chunk(
     g: Array, h: Array, weight: Array, start: int, stop: int, out: Array, sums: Array, pairs: Array

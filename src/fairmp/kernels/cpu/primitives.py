@@ -52,14 +52,6 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     return torch.from_numpy(parts.sum(0))
 
 
-def extremes(z: Tensor, codes: Tensor) -> Tensor:
-    """Largest logit range and largest absolute logit."""
-    size = chunk_size(z.size(0))
-    parts = np.empty((-(-z.size(0) // size), 2))
-    nodes.extremes(z.numel(), array(z), _codes(codes), size, parts)
-    return torch.from_numpy(parts.max(0, initial=0.0))
-
-
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Subtract the shift of its group from each node's logits."""
     out = z.new_empty(z.shape)

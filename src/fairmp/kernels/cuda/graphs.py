@@ -13,25 +13,27 @@ import torch
 from torch import Tensor
 
 Saved = TypeVar("Saved")
-Forward = Callable[[Tensor], tuple[tuple[Tensor, ...], Saved]]
-Backward = Callable[[Saved, tuple[Tensor, ...]], Tensor]
+Tensors = tuple[Tensor, ...]
+Forward = Callable[..., tuple[Tensors, Saved]]
+Backward = Callable[[Saved, Tensors], Tensors]
 
 
 class Recording(Generic[Saved]):
-    """A function of one tensor and its gradient, as two CUDA graphs over the same memory.
+    """A function of tensors and its gradients, as two CUDA graphs over the same memory.
 
     The memory holds the last call. For the gradient of an earlier one the function is run again on
     its input, which for a deterministic function restores the memory.
     """
 
-    def __init__(self, x: Tensor, forward: Forward[Saved], backward: Backward[Saved]) -> None:
-        self._x = x.detach().clone()
+    def __init__(self, inputs: Tensors, forward: Forward[Saved], backward: Backward[Saved]) -> None:
+        self._inputs = tuple(x.detach().clone() for x in inputs)
+        self._device = device = inputs[0].device
         # A first run compiles and inspects the graph, which can not be recorded. It uses a stream
         # of its own, as the recording does.
-        side, current = torch.cuda.Stream(x.device), torch.cuda.current_stream(x.device)
+        side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(current)
         with torch.no_grad(), torch.cuda.stream(side):
-            results, saved = forward(self._x)
+            results, saved = forward(*self._inputs)
             backward(saved, tuple(torch.zeros_like(r) for r in results))
             del results, saved
         current.wait_stream(side)
@@ -41,24 +43,26 @@ class Recording(Generic[Saved]):
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.no_grad():
             with torch.cuda.graph(self._forward, pool=pool, **options):
-                self._results, self._saved = forward(self._x)
+                self._results, self._saved = forward(*self._inputs)
             self._gradients = tuple(torch.zeros_like(r) for r in self._results)
             with torch.cuda.graph(self._backward, pool=pool, **options):
-                self._gradient = backward(self._saved, self._gradients)
+                self._found = backward(self._saved, self._gradients)
         self._is_zero = [True] * len(self._results)
         self._replay_id = 0
 
-    def forward(self, x: Tensor) -> tuple[tuple[Tensor, ...], int]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensors, int]:
         """Return the results, and an identifier of the call for :meth:`backward`."""
-        with torch.cuda.device(self._x.device):
-            self._run(x)
+        with torch.cuda.device(self._device):
+            self._run(inputs)
         return tuple(result.clone() for result in self._results), self._replay_id
 
-    def backward(self, replay_id: int, x: Tensor, gradients: tuple[Tensor | None, ...]) -> Tensor:
-        """Gradient of the input x of a call, given those of its results (``None`` for 0)."""
-        with torch.cuda.device(self._x.device):
+    def backward(
+        self, replay_id: int, inputs: Tensors, gradients: tuple[Tensor | None, ...]
+    ) -> Tensors:
+        """Gradients of the inputs of a call, given those of its results (``None`` for 0)."""
+        with torch.cuda.device(self._device):
             if replay_id != self._replay_id:
-                self._run(x)
+                self._run(inputs)
             for k, (buffer, gradient) in enumerate(zip(self._gradients, gradients, strict=True)):
                 if gradient is not None:
                     buffer.copy_(gradient)
@@ -66,10 +70,11 @@ class Recording(Generic[Saved]):
                     buffer.zero_()
                 self._is_zero[k] = gradient is None
             self._backward.replay()
-        return self._gradient.clone()
+        return tuple(gradient.clone() for gradient in self._found)
 
-    def _run(self, x: Tensor) -> None:
-        self._x.copy_(x)
+    def _run(self, inputs: Tensors) -> None:
+        for buffer, x in zip(self._inputs, inputs, strict=True):
+            buffer.copy_(x)
         self._forward.replay()
         self._replay_id += 1
 
@@ -87,7 +92,7 @@ class CUDAGraphCache:
         self,
         objects: tuple[object, ...],
         numbers: tuple[object, ...],
-        x: Tensor,
+        inputs: Tensors,
         forward: Forward[Saved],
         backward: Backward[Saved],
     ) -> Recording[Saved] | None:
@@ -98,10 +103,11 @@ class CUDAGraphCache:
         """
         if torch.cuda.is_current_stream_capturing():
             return None
-        key = (*map(id, objects), *numbers, x.shape, x.dtype, x.device)
+        shapes = ((x.shape, x.dtype, x.device) for x in inputs)
+        key = (*map(id, objects), *numbers, *shapes)
         recording = self._recordings.get(key)
         if recording is None and key in self._met:
-            recording = self._recordings[key] = Recording(x, forward, backward)
+            recording = self._recordings[key] = Recording(inputs, forward, backward)
         if recording is None:
             self._met[key] = objects
         else:

@@ -1,4 +1,4 @@
-"""Triton kernels over the nodes: moments, segment sums, extremes, shifts and gradients.
+"""Triton kernels over the nodes: moments, segment sums, shifts and gradients.
 
 Where a pass sums over nodes, each program writes its part, and the last one to finish adds the
 parts in order: one launch, and the same bits every time.
@@ -133,28 +133,6 @@ def segment_sum(
         tl.store(part + group * C + c, tl.sum(sums, 0), mask=c < C)
     if is_last(done):
         total(partial, out, programs, size, 32, 32)
-
-
-@triton.jit(do_not_specialize=["n"])
-def extremes(z, codes, out, n: int64, C: constexpr, CP: constexpr, B: constexpr):
-    """Find the largest range of a row and the largest absolute entry.
-
-    Non-negative doubles are ordered as the integers of their bits.
-    """
-    real = (tl.arange(0, CP) < C)[None, :]
-    width = tl.zeros([B], dtype=tl.float64)
-    size = tl.zeros([B], dtype=tl.float64)
-    first = tl.program_id(0).to(tl.int64) * B
-    for start in range(first, n, tl.num_programs(0) * B):
-        i = start + tl.arange(0, B)
-        live = tl.load(codes + i, mask=i < n, other=-1) >= 0
-        rows = load_rows(z, i, live, C, CP, 0.0)
-        top = tl.max(tl.where(real, rows, -float("inf")), 1)
-        bottom = tl.min(tl.where(real, rows, float("inf")), 1)
-        width = tl.maximum(width, top - bottom)
-        size = tl.maximum(size, tl.maximum(tl.abs(top), tl.abs(bottom)))
-    tl.atomic_max(out, tl.max(width, 0).to(tl.int64, bitcast=True), sem="relaxed")
-    tl.atomic_max(out + 1, tl.max(size, 0).to(tl.int64, bitcast=True), sem="relaxed")
 
 
 @triton.jit

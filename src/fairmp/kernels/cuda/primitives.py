@@ -139,16 +139,6 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     return out
 
 
-def extremes(z: Tensor, codes: Tensor) -> Tensor:
-    """Largest logit range and largest absolute logit."""
-    n, classes = z.shape
-    sizes = block_sizes(classes, REDUCTION_BLOCK)
-    out = torch.zeros(2, dtype=torch.int64, device=z.device)
-    grid = (programs_for(z, n, sizes["B"]),)
-    launch(nodes.extremes, grid, z.contiguous(), codes, out, n, **sizes)
-    return out.view(torch.float64)
-
-
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
     """Subtract the shift of its group from each node's logits."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
