@@ -264,38 +264,39 @@ def group_operator(
     """
     sens = torch.as_tensor(sens)
     check_choice("rows", rows, get_args(Rows))
-    codes = None if soft(sens) else _codes(sens)
-    membership = None
-    if codes is None:
-        check_probabilities("sens", sens, sens.size(0))
-        membership = sens.to(dtype)
-        known = membership.sum(1) > 0
-    else:
-        known = codes >= 0
+    codes, membership = None, None
+    if not soft(sens):
+        codes = _codes(sens)
         groups = max(int(codes.max()), -1) + 1 if codes.numel() else 0
         if groups < 2 and absent == "error":
             value = f"{groups} group{'s' * (groups != 1)} among the nodes of known group"
             raise InputError("sens", value, "fairness between groups needs at least two (0 and 1)")
+    else:
+        check_probabilities("sens", sens, sens.size(0))
+        groups = sens.size(1)
+        if bool(((sens == 0) | (sens == 1)).all()):  # all certain: codes say the same, and faster
+            codes = likeliest(sens).int()
+        else:
+            membership = sens.to(dtype)
+    inside = known(sens)
     if population is not None:
         population = torch.as_tensor(population, device=sens.device)
-        if population.dtype != torch.bool or population.shape != known.shape:
+        if population.dtype != torch.bool or population.shape != inside.shape:
             value = f"{population.dtype} of shape {tuple(population.shape)}"
-            raise InputError("population", value, f"give a boolean mask of {known.numel()} nodes")
-        known = population & known
-    if membership is None:
-        assert codes is not None
-        counts = torch.bincount(codes[known], minlength=max(groups, 1)).double()
+            raise InputError("population", value, f"give a boolean mask of {len(sens)} nodes")
+        inside = population & inside
+    if codes is not None:
+        counts = torch.bincount(codes[inside], minlength=max(groups, 1)).double()
     else:
-        counts = membership[known].double().sum(0)
-    present = counts > 0 if absent == "ignore" else torch.ones_like(counts, dtype=torch.bool)
+        counts = sens[inside].double().sum(0)
+    present = (counts > 0) | (absent == "error")
     matrix = counts.new_zeros(1, counts.numel())
-    if absent == "error" or int(present.sum()) > 1:
+    if int(present.sum()) > 1:
         part = mean_rows(counts[present], rows)
-        matrix = counts.new_zeros(len(part), counts.numel()).index_copy(
-            1, present.nonzero().flatten(), part
-        )
+        matrix = matrix.repeat(len(part), 1)
+        matrix[:, present] = part
     return GroupOperator(
-        membership, known, matrix, codes=codes, blocks=(matrix.size(0),), dtype=dtype
+        membership, inside, matrix, codes=codes, blocks=(matrix.size(0),), dtype=dtype
     )
 
 
