@@ -78,8 +78,8 @@ def test_nothing_is_computed_twice(command: list[str], monkeypatch: pytest.Monke
         monkeypatch.setattr(owner, name, counted)
     run()
     assert calls == {
-        "logits": 2 + 2 + 1,  # training, validation, and once for everything afterwards
-        "solve": 2 + 2 + 3,  # the three parts
+        "logits": 2 + 1 + 1,  # training, the last validation, and once for everything afterwards
+        "solve": 2 + 1 + 3,  # and once for each part
         "evaluate": 3 + 1,  # the three parts, and the uncorrected test nodes
         "normalise": 1,
     }

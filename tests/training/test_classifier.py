@@ -5,8 +5,10 @@ import json
 import pickle
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sklearn.base import clone
 from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
@@ -114,8 +116,9 @@ def test_a_record_is_one_line_of_json(fair: FairClassifier) -> None:
 def test_score_is_accuracy_on_the_test_nodes(data: Data, fair: FairClassifier) -> None:
     split = with_split(data, seed=0)
     assert fair.score(split) == fair.run_.test.accuracy
-    hits = fair.predict(split, nodes=split.test_mask) == split.y[split.test_mask]
-    assert float(hits.double().mean()) == pytest.approx(fair.run_.test.accuracy)
+    truth = np.array(split.class_names)[split.y[split.test_mask]]
+    hits = fair.predict(split, nodes=split.test_mask) == truth
+    assert hits.mean() == pytest.approx(fair.run_.test.accuracy)
 
 
 @pytest.mark.parametrize(
@@ -255,3 +258,38 @@ def test_learned_smoothing_starts_anew_with_each_fit(data: Data, tmp_path: Path)
     assert torch.equal(again.predict_proba(data), model.predict_proba(data))
     other = FairClassifier(FMP(3, "learned"), criterion="equal_opportunity", epochs=2)
     assert other.fit(data, bootstrap=0).test.mode == "per-node"
+
+
+def test_classes_are_predicted_by_name_if_they_have_one(data: Data, fair: FairClassifier) -> None:
+    decided = fair.predict_proba(data).argmax(1)
+    assert set(fair.predict(data)) <= set(fair.classes_) == {"class 0", "class 1"}
+    assert (fair.predict(data) == np.array(fair.classes_)[decided]).all()
+    bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
+    model = FairClassifier(None, epochs=2)
+    model.fit(bare, bootstrap=0)
+    assert torch.equal(torch.from_numpy(model.predict(bare)), model.predict_proba(bare).argmax(1))
+
+
+def test_a_clone_is_unfitted_and_has_the_same_arguments(fair: FairClassifier, data: Data) -> None:
+    model = clone(fair)
+    assert not hasattr(model, "network_")
+    assert model.config() == fair.config()
+    assert model.propagation is not fair.propagation
+    other = clone(FairClassifier(FMP(target=0.1), criterion="equal-opportunity", backbone="gcn"))
+    assert (other.criterion, other.propagation.target) == ("equal_opportunity", 0.1)
+    assert model.fit(data, seed=0, split_seed=0).test.accuracy == fair.run_.test.accuracy
+
+
+def test_parameters_by_name() -> None:
+    model = FairClassifier(FMP(K=3, target=0.02), lr=0.1)
+    params = model.get_params()
+    assert (params["lr"], params["propagation__K"], params["propagation__target"]) == (0.1, 3, 0.02)
+    assert "propagation__K" not in model.get_params(deep=False)
+    assert model.set_params(hidden=8, propagation__K=7) is model
+    assert (model.hidden, model.propagation.K, model.propagation.target) == (8, 7, 0.02)
+    assert model.set_params(propagation=PPR(2), propagation__lambda_s=5.0).propagation.K == 2
+    before = model.get_params()
+    for wrong in ({"hiden": 3}, {"propagation__speed": 1}, {"lr": 0.2, "device": "abacus"}):
+        with pytest.raises(InputError):
+            model.set_params(**wrong)
+    assert model.get_params() == before

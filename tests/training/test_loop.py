@@ -227,3 +227,34 @@ def test_a_fit_computes_everything_once(data: Data, monkeypatch: pytest.MonkeyPa
         model.fit(data, bootstrap=0)
         # Training, validation, and everything afterwards; one operator per population.
         assert calls == {"logits": 3, "group_operator": operators}
+
+
+@pytest.mark.parametrize("propagation", [None, PPR(3, 1.0)])
+def test_a_shared_forward_pass_changes_nothing(data: Data, propagation: Any) -> None:
+    found = []
+    for deterministic in (False, True):
+        net = network(data, propagation)
+        setting = {"epochs": 20, "lr": 0.05, "patience": 4, "eval_every": 2}
+        history = fit(net, data, graph(data), deterministic=deterministic, **setting)
+        found.append((history.epochs, history.best, [p.tolist() for p in net.parameters()]))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize(("temperature", "calls"), [("decisions", 11), (0.1, 11)])
+def test_validation_shares_the_transform(data: Data, temperature: Any, calls: int) -> None:
+    counted = Counter[str]()
+    histories = []
+    for deterministic in (False, True):
+        net = network(data, FMP(3, 1.0))
+
+        def logits(x: Any, graph: Any, net: Any = net, kind: bool = deterministic) -> Any:
+            counted[str(kind)] += 1
+            return Network.logits(net, x, graph)
+
+        net.logits = logits
+        setting = {"epochs": 10, "lr": 0.05, "temperature": temperature}
+        history = fit(net, data, graph(data), deterministic=deterministic, **setting)
+        histories.append([epoch.val_accuracy for epoch in history.epochs])
+    assert counted == {"False": 20, "True": calls}
+    # Decisions are closed from the correction of the training nodes instead of their own.
+    assert histories[0] == pytest.approx(histories[1], abs=0.05 if temperature != 0.1 else 1e-9)

@@ -33,7 +33,8 @@ def aligned(
     result.x = (data.x[:, order] if order else data.x).to(dtype)
     if isinstance(data.get("sens"), Tensor):
         if groups.soft(data.sens):
-            result.sens = _translate_columns(data.sens, data.get("group_names"), known_groups)
+            columns = _translate_columns(data.sens, data.get("group_names"), known_groups)
+            result.sens = codes_if_certain(columns)
         else:
             result.sens = _translate_codes(data, "sens", "group", known_groups)
     if isinstance(data.get("y"), Tensor):
@@ -41,13 +42,20 @@ def aligned(
     return result
 
 
-def _numbered(names: Sequence[str]) -> bool:
+def codes_if_certain(sens: Tensor) -> Tensor:
+    """Return probabilities of groups as codes, if all that are known are 0 or 1."""
+    codes = groups.certain(sens)
+    return codes if bool(((codes >= 0) == groups.known(sens)).all()) else sens
+
+
+def numbered(names: Sequence[str]) -> bool:
+    """Whether names are only the numbers of what they name."""
     return list(names) == [str(i) for i in range(len(names))]
 
 
 def _order(data: Data, features: Sequence[str]) -> list[int]:
     """Return the column of each feature, or nothing if they are in order."""
-    width, given, named = data.x.size(1), data.get("feature_names"), not _numbered(features)
+    width, given, named = data.x.size(1), data.get("feature_names"), not numbered(features)
     counts = f"{width} features, the model was trained on {len(features)}"
     if named and given is not None and len(given) != width == len(features):
         value = f"{len(given)} names for {width} columns of data.x"
@@ -84,7 +92,7 @@ def _few(names: Sequence[str], shown: int = 8) -> str:
 def _translate_columns(sens: Tensor, names: Sequence[str] | None, known: Sequence[str]) -> Tensor:
     """Reorder the columns of group probabilities by name."""
     width, hint = sens.size(1), f"give a column for each of {_few(known)}"
-    if names is None or len(names) != width or _numbered(known):
+    if names is None or len(names) != width or numbered(known):
         if width != len(known):
             value = f"probabilities of {width} groups, the model was trained on {len(known)}"
             raise InputError("data.sens", value, hint)
@@ -103,7 +111,7 @@ def _translate_codes(data: Data, attribute: str, noun: str, known: Sequence[str]
     if not codes.numel():
         return codes
     top = int(codes.max())
-    by_number = names is None or len(names) <= top or _numbered(known)
+    by_number = names is None or len(names) <= top or numbered(known)
     given = [str(i) for i in range(top + 1)] if by_number else [str(name) for name in names]
     known = [str(i) for i in range(len(known))] if by_number else list(known)
     place = {name: k for k, name in enumerate(known)}

@@ -5,26 +5,30 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.splits import split
-from fairmp.errors import InputError, check_choice, check_number
+from fairmp.errors import InputError, check_number
 from fairmp.graph import Graph, compute_dtype
-from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES, Network, build
-from fairmp.postprocessing.criteria import canonical
+from fairmp.postprocessing.criteria import NAMES, canonical
 from fairmp.training import alignment, auto, loop, model_files
-from fairmp.training.calibration import fit_calibration, plainly_propagated
-from fairmp.training.correction import PARITY, debiased, fit_debiaser
+from fairmp.training.correction import (
+    PARITY,
+    fit_calibration,
+    fit_debiaser,
+    plainly_propagated,
+)
 from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Strategy, Vanilla
+from fairmp.training.predictor import Mode, Predictor
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
@@ -32,11 +36,9 @@ if TYPE_CHECKING:
 
 __all__ = ["FairClassifier", "Mode", "Run"]
 
-Mode = Literal["batch", "per-node"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FairClassifier:
+class FairClassifier(Predictor):
     """A node classifier whose predictions do not depend on the sensitive group.
 
     A transform reads the features of each node; a propagation reads the graph and, if it is
@@ -75,7 +77,7 @@ class FairClassifier:
             per group found on the labels of the validation nodes follows
             (:class:`~fairmp.postprocessing.debiaser.Debiaser`, with the target of the FMP).
         calibrate: fit a temperature and a bias per class to the validation labels after training,
-            before the correction (:mod:`fairmp.training.calibration`).
+            before the correction (:mod:`fairmp.training.correction`).
         device: where to compute.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
@@ -121,7 +123,9 @@ class FairClassifier:
             )
         auto.check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
-        self.criterion = canonical(self.criterion)
+        # Values that are right are stored as they are given, for scikit-learn's clone().
+        if self.criterion not in NAMES:
+            self.criterion = canonical(self.criterion)
         if self.criterion != PARITY and not _projects(self.propagation):
             value = f"{self.criterion!r} with the propagation {self.propagation!r}"
             raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
@@ -132,19 +136,22 @@ class FairClassifier:
             hint = "give a number above 0, or 'decisions'"
             check_number("predict_temperature", self.predict_temperature, hint, low=0, above=True)
         try:
-            self.device = torch.device(self.device)
+            if not isinstance(self.device, torch.device):
+                self.device = torch.device(self.device)
         except RuntimeError:
             value = f"{self.device!r} is unknown"
             raise InputError("device", value, "choose 'cpu' or 'cuda'") from None
         if self.device.type == "cuda" and not torch.cuda.is_available():
             raise InputError("device", "CUDA is not available", "use 'cpu'")
         self.encoding_: Encoding | None = None
-        self.debiaser_: Debiaser | None = None
+        self.debiaser_ = None
 
     @property
-    def uses_groups(self) -> bool:
-        """Whether a prediction uses the group of its node."""
-        return needs_groups(self.propagation)
+    def _deterministic(self) -> bool:
+        """Whether a forward pass in training is the same as in validation."""
+        ours = not isinstance(self.backbone, nn.Module)
+        ours = ours and isinstance(self.propagation, PPR | None)
+        return ours and not self.dropout and self.norm is None
 
     @property
     def _holds_gap(self) -> bool:
@@ -186,6 +193,7 @@ class FairClassifier:
         self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
         self.groups_ = alignment.names_of(data, "group_names", count)
+        data.sens = alignment.codes_if_certain(data.sens)
         self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
@@ -249,6 +257,7 @@ class FairClassifier:
             names = "epochs", "lr", "weight_decay", "select", "patience", "eval_every", "strategy"
             settings = {name: getattr(self, name) for name in names}
             settings |= {"temperature": self.predict_temperature, "operators": operators}
+            settings["deterministic"] = self._deterministic
             return loop.fit(network, data, graph, **settings, seed=seed, **options)
 
         trained = isinstance(self.backbone, nn.Module) or self.backbone in BACKBONES
@@ -288,13 +297,6 @@ class FairClassifier:
         self.network_.calibration = reducer.on_first(fit).to(self.logits_)
         self.logits_ = self.network_.calibrated(self.logits_)
 
-    def uncorrected(self) -> Tensor:
-        """Logits of all nodes of the graph that was fitted, propagated and not corrected (n×C)."""
-        layer = self.network_.propagation
-        if not needs_groups(layer):
-            return self.logits_
-        return plainly_propagated(self.logits_, layer, self.graph_.adjacency(self.logits_.dtype))[0]
-
     def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
         """Find the correction for a criterion on labels, on the validation nodes."""
         self.debiaser_ = None
@@ -314,79 +316,40 @@ class FairClassifier:
 
         self.debiaser_ = reducer.on_first(find)
 
-    def _debiased(self, logits: Tensor, sens: Tensor | None) -> Tensor:
-        """Correct propagated logits for a criterion on labels, node by node."""
-        if self.debiaser_ is None or sens is None:
-            return logits
-        return debiased(self.debiaser_, logits, sens, self.groups_)
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the arguments of the constructor, as scikit-learn's estimators do.
 
-    def predict_proba(
-        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
-    ) -> Tensor:
-        """Predict the probability of each class.
-
-        Args:
-            data: the graph the network was trained on, or another with the same features and
-                groups, which are matched by name if both have names.
-            nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
-                are the population whose gap is closed.
-            mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
-
-        Returns:
-            One row per predicted node.
+        If ``deep``, those of the propagation are added, as in ``propagation__target``.
         """
-        return self._predict(data, nodes, mode)[2].softmax(1)
+        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        if deep and isinstance(self.propagation, PPR):
+            inner = self.propagation.config()
+            found |= {f"propagation__{name}": value for name, value in inner.items()}
+        return found
 
-    def predict(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> Tensor:
-        """Predict classes; see :meth:`predict_proba`."""
-        return self.predict_proba(data, nodes=nodes, mode=mode).argmax(1)
+    def set_params(self, **params: Any) -> Self:
+        """Change arguments of the constructor, or of the propagation; nothing if one is wrong.
 
-    def evaluate(
-        self,
-        data: Data,
-        *,
-        nodes: Tensor | None = None,
-        mode: Mode = "batch",
-        bootstrap: int = 1000,
-    ) -> Evaluation:
-        """Measure accuracy and fairness on some nodes, by default the test nodes if there are any.
-
-        If groups are probabilities, gaps are measured on nodes of certain group, and a note says
-        so.
+        Example:
+            >>> model = FairClassifier(FMP(K=3)).set_params(lr=0.1, propagation__target=0.02)
+            >>> model.lr, model.propagation.K, model.propagation.target
+            (0.1, 3, 0.02)
         """
-        self._check_fitted()
-        if isinstance(data, Data):
-            for name, what in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
-                if not isinstance(data.get(name), Tensor):
-                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
-            if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
-                nodes = data.test_mask
-        return self._measure(*self._predict(data, nodes, mode), mode, bootstrap)
-
-    def predict_and_evaluate(
-        self,
-        data: Data,
-        *,
-        nodes: Tensor | None = None,
-        mode: Mode = "batch",
-        bootstrap: int = 1000,
-    ) -> tuple[Tensor, Evaluation | None]:
-        """Predict probabilities, of all nodes by default, and evaluate them if that is possible.
-
-        Returns:
-            Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
-        """
-        data, nodes, logits = self._predict(data, nodes, mode)
-        measured = None
-        if "y" in data and "sens" in data:
-            known = groups.certain(data.sens)[nodes]
-            if len(known[known >= 0].unique()) > 1:
-                measured = self._measure(data, nodes, logits, mode, bootstrap)
-        return logits.softmax(1), measured
-
-    def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> float:
-        """Return the accuracy on some nodes, by default the test nodes if there are any."""
-        return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
+        own = {name: value for name, value in params.items() if "__" not in name}
+        inner = {name: value for name, value in params.items() if name not in own}
+        layer: Any = own.get("propagation", self.propagation)
+        config = layer.config() if isinstance(layer, PPR) else {}
+        known = [one.name for one in fields(self)] + [f"propagation__{name}" for name in config]
+        for name in params:
+            if name not in known:
+                raise InputError(name, "no argument of it", f"there are {', '.join(known)}")
+        if inner:
+            config |= {name.removeprefix("propagation__"): v for name, v in inner.items()}
+            own["propagation"] = type(layer)(**config)
+        changed = replace(self, **own)
+        for one in fields(self):
+            setattr(self, one.name, getattr(changed, one.name))
+        return self
 
     def config(self) -> dict[str, Any]:
         """Return the arguments that make an equal classifier, as plain JSON values."""
@@ -427,82 +390,6 @@ class FairClassifier:
         if isinstance(backbone, nn.Module):
             return Network(copy.deepcopy(backbone), layer)
         return build(backbone, **settings, propagation=layer)
-
-    @staticmethod
-    def _graph(data: Data) -> Graph:
-        return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
-
-    def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
-        """Return the aligned graph, the mask of nodes, and their logits."""
-        data, nodes = self._align(data, nodes)
-        return data, nodes, self._logits(data, self._graph(data), nodes, mode, LocalReducer())
-
-    def _logits(
-        self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
-    ) -> Tensor:
-        check_choice("mode", mode, get_args(Mode))
-        if self.uses_groups and not isinstance(data.get("sens"), Tensor):
-            hint = "a fair prediction needs the group of each node (-1 if unknown)"
-            raise InputError("data.sens", "missing", hint)
-        layer = self.network_.propagation
-        with torch.no_grad():
-            if not needs_groups(layer):
-                logits = self.network_(data.x, graph, data.get("sens"))[nodes]
-                return (
-                    logits if self.debiaser_ is None else self._debiased(logits, data.sens[nodes])
-                )
-            if mode == "per-node":
-                assert self.group_duals_ is not None
-                logits = self.network_.logits(data.x, graph)
-                return layer.frozen(
-                    logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
-                )[nodes]
-            alignment.check_population(data.sens, nodes, self.groups_, reducer.total)
-            inside = nodes & groups.known(data.sens)
-            operator = reducer.group_operator(data.sens, inside, len(self.groups_))
-            tau = self.predict_temperature
-            return self.network_(data.x, graph, operator, temperature=tau)[nodes]
-
-    def _measure(
-        self,
-        data: Data,
-        nodes: Tensor,
-        logits: Tensor,
-        mode: Mode,
-        bootstrap: int,
-        reducer: LocalReducer | None = None,
-    ) -> Evaluation:
-        """Evaluate logits of some nodes, on the first process if there are several."""
-        reducer = reducer or LocalReducer()
-        rows = [reducer.gather(part) for part in (logits, data.y[nodes], data.sens[nodes])]
-
-        def measure() -> Evaluation:
-            logits, y, sens = (part for part in rows if part is not None)
-            sure = groups.certain(sens)
-            names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
-            found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
-            if groups.soft(sens):
-                unsure = int((sure < 0).sum())
-                note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
-                found = replace(found, notes=(*found.notes, note))
-            per_node = mode if self.debiaser_ is None else "per-node"
-            return replace(found, mode=per_node) if self.uses_groups else found
-
-        return reducer.on_first(measure)
-
-    def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
-        """Return a graph as the network knows it, and the mask of nodes, on the device."""
-        self._check_fitted()
-        dtype = model_files.float_type(self.network_.state_dict())
-        data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
-        nodes = alignment.node_mask(nodes, data.x.size(0))
-        moved = data if data.x.device == self.device else data.to(str(self.device))
-        return moved, nodes.to(self.device)
-
-    def _check_fitted(self) -> None:
-        if not hasattr(self, "network_"):
-            hint = "call fit(data) or load(path) first"
-            raise InputError("FairClassifier", "not fitted yet", hint)
 
     def __repr__(self) -> str:
         name = auto.name_of(self.backbone)

@@ -8,13 +8,12 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar, get_args
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, one_hot
+from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
@@ -22,11 +21,13 @@ from fairmp.graph import Graph
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.groups import known as known_groups
 from fairmp.metrics import Evaluation
+from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP, Temperature
 from fairmp.nn.models import Network
 from fairmp.progress import bar
 from fairmp.training.penalties import Strategy, Vanilla
 
+UNUSED = -100  # label of a node that is not trained on
 Select = Literal["accuracy", "loss", "last"]
 Result = TypeVar("Result")
 
@@ -178,6 +179,64 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+class _Validation:
+    """Accuracy, loss and, if wanted, the gap of decisions on the validation nodes."""
+
+    def __init__(
+        self,
+        network: Network,
+        data: Data,
+        graph: Graph,
+        operators: GroupOperators,
+        temperature: Temperature | None,
+    ) -> None:
+        self.network, self.data, self.graph, self.operators = network, data, graph, operators
+        self.groups = operators.group_arguments(network, "val_mask")
+        self.temperature, self.nodes = temperature, data.val_mask.nonzero()[:, 0]
+        self.y = data.y[self.nodes]
+        self.count = int(operators.reducer.total(self.y.new_tensor([len(self.y)])))
+        self.among: GroupOperator | None = None  # of the validation nodes alone
+
+    def __call__(
+        self, forward: tuple[Tensor, Tensor] | None = None, *, measure_gap: bool = False
+    ) -> tuple[float, float, float | None]:
+        """Validate the network, or the logits of a forward pass before and after propagation."""
+        with torch.no_grad():
+            logits = self._logits() if forward is None else self._shared(*forward)
+        gap = None
+        if measure_gap:
+            operator = self.operators["val_mask"]
+            decided = logits.new_zeros(len(self.data.y), logits.size(1))
+            decided[self.nodes, logits.argmax(1)] = 1
+            gap = float(operator.largest_gap(decided).max())
+        loss = cross_entropy(logits, self.y, reduction="sum").double()
+        correct = (logits.argmax(1) == self.y).double().sum()
+        shares = torch.stack([correct, loss]) / self.count
+        accuracy, loss = self.operators.reducer.total(shares).tolist()
+        return accuracy, loss, gap
+
+    def _logits(self) -> Tensor:
+        """Predict the validation nodes as a batch."""
+        self.network.eval()
+        everyone = self.network(self.data.x, self.graph, *self.groups, temperature=self.temperature)
+        return everyone[self.nodes]
+
+    def _shared(self, logits: Tensor, out: Tensor) -> Tensor:
+        """Correct the validation nodes in the forward pass of the training nodes."""
+        layer, out = self.network.propagation, out[self.nodes]
+        if not needs_groups(layer):
+            return out
+        extra = layer.at_prediction(self.temperature)
+        if not extra.get("decisions"):
+            return self.network.propagate(logits, self.graph, *self.groups, self.temperature)[
+                self.nodes
+            ]
+        if self.among is None:
+            sens = self.data.sens[self.nodes]
+            self.among = group_operator(sens, known_groups(sens))
+        return close_decision_gap(out, self.among, layer.target).logits
+
+
 def fit(
     network: Network,
     data: Data,
@@ -195,6 +254,7 @@ def fit(
     progress: bool | None = None,
     operators: GroupOperators | None = None,
     checkpoints: Checkpoints | None = None,
+    deterministic: bool = False,
 ) -> History:
     """Train a network in place, and keep the weights of its best epoch.
 
@@ -207,7 +267,10 @@ def fit(
 
     ``temperature`` is τ of a fair propagation in validation, ``seed`` that of dropout.
     ``operators`` say where the nodes are. ``checkpoints`` save the training and resume it, except
-    for what a strategy remembers. The other arguments are those of ``FairClassifier``.
+    for what an adversary remembers. If the network is ``deterministic`` (no dropout, no
+    normalisation over nodes), the forward pass of each epoch also validates the one before, whose
+    weights it has: what was corrected for the training nodes is then corrected for the decisions
+    of the validation nodes. The other arguments are those of ``FairClassifier``.
     """
     check_integer("epochs", epochs, "give a whole number, 1 or more")
     check_integer("eval_every", eval_every, "give a whole number, 1 or more")
@@ -225,28 +288,17 @@ def fit(
     operators = GroupOperators(data, 0, LocalReducer()) if operators is None else operators
     reducer, train = operators.reducer, data.train_mask
     groups = operators.group_arguments(network, "train_mask")
-    val_groups = operators.group_arguments(network, "val_mask")
-    counts = [int(reducer.total(data[mask].sum().view(1))) for mask in ("train_mask", "val_mask")]
+    count = int(reducer.total(train.sum().view(1)))
     penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
 
+    validate = _Validation(network, data, graph, operators, temperature)
     goal = None if strategy is None else strategy.gap_target
     if goal is not None:
         goal += float(operators["val_mask"].rows.abs().max())  # one node of the smallest group
-
-    def validate() -> tuple[float, float, float | None]:
-        network.eval()
-        with torch.no_grad():
-            everyone = network(data.x, graph, *val_groups, temperature=temperature)
-        logits, y, gap = everyone[data.val_mask], data.y[data.val_mask], None
-        if goal is not None:
-            decided = one_hot(everyone.argmax(1), logits.size(1)).to(logits.dtype)
-            gap = float(operators["val_mask"].largest_gap(decided).max())
-            penalise.update(gap)  # type: ignore[union-attr]
-        loss = cross_entropy(logits, y, reduction="sum").double()
-        correct = (logits.argmax(1) == y).double().sum()
-        accuracy, loss = reducer.total(torch.stack([correct, loss]) / counts[1]).tolist()
-        return accuracy, loss, gap
+    # The forward pass of an epoch validates the one before it, if both would compute the same.
+    shared = deterministic and reducer.size == 1
+    labels = torch.where(train, data.y, UNUSED)
 
     def score(record: Epoch) -> tuple[float, ...]:
         accuracy = (record.val_accuracy, -record.val_loss)
@@ -271,30 +323,21 @@ def fit(
         for _ in range(state.epoch):
             advance("resumed")
         start = time.perf_counter() - state.seconds
-        for epoch in range(state.epoch + 1, (state.epoch if state.finished else epochs) + 1):
-            network.train()
-            optimiser.zero_grad()
-            logits = network(data.x, graph, *groups)
-            # The share of this process in the mean over all training nodes.
-            loss = cross_entropy(logits[train], data.y[train], reduction="sum") / counts[0]
-            penalty = None if penalise is None else penalise(logits, operators["train_mask"])
-            share = loss if penalty is None else loss + penalty / reducer.size
-            shares = torch.stack([share.detach(), loss.detach()]).double()
-            total, mean = reducer.total(shares).tolist()
-            if not math.isfinite(total):
-                value = f"the loss is no longer finite in epoch {epoch} with lr={lr:g}"
-                raise InputError("lr", value, "lower the learning rate, or scale the features")
-            share.backward()
-            reducer.add_gradients(network.parameters())
-            optimiser.step()
+
+        def finish(epoch: int, loss: float, forward: tuple[Tensor, Tensor] | None = None) -> None:
+            """Validate an epoch, keep it if it is the best, and save the state."""
             state.epoch = epoch
             if epoch % eval_every == 0 or epoch == epochs:
-                record = Epoch(epoch, mean, *validate())
+                accuracy, val_loss, gap = validate(forward, measure_gap=goal is not None)
+                record = Epoch(epoch, loss, accuracy, val_loss, gap)
                 state.history.append(record)
+                if gap is not None:
+                    penalise.update(gap)  # type: ignore[union-attr]
                 if epoch <= warmup:
                     pass
                 elif state.best is None or score(record) > score(state.best):
-                    state.best, state.best_network = record, deepcopy(network.state_dict())
+                    state.best, weights = record, network.state_dict()
+                    state.best_network = {name: value.clone() for name, value in weights.items()}
                 elif patience is not None and epoch - state.best.epoch >= patience:
                     state.finished = True
             state.finished = state.finished or epoch == epochs
@@ -306,8 +349,34 @@ def fit(
                 checkpoints.save(state)
             last = state.history[-1:]
             advance(f"validation {100 * last[0].val_accuracy:.1f} %" if last else "")
-            if state.finished:
-                break
+
+        waiting: float | None = None  # loss of the epoch before, which is not yet validated
+        for epoch in range(state.epoch + 1, (state.epoch if state.finished else epochs) + 1):
+            network.train()
+            optimiser.zero_grad()
+            logits = network.logits(data.x, graph)
+            out = network.propagate(logits, graph, *groups)
+            if waiting is not None:
+                finish(epoch - 1, waiting, (logits.detach(), out.detach()))
+                if state.finished:
+                    break
+            # The share of this process in the mean over all training nodes.
+            loss = cross_entropy(out, labels, reduction="sum", ignore_index=UNUSED) / count
+            penalty = None if penalise is None else penalise(out, operators["train_mask"])
+            share = loss if penalty is None else loss + penalty / reducer.size
+            shares = torch.stack([share.detach(), loss.detach()]).double()
+            total, mean = reducer.total(shares).tolist()
+            if not math.isfinite(total):
+                value = f"the loss is no longer finite in epoch {epoch} with lr={lr:g}"
+                raise InputError("lr", value, "lower the learning rate, or scale the features")
+            share.backward()
+            reducer.add_gradients(network.parameters())
+            optimiser.step()
+            waiting = mean if shared and epoch < epochs else None
+            if waiting is None:
+                finish(epoch, mean)
+                if state.finished:
+                    break
     assert state.best is not None  # the last epoch is validated, and comes after any warm-up
     network.load_state_dict(state.best_network)
     network.eval()

@@ -1,0 +1,167 @@
+"""Time whole fits: training, a validation after every epoch, and the final evaluation.
+
+    python benchmarks/fit.py --out benchmarks/results/fit.json
+    python benchmarks/fit.py --data pokec-n-graph --out benchmarks/results/fit-pokec-n.json
+    python benchmarks/fit.py --device cuda --out benchmarks/results/fit-gpu.json
+
+The same MLP, optimiser, split, number of epochs and metrics for all, in one run, by turns; ratios
+are of the fastest fits, in processor time on a CPU, which other programs do not disturb. PyG's
+modules run in a loop of the usual form.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+from torch_geometric.data import Data
+from torch_geometric.nn import APPNP, GCN, MLP
+from torch_geometric.utils import to_torch_csr_tensor
+
+from fairmp import FMP, PPR, FairClassifier
+from fairmp.comparison import speed
+from fairmp.datasets import load, social_network
+from fairmp.datasets.splits import with_split
+from fairmp.metrics import evaluate
+from fairmp.training.model_files import versions
+
+K, LAMBDA_S, HIDDEN, LR = 5, 1.0, 64, 0.01
+MASKS = ("train_mask", "val_mask", "test_mask")
+
+
+def ours(propagation: nn.Module | None, data: Data, epochs: int, device: str) -> float:
+    """Fit a classifier, and return its test accuracy."""
+    model = FairClassifier(propagation, epochs=epochs, lr=LR, hidden=HIDDEN, device=device)
+    return model.fit(data, bootstrap=0, progress=False).test.accuracy
+
+
+class Propagated(nn.Module):
+    """An MLP of PyG's followed by its APPNP."""
+
+    def __init__(self, d: int, classes: int) -> None:
+        super().__init__()
+        self.mlp = MLP([d, HIDDEN, classes], norm=None)
+        self.layer = APPNP(K, 1 / (1 + LAMBDA_S), cached=True)
+
+    def forward(self, x: torch.Tensor, edges: torch.Tensor) -> torch.Tensor:
+        """Propagate logits."""
+        return self.layer(self.mlp(x), edges)
+
+
+def pyg(kind: str, sparse: bool, data: Data, epochs: int, device: str) -> float:
+    """Train with PyG's modules, keep the best epoch, and return the test accuracy."""
+    torch.manual_seed(0)
+    data = data.to(device)
+    n, d, classes = data.num_nodes, data.x.size(1), int(data.y.max()) + 1
+    edges = to_torch_csr_tensor(data.edge_index, size=(n, n)) if sparse else data.edge_index
+    gcn = GCN(d, HIDDEN, 2, classes, cached=True)
+    network = (gcn if kind == "gcn" else Propagated(d, classes)).to(device)
+    optimiser = torch.optim.Adam(network.parameters(), lr=LR, weight_decay=1e-5)
+    best, weights = -1.0, network.state_dict()
+    for _ in range(epochs):
+        network.train()
+        optimiser.zero_grad()
+        out = network(data.x, edges)
+        cross_entropy(out[data.train_mask], data.y[data.train_mask]).backward()
+        optimiser.step()
+        network.eval()
+        with torch.no_grad():
+            out = network(data.x, edges)[data.val_mask]
+        accuracy = float((out.argmax(1) == data.y[data.val_mask]).double().mean())
+        if accuracy > best:
+            best, weights = accuracy, copy.deepcopy(network.state_dict())
+    network.load_state_dict(weights)
+    with torch.no_grad():
+        out = network(data.x, edges).cpu()
+    data = data.cpu()
+    found = [
+        evaluate(out[data[name]], data.y[data[name]], data.sens[data[name]], bootstrap=0)
+        for name in MASKS
+    ]
+    return found[-1].accuracy
+
+
+METHODS: dict[str, Callable[[Data, int, str], float]] = {
+    "MLP": partial(ours, None),
+    "MLP + plain propagation": partial(ours, PPR(K, LAMBDA_S)),
+    "MLP + FMP": partial(ours, FMP(K, LAMBDA_S)),
+    "PyG MLP + APPNP, edge_index": partial(pyg, "appnp", False),
+    "PyG MLP + APPNP, sparse tensor": partial(pyg, "appnp", True),
+    "PyG GCN": partial(pyg, "gcn", False),
+}
+
+
+def graphs(name: str | None) -> dict[str, Data]:
+    """The graphs to fit."""
+    if name is not None:
+        return {name: with_split(load(name), seed=0)}
+    nodes, edges, features = speed.POKEC_Z
+    part = 20_000 / nodes
+    found = {"20,000 nodes, 32 features": social_network(n=20_000)}
+    for title, share in (("20,000 nodes, 276 features", part), ("Pokec-z's size", 1.0)):
+        problem = speed.random_problem(round(share * nodes), round(share * edges), features)
+        found[title] = Data(problem.x, problem.edge_index, y=problem.y, sens=problem.sens)
+    return {title: with_split(graph, seed=0) for title, graph in found.items()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", help="data set; by default three random graphs")
+    parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
+    parser.add_argument("--graph", help="one of the default graphs")
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    found, clock = {}, time.process_time if given.device == "cpu" else time.perf_counter
+    for title, data in graphs(given.data).items():
+        if given.graph and given.graph != title:
+            continue
+        for name in given.only:
+            METHODS[name](data, 2, given.device)  # compile and cache
+        seconds: dict[str, list[float]] = {name: [] for name in given.only}
+        for _ in range(given.rounds):
+            for name in given.only:
+                start = clock()
+                METHODS[name](data, given.epochs, given.device)
+                seconds[name].append(clock() - start)
+        fastest = {name: min(values) for name, values in seconds.items()}
+        print(f"{title}: {data.num_nodes:,} nodes, {data.num_edges:,} edges")
+        for name, value in fastest.items():
+            print(
+                f"  {name:34}{value:9.2f} s{value / fastest[given.only[0]]:9.2f} × {given.only[0]}"
+            )
+        found[title] = {
+            "nodes": data.num_nodes,
+            "directed_edges": data.num_edges,
+            "features": data.x.size(1),
+            "seconds": seconds,
+            "times_the_mlp": {k: round(v / fastest[given.only[0]], 3) for k, v in fastest.items()},
+        }
+    record = {
+        "command": "python " + " ".join(sys.argv),
+        "epochs": given.epochs,
+        "device": given.device if given.device == "cpu" else torch.cuda.get_device_name(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+        "graphs": found,
+    }
+    if given.out:
+        given.out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+
+
+if __name__ == "__main__":
+    main()

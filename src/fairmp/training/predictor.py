@@ -1,0 +1,207 @@
+"""Predictions and evaluations of a fitted classifier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.data import Data
+
+from fairmp import groups
+from fairmp.errors import InputError, check_choice
+from fairmp.graph import Graph
+from fairmp.metrics import Evaluation, evaluate
+from fairmp.nn.fmp import Temperature
+from fairmp.nn.models import Network
+from fairmp.training import alignment, model_files
+from fairmp.training.correction import debiased, plainly_propagated
+from fairmp.training.loop import LocalReducer, needs_groups
+
+Mode = Literal["batch", "per-node"]
+
+
+class Predictor:
+    """Predictions of a network, corrected by group in batches or node by node."""
+
+    propagation: nn.Module | None
+    predict_temperature: Temperature
+    device: str | torch.device
+    network_: Network
+    classes_: list[str]
+    groups_: list[str]
+    features_: list[str]
+    group_duals_: Tensor | None  # of the propagation, for "per-node"
+    debiaser_: Any  # a Debiaser, for a criterion on labels
+    graph_: Graph
+    logits_: Tensor  # of all nodes of the graph that was fitted, before a correction
+
+    @property
+    def uses_groups(self) -> bool:
+        """Whether a prediction uses the group of its node."""
+        return needs_groups(self.propagation)
+
+    def predict_proba(
+        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
+    ) -> Tensor:
+        """Predict the probability of each class.
+
+        Args:
+            data: the graph the network was trained on, or another with the same features and
+                groups, which are matched by name if both have names.
+            nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
+                are the population whose gap is closed.
+            mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
+
+        Returns:
+            One row per predicted node.
+        """
+        return self._predict(data, nodes, mode)[2].softmax(1)
+
+    def predict(
+        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
+    ) -> np.ndarray:
+        """Predict the names of classes, or their numbers if the training data had no names.
+
+        See :meth:`predict_proba` for the arguments.
+        """
+        codes: np.ndarray = self.predict_proba(data, nodes=nodes, mode=mode).argmax(1).cpu().numpy()
+        return codes if alignment.numbered(self.classes_) else np.array(self.classes_)[codes]
+
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        nodes: Tensor | None = None,
+        mode: Mode = "batch",
+        bootstrap: int = 1000,
+    ) -> Evaluation:
+        """Measure accuracy and fairness on some nodes, by default the test nodes if there are any.
+
+        If groups are probabilities, gaps are measured on nodes of certain group, and a note says
+        so.
+        """
+        self._check_fitted()
+        if isinstance(data, Data):
+            for name, what in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
+                if not isinstance(data.get(name), Tensor):
+                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
+            if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
+                nodes = data.test_mask
+        return self._measure(*self._predict(data, nodes, mode), mode, bootstrap)
+
+    def predict_and_evaluate(
+        self,
+        data: Data,
+        *,
+        nodes: Tensor | None = None,
+        mode: Mode = "batch",
+        bootstrap: int = 1000,
+    ) -> tuple[Tensor, Evaluation | None]:
+        """Predict probabilities, of all nodes by default, and evaluate them if that is possible.
+
+        Returns:
+            Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
+        """
+        data, nodes, logits = self._predict(data, nodes, mode)
+        measured = None
+        if "y" in data and "sens" in data:
+            known = groups.certain(data.sens)[nodes]
+            if len(known[known >= 0].unique()) > 1:
+                measured = self._measure(data, nodes, logits, mode, bootstrap)
+        return logits.softmax(1), measured
+
+    def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> float:
+        """Return the accuracy on some nodes, by default the test nodes if there are any."""
+        return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
+
+    def uncorrected(self) -> Tensor:
+        """Logits of all nodes of the graph that was fitted, propagated and not corrected (n×C)."""
+        layer = self.network_.propagation
+        if not needs_groups(layer):
+            return self.logits_
+        return plainly_propagated(self.logits_, layer, self.graph_.adjacency(self.logits_.dtype))[0]
+
+    @staticmethod
+    def _graph(data: Data) -> Graph:
+        return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
+
+    def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
+        """Return the aligned graph, the mask of nodes, and their logits."""
+        data, nodes = self._align(data, nodes)
+        return data, nodes, self._logits(data, self._graph(data), nodes, mode, LocalReducer())
+
+    def _logits(
+        self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
+    ) -> Tensor:
+        check_choice("mode", mode, get_args(Mode))
+        if self.uses_groups and not isinstance(data.get("sens"), Tensor):
+            hint = "a fair prediction needs the group of each node (-1 if unknown)"
+            raise InputError("data.sens", "missing", hint)
+        layer = self.network_.propagation
+        with torch.no_grad():
+            if not needs_groups(layer):
+                logits = self.network_(data.x, graph, data.get("sens"))[nodes]
+                return (
+                    logits if self.debiaser_ is None else self._debiased(logits, data.sens[nodes])
+                )
+            if mode == "per-node":
+                assert self.group_duals_ is not None
+                logits = self.network_.logits(data.x, graph)
+                return layer.frozen(
+                    logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
+                )[nodes]
+            alignment.check_population(data.sens, nodes, self.groups_, reducer.total)
+            inside = nodes & groups.known(data.sens)
+            operator = reducer.group_operator(data.sens, inside, len(self.groups_))
+            tau = self.predict_temperature
+            return self.network_(data.x, graph, operator, temperature=tau)[nodes]
+
+    def _measure(
+        self,
+        data: Data,
+        nodes: Tensor,
+        logits: Tensor,
+        mode: Mode,
+        bootstrap: int,
+        reducer: LocalReducer | None = None,
+    ) -> Evaluation:
+        """Evaluate logits of some nodes, on the first process if there are several."""
+        reducer = reducer or LocalReducer()
+        rows = [reducer.gather(part) for part in (logits, data.y[nodes], data.sens[nodes])]
+
+        def measure() -> Evaluation:
+            logits, y, sens = (part for part in rows if part is not None)
+            sure = groups.certain(sens)
+            names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
+            found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
+            if groups.soft(sens):
+                unsure = int((sure < 0).sum())
+                note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
+                found = replace(found, notes=(*found.notes, note))
+            per_node = mode if self.debiaser_ is None else "per-node"
+            return replace(found, mode=per_node) if self.uses_groups else found
+
+        return reducer.on_first(measure)
+
+    def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
+        """Return a graph as the network knows it, and the mask of nodes, on the device."""
+        self._check_fitted()
+        dtype = model_files.float_type(self.network_.state_dict())
+        data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
+        nodes = alignment.node_mask(nodes, data.x.size(0))
+        moved = data if data.x.device == self.device else data.to(str(self.device))
+        return moved, nodes.to(self.device)
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "network_"):
+            hint = "call fit(data) or load(path) first"
+            raise InputError("FairClassifier", "not fitted yet", hint)
+
+    def _debiased(self, logits: Tensor, sens: Tensor | None) -> Tensor:
+        """Correct propagated logits for a criterion on labels, node by node."""
+        if self.debiaser_ is None or sens is None:
+            return logits
+        return debiased(self.debiaser_, logits, sens, self.groups_)
