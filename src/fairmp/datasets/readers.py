@@ -157,7 +157,9 @@ class TableReader:
 
         try:
             if self.dialect is None:
-                return self._columns.to_table(columns=wanted)
+                table = self._columns.to_table(columns=wanted)
+                table.validate(full=True)  # damaged files have text that is no UTF-8
+                return table
             types = dict.fromkeys(self._stored(text), pa.string())
             # A parser that need not watch for quotes is twice as fast.
             quotes = self.dialect.gzipped or _has_quotes(self.path)
@@ -190,6 +192,7 @@ class TableReader:
         try:
             if self.dialect is None:
                 for batch in self._columns.to_batches(columns=wanted, batch_size=BATCH_ROWS):
+                    batch.validate(full=True)
                     yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
                 return
             types = dict.fromkeys(wanted, type or pa.string())

@@ -1,0 +1,97 @@
+"""Run generated cases one by one, and keep what went wrong in any of them.
+
+A case is a function of a random generator and an empty folder. It returns a word on how it ended
+("read", "refused", …), which is counted, and fails by any exception. ``InputError`` counts as
+"refused" if its message is one line that fits on a screen.
+"""
+
+from __future__ import annotations
+
+import signal
+import tempfile
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from fairmp import InputError
+
+Case = Callable[[np.random.Generator, Path], str]
+LIMIT_S = 20
+WARM_UP: dict[str, Callable[[], object]] = {}  # what a kind does once, without the time limit
+MAX_MESSAGE = 1200
+
+
+@dataclass
+class Outcome:
+    """How often cases ended in which way, and those that failed: their number and the reason."""
+
+    kind: str
+    seed: int
+    ends: Counter[str] = field(default_factory=Counter)
+    failures: dict[int, str] = field(default_factory=dict)
+
+    def summary(self) -> dict[str, object]:
+        ends = dict(self.ends.most_common())
+        return {"tried": sum(self.ends.values()), "ends": ends, "failures": self.failures}
+
+
+def generator(kind: str, seed: int, number: int) -> np.random.Generator:
+    """The generator of one case, the same on every machine."""
+    return np.random.default_rng([seed, number, *kind.encode()])
+
+
+def run(kind: str, case: Case, seed: int, numbers: Iterable[int]) -> Outcome:
+    outcome = Outcome(kind, seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        WARM_UP.get(kind, lambda: None)()
+    for number in numbers:
+        with tempfile.TemporaryDirectory() as place:
+            end = attempt(case, generator(kind, seed, number), Path(place))
+        outcome.ends[end.splitlines()[0] if end.startswith("FAILED") else end] += 1
+        if end.startswith("FAILED"):
+            outcome.failures[number] = end
+    return outcome
+
+
+def portion(job: tuple[str, int, range]) -> Outcome:
+    """Run some cases of a kind, in a process of their own."""
+    from tests.fuzz import KINDS
+
+    kind, seed, numbers = job
+    return run(kind, KINDS[kind], seed, numbers)
+
+
+def attempt(case: Case, rng: np.random.Generator, place: Path) -> str:
+    try:
+        with time_limit(LIMIT_S), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return case(rng, place)
+    except InputError as error:
+        message = str(error)
+        if "\n" in message or len(message) > MAX_MESSAGE:
+            return f"FAILED: a message of {len(message)} characters\n{message[:3000]}"
+        return "refused"
+    except (Exception, TimeoutError) as error:
+        where = traceback.format_exc()[-3000:]
+        return f"FAILED: {type(error).__name__}\n{where}"
+
+
+@contextmanager
+def time_limit(seconds: int) -> Iterator[None]:
+    def late(*_: object) -> None:
+        raise TimeoutError(f"no end after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
