@@ -65,3 +65,20 @@ def test_missing_values_are_the_same_in_python_and_in_files(tmp_path: Path, mark
     assert groups is not None
     assert groups[0].groups == one.groups
     assert groups[0].sens.tolist() == one.sens.tolist()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path: Path, safe: bool) -> None:
+    path = tmp_path / "in.csv"
+    cells = ["=1+1", "+cmd", "-x", "@sum", "-1.5", "-", "plain", ""]
+    frame = pd.DataFrame({"=who": cells, "p": [0.5, -1.5] * 4})
+    frame.to_csv(path, index=False)
+    table = prediction_table.read(path, "=who")
+    prediction_table.write(table, {"d": ["=no"] * 8}, tmp_path / "out.csv", safe=safe)
+    found = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    mark = "'" if safe else ""
+    assert list(found) == [f"{mark}=who", "p", "d"]
+    expected = [f"{mark}{cell}" for cell in cells[:4]] + cells[4:]
+    assert found[f"{mark}=who"].tolist() == expected
+    assert found["p"].tolist() == frame["p"].tolist()
+    assert set(found["d"]) == {f"{mark}=no"}

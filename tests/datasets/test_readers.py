@@ -242,6 +242,19 @@ def test_tables_that_are_not_separated_text(tmp_path, kind):
         TableReader(path, "nodes").frame()
 
 
+@pytest.mark.parametrize("old", [b"Rome", b"town"])
+@pytest.mark.parametrize("kind", ["parquet", "feather"])
+def test_columnar_text_that_is_not_utf8_is_refused(tmp_path, kind, old):
+    path, frame = tmp_path / f"a.{kind}", pd.DataFrame({"id": [1, 2], "town": ["Oslo", "Rome"]})
+    if kind == "parquet":
+        frame.to_parquet(path, compression="none")
+    else:
+        frame.to_feather(path, compression="uncompressed")
+    path.write_bytes(path.read_bytes().replace(old, old[:2] + b"\xff\xfe"))
+    with pytest.raises(InputError, match="a\\."):
+        TableReader(path, "nodes").frame()
+
+
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"\xff"])
 def test_cells_that_hold_more_than_one_value_are_refused(tmp_path, value):
     pd.DataFrame({"id": [1, 2], "x": [value, value]}).to_parquet(tmp_path / "a.parquet")

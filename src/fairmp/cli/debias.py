@@ -124,6 +124,7 @@ def command(
         typer.Option(help="Folder for the results, or the name of a .csv or .parquet file."),
     ] = None,
     overwrite: options.Overwrite = False,
+    safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
     """Correct the predictions of any model without retraining it.
@@ -213,7 +214,8 @@ def command(
         page: html(from_corrected({**content, "command": command_line})),
     }
     with outputs.into(goal.parent) as place:
-        prediction_table.write(table, _columns(found, result, seed), place / goal.name)
+        more = _columns(found, result, seed)
+        prediction_table.write(table, more, place / goal.name, safe=safe_csv)
         for path, text in texts.items():
             with outputs.atomic_file(place / path.name) as draft:
                 draft.write_text(text, encoding="utf-8")

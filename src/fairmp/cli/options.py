@@ -48,6 +48,13 @@ DATA_HELP = (
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
 ]
+SafeCSV = Annotated[
+    bool,
+    typer.Option(
+        "--safe-csv/--raw-csv",
+        help="Put ' before text that a spreadsheet would run as a formula (=, +, -, @), or not.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of initialisation and of the first split.")]
 Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]

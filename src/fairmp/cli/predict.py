@@ -12,6 +12,7 @@ import typer
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.gate import CriterionGate, of_evaluation
+from fairmp.cli.prediction_table import without_formulas
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def command(
         bool,
         options.own("Treat groups not seen in training as unknown.", "--allow-unknown-groups"),
     ] = False,
+    safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
     """Predict new nodes or a new graph with a saved model.
@@ -100,7 +102,8 @@ def command(
     predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), id)
     with outputs.atomic_file(goal) as draft:
         if goal.suffix.lower() == ".csv":
-            predictions.to_csv(draft, index=False, float_format="%.6f")
+            written = without_formulas(predictions) if safe_csv else predictions
+            written.to_csv(draft, index=False, float_format="%.6f")
         else:
             predictions.to_parquet(draft, index=False)
     report = getattr(graph, "report", None)

@@ -78,10 +78,31 @@ def read(path: Path, id: str | None) -> PredictionTable:
     return PredictionTable(path, reader, raw, frame, report)
 
 
-def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run: what begins with =, +, - or @.
+
+    Numbers stay as they are, and so do cells of one character; names of columns are text too.
+    """
+
+    def quoted(cell: Any) -> Any:
+        if not isinstance(cell, str) or len(cell) < 2 or cell[0] not in "=+-@\t\r":
+            return cell
+        return cell if is_numeric([cell]) else f"'{cell}"
+
+    from fairmp.datasets.dialects import is_numeric
+
+    text = frame.select_dtypes(exclude=["number", "bool", "datetime"]).columns
+    changed = {name: frame[name].astype(object).map(quoted) for name in text}
+    return frame.assign(**changed).rename(columns=quoted)
+
+
+def write(
+    table: PredictionTable, extra: Mapping[str, Any], goal: Path, *, safe: bool = True
+) -> None:
     """Write the table with more columns, in the format of the file's ending, atomically.
 
-    Text is written in the dialect of the file that was read; missing values are empty.
+    Text is written in the dialect of the file that was read; missing values are empty. ``safe``
+    writes CSV :func:`without_formulas`.
     """
     import pandas as pd
     import pyarrow as pa
@@ -110,7 +131,7 @@ def write(table: PredictionTable, extra: Mapping[str, Any], goal: Path) -> None:
                 if column.dtype.kind == "f":
                     column = column.map("{:.9g}".format).str.replace(".", decimal, regex=False)
                 frame[name] = column
-            frame.to_csv(
+            (without_formulas(frame) if safe else frame).to_csv(
                 staging,
                 sep=dialect.separator if dialect else ",",
                 index=False,

@@ -34,7 +34,7 @@ from fairmp.errors import InputError, shorten
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
 BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
-READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error)
+READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError)
 
 CommaMeaning = Literal["decimal", "thousands"]
 _POINT = r"\."
@@ -86,8 +86,11 @@ class TableReader:
         start = read_start(path, argument)
         self.dialect = sniff(path, argument, start) if start.format == "text" else None
         if self.dialect is None:
-            self._columns = self._columnar(start)
-            self.stored_names = list(self._columns.schema.names)
+            try:
+                self._columns = self._columnar(start)
+                self.stored_names = list(self._columns.schema.names)
+            except READ_ERRORS as error:
+                raise self._explain(error) from None
             return
         self.stored_names = list(names or self.dialect.sample[0])
         suffixes = [suffix.lower() for suffix in path.suffixes]
@@ -348,7 +351,7 @@ class TableReader:
     def _explain(self, error: Exception) -> InputError:
         """Say what is wrong with the file; pyarrow does not know the line of a broken row."""
         name = self.path.name
-        if "UTF8" in str(error):
+        if "UTF8" in str(error) or isinstance(error, UnicodeDecodeError):
             return InputError(self.argument, f"{name} is not UTF-8 text", NOT_UTF8)
         if self.dialect is not None and "CSV parse error" in str(error):
             width = len(self.stored_names)
@@ -385,13 +388,10 @@ class TableReader:
         import pyarrow.dataset as ds
         import pyarrow.json as json
 
-        try:
-            if start.format in ("parquet", "ipc"):
-                return ds.dataset(str(self.path), format=start.format)
-            compression = "gzip" if start.gzipped else None
-            with pa.input_stream(str(self.path), compression=compression) as stream:
-                if start.format == "stream":
-                    return ds.dataset(pa.ipc.open_stream(stream).read_all())
-                return ds.dataset(json.read_json(stream))
-        except READ_ERRORS as error:
-            raise self._explain(error) from None
+        if start.format in ("parquet", "ipc"):
+            return ds.dataset(str(self.path), format=start.format)
+        compression = "gzip" if start.gzipped else None
+        with pa.input_stream(str(self.path), compression=compression) as stream:
+            if start.format == "stream":
+                return ds.dataset(pa.ipc.open_stream(stream).read_all())
+            return ds.dataset(json.read_json(stream))
