@@ -4,7 +4,7 @@ STAMP := .venv/.installed
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format docs dist clean
+.PHONY: demo test lint format docs dist clean fuzz soak
 
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
@@ -43,6 +43,25 @@ dist: $(STAMP)
 	$(PYTHON) -m venv build/dist/env
 	build/dist/env/bin/python -m pip install --quiet --no-compile -c constraints.txt dist/*.whl
 	cd build/dist && env/bin/fairmp --version && env/bin/fairmp demo --nodes 2000 --splits 1 --out demo
+
+# Long runs: make fuzz SEED=7 TABLES=20000 NUMBERS=20000 MODELS=5000 ARCHIVES=2000 KILLS=100 JOBS=2
+SEED ?= 7
+JOBS ?= 2
+TABLES ?= 2000
+DAMAGED ?= $(TABLES)
+NUMBERS ?= 2000
+MODELS ?= 500
+ARCHIVES ?= 200
+KILLS ?= 6
+fuzz: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seed $(SEED) --jobs $(JOBS) --tables $(TABLES) \
+		--damaged $(DAMAGED) --numbers $(NUMBERS) --models $(MODELS) --archives $(ARCHIVES) --kills $(KILLS)
+
+# Memory and results over many calls: make soak FITS=1000 CALLS=100000
+FITS ?= 1000
+CALLS ?= 100000
+soak: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.soak --fits $(FITS) --calls $(CALLS)
 
 clean:
 	rm -rf .venv demo site dist build node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -23,6 +23,7 @@ from fairmp import InputError
 
 Case = Callable[[np.random.Generator, Path], str]
 LIMIT_S = 20
+LIMITS_S = {"tests.fuzz.kills": 600}  # two runs of a command
 WARM_UP: dict[str, Callable[[], object]] = {}  # what a kind does once, without the time limit
 MAX_MESSAGE = 1200
 
@@ -70,7 +71,7 @@ def portion(job: tuple[str, int, range]) -> Outcome:
 
 def attempt(case: Case, rng: np.random.Generator, place: Path) -> str:
     try:
-        with time_limit(LIMIT_S), warnings.catch_warnings():
+        with time_limit(LIMITS_S.get(case.__module__, LIMIT_S)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return case(rng, place)
     except InputError as error:

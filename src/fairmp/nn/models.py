@@ -161,7 +161,7 @@ def build(
         "hidden_channels": hidden,
         "num_layers": num_layers,
         "out_channels": out_channels,
-        "dropout": dropout,
+        "dropout": float(dropout),  # PyG takes an int for a list
         "norm": norm,
     }
     transform: nn.Module
