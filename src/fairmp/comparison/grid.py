@@ -39,13 +39,7 @@ Strengths = Literal["default", "all"] | Sequence[float]
 
 @dataclass(frozen=True)
 class Setting:
-    """Hyperparameters that all runs of a comparison share.
-
-    ``K`` and ``lambda_s`` are of ``ppr`` and ``fmp``; ``lambda_f``, ``solver``, ``target`` and
-    ``predict_temperature`` of ``fmp``; ``pretrain`` is the number of epochs before an adversary
-    joins. An adversary's most accurate epochs are those in which it loses, so by default its last
-    epoch is kept (``select_adversary``).
-    """
+    """Hyperparameters that all runs of a comparison share."""
 
     epochs: int = 200
     lr: float = 1e-2
@@ -54,29 +48,25 @@ class Setting:
     num_layers: int = 2
     dropout: float = 0.0
     select: str = "accuracy"
-    select_adversary: str = "last"
+    select_adversary: str = "last"  # its most accurate epochs are those in which it loses
     eval_every: int = 5
-    K: int = 5
+    K: int = 5  # of ppr and fmp, like lambda_s
     lambda_s: float = 3.0
-    lambda_f: float = 1.0
+    lambda_f: float = 1.0  # of fmp, like the three that follow
     solver: str = "projection"
     target: float = 0.0
     predict_temperature: str = "decisions"
-    pretrain: int = 70
+    pretrain: int = 70  # epochs before an adversary joins
 
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One training on one split, and the post-processing of its predictions.
-
-    ``strength`` is the number a trade-off curve runs over: ``h`` of the regulariser and the
-    adversary, the target of thresholds; for ``fmp`` without any of these its own target, or λ_f
-    with a solver that has one; otherwise ``None``.
-    """
+    """One training on one split, and the post-processing of its predictions."""
 
     data: str
     backbone: str
     strategy: str = "vanilla"
+    # h of regulariser and adversary, the target of thresholds and fmp, λ_f of papc and paper.
     strength: float | None = None
     split: int = 0
     seed: int = 0

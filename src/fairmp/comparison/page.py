@@ -42,18 +42,14 @@ HYPERVOLUME = (
 
 @dataclass(frozen=True)
 class Comparison:
-    """Summary of a comparison's records.
+    """Summary of a comparison's records."""
 
-    ``lines`` are the rows of each data set's table, ``families`` the same by method, ordered by
-    strength; ``records`` are those of runs that did not fail; ``more`` are further tables.
-    """
-
-    lines: dict[str, list[Line]]
-    families: dict[str, dict[str, list[Line]]]
+    lines: dict[str, list[Line]]  # rows of each data set's table
+    families: dict[str, dict[str, list[Line]]]  # the same by method, ordered by strength
     hypervolumes: dict[str, dict[str, Interval]]
     failed: list[Record]
-    records: list[Record]
-    more: tuple[Table, ...] = ()
+    records: list[Record]  # of runs that did not fail
+    more: tuple[Table, ...] = ()  # further tables
 
     def tables(self) -> list[Table]:
         """One table per data set, the hypervolumes, and any other."""

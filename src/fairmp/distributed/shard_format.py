@@ -169,12 +169,9 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
 
 @contextmanager
 def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
-    """Yield a folder to write shards to, which replaces ``folder`` if no exception is raised.
-
-    Its ``scratch`` folder is for temporary files, and is removed at the end.
-    """
+    """Yield a folder to write shards to, which replaces ``folder`` if no exception is raised."""
     check_target(folder, overwrite=overwrite)
     with outputs.results(folder, overwrite=overwrite, keep=False) as staging:
-        (staging / "scratch").mkdir()
+        (staging / "scratch").mkdir()  # for temporary files
         yield staging
         shutil.rmtree(staging / "scratch")

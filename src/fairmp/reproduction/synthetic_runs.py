@@ -28,17 +28,14 @@ COVARIANCES = {
 
 @dataclass(frozen=True)
 class Setting:
-    """A point of the (n, ρ, ε, c) model, its features, and how they are averaged.
-
-    ``covariance`` is a key of ``COVARIANCES``; ``separation`` scales the means (0, 1) and (1, 0).
-    """
+    """A point of the (n, ρ, ε, c) model, its features, and how they are averaged."""
 
     n: int
     rho: float
     eps: float
     c: float
-    covariance: str = "identity"
-    separation: float = 1.0
+    covariance: str = "identity"  # a key of COVARIANCES
+    separation: float = 1.0  # scales the means (0, 1) and (1, 0)
     steps: int = 1
     normalisation: Normalisation = "row"
 

@@ -68,26 +68,15 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
 
 @dataclass(frozen=True)
 class Method:
-    """What all trials of a search share.
+    """What all trials of a search share."""
 
-    Attributes:
-        backbone: ``"fmp"`` (an MLP and fair propagation), ``"ppr"`` (an MLP and plain propagation),
-            or a transform alone: ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"``, ``"appnp"``.
-        strategy: ``"vanilla"``, ``"regulariser"`` or ``"adversary"``.
-        epochs: maximum number of epochs.
-        num_layers: layers of the transform.
-        patience: stop after this many epochs without an improvement.
-        eval_every: epochs between two evaluations on the validation nodes.
-        pretrain: epochs of the classifier before an adversary joins.
-    """
-
-    backbone: str = "fmp"
-    strategy: str = "vanilla"
-    epochs: int = 300
-    num_layers: int = 2
-    patience: int | None = None
-    eval_every: int = 1
-    pretrain: int = 70
+    backbone: str = "fmp"  # an MLP and fair propagation; "ppr": and plain; or a transform alone
+    strategy: str = "vanilla"  # or "regulariser" or "adversary"
+    epochs: int = 300  # at most
+    num_layers: int = 2  # of the transform
+    patience: int | None = None  # stop after so many epochs without an improvement
+    eval_every: int = 1  # epochs between two evaluations on the validation nodes
+    pretrain: int = 70  # epochs of the classifier before an adversary joins
 
     def __post_init__(self) -> None:
         check_choice("backbone", self.backbone, BACKBONES)

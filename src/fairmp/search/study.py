@@ -40,15 +40,11 @@ MAX_RETRIES = 1
 
 @dataclass(frozen=True)
 class Search:
-    """Goal, space and storage of a search; see :func:`fairmp.search.tune.tune`.
-
-    ``limit`` is the largest gap accepted on the validation nodes, ``None`` for the whole front;
-    ``graph`` is the fingerprint of the data, ``deadline`` the time after which no trial begins.
-    """
+    """Goal, space and storage of a search; see :func:`fairmp.search.tune.tune`."""
 
     method: Method
     space: Space
-    limit: float | None
+    limit: float | None  # largest gap accepted on the validation nodes, None for the whole front
     criterion: str
     trials: int
     splits: int
@@ -56,8 +52,8 @@ class Search:
     device: str
     storage: str | None
     study_name: str
-    graph: dict[str, Any]
-    deadline: float | None = None
+    graph: dict[str, Any]  # fingerprint of the data
+    deadline: float | None = None  # time after which no trial begins
 
     @property
     def expired(self) -> bool:
@@ -225,17 +221,14 @@ def _study(search: Search, storage: BaseStorage) -> Study:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """A trial's settings and its figures on the validation nodes, means over splits.
-
-    ``failed`` is the reason why it has none.
-    """
+    """A trial's settings and its figures on the validation nodes, means over splits."""
 
     number: int
     settings: Settings = field(default_factory=dict)
     figures: Mapping[str, float | None] = field(default_factory=dict)
     per_split: Sequence[Mapping[str, float | None]] = ()
     seconds: float = 0.0
-    failed: str | None = None
+    failed: str | None = None  # the reason why it has no figures
 
     def figure(self, key: str) -> float:
         """One figure, ``nan`` where it could not be estimated."""

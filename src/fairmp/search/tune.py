@@ -34,31 +34,17 @@ from fairmp.training.classifier import FairClassifier, Run
 
 @dataclass(frozen=True)
 class Tuned:
-    """Result of a search.
+    """Result of a search."""
 
-    Attributes:
-        search: goal and space of the search.
-        name: name of the graph.
-        trials: all finished trials; those that failed have the reason.
-        chosen: within a limit the most accurate trial whose validation gap is within it, or the one
-            with the smallest gap; of a front the one nearest to its ideal corner, both axes scaled.
-        met: whether the chosen one is within the limit; always true for a front.
-        front: trials that no other one dominates, from the fairest to the most accurate.
-        checked: runs, one per split, of the trials evaluated on the test nodes, by number: the
-            chosen one, and for a front all on it.
-        model: the chosen classifier, as trained on the first split.
-        running: number of trials that other processes have not finished.
-    """
-
-    search: Search
-    name: str
-    trials: tuple[TrialResult, ...]
-    chosen: TrialResult
-    met: bool
-    front: tuple[TrialResult, ...]
-    checked: dict[int, list[Run]]
-    model: FairClassifier
-    running: int
+    search: Search  # goal and space
+    name: str  # of the graph
+    trials: tuple[TrialResult, ...]  # all finished ones; those that failed have the reason
+    chosen: TrialResult  # see :func:`choose`
+    met: bool  # whether the chosen one is within the limit; always true for a front
+    front: tuple[TrialResult, ...]  # not dominated, from the fairest to the most accurate
+    checked: dict[int, list[Run]]  # runs of trials evaluated on the test nodes, one per split
+    model: FairClassifier  # the chosen one, as trained on the first split
+    running: int  # trials that other processes have not finished
 
     @property
     def symbol(self) -> str:
@@ -238,7 +224,10 @@ def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
 def choose(
     trials: Sequence[TrialResult], limit: float | None, criterion: str
 ) -> tuple[TrialResult, bool]:
-    """Choose among trials that have figures; return whether the limit is met."""
+    """Choose the most accurate trial within a limit, else the fairest; return whether it is met.
+
+    Of a front it is the one nearest to its ideal corner, both axes scaled.
+    """
     if limit is not None:
         within = [trial for trial in trials if trial.figure(criterion) <= limit]
         if within:
