@@ -63,7 +63,9 @@ def _typed(context: typer.Context, name: str) -> bool:
 def check_used(context: typer.Context, solver: str) -> None:
     """Raise if an option was typed that the solver does not use."""
     for name, solvers in _NEEDS.items():
-        given = _typed(context, name) and not (name == "target" and context.params["group_free"])
+        given = _typed(context, name) and not (
+            name == "target" and context.params.get("group_free")
+        )
         if given and solver in (*_PROPAGATING, "none") and solver not in solvers:
             hint = f"leave it out, or choose --solver {' or '.join(solvers)}"
             option = f"--{name.replace('_', '-')}"

@@ -33,19 +33,12 @@ def aligned(
     result.x = (data.x[:, order] if order else data.x).to(dtype)
     if isinstance(data.get("sens"), Tensor):
         if groups.soft(data.sens):
-            columns = _translate_columns(data.sens, data.get("group_names"), known_groups)
-            result.sens = codes_if_certain(columns)
+            result.sens = _translate_columns(data.sens, data.get("group_names"), known_groups)
         else:
             result.sens = _translate_codes(data, "sens", "group", known_groups)
     if isinstance(data.get("y"), Tensor):
         result.y = _translate_codes(data, "y", "class", classes)
     return result
-
-
-def codes_if_certain(sens: Tensor) -> Tensor:
-    """Return probabilities of groups as codes, if all that are known are 0 or 1."""
-    codes = groups.certain(sens)
-    return codes if bool(((codes >= 0) == groups.known(sens)).all()) else sens
 
 
 def numbered(names: Sequence[str]) -> bool:

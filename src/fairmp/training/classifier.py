@@ -193,7 +193,6 @@ class FairClassifier(Predictor):
         self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
         self.groups_ = alignment.names_of(data, "group_names", count)
-        data.sens = alignment.codes_if_certain(data.sens)
         self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
