@@ -208,9 +208,9 @@ def _into_window(
     sizes = np.array([len(part) for part in members])
     now = np.array([int((margin[part] > 0).sum()) for part in members])
     sums = [np.concatenate([[0.0], margin[part].cumsum()]) for part in members]
-    rates = now / sizes
+    rates = now[sizes > 0] / sizes[sizes > 0]
     # The window's lower end, where it or the upper end is a rate that some group can have.
-    ends = np.concatenate([np.arange(size + 1) / size for size in sizes])
+    ends = np.concatenate([np.arange(size + 1) / max(size, 1) for size in sizes])
     ends = np.unique(np.concatenate([ends, ends - target]))
     ends = ends[(ends >= rates.min()) & (ends <= rates.max() - target)]
 
