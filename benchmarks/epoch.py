@@ -1,7 +1,7 @@
 """Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
 
 python benchmarks/epoch.py --out benchmarks/results/epoch.json
-python benchmarks/epoch.py --density 0.15 --out benchmarks/results/epoch-sparse.json
+OMP_NUM_THREADS=1 python benchmarks/epoch.py --density 0.15 --out benchmarks/results/epoch-sparse.json
 python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
 python benchmarks/epoch.py --device cuda --out benchmarks/results/epoch-gpu.json
 """
@@ -16,7 +16,10 @@ from pathlib import Path
 import torch
 from torch_geometric.data import Data
 
+from fairmp import FMP
 from fairmp.comparison import speed
+from fairmp.graph import normalise
+from fairmp.groups import group_operator
 
 
 def problem_of(given: argparse.Namespace) -> Data:
@@ -37,6 +40,20 @@ def problem_of(given: argparse.Namespace) -> Data:
     return data
 
 
+def calls(data: Data, device: str) -> dict[str, float]:
+    """Milliseconds of a call with tensors, and of one with what they are normalised to."""
+    data = data.to(device)
+    x = torch.randn(data.num_nodes, 2, device=device)
+    layer, edges, sens = FMP(lambda_s=speed.LAMBDA_S), data.edge_index, data.sens
+    adjacency, groups = normalise(edges, len(x)), group_operator(sens)
+    runs = {
+        "FMP(x, edge_index, sens)": lambda: layer(x, edges, sens),
+        "FMP(x, adjacency, groups)": lambda: layer(x, adjacency, groups),
+    }
+    times = speed.time_in_turns(runs, rounds=20, device=device)
+    return {name: 1e3 * min(seconds) for name, seconds in times.items()}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="data set; by default a random graph of Pokec-z's size")
@@ -48,12 +65,16 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found = speed.measure(problem_of(given), rounds=given.rounds, device=given.device)
+    data = problem_of(given)
+    found = speed.measure(data, rounds=given.rounds, device=given.device)
+    found["call_milliseconds"] = calls(data, given.device)
     print(f"{'':34}{'ms':>9}{'median':>9}{'× MLP':>9}{'÷ FMP':>9}")
     for name, time in found["milliseconds"].items():
         ratios = f"{found['times_the_mlp'][name]:9.2f}{found['times_fmp'][name]:9.2f}"
         print(f"{name:34}{time:9.2f}{found['median_milliseconds'][name]:9.2f}{ratios}")
     print(f"the MLP's large products alone: {found['products_milliseconds']:.2f} ms")
+    for name, taken in found["call_milliseconds"].items():
+        print(f"{name}: {taken:.2f} ms")
     print(f"debias: {found['debias_milliseconds']:.2f} ms")
     result = {"command": "python " + " ".join(sys.argv), **found}
     if given.out:
