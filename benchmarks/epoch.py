@@ -1,7 +1,7 @@
-"""Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
+r"""Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
 
 python benchmarks/epoch.py --out benchmarks/results/epoch.json
-OMP_NUM_THREADS=1 python benchmarks/epoch.py --density 0.15 --rounds 3 \\
+OMP_NUM_THREADS=1 python benchmarks/epoch.py --density 0.15 --rounds 3 \
     --out benchmarks/results/epoch-sparse.json
 python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
 python benchmarks/epoch.py --device cuda --out benchmarks/results/epoch-gpu.json

@@ -121,6 +121,21 @@ def test_ties_are_drawn_or_kept(classes: int) -> None:
     assert error.value.argument == "ties"
 
 
+def test_ties_of_more_groups_are_drawn_or_kept() -> None:
+    sens = torch.arange(900) % 3
+    x = torch.zeros(900, 2)
+    x[:, 1] = torch.tensor([-1.0, 0.5, 1.0])[sens]
+    groups = group_operator(sens)
+    whole = close_decision_gap(x, groups)
+    assert (whole.drawn, whole.gap) == (0, 0.0)  # the first group changes sides as a whole
+    found = close_decision_gap(x, groups, 0.6, seed=1)
+    assert (found.drawn, found.gap) == (300, pytest.approx(0.6))
+    assert not torch.equal(found.logits, close_decision_gap(x, groups, 0.6, seed=2).logits)
+    with pytest.warns(UserWarning, match="tied scores"):
+        kept = close_decision_gap(x, groups, 0.6, ties="keep")
+    assert (kept.drawn, kept.gap) == (0, 1.0)
+
+
 def test_soft_groups() -> None:
     torch.manual_seed(3)
     hard = torch.arange(600) % 2
@@ -132,7 +147,7 @@ def test_soft_groups() -> None:
     assert torch.equal(close_decision_gap(x, groups).logits[0], x[0])
 
 
-@pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 4)])
+@pytest.mark.parametrize(("classes", "groups"), [(2, 2), (2, 4), (3, 4)])
 def test_in_the_layer(classes: int, groups: int) -> None:
     torch.manual_seed(4)
     sens = torch.randint(-1, groups, (2000,))
