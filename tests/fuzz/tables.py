@@ -67,9 +67,9 @@ def table(rng: np.random.Generator, decimal: str, missing: str) -> pd.DataFrame:
         "y": [str(rng.choice(["0", "1"])) for _ in ids],
         "s": [str(rng.choice(["f", "m", "x"])) for _ in ids],
     }
-    kinds = rng.choice(
-        ["number", "whole", "word", "date", "flag", "mixed", "grouped"], rng.integers(0, 5)
-    )
+    kinds = ["number", "whole", "word", "date", "flag", "mixed"]
+    kinds += ["grouped"] * (decimal == ".")  # or else the other columns say that it is decimals
+    kinds = rng.choice(kinds, rng.integers(0, 5)).tolist()
     for k, kind in enumerate(kinds):
         make = {
             "number": lambda: number(rng, decimal),
