@@ -9,7 +9,16 @@ import pytest
 from fairmp.cli import main
 from fairmp.datasets import social_network
 from fairmp.reproduction import unknown
-from fairmp.reproduction.unknown import ESTIMATED, PLAIN, UNCHANGED, Setting, intervals, run, write
+from fairmp.reproduction.unknown import (
+    ESTIMATED,
+    PLAIN,
+    TRAINING_NODES,
+    UNCHANGED,
+    Setting,
+    intervals,
+    run,
+    write,
+)
 
 SMALL = Setting(epochs=30, lr=0.02, splits=2, shares=(0.02, 0.2, 1.0))
 
@@ -20,7 +29,7 @@ def records() -> list[dict[str, object]]:
 
 
 def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, object]]) -> None:
-    assert len(records) == 2 * (1 + 2 * 3)
+    assert len(records) == 2 * (1 + 2 * (3 + 1))
     found = intervals(records)
     gap = {place: figures["dp"].mean for place, figures in found.items()}
     plain = gap[PLAIN, None]
@@ -33,12 +42,15 @@ def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, 
     assert found[ESTIMATED, 0.2]["right"].mean > 0.8
     assert found[ESTIMATED, 0.2]["uncertain"].mean == pytest.approx(0.8, abs=0.05)
     assert found[ESTIMATED, 1.0]["uncertain"].mean == 0.0
+    # Training nodes alone are known: no test node is, so nothing changes without estimates.
+    assert gap[UNCHANGED, TRAINING_NODES] == plain
+    assert gap[ESTIMATED, TRAINING_NODES] < 0.3 * plain
 
 
 def test_too_few_known_groups_change_nothing() -> None:
     tiny = Setting(epochs=2, splits=1, shares=(0.005,))
     records = run({"tiny": social_network(n=400, average_degree=8)}, tiny)
-    plain, alone, _ = records
+    plain, alone, *_ = records
     assert alone["how"] == UNCHANGED
     assert "not_corrected" in alone
     assert alone["dp"] == plain["dp"]
@@ -46,7 +58,7 @@ def test_too_few_known_groups_change_nothing() -> None:
 
 def test_files_are_written(records: list[dict[str, object]], tmp_path: Path) -> None:
     (table,) = write(records, tmp_path, command="fairmp reproduce unknown", absent={"Bail": "no"})
-    assert [row[0] for row in table.rows] == ["plain", "2 %", "20 %", "100 %"]
+    assert [row[0] for row in table.rows] == ["plain", "2 %", "20 %", "100 %", "500 training nodes"]
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == records
     assert (tmp_path / "unknown.png").read_bytes().startswith(b"\x89PNG")

@@ -55,6 +55,15 @@ def stored(place: Path, name: str = "fairmp") -> list[optuna.trial.FrozenTrial]:
         storage.engine.dispose()
 
 
+def test_a_search_in_postgresql_is_resumed(postgres: str) -> None:
+    name = "a study in a server"
+    look(storage=postgres, study_name=name, trials=3)
+    tuned = look(storage=postgres, study_name=name, trials=6)
+    assert [trial.number for trial in tuned.done] == list(range(6))
+    with pytest.raises(InputError, match="was made with"):
+        look(storage=postgres, study_name=name, trials=6, goal=0.1)
+
+
 def named(trials: Any) -> list[tuple[dict[str, Any], Any]]:
     return [(trial.settings, trial.figures) for trial in trials]
 
