@@ -200,7 +200,13 @@ def command(
             )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
-    content = {"file": str(goal), "rows": len(table.frame), "read": read, **result.to_dict()}
+    content = {
+        "data": predictions.name,
+        "file": str(goal),
+        "rows": len(table.frame),
+        "read": read,
+        **result.to_dict(),
+    }
     command_line = shlex.join(["fairmp", *sys.argv[1:]])
     if sensitive and not found.drawn and apply is None:
         inside = prediction_columns.mask(table, population) if population else None

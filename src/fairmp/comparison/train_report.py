@@ -23,7 +23,7 @@ from fairmp.report.figures import to_svg
 from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
 from fairmp.report.panel import panel, reliability
-from fairmp.report.topology import topology
+from fairmp.report.topology import take_caption, topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.correction import PARITY
 from fairmp.training.loop import needs_groups
@@ -73,6 +73,7 @@ def write(
     }
     if picture and isinstance(data, Data):
         drawn = topology(data, components=1, max_nodes=1000)
+        report["picture_note"] = take_caption(drawn)
         (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
         report["picture"] = "topology.svg"
     write_document(report, folder)

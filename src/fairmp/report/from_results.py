@@ -215,7 +215,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
 def _criterion(one: Mapping[str, Any], found: Mapping[str, Any], several: bool) -> Metric:
     attribute, title = one["attribute"], str(one["criterion"]).replace("_", " ")
     name, label = NAMES.get(one["criterion"], (title, f"gap: {title}"))
-    if several or attribute not in (one["criterion"], "sens"):
+    if several:
         name, label = f"{name}, {attribute}", f"{label}, {attribute}"
     groups = [g for g in found["groups"] if g["attribute"] == attribute]
     groups = [g for g in groups if g["group"] != "unknown"]

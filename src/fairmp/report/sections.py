@@ -121,6 +121,7 @@ class Document(TypedDict, total=False):
     noun: str  # what the nodes are, in the plural; "people" by default
     graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
     picture: str  # name of an SVG file of the graph, in the report's directory
+    picture_note: str  # what it shows
     classes: list[str]
     groups: list[GroupSummary]
     changed: list[int]  # changed decisions, and all, if not the sums over groups
@@ -208,6 +209,7 @@ def _graph(document: Document, folder: Path | None) -> Section:
             f"chance it would be {per_hundred(graph['homophily']['chance'])}."
         )
     header, *rows = group_table(graph, noun)
+    note = f"The picture: {document['picture_note']} " if document.get("picture_note") else ""
     return Section(
         "The graph",
         text=[facts],
@@ -216,9 +218,9 @@ def _graph(document: Document, folder: Path | None) -> Section:
         alt=f"Picture of the graph {graph['name']}: edges within a group dark, between groups red.",
         header=header,
         rows=rows,
-        caption="Each group before any model: its size, the frequency of each label among the "
-        "labelled, the edges per node (mean and median), the isolated nodes, and the share of "
-        "edges within the group (inside).",
+        caption=f"{note}The table: each group before any model, its size, the frequency of each "
+        "label among the labelled, the edges per node (mean and median), the isolated nodes, and "
+        "the share of edges within the group (inside).",
     )
 
 

@@ -13,6 +13,7 @@ from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
 from fairmp.report.formatting import shorten
 
+CAPTION = "caption"
 NUM_WALKS = 24
 # So many edges can be distinguished, however few nodes they join.
 MIN_EDGES_SHOWN = 1000
@@ -75,8 +76,15 @@ def topology(
     fig.text(0.02, 0.965, str(getattr(data, "name", "graph")), fontsize=13, va="center")
     _legend(fig, groups, getattr(data, "group_names", None))
     caption = _caption(parts, count, isolated, groups, data.edge_index.cpu().numpy())
-    fig.text(0.02, 0.015, caption, fontsize=8.5, va="bottom", linespacing=1.35)
+    fig.text(0.02, 0.015, caption, fontsize=8.5, va="bottom", linespacing=1.35, gid=CAPTION)
     return fig
+
+
+def take_caption(fig: Any) -> str:
+    """Remove the caption from a picture and return it: a page sets it as text."""
+    [text] = [text for text in fig.texts if text.get_gid() == CAPTION]
+    text.remove()
+    return str(text.get_text().replace("\n", " "))
 
 
 def _components(

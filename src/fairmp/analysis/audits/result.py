@@ -16,7 +16,7 @@ from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formatting import points
 from fairmp.report.sections import Document, Section, group_table, sections
-from fairmp.report.topology import topology
+from fairmp.report.topology import take_caption, topology
 
 MIN_CHANGE = 0.01
 MIN_LABELLED = 30
@@ -31,6 +31,11 @@ GUIDE = (
     "predictability: how well a linear rule predicts the group of held-out nodes, from 0 (not at "
     "all) to 100 points (perfectly). random: the predictability of random features, which after "
     "averaging reflect only a node's position in the graph."
+)
+EFFECT = (
+    "How well the group of a node can be predicted from its features: 0 not at all, 100 perfectly. "
+    "Graph networks average features over neighbours, step by step. Random features know nothing "
+    "of the group: what they reveal after averaging comes from the edges alone."
 )
 Rows = list[tuple[str, str]]
 
@@ -199,6 +204,7 @@ def write(
     if picture:
         drawn = topology(data, seed=audit.seed)
         drawn.savefig(folder / "topology.png")
+        found["picture_note"] = take_caption(drawn)
         (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
         found["picture"] = "topology.svg"
     reports.write(found, folder)
@@ -209,17 +215,26 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
     """Report of an audit; ``read`` has the loader's messages about the tables."""
     from fairmp.training.model_files import versions
 
+    effect = Section(
+        "The effect of averaging over neighbours",
+        svg=to_svg(audit.plot().figure) if audit.noise is not None else "",
+        alt="Group predictability after each step of averaging.",
+        caption=EFFECT,
+    )
     header, *rows = _step_table(audit)
     # Of Ã the page shows the predictability only; the text and the JSON have the rest.
     steps = Section(
-        "The effect of averaging over neighbours",
+        "The steps in numbers",
         header=[*header[:6], "predictability by Ã"],
         rows=[[*row[:6], row[-1]] for row in rows],
-        svg=to_svg(audit.plot().figure) if audit.noise is not None else "",
-        alt="Group predictability after each step of averaging; the table below has the figures.",
         caption=_guide(audit.noise),
+        appendix=True,
     )
-    extra = [steps, *[Section("Notes", text=audit.notes)] * bool(audit.notes)]
+    extra = [
+        *[effect] * bool(effect.svg),
+        *[Section("Notes", text=audit.notes)] * bool(audit.notes),
+    ]
+    extra.append(steps)
     facts = [*_facts(audit), *_predictions(audit)]
     title = "Statistics and theory"
     extra.append(Section(title, header=["", "value"], rows=facts, appendix=True))
@@ -239,9 +254,10 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
 
 def _draw_steps(audit: Audit, axes: Any) -> Any:
     """Group predictability after each step, with the prediction for the first."""
-    for k, (name, biases) in enumerate((("row", audit.row), ("symmetric (Ã)", audit.symmetric))):
+    for k, (label, biases) in enumerate(
+        (("features, averaged", audit.row), ("features, averaged as by GCN", audit.symmetric))
+    ):
         shares = [100 * bias.predictability for bias in biases]
-        label = f"features, {name} normalisation"
         axes.plot(shares, marker=MARKERS[k], color=COLOURS[k], label=label)
     if audit.forecast.after is not None:
         style = {
@@ -252,7 +268,7 @@ def _draw_steps(audit: Audit, axes: Any) -> Any:
         }
         axes.plot([1], [100 * audit.forecast.after], "D", **style)
     baseline = [100 * share for share in audit.random_baseline]
-    axes.plot(baseline, "--", color="#777777", label="random features, row")
+    axes.plot(baseline, "--", color="#777777", label="random features, averaged")
     axes.set(xlabel="averaging steps", ylabel="group predictability (points)")
     axes.set(xticks=range(len(audit.row)), ylim=(min(0.0, axes.get_ylim()[0]), None))
     axes.legend(frameon=False, fontsize=9)
