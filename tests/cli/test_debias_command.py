@@ -389,3 +389,42 @@ def test_weights_are_a_column(fairmp: Run, tmp_path: Path) -> None:
     assert status == 2
     assert err.startswith("fairmp: --weight: some are negative")
     assert not (tmp_path / "e").exists()
+
+
+def test_a_saved_correction_applies_to_tables_without_labels_or_some_groups(
+    fairmp: Run, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    sex = rng.choice(["f", "m", "x"], 600)
+    p = 1 / (1 + np.exp(-rng.normal(size=600) - (sex == "m")))
+    repaid = np.where(rng.random(600) < p, "yes", "no")
+    frame = pd.DataFrame({"score": p.round(4), "sex": sex, "repaid": repaid})
+    frame[:400].to_csv("old.csv", index=False)
+    fit = "debias old.csv --sensitive sex --label repaid --criterion equal-opportunity"
+    status, _, err = fairmp(f"{fit} --temperature decisions --save c.json --out fitted")
+    assert status == 0, err
+    assert fairmp(f"{fit} --save c.json --out again")[2].startswith("fairmp: --save: c.json exists")
+    new = frame[400:].drop(columns="repaid").rename(columns={"score": "probability"})
+    new["town"] = "A"
+    decided = {}
+    for name, rows in {
+        "all": new, "two": new[new["sex"] != "x"], "one": new[new["sex"] == "f"], "row": new[:1],
+        "strange": new.assign(sex="z"),
+    }.items():  # fmt: skip
+        rows.to_csv(f"{name}.csv", index=False)
+        status, out, err = fairmp(f"debias {name}.csv --sensitive sex --apply c.json --out {name}")
+        assert status == 0, err
+        assert not err
+        assert "is not measured" in out
+        corrected = pd.read_csv(f"{name}/corrected.csv")
+        decided[name] = pd.Series(corrected["probability_corrected"].to_numpy(), rows.index)
+        pd.testing.assert_series_equal(
+            decided[name], decided["all"][rows.index] if name != "strange" else rows["probability"],
+            check_names=False, rtol=1e-6,
+        )  # fmt: skip
+    assert "600" not in out
+    assert "200 rows of groups not seen in fit (z)" in out
+    # A gate needs a gap to pass.
+    status, _, err = fairmp("debias one.csv --sensitive sex --apply c.json --out g --fail-over 0.5")
+    assert status == 3
+    assert "cannot be measured" in err

@@ -190,6 +190,11 @@ def test_corrections_are_saved_as_json(name: str, decisions: bool, tmp_path: Pat
         {"temperature": -1},
         {"params": {"strength": 1}},
         {"attributes": 3},
+        {"attributes": [{"name": "sens", "groups": ["f", "f"]}]},
+        {"params": {"target": "low"}},
+        {"params": {"seed": 0.5}},
+        {"params": {"criterion": "fairness"}},
+        {"correction": {"type": "threshold", "thresholds": [0, 0], "tie_rates": [2, 0]}},
     ],
 )
 def test_damaged_files_are_refused(change: dict[str, object], tmp_path: Path) -> None:
@@ -298,3 +303,35 @@ def test_calibrated_thresholds_transfer_better_than_those_of_few_labels() -> Non
     assert np.mean(gaps[True]) < 0.9 * np.mean(gaps[False])
     # p² has the wrong operating point, which calibration corrects.
     assert np.mean(accuracies[True]) > np.mean(accuracies[False]) + 0.01
+
+
+@pytest.mark.parametrize("decisions", [True, False])
+@pytest.mark.parametrize("name", ["demographic_parity", "equal_opportunity", "equalized_odds"])
+def test_new_rows_may_lack_labels_and_groups(name: str, decisions: bool) -> None:
+    p, y, sex = table(0)
+    corrector = Debiaser(name, decisions=decisions)
+    corrector.fit(p, sensitive_features=sex, labels=y)
+    whole = corrector.transform(p, sensitive_features=sex)
+    women = sex == "f"
+    for rows in (women, np.arange(len(p)) == 7):
+        found = corrector.evaluate(p[rows], sensitive_features=sex[rows])
+        np.testing.assert_allclose(found.predictions, whole[rows])
+        assert not found.criteria
+        assert "not measured" in str(found)
+    # With both groups, parity is measured without labels.
+    found = corrector.evaluate(p, sensitive_features=sex)
+    measured = {one.criterion: one for one in (*found.criteria, *found.others)}
+    assert set(measured) == {"demographic_parity"}
+    rates = [float((whole[sex == g] > 0.5).mean()) for g in ("f", "m")]
+    after = measured["demographic_parity"].decisions_after
+    assert after == pytest.approx(abs(rates[1] - rates[0]))
+
+
+def test_groups_are_the_same_as_numbers_texts_or_booleans() -> None:
+    p, _, sex = table(0, 300)
+    codes = (sex == "m").astype(int)
+    corrector = Debiaser().fit(p, sensitive_features=codes)
+    fair = corrector.transform(p, sensitive_features=codes)
+    same = (codes.astype(float), codes.astype(str), codes.astype(float).astype(str), codes == 1)
+    for groups in same:
+        np.testing.assert_array_equal(corrector.transform(p, sensitive_features=groups), fair)

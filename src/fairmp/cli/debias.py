@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+import warnings
 from contextlib import suppress
+from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -152,6 +154,8 @@ def command(
         if stray is not None:
             raise InputError(stray, f"goes without {'--apply' if apply else '--save'}", "omit one")
     goal, record, page = _paths(out, predictions, overwrite=overwrite)
+    if save is not None:
+        _check_file("--save", save, overwrite=overwrite)
     table = prediction_table.read(predictions, id)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
     taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
@@ -164,7 +168,13 @@ def command(
         codes, names = None, found.names
         if label is not None:
             codes, names = prediction_columns.labels(table, label, found, positive)
-        groups = prediction_columns.groups(table, sensitive, options._bins(sensitive_bins), cross)
+        cuts = options._bins(sensitive_bins)
+        groups: Any = None
+        if apply is None or cross or cuts is not None:
+            groups = prediction_columns.groups(table, sensitive, cuts, cross)
+        elif sensitive:  # the groups are those of the correction, some may be absent here
+            table.require("--sensitive", *sensitive)
+            groups = {name: table.raw.column(name).to_pylist() for name in sensitive}
         criteria = prediction_columns.criteria(table, criterion, matrix)
         weights = None if weight is None else table.numbers("--weight", weight)
         kind = "logits" if logits is not None else "probabilities"
@@ -175,9 +185,12 @@ def command(
         if apply is not None:
             corrector = Debiaser.load(apply)
             corrector.kind_ = kind
-            result = corrector.evaluate(
-                found.values, sensitive_features=groups, labels=codes, sample_weight=weights
-            )
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                result = corrector.evaluate(
+                    found.values, sensitive_features=groups, labels=codes, sample_weight=weights
+                )
+            found.notes += [str(one.message) for one in caught]
         elif save is not None:
             corrector = Debiaser(
                 criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
@@ -226,12 +239,14 @@ def command(
             with outputs.atomic_file(place / path.name) as draft:
                 draft.write_text(text, encoding="utf-8")
     if save is not None:
+        save.absolute().parent.mkdir(parents=True, exist_ok=True)
         corrector.save(save)
     gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
+    gaps = gaps or [Gap("the criterion", nan, None)]
     if as_json:
         typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))
         return gate.check(gaps)
-    for line in [*read, str(result), *_advice(result, found)]:
+    for line in [*read, str(result), *_advice(result, found, decisions=tau == "decisions")]:
         typer.echo(line)
     if save is not None:
         batch = result.expected_gap(1000)
@@ -270,16 +285,16 @@ def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
     }
 
 
-def _advice(result: DebiasResult, found: Found) -> list[str]:
+def _advice(result: DebiasResult, found: Found, *, decisions: bool) -> list[str]:
     """Notes on how to read the result."""
     if found.drawn:
         return [
             "Decisions alone can only be equalised by chance: decision_corrected is drawn from the "
             "corrected probabilities, with --seed."
         ]
-    if any(one.decisions_after > one.target + 0.01 for one in result.criteria):
-        labelled = any(one.unlabelled is not None for one in result.criteria)
-        setting = "0.1 is nearer to" if labelled else "decisions closes"
+    if not decisions and any(one.decisions_after > one.target + 0.01 for one in result.criteria):
+        odds = any(one.criterion == "equalized_odds" for one in result.criteria)
+        setting = "0.1 is nearer to" if odds else "decisions closes"
         return [
             f"The target is met by the probabilities; --temperature {setting} the gap of the "
             "decisions."
@@ -301,14 +316,20 @@ def _paths(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
     record = out.with_name(f"{out.name.partition('.')[0]}.json")
     page = record.with_name("report.html" if record.name == RECORD else f"{record.stem}.html")
     for path in (out, record, page):
-        if path.is_dir():
-            raise InputError("--out", f"{path} is a folder", "give the name of a file")
-        if path.exists() and not overwrite:
-            raise InputError("--out", f"{path} exists", "give another name, or add --overwrite")
-    outputs.check_free(out.absolute().parent, overwrite=True)
+        _check_file("--out", path, overwrite=overwrite)
     if source.exists() and out.exists() and source.samefile(out):
         raise InputError("--out", f"{out} is the table of predictions", "give another name")
     return out, record, page
+
+
+def _check_file(option: str, path: Path, *, overwrite: bool) -> None:
+    """Refuse the name of a file that cannot be written, or that exists."""
+    if path.is_dir():
+        raise InputError(option, f"{path} is a folder", "give the name of a file")
+    if path.exists() and not overwrite:
+        raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
+    with options.typed({"--out": option}):
+        outputs.check_writable(path.absolute().parent)
 
 
 def _predictions(

@@ -115,7 +115,7 @@ def _attribute(name: str, values: Any, n: int) -> Attribute:
         raise InputError(name, f"{sens.dtype} of shape {tuple(sens.shape)}", hint)
     if sens.is_floating_point():
         sens = torch.where(sens.isnan(), -1.0, sens)
-    codes = sens.round().long()
+    codes = sens.long()
     wrong = (codes != sens) | (codes < -1)
     if bool(wrong.any()):
         hint = "use whole numbers 0…G−1, -1 for unknown, or give probabilities as n×G"
@@ -139,8 +139,11 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     found, place = np.unique(array.astype(str), return_inverse=True)
     texts = [str(text).strip() for text in found]
     names = sorted({text for text in texts if text not in MISSING}, key=_sort_key)
-    if all(_sort_key(text)[0] == 0 for text in names):
-        names = [text for text in names if float(text) != -1]
+    if all(_sort_key(text)[0] == 0 for text in names):  # "1.0" is "1", and "-1" unknown
+        texts = [text if text in MISSING else f"{float(text):g}" for text in texts]
+        names = [
+            name for name in dict.fromkeys(f"{float(text):g}" for text in names) if name != "-1"
+        ]
     rank = {text: k for k, text in enumerate(names)}
     codes = np.array([rank.get(text, -1) for text in texts], dtype=np.int64)
     return torch.from_numpy(codes[place.reshape(-1)]), tuple(names)
@@ -160,6 +163,11 @@ def _several(sens: Sequence[Any], n: int) -> bool:
     if not len(sens) or any(isinstance(one, str) or not np.ndim(one) for one in sens):
         return False
     return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
+
+
+def _number(text: str) -> str:
+    value = float(text)
+    return str(int(value)) if value.is_integer() else text
 
 
 def _sort_key(text: str) -> tuple[int, float, str]:

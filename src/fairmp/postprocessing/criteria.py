@@ -105,11 +105,15 @@ def measures(
     classes: int,
     dtype: torch.dtype = torch.float64,
     weight: Tensor | None = None,
+    strict: bool = True,
 ) -> tuple[list[Measure], list[str]]:
-    """Turn criteria into measurements of each attribute, and return them with warnings."""
+    """Turn criteria into measurements of each attribute, and return them with warnings.
+
+    What cannot be measured is refused, or left out with a warning if not ``strict``.
+    """
     found: list[Measure] = []
     warnings: list[str] = []
-    for attribute in attributes:
+    for attribute in attributes if strict else ():
         _check_groups(attribute, population)
     for criterion in criteria:
         name, target = criterion.name, criterion.target
@@ -117,14 +121,28 @@ def measures(
             found.append(_of_matrix(criterion, population, classes))
             continue
         for attribute in attributes:
-            if criterion.on_labels:
-                parts, notes = on_labels(criterion, attribute, population, labels, classes, weight)
+            weights = None if weight is None else weight.unsqueeze(1)
+            here = attribute.membership if weights is None else attribute.membership * weights
+            missing = "no labels" if criterion.on_labels and labels is None else ""
+            if int((here[population].sum(0) > 0).sum()) < 2:
+                missing = "fewer than two groups"
+            if missing and not strict:
+                warnings.append(f"{name} ({attribute.name}) is not measured: {missing}")
+            elif criterion.on_labels:
+                try:
+                    parts, notes = on_labels(
+                        criterion, attribute, population, labels, classes, here
+                    )
+                except InputError as error:
+                    if strict:
+                        raise
+                    parts, notes = [], [f"{name} is not measured: {error.value}"]
                 found += parts
                 warnings += notes
             else:
-                delta = group_operator(attribute.sens, population, dtype=dtype)
-                if weight is not None:
-                    delta = compare_groups(attribute.membership * weight.unsqueeze(1), population)
+                delta = compare_groups(here, population)
+                if strict and weight is None:
+                    delta = group_operator(attribute.sens, population, dtype=dtype)
                 everything = tuple(range(classes))
                 found.append(Measure(name, attribute.name, None, delta, everything, target))
     return found, warnings
@@ -155,7 +173,7 @@ def on_labels(
     population: Tensor,
     labels: Tensor | None,
     classes: int,
-    weight: Tensor | None = None,
+    weighted: Tensor,
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of equal opportunity or equalized odds, and warnings."""
     if labels is None:
@@ -175,7 +193,6 @@ def on_labels(
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 warnings.append(f"{where} has {number} in group {group!r}")
-        weighted = membership if weight is None else membership * weight.unsqueeze(1)
         delta = compare_groups(weighted, inside)
         columns = (label,) if opportunity else tuple(range(classes))
         name, target = criterion.name, criterion.target

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor
 
 from fairmp._version import __version__
-from fairmp.errors import InputError, check_choice, check_number
+from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.groups import soft
 from fairmp.metrics.evaluation import weights
 from fairmp.outputs import atomic_file
@@ -231,11 +231,15 @@ class Debiaser(TransformerMixin, BaseEstimator):
         try:
             check_choice("format", record["format"], [FORMAT])
             found = cls(**record["params"])
+            criteria.read(found._names(), found.target, 0)
+            check_integer("seed", found.seed, "", low=0)
             found.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
             found.classes_ = tuple(map(str, record["classes"]))
             found.groups_ = [
                 (str(one["name"]), tuple(map(str, one["groups"]))) for one in record["attributes"]
             ]
+            if any(len(set(groups)) < len(groups) for _, groups in found.groups_):
+                raise ValueError("a group is named twice")
             temperature = record["temperature"]
             found.temperature_ = check_number("temperature", temperature, "", low=0, above=True)
             given = record["correction"]
@@ -246,6 +250,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
                 shape = tuple(sizes[axis] for axis in axes)
                 if array.shape != shape or not np.isfinite(array).all():
                     raise ValueError(f"{key} is not {shape} finite numbers")
+                if key == "tie_rates" and not ((array >= 0) & (array <= 1)).all():
+                    raise ValueError(f"{key} are not in [0, 1]")
                 found.correction_[key] = array
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InputError(source, f"not a correction ({error})", WRITTEN_BY) from None
@@ -325,7 +331,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
         goals = criteria.read(self._names(), self.target, len(logits))
         classes = len(solution.classes)
         found, notes = criteria.measures(
-            goals, own, inside, solution.labels, classes, weight=solution.weight
+            goals, own, inside, solution.labels, classes, weight=solution.weight, strict=False
         )
         return replace(
             solution, logits=logits, drawn=drawn, criteria=tuple(goals), measures=tuple(found),

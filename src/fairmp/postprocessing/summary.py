@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
@@ -89,14 +88,12 @@ def _others(solution: Solution, versions: Sequence[Tensor]) -> tuple[CriterionRe
         if name in requested or (name != "demographic_parity" and solution.labels is None):
             continue
         for attribute in solution.attributes:
-            try:
-                own, _ = measures(
-                    [Criterion(name, nan)], [attribute], solution.population, solution.labels,
-                    len(solution.classes), weight=solution.weight,
-                )  # fmt: skip
-            except InputError:  # no class is labelled in two groups
-                continue
-            found.append(_criterion(solution, own, versions, estimates=False))
+            own, _ = measures(
+                [Criterion(name, nan)], [attribute], solution.population, solution.labels,
+                len(solution.classes), weight=solution.weight, strict=False,
+            )  # fmt: skip
+            if own:
+                found.append(_criterion(solution, own, versions, estimates=False))
     return tuple(found)
 
 
@@ -134,8 +131,8 @@ def _group_changes(
         weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
         weights = weights * inside.unsqueeze(1)
         weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
-        total = weights.sum(0).unsqueeze(1).clamp_min(1e-300)
-        means = [(weights.T @ p / total).tolist() for p in versions]
+        total = weights.sum(0).unsqueeze(1)
+        means = [torch.where(total > 0, weights.T @ p / total, nan).tolist() for p in versions]
         group = codes[inside].cpu().numpy()
         label = np.full(len(group), -1)
         if solution.labels is not None:
@@ -152,7 +149,7 @@ def _group_changes(
             for when, table in zip(("before", "after"), tables, strict=True):
                 _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
         for g, name in enumerate(names):
-            if g == len(attribute.groups) and not nodes[g]:
+            if not nodes[g] and not float(total[g]):
                 continue
             shares = [tuple(mean[g]) for mean in means]
             rates: Any = {kind: tuple(values[g].tolist()) for kind, values in by_kind.items()}
