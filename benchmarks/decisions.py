@@ -46,7 +46,7 @@ def rows(case: Any) -> list[dict[str, Any]]:
                 | {"distinct_scores": len(np.unique(scores)), "notes": list(result.warnings)}
             )
     for target in TARGETS:
-        model = FairClassifier(FMP(5, 3.0, target=target), **SETTING)
+        model = FairClassifier(FMP(5, 3.0, target=target), **SETTING, backbone="mlp")
         model.fit(data, seed=case.split, bootstrap=0, progress=False)
         fair = model.predict(data, nodes=data.test_mask).numpy()
         found.append({"method": "FMP", "target": target, **measured(fair, y, sens, target)})

@@ -120,7 +120,9 @@ def rank(folder: str, epochs: str, out: str) -> None:
 
     def model(count: int) -> FairClassifier:
         layer = FMP(K, lambda_s=3.0, solver="papc")
-        return FairClassifier(layer, hidden=HIDDEN, epochs=count, predict_temperature=0.1)
+        return FairClassifier(
+            layer, hidden=HIDDEN, epochs=count, predict_temperature=0.1, backbone="mlp"
+        )
 
     with joined() as ranks:
         with tempfile.TemporaryDirectory() as place:  # what is compiled once is not counted

@@ -38,7 +38,7 @@ METHODS: dict[str, Strategy | None] = {
 def one(graph: str, method: str, split: int) -> dict[str, object]:
     """Train one method on one split."""
     data = load(graph)
-    model = FairClassifier(PPR(5, 1.0), strategy=METHODS[method], **SETTING)
+    model = FairClassifier(PPR(5, 1.0), strategy=METHODS[method], **SETTING, backbone="mlp")
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

@@ -295,6 +295,8 @@ def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:
 class Graph:
     """A graph as networks read it: its edges, and normalised forms of them, computed once."""
 
+    origin: Tensor | None = None  # where each node of a model's training graph is in this one
+
     def __init__(
         self, edge_index: Tensor, num_nodes: int, edge_weight: Tensor | None = None
     ) -> None:

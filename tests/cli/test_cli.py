@@ -60,7 +60,7 @@ def test_the_core_imports_with_torch_scipy_and_pyg_alone(tmp_path: Path) -> None
         "from fairmp import FMP, FairClassifier\n"
         "from fairmp.datasets import social_network\n"
         "data = social_network(n=300, average_degree=6)\n"
-        "run = FairClassifier(FMP(), epochs=2).fit(data, progress=False)\n"
+        "run = FairClassifier(FMP(), backbone='mlp', epochs=2).fit(data, progress=False)\n"
         "print(run.test.n)\n"
     )
     done = subprocess.run(
@@ -103,7 +103,7 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
 def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
     done = fairmp(
         *("train", "--data", "embedded:4000", "--epochs", "15", "--lr", "0.02", "--splits", "2"),
-        *("--target", "0.02", "--json", "--out", "t"),
+        *("--target", "0.02", "--backbone", "mlp", "--json", "--out", "t"),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

@@ -210,7 +210,8 @@ def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_pa
     runs = [record["run"] for record in compare.read(tmp_path / "c" / "records.jsonl")]
     assert [(run["seed"], run["split_seed"]) for run in runs] == [(0, None), (1, None)]
     assert "fairgnn protocol" in out
-    status, out, err = fairmp("train", *words, "t", "--splits", "2", "--no-picture", "--json")
+    more = ["--splits", "2", "--backbone", "mlp", "--no-picture", "--json"]
+    status, out, err = fairmp("train", *words, "t", *more)
     assert status == 0, err
     seeds = [(row["run"]["seed"], row["run"]["split_seed"]) for row in json.loads(out)]
     assert seeds == [(0, None), (1, None)]

@@ -49,10 +49,10 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = from_tables(
         folder / "people.csv", folder / "ties.csv", id="who", label="hired", sensitive="sex"
     )
-    model = FairClassifier(FMP(2, 1.0), epochs=4)
+    model = FairClassifier(FMP(2, 1.0), epochs=4, backbone="mlp")
     model.fit(data, bootstrap=0)
     model.save(folder / "out" / "model")
-    network = FairClassifier(None, epochs=1)
+    network = FairClassifier(None, epochs=1, backbone="mlp")
     network.fit(social_network(n=300, average_degree=6), bootstrap=0)
     network.save(folder / "network")
     return folder
@@ -153,7 +153,7 @@ def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: P
     data = from_tables(
         trained / "people.csv", trained / "ties.csv", id="who", label="hired", sensitive="sex"
     )
-    model = FairClassifier(None, epochs=1)
+    model = FairClassifier(None, epochs=1, backbone="mlp")
     model.fit(data, bootstrap=0)
     model.save(trained / "blind")
     pd.read_csv(trained / "new.csv", dtype=str).drop(columns="sex").to_csv(
@@ -366,6 +366,7 @@ def test_who_is_predicted_is_said_with_where_and_only(
 
     train = ["train", *tables, "--id", "who", "--label", "hired", "--sensitive", "sex"]
     train += ["--drop", "year", "--epochs", "3", "--splits", "1", "--no-picture"]
+    train += ["--backbone", "mlp"]
     assert run(*train, "--out", "run") == (0, "")
     assert (tmp_path / "run" / "model" / "graph.npz").exists()
     assert run(*train, "--out", "bare", "--no-graph") == (0, "")

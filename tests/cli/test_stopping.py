@@ -39,6 +39,7 @@ def stopped(*arguments: str, by: signal.Signals, cwd: Path, when: str) -> tuple[
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_and_it_says_so(tmp_path: Path, by: signal.Signals) -> None:
     words = ("train", "--data", "embedded:500", "--solver", "none", "--epochs", "1000000")
+    words += ("--backbone", "mlp")
     status, out, err = stopped(*words, "--out", "t", by=by, cwd=tmp_path, when=".t.partial")
     assert status in ENDED, err
     assert out == ""

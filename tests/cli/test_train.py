@@ -37,6 +37,7 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
     options = "--nodes nodes.csv --edges edges.csv --label hired --sensitive sex"
     words = ["fairmp", "train", *options.split(), "--splits", "1", "--epochs", "2"]
+    words += ["--backbone", "mlp"]
     monkeypatch.setattr(sys, "argv", [*words, "--out", "my results"])
     return sys.argv
 

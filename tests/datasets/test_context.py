@@ -36,7 +36,7 @@ def model(tables, tmp_path: Path) -> FairClassifier:
     old, _, edges = tables
     inside = edges[edges["a"].isin(old["who"]) & edges["b"].isin(old["who"])]
     data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
-    model = FairClassifier(FMP(K=3), epochs=5, hidden=8)
+    model = FairClassifier(FMP(K=3), epochs=5, hidden=8, backbone="mlp")
     model.fit(data)
     context.save(data, tmp_path)
     return model

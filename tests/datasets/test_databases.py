@@ -120,7 +120,7 @@ def test_train_and_predict_from_a_database(
     tables = ["--nodes", database, "--nodes-query", "select * from people", "--id", "id"]
     tables += ["--edges", database, "--edges-query", "select * from friends"]
     words = ["train", *tables, "--label", "hired", "--sensitive", "sex", "--out", "run"]
-    words += ["--epochs", "2", "--splits", "1", "--no-picture"]
+    words += ["--epochs", "2", "--splits", "1", "--no-picture", "--backbone", "mlp"]
     for command in (words, ["predict", "run", *tables, "--out", "p.csv"]):
         monkeypatch.setattr(sys, "argv", ["fairmp", *command])
         with pytest.raises(SystemExit) as left:

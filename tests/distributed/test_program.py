@@ -99,6 +99,7 @@ def test_one_process_trains_on_shards_what_it_trains_on_tables(
     shards: Path, tables: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--epochs", "8", "--splits", "2", "--hidden", "8", "--json"]
+    options += ["--backbone", "mlp", "--lambda-s", "3"]
     words = [word for name, value in tables.items() for word in (f"--{name}", value)]
     assert run("train", "--shards", str(shards), *options, "--out", str(tmp_path / "a")) == 0
     sharded = json.loads(capsys.readouterr().out)

@@ -49,7 +49,7 @@ def test_a_correction() -> None:
 
 def test_a_run_and_an_audit() -> None:
     data = social_network(n=200, average_degree=5)
-    run = FairClassifier(epochs=1).fit(data, seed=0)
+    run = FairClassifier(epochs=1, backbone="mlp").fit(data, seed=0)
     assert run.test._repr_html_() in run._repr_html_()
     assert widths(run.plot()) == pytest.approx([g.rates[1] for g in run.test.groups])
     found = audit(data, steps=2)

@@ -31,7 +31,7 @@ GRAPH = {
 @pytest.fixture(scope="module")
 def record() -> dict[str, object]:
     data = social_network(n=400, average_degree=6)
-    make = lambda: FairClassifier(FMP(2, 1.0), epochs=2, predict_temperature=0.1)  # noqa: E731
+    make = lambda: FairClassifier(FMP(2, 1.0), epochs=2, predict_temperature=0.1, backbone="mlp")  # noqa: E731
     return one_split("projection", make, data, split=0, bootstrap=20)[0]
 
 

@@ -20,7 +20,7 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def model(data: Data) -> FairClassifier:
-    model = FairClassifier(FMP(3, 2.0), epochs=5)
+    model = FairClassifier(FMP(3, 2.0), epochs=5, backbone="mlp")
     model.fit(data, bootstrap=0)
     return model
 
@@ -65,14 +65,14 @@ def test_other_floating_types_are_taken(data, model) -> None:
 def test_names_are_not_needed(data, model) -> None:
     bare = Data(x=data.x, edge_index=data.edge_index, sens=data.sens)
     assert torch.equal(model.predict_proba(bare), model.predict_proba(data))
-    unnamed = FairClassifier(FMP(3, 2.0), epochs=2)
+    unnamed = FairClassifier(FMP(3, 2.0), epochs=2, backbone="mlp")
     unnamed.fit(Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")}), bootstrap=0)
     assert unnamed.predict(data).shape == (600,)
 
 
 def test_a_column_may_go_without_its_name(data, tmp_path) -> None:
     fewer = changed(data, x=data.x[:, :-1])
-    model = FairClassifier(FMP(3, 2.0), epochs=2)
+    model = FairClassifier(FMP(3, 2.0), epochs=2, backbone="mlp")
     model.fit(fewer, bootstrap=0)
     assert model.features_ == ["0", "1", "2", "3", "4"]
     again = FairClassifier.load(model.save(tmp_path / "model"))
@@ -147,7 +147,7 @@ def test_an_evaluation_needs_labels(data, model) -> None:
 def test_probable_groups_that_are_certain_are_groups(data, model) -> None:
     soft = torch.nn.functional.one_hot(data.sens, 3).float()
     runs = [
-        FairClassifier(FMP(3, 2.0), epochs=5).fit(graph, bootstrap=0, split_seed=0)
+        FairClassifier(FMP(3, 2.0), epochs=5, backbone="mlp").fit(graph, bootstrap=0, split_seed=0)
         for graph in (data, changed(data, sens=soft))
     ]
     assert runs[0].test.groups == runs[1].test.groups
@@ -169,7 +169,7 @@ def test_probable_groups_are_trained_and_measured(data, tmp_path, strategy) -> N
     soft[::20] = 0
     graph = changed(data, sens=soft)
     setting = {"epochs": 20, "lr": 0.02, "predict_temperature": 0.1}
-    model = FairClassifier(FMP(3, 2.0), strategy=strategy, **setting)
+    model = FairClassifier(FMP(3, 2.0), strategy=strategy, **setting, backbone="mlp")
     run = model.fit(graph, bootstrap=0)
     unclear = guessed.clone()
     unclear[::20] = True
@@ -192,10 +192,10 @@ def test_probable_groups_are_trained_and_measured(data, tmp_path, strategy) -> N
 def test_groups_known_by_probability_alone_can_not_be_measured(data) -> None:
     graph = changed(data, sens=torch.full((600, 3), 1 / 3))
     with pytest.raises(InputError, match="fewer than two groups are certain"):
-        FairClassifier(PPR(), epochs=1).fit(graph)
+        FairClassifier(PPR(), epochs=1, backbone="mlp").fit(graph)
     soft = torch.nn.functional.one_hot(data.sens, 4).float()
     with pytest.raises(InputError, match="group 3 has no node"):
-        FairClassifier(PPR(), epochs=1).fit(changed(data, sens=soft))
+        FairClassifier(PPR(), epochs=1, backbone="mlp").fit(changed(data, sens=soft))
 
 
 def test_nothing_is_copied_that_need_not_be(data) -> None:

@@ -66,7 +66,7 @@ def test_calibrating_before_the_propagation_is_calibrating_what_it_returns() -> 
     data = social_network(300, average_degree=6)
     x, calibration = torch.randn(300, 3), torch.tensor([0.7, 0.1, -0.4, 0.3])
     layer = FMP(4, 2.0)
-    model = FairClassifier(layer, **FAST)
+    model = FairClassifier(layer, **FAST, backbone="mlp")
     adjacency = model._graph(data).adjacency(x.dtype)
     z, c = plainly_propagated(x, layer, adjacency)
     torch.testing.assert_close(z, PPR(4, 2.0)(x, data.edge_index))
@@ -87,7 +87,9 @@ def skewed() -> Data:
 def test_balanced_training_nodes_get_the_operating_point_of_the_rest(
     skewed: Data, tmp_path: Path
 ) -> None:
-    models = [FairClassifier(FMP(3, 1.0), calibrate=on, **FAST) for on in (False, True)]
+    models = [
+        FairClassifier(FMP(3, 1.0), calibrate=on, **FAST, backbone="mlp") for on in (False, True)
+    ]
     raw, calibrated = (model.fit(skewed, bootstrap=0).test for model in models)
     assert calibrated.accuracy > raw.accuracy + 0.02
     assert calibrated.dp < 0.01
@@ -101,7 +103,7 @@ def test_balanced_training_nodes_get_the_operating_point_of_the_rest(
 
 
 def test_probabilities_are_calibrated(skewed: Data) -> None:
-    plain = FairClassifier(PPR(3, 1.0), **FAST)
+    plain = FairClassifier(PPR(3, 1.0), **FAST, backbone="mlp")
     plain.fit(skewed, bootstrap=0)
     test = skewed.test_mask
     positive = plain.predict_proba(skewed, nodes=test)[:, 1]
@@ -113,7 +115,7 @@ def test_a_propagation_of_the_users_own_is_not_calibrated(skewed: Data) -> None:
         def forward(self, x: torch.Tensor, *_: object, **__: object) -> torch.Tensor:
             return x * x.abs()
 
-    model = FairClassifier(Squared(), **FAST)
+    model = FairClassifier(Squared(), **FAST, backbone="mlp")
     model.fit(skewed, bootstrap=0)
     assert model.network_.calibration is None
 
@@ -121,7 +123,9 @@ def test_a_propagation_of_the_users_own_is_not_calibrated(skewed: Data) -> None:
 def test_credit_with_class_balanced_training_nodes(data_folder: str) -> None:
     data = load("credit", data_folder)
     data.train_mask, data.val_mask, data.test_mask = nifty_split(data.y, 6000)
-    model = FairClassifier(FMP(target=0.0), epochs=60, lr=0.01, eval_every=10, select="loss")
+    model = FairClassifier(
+        FMP(target=0.0), epochs=60, lr=0.01, eval_every=10, select="loss", backbone="mlp"
+    )
     test = model.fit(data, bootstrap=0).test
     assert test.accuracy >= 0.795  # without calibration 0.72
     delta = group_operator(data.sens[data.test_mask])

@@ -27,13 +27,13 @@ def data() -> Data:
 
 @pytest.fixture(scope="module")
 def fair(data: Data) -> FairClassifier:
-    model = FairClassifier(FMP(5, 3.0, target=0.01), **SETTING)
+    model = FairClassifier(FMP(5, 3.0, target=0.01), **SETTING, backbone="mlp")
     model.fit(data, seed=0, split_seed=0)
     return model
 
 
 def test_it_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> None:
-    plain = FairClassifier(PPR(5, 3.0), **SETTING)
+    plain = FairClassifier(PPR(5, 3.0), **SETTING, backbone="mlp")
     before, after = plain.fit(data, seed=0, split_seed=0).test, fair.run_.test
     assert before.dp > 0.15
     assert after.dp < 0.03
@@ -57,7 +57,7 @@ def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassif
 def test_a_fixed_temperature_holds_the_target_for_its_probabilities(
     data: Data, fair: FairClassifier
 ) -> None:
-    fixed = FairClassifier(fair.propagation, predict_temperature=0.1, **SETTING)
+    fixed = FairClassifier(fair.propagation, predict_temperature=0.1, **SETTING, backbone="mlp")
     fixed.fit(data, seed=0, split_seed=0)
     sharp = (fixed.predict_proba(data).log() / 0.1).softmax(1)
     assert float(group_operator(data.sens).gap(sharp).abs().max()) <= 0.01 + 1e-4
@@ -83,7 +83,7 @@ def test_per_node_predictions_do_not_depend_on_other_nodes(
 
 
 def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
-    make = lambda: FairClassifier(None, epochs=3)  # noqa: E731
+    make = lambda: FairClassifier(None, epochs=3, backbone="mlp")  # noqa: E731
     runs = [
         make().fit(data, seed=seed, split_seed=split, bootstrap=0)
         for seed, split in ((0, 0), (0, 0), (1, 0), (0, 1))
@@ -97,11 +97,11 @@ def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
 
 def test_masks_that_come_with_the_data_are_used(data: Data) -> None:
     own = with_split(data, seed=9)
-    run = FairClassifier(None, epochs=2).fit(own, bootstrap=0)
+    run = FairClassifier(None, epochs=2, backbone="mlp").fit(own, bootstrap=0)
     assert run.split_seed is None
     assert run.test.n == int(own.test_mask.sum())
     bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
-    assert FairClassifier(None, epochs=2).fit(bare, bootstrap=0).split_seed == 0
+    assert FairClassifier(None, epochs=2, backbone="mlp").fit(bare, bootstrap=0).split_seed == 0
 
 
 def test_a_record_is_one_line_of_json(fair: FairClassifier) -> None:
@@ -124,9 +124,11 @@ def test_score_is_accuracy_on_the_test_nodes(data: Data, fair: FairClassifier) -
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: FairClassifier(FMP(3, 2.0, target=0.02), epochs=3),
-        lambda: FairClassifier(PPR(2, 1.0), strategy=Regulariser(2.0), epochs=3),
-        lambda: FairClassifier(None, epochs=3, norm="batch_norm", dropout=0.2, num_layers=3),
+        lambda: FairClassifier(FMP(3, 2.0, target=0.02), epochs=3, backbone="mlp"),
+        lambda: FairClassifier(PPR(2, 1.0), strategy=Regulariser(2.0), epochs=3, backbone="mlp"),
+        lambda: FairClassifier(
+            None, epochs=3, norm="batch_norm", dropout=0.2, num_layers=3, backbone="mlp"
+        ),
         lambda: FairClassifier(FMP(2, 1.0, solver="papc"), backbone="gcn", hidden=8, epochs=3),
     ],
 )
@@ -164,14 +166,14 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
     with pytest.raises(InputError, match=r"nodes: .* boolean mask"):
         fair.predict(data, nodes=torch.tensor([1, 2]))
     with pytest.raises(InputError, match="propagation: 'FMP'"):
-        FairClassifier("FMP")  # type: ignore[arg-type]
+        FairClassifier("FMP", backbone="mlp")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="predict_temperature: 0"):
-        FairClassifier(predict_temperature=0)
+        FairClassifier(predict_temperature=0, backbone="mlp")
     with pytest.raises(InputError, match="device: 'abacus'"):
-        FairClassifier(device="abacus")
+        FairClassifier(device="abacus", backbone="mlp")
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="CUDA is not available"):
-            FairClassifier(device="cuda")
+            FairClassifier(device="cuda", backbone="mlp")
     narrow = data.clone()
     narrow.x = data.x[:, :5]
     with pytest.raises(InputError, match="5 features, the model was trained on 32"):
@@ -192,9 +194,9 @@ def test_many_classes_and_groups_with_unknowns() -> None:
     )
     data.sens[::11] = -1
     data.y[::13] = -1
-    model = FairClassifier(FMP(3, 2.0), **SETTING)
+    model = FairClassifier(FMP(3, 2.0), **SETTING, backbone="mlp")
     run = model.fit(data, split_seed=0)
-    plain = FairClassifier(PPR(3, 2.0), **SETTING).fit(data, split_seed=0)
+    plain = FairClassifier(PPR(3, 2.0), **SETTING, backbone="mlp").fit(data, split_seed=0)
     assert run.test.dp < plain.test.dp
     assert len(run.test.groups) == 4
     proba = model.predict_proba(data)
@@ -207,7 +209,9 @@ def test_many_classes_and_groups_with_unknowns() -> None:
 @pytest.mark.gpu
 def test_it_trains_on_a_gpu(data: Data) -> None:
     runs = [
-        FairClassifier(FMP(5, 3.0, target=0.01), device=device, **SETTING).fit(data, split_seed=0)
+        FairClassifier(FMP(5, 3.0, target=0.01), device=device, **SETTING, backbone="mlp").fit(
+            data, split_seed=0
+        )
         for device in ("cpu", "cuda")
     ]
     assert runs[1].test.dp < 0.03
@@ -217,7 +221,7 @@ def test_it_trains_on_a_gpu(data: Data) -> None:
 def test_features_in_half_precision(data: Data) -> None:
     half = copy.copy(data)
     half.x = data.x.half()
-    model = FairClassifier(FMP(K=2), epochs=3)
+    model = FairClassifier(FMP(K=2), epochs=3, backbone="mlp")
     model.fit(half, bootstrap=0)
     assert half.x.dtype == torch.float16
     torch.testing.assert_close(
@@ -248,7 +252,7 @@ def test_a_network_on_disk_does_not_tell_who_was_trained_on(
 
 
 def test_learned_smoothing_starts_anew_with_each_fit(data: Data, tmp_path: Path) -> None:
-    model = FairClassifier(FMP(3, "learned"), epochs=4, lr=0.05)
+    model = FairClassifier(FMP(3, "learned"), epochs=4, lr=0.05, backbone="mlp")
     first = model.fit(data, bootstrap=0)
     learned = model.network_.propagation.theta.detach().clone()
     assert float(model.propagation.theta.detach().abs().max()) == 0
@@ -256,7 +260,9 @@ def test_learned_smoothing_starts_anew_with_each_fit(data: Data, tmp_path: Path)
     assert model.fit(data, bootstrap=0).test.accuracy == first.test.accuracy
     again = FairClassifier.load(model.save(tmp_path / "model"))
     assert torch.equal(again.predict_proba(data), model.predict_proba(data))
-    other = FairClassifier(FMP(3, "learned"), criterion="equal_opportunity", epochs=2)
+    other = FairClassifier(
+        FMP(3, "learned"), criterion="equal_opportunity", epochs=2, backbone="mlp"
+    )
     assert other.fit(data, bootstrap=0).test.mode == "per-node"
 
 

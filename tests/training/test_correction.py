@@ -34,7 +34,7 @@ def gaps(model: FairClassifier, data: Data, nodes: torch.Tensor) -> dict[str, fl
 
 @pytest.fixture(scope="module")
 def plain(data: Data) -> FairClassifier:
-    model = FairClassifier(PPR(3, 1.0), **SETTING)
+    model = FairClassifier(PPR(3, 1.0), **SETTING, backbone="mlp")
     model.fit(data, bootstrap=0)
     return model
 
@@ -43,7 +43,7 @@ def plain(data: Data) -> FairClassifier:
 def test_the_gap_on_labels_is_closed(
     criterion: str, data: Data, plain: FairClassifier, tmp_path: Path
 ) -> None:
-    model = FairClassifier(FMP(3, 1.0, target=0.02), criterion=criterion, **SETTING)
+    model = FairClassifier(FMP(3, 1.0, target=0.02), criterion=criterion, **SETTING, backbone="mlp")
     run = model.fit(data, bootstrap=0)
     name = criterion.replace("-", "_")
     # The correction holds where it was found, up to the nodes of one group's positives.
@@ -65,7 +65,7 @@ def test_the_gap_on_labels_is_closed(
 
 
 def test_nodes_of_unknown_group_are_not_corrected(data: Data) -> None:
-    model = FairClassifier(FMP(3, 1.0), criterion="equal_opportunity", **SETTING)
+    model = FairClassifier(FMP(3, 1.0), criterion="equal_opportunity", **SETTING, backbone="mlp")
     model.fit(data, bootstrap=0)
     partly = data.clone()
     partly.sens[::2] = -1
@@ -78,7 +78,7 @@ def test_groups_as_probabilities(data: Data, plain: FairClassifier) -> None:
     soft = data.clone()
     soft.sens = torch.nn.functional.one_hot(data.sens, 2).float()
     soft.sens[::10] = torch.tensor([0.3, 0.7])
-    model = FairClassifier(FMP(3, 1.0), criterion="equal_opportunity", **SETTING)
+    model = FairClassifier(FMP(3, 1.0), criterion="equal_opportunity", **SETTING, backbone="mlp")
     run = model.fit(soft, bootstrap=0)
     assert run.test.eo < plain.run_.test.eo / 1.5
 
@@ -90,14 +90,18 @@ def test_three_classes_and_a_fixed_temperature() -> None:
         criterion="equal_opportunity",
         predict_temperature=0.5,
         **SETTING,
+        backbone="mlp",
     )
     assert np.isfinite(model.fit(data, bootstrap=0).test.eo)
 
 
 def test_what_cannot_be_asked_for() -> None:
     with pytest.raises(InputError, match="criterion: 'luck'"):
-        FairClassifier(criterion="luck")
+        FairClassifier(criterion="luck", backbone="mlp")
     for layer in (None, PPR(), FMP(solver="papc")):
         with pytest.raises(InputError, match=r"give FMP\(target=…\)"):
-            FairClassifier(layer, criterion="equal_opportunity")
-    assert FairClassifier(PPR(), criterion="demographic-parity").criterion == "demographic_parity"
+            FairClassifier(layer, criterion="equal_opportunity", backbone="mlp")
+    assert (
+        FairClassifier(PPR(), criterion="demographic-parity", backbone="mlp").criterion
+        == "demographic_parity"
+    )

@@ -223,7 +223,7 @@ def test_a_fit_computes_everything_once(data: Data, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(owner, name, counted)
     for propagation, operators in ((FMP(2, 1.0), 3), (PPR(2, 1.0), 1), (None, 1)):
         calls.clear()
-        model = FairClassifier(propagation, epochs=1, strategy=Regulariser(1.0))
+        model = FairClassifier(propagation, epochs=1, strategy=Regulariser(1.0), backbone="mlp")
         model.fit(data, bootstrap=0)
         # Training, validation, and everything afterwards; one operator per population.
         assert calls == {"logits": 3, "group_operator": operators}

@@ -41,7 +41,7 @@ NAMES = {"id": "who", "label": "hired", "sensitive": "sex"}
 
 @pytest.fixture(scope="module")
 def model() -> FairClassifier:
-    model = FairClassifier(FMP(2, 1.0), epochs=4, norm="batch_norm")
+    model = FairClassifier(FMP(2, 1.0), epochs=4, norm="batch_norm", backbone="mlp")
     model.fit(from_tables(*tables(), **NAMES), bootstrap=0)
     return model
 
@@ -72,7 +72,7 @@ def test_the_encoding_travels_with_the_model(model: FairClassifier, folder: Path
 def test_an_encoding_of_other_features_is_not_kept() -> None:
     data = from_tables(*tables(), **NAMES)
     data.x, data.feature_names = data.x[:, :2], data.feature_names[:2]
-    model = FairClassifier(None, epochs=1)
+    model = FairClassifier(None, epochs=1, backbone="mlp")
     model.fit(data, bootstrap=0)
     assert model.encoding_ is None
 
@@ -259,7 +259,7 @@ def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(
     model: FairClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     """Stop a save at each system call that changes the folder."""
-    old = FairClassifier(FMP(2, 1.0), epochs=1, hidden=8)
+    old = FairClassifier(FMP(2, 1.0), epochs=1, hidden=8, backbone="mlp")
     old.fit(from_tables(*tables(), **NAMES), bootstrap=0)
     expected = {8, 64} if not first else {64}
     steps = ("write_bytes", "fsync", "replace", "last fsync", "unlink")

@@ -138,7 +138,7 @@ def test_the_warm_up_is_never_kept(data: Data) -> None:
     [Vanilla(), Regulariser(2.0), Adversary(3.0, hidden=8, pretrain_classifier=1, lr=0.01)],
 )
 def test_a_saved_model_keeps_its_strategy(data: Data, strategy: Strategy, tmp_path: Path) -> None:
-    model = FairClassifier(FMP(2, 1.0), strategy=strategy, epochs=3)
+    model = FairClassifier(FMP(2, 1.0), strategy=strategy, epochs=3, backbone="mlp")
     model.fit(data, bootstrap=0)
     again = FairClassifier.load(model.save(tmp_path / "model"))
     assert again.strategy == strategy
@@ -203,14 +203,14 @@ def test_a_target_out_of_reach_is_said(data: Data) -> None:
 
 
 def test_group_free_predictions_need_no_groups(data: Data) -> None:
-    model = FairClassifier(PPR(2, 1.0), strategy=Lagrangian(0.3), epochs=5)
+    model = FairClassifier(PPR(2, 1.0), strategy=Lagrangian(0.3), epochs=5, backbone="mlp")
     model.fit(data, bootstrap=0)
     assert not model.uses_groups
     assert model.network_.calibration is None
     blind = Data(x=data.x, edge_index=data.edge_index)
     torch.testing.assert_close(model.predict_proba(blind), model.predict_proba(data))
     with pytest.raises(InputError, match="strategy: Lagrangian"):
-        FairClassifier(FMP(), strategy=Lagrangian())
+        FairClassifier(FMP(), strategy=Lagrangian(), backbone="mlp")
     for arguments in ({"target": 2.0}, {"step": 0.0}, {"temperature": -1.0}):
         with pytest.raises(InputError, match=next(iter(arguments))):
             Lagrangian(**arguments)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -42,7 +42,8 @@ _NEEDS = {  # the solvers that use an option
     "lambda_s": _PROPAGATING,
 }
 _SETTINGS = (  # options that go to the classifier as they are
-    *("lambda_s", "lambda_f", "target", "pretrain", "backbone", "hidden", "dropout", "epochs"),
+    *("lambda_f", "target", "pretrain", "hidden", "dropout", "epochs"),
+    *("graph_features", "time_budget"),
     *("lr", "weight_decay", "patience", "select", "eval_every", "predict_temperature", "device"),
     "calibrate",
 )
@@ -58,6 +59,16 @@ _STRATEGIES = {
 def _typed(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
+
+
+def _smoothing(text: str | None, *, learned: bool) -> float | Literal["learned"]:
+    """Parse the strength of the smoothing."""
+    if text == "learned" or (text is None and learned):
+        return "learned"
+    try:
+        return 3.0 if text is None else float(text)
+    except ValueError:
+        raise InputError("--lambda-s", f"{text!r} is neither a number nor 'learned'") from None
 
 
 def check_used(context: typer.Context, solver: str) -> None:
@@ -90,7 +101,10 @@ def command(
         ),
     ] = "demographic-parity",
     k: Annotated[int, _fair("Propagation steps.", "--k")] = 5,
-    lambda_s: Annotated[float, _fair("Strength of the smoothing.")] = 3.0,
+    lambda_s: Annotated[
+        str | None,
+        _fair("Strength of the smoothing; 'learned' by default, 3 for papc, paper and shards."),
+    ] = None,
     lambda_f: Annotated[float, _fair("Strength of the pull towards parity (papc, paper).")] = 1.0,
     group_free: Annotated[
         bool,
@@ -102,7 +116,20 @@ def command(
     predict_temperature: Annotated[
         str, _fair("Temperature at prediction: a number, or 'decisions' for the gap of decisions.")
     ] = "decisions",
-    backbone: Annotated[str, _net("mlp, gcn, gat, sgc or appnp.")] = "mlp",
+    backbone: Annotated[
+        str | None,
+        _net(
+            "auto (the default) chooses on validation nodes; mlp (that of shards), gcn, gat, sgc, "
+            "appnp; trees, forest, logistic."
+        ),
+    ] = None,
+    graph_features: Annotated[
+        bool | None,
+        _net("Let the backbone read the neighbourhood; by default auto decides."),
+    ] = None,
+    time_budget: Annotated[
+        float, _net("Seconds after which auto starts no other candidate.")
+    ] = 300.0,
     hidden: Annotated[int, _net("Hidden width.")] = 64,
     layers: Annotated[int, _net("Number of layers.")] = 2,
     dropout: Annotated[float, _net("Dropout.")] = 0.0,
@@ -166,6 +193,8 @@ def command(
         num_layers=layers,
         strategy=_STRATEGIES[chosen[0]] if chosen else "vanilla",
         h=regulariser or adversary,
+        backbone=backbone or ("auto" if shards is None else "mlp"),
+        lambda_s=_smoothing(lambda_s, learned=shards is None and solver not in ("papc", "paper")),
         **{**{name: context.params[name] for name in _SETTINGS}, "criterion": criterion},
     )
     seeds = range(seed, seed + splits)

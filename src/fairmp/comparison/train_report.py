@@ -83,8 +83,39 @@ def write(
 def summary(model: FairClassifier) -> list[str]:
     """Return the figures of the first split's test nodes, with notes, as lines of text."""
     test = model.run_.test
-    notes = cautions(test.to_dict())
-    return ["The first split's test nodes:", str(test), *(f"note: {note}" for note in notes)]
+    notes = [*_choice(model), *(f"note: {note}" for note in cautions(test.to_dict()))]
+    return ["The first split's test nodes:", str(test), *notes]
+
+
+def _choice(model: FairClassifier) -> list[str]:
+    """Say what a chosen backbone is made of."""
+    tried = [trial for trial in model.run_.tried if trial.accuracy is not None]
+    if len(tried) < 2:
+        return []
+    chosen = sorted((t for t in tried if t.weight), key=lambda t: -t.weight)
+    parts = ", ".join(f"{100 * t.weight:.0f} % {t.model} on {t.reads}" for t in chosen)
+    left = len(model.run_.tried) - len(tried)
+    late = f"; {left} more were not tried for lack of time" if left else ""
+    best = 100 * model.run_.history.best.val_accuracy
+    return [f"backbone: {parts} ({best:.1f} % on validation nodes; {len(tried)} tried{late})"]
+
+
+def _candidates(model: FairClassifier) -> Section:
+    """Return the table of the backbones that were tried."""
+    rows = []
+    for trial in model.run_.tried:
+        found = [trial.note, ""]
+        if trial.accuracy is not None:
+            found = [f"{100 * trial.accuracy:.1f}", f"{trial.loss:.3f}"]
+        weight = f"{100 * trial.weight:.0f} %" if trial.weight else ""
+        rows.append([f"{trial.model} on {trial.reads}", *found, f"{trial.seconds:.1f}", weight])
+    text = (
+        "Each candidate was fitted on the training nodes, and propagated and corrected on the "
+        "validation nodes. Logits are averaged as long as that lowers the log loss there; the "
+        "smoothing is the one with the highest accuracy. Test nodes were not used."
+    )
+    header = ["backbone", "validation accuracy", "log loss", "seconds", "share"]
+    return Section("How the model was chosen", [text], header=header, rows=rows, appendix=True)
 
 
 def document(data: Data, model: FairClassifier, command: str = "") -> Document:
@@ -159,6 +190,8 @@ def _figures(
     if not isinstance(data, Data):
         facts = Section("The graph", header=["", "value"], rows=_facts(data))
         report["extra"] = [facts.to_dict()]
+    if len(run.tried) > 1:
+        report["extra"] = [*report.get("extra", []), _candidates(model).to_dict()]
     return report
 
 

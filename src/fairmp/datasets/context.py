@@ -69,8 +69,8 @@ def extend(
         how: ``id``, ``source``, ``target`` and ``unknown_groups`` of :func:`from_tables`.
 
     Returns:
-        The whole graph, with the new nodes first and −1 as label of all others, and the mask of
-        the new nodes.
+        The whole graph, with the new nodes first, −1 as label of all others and the place of each
+        node of the training graph (``origin``), and the mask of the new nodes.
     """
     try:
         old, _ = read_npz(path)
@@ -107,6 +107,7 @@ def extend(
     data = assemble(features, edge_index, labels.numpy(), groups.numpy(), report)
     for name in ("feature_names", "class_names", "group_names", "name"):
         data[name] = new[name]
+    data.origin = torch.from_numpy(place)
     data.__dict__ |= {"encoding": encoding, "ids": ids}
     fresh = torch.arange(count) < len(own)
     across = int((fresh[edge_index[0]] & ~fresh[edge_index[1]]).sum())

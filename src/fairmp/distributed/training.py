@@ -51,7 +51,7 @@ def fit_shard(
         >>> with tempfile.TemporaryDirectory() as place:
         ...     _ = shard(social_network(200, average_degree=5), f"{place}/g", parts=1)
         ...     mine = load_shard(f"{place}/g")
-        >>> model = FairClassifier(FMP(lambda_s=3.0), epochs=5)
+        >>> model = FairClassifier(FMP(lambda_s=3.0), backbone="mlp", epochs=5)
         >>> fit_shard(model, mine).test.mode
         'batch'
     """

@@ -13,6 +13,7 @@ from fairmp.nn.fmp import FMP, PPR, Temperature
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
 BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
+ESTIMATORS = ("logistic", "trees", "forest")  # of scikit-learn: fairmp.training.estimators
 GAT_HEADS = 4
 
 
@@ -84,6 +85,23 @@ class Network(nn.Module):
         elif graph.edge_weight is not None:
             extra["edge_weight"] = graph.edge_weight
         return self.propagation(logits, edges, sens, population, **extra)
+
+
+def check_backbone(backbone: Any) -> None:
+    """Raise if a backbone is none of the kinds that a classifier takes."""
+    if isinstance(backbone, str):
+        check_choice("backbone", backbone, ("auto", *BACKBONES, *ESTIMATORS))
+    elif isinstance(backbone, type) or not (
+        isinstance(backbone, nn.Module)
+        or (hasattr(backbone, "fit") and hasattr(backbone, "predict"))
+    ):
+        value = f"{backbone!r} is neither a name, a module nor a scikit-learn classifier"
+        raise InputError("backbone", value, "give 'auto', 'mlp', 'trees', …, or an object")
+
+
+def name_of(backbone: Any) -> str:
+    """Return the name of a backbone, that of its class if it is an object."""
+    return backbone if isinstance(backbone, str) else type(backbone).__name__
 
 
 def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
-from fairmp.errors import InputError, check_choice
 from fairmp.graph import Graph
 from fairmp.nn.fmp import PPR, Temperature
-from fairmp.nn.models import BACKBONES, Network
+from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.progress import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
@@ -44,23 +43,6 @@ CANDIDATES: tuple[tuple[str, Reads], ...] = (  # from cheap to expensive
     ("mlp", "features"),
     ("mlp", "neighbourhood"),
 )
-
-
-def check_backbone(backbone: Any) -> None:
-    """Raise if a backbone is none of the kinds that a classifier takes."""
-    if isinstance(backbone, str):
-        check_choice("backbone", backbone, ("auto", *BACKBONES, *estimators.NAMES))
-    elif isinstance(backbone, type) or not (
-        isinstance(backbone, nn.Module)
-        or (hasattr(backbone, "fit") and hasattr(backbone, "predict"))
-    ):
-        value = f"{backbone!r} is neither a name, a module nor a scikit-learn classifier"
-        raise InputError("backbone", value, "give 'auto', 'mlp', 'trees', …, or an object")
-
-
-def name_of(backbone: Any) -> str:
-    """Return the name of a backbone, that of its class if it is an object."""
-    return backbone if isinstance(backbone, str) else type(backbone).__name__
 
 
 @dataclass(frozen=True)

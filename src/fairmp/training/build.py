@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import Any, cast
 
 from fairmp.errors import check_choice
-from fairmp.nn.fmp import FMP, PPR, SOLVERS, Solver
+from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
 
@@ -15,13 +15,14 @@ def build_classifier(
     solver: str = "projection",
     *,
     K: int = 5,
-    lambda_s: float = 3.0,
+    lambda_s: Smoothing = 3.0,
     lambda_f: float = 1.0,
     target: float = 0.0,
     strategy: str = "vanilla",
     h: float = 1.0,
     pretrain: int = 70,
     adversary_lr: float = 1e-3,
+    backbone: Any = "mlp",
     **settings: Any,
 ) -> FairClassifier:
     """Build a classifier from plain values, as options and records give them.
@@ -51,4 +52,4 @@ def build_classifier(
         penalty = Lagrangian(target)
     elif strategy == "adversary":
         penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
-    return FairClassifier(propagation, strategy=penalty, **settings)
+    return FairClassifier(propagation, strategy=penalty, backbone=backbone, **settings)

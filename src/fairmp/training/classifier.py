@@ -17,7 +17,7 @@ from fairmp.datasets.splits import split
 from fairmp.errors import InputError, check_number
 from fairmp.graph import Graph, compute_dtype
 from fairmp.nn.fmp import FMP, PPR
-from fairmp.nn.models import BACKBONES, Network, build
+from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 from fairmp.postprocessing.criteria import NAMES, canonical
 from fairmp.training import alignment, auto, loop, model_files
 from fairmp.training.correction import (
@@ -37,6 +37,10 @@ if TYPE_CHECKING:
 __all__ = ["FairClassifier", "Mode", "Run"]
 
 
+def _learned_fmp() -> FMP:
+    return FMP(lambda_s="learned")
+
+
 @dataclass(eq=False, repr=False, kw_only=True)
 class FairClassifier(Predictor):
     """A node classifier whose predictions do not depend on the sensitive group.
@@ -50,12 +54,12 @@ class FairClassifier(Predictor):
 
     Args:
         propagation: an :class:`~fairmp.nn.fmp.FMP`, a :class:`~fairmp.nn.fmp.PPR`, or
-            ``None`` for the transform alone; ``FMP()`` by default.
-        backbone: the transform. ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` and ``"appnp"`` are
-            networks (:func:`fairmp.nn.models.build`), as is any module called as
+            ``None`` for the transform alone; ``FMP(lambda_s="learned")`` by default.
+        backbone: the transform. ``"auto"``, the default, chooses on the validation nodes
+            (:mod:`fairmp.training.auto`). ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` and
+            ``"appnp"`` are networks (:func:`fairmp.nn.models.build`), as is any module called as
             ``module(x, edge_index)``. ``"trees"`` (gradient boosting), ``"forest"``, ``"logistic"``
             and any scikit-learn classifier are fitted first, and their logits are propagated.
-            ``"auto"`` chooses among them on the validation nodes (:mod:`fairmp.training.auto`).
         graph_features: let the backbone read the neighbourhood as well
             (:mod:`fairmp.training.graph_features`); by default ``"auto"`` decides.
         time_budget: seconds after which ``"auto"`` starts no other candidate.
@@ -88,7 +92,7 @@ class FairClassifier(Predictor):
     Example:
         >>> from fairmp.datasets import social_network
         >>> data = social_network(n=400, average_degree=8)
-        >>> model = FairClassifier(FMP(lambda_s=3.0, target=0.01), epochs=20, lr=0.01)
+        >>> model = FairClassifier(FMP(target=0.01), backbone="mlp", epochs=20, lr=0.01)
         >>> run = model.fit(data, seed=0)
         >>> run.test.mode
         'batch'
@@ -96,8 +100,8 @@ class FairClassifier(Predictor):
         torch.Size([400, 2])
     """
 
-    propagation: nn.Module | None = field(default_factory=FMP, kw_only=False)
-    backbone: Any = "mlp"
+    propagation: nn.Module | None = field(default_factory=_learned_fmp, kw_only=False)
+    backbone: Any = "auto"
     graph_features: bool | None = None
     time_budget: float = 300.0
     hidden: int = 64
@@ -121,7 +125,7 @@ class FairClassifier(Predictor):
             raise InputError(
                 "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
             )
-        auto.check_backbone(self.backbone)
+        check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         # Values that are right are stored as they are given, for scikit-learn's clone().
         if self.criterion not in NAMES:
@@ -355,7 +359,7 @@ class FairClassifier(Predictor):
         names = [field.name for field in fields(self) if field.name != "device"]
         return {
             **{name: getattr(self, name) for name in names},
-            "backbone": auto.name_of(self.backbone),
+            "backbone": name_of(self.backbone),
             "propagation": model_files.describe(self.propagation),
             "strategy": {"name": "vanilla"} if self.strategy is None else self.strategy.config(),
         }
@@ -391,7 +395,7 @@ class FairClassifier(Predictor):
         return build(backbone, **settings, propagation=layer)
 
     def __repr__(self) -> str:
-        name = auto.name_of(self.backbone)
+        name = name_of(self.backbone)
         return f"FairClassifier({self.propagation!r}, backbone={name!r})"
 
 

@@ -8,7 +8,7 @@ weights, without pickle. Any other classifier is called as it is (:class:`Estima
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -16,10 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice
+from fairmp.nn.models import ESTIMATORS
 from fairmp.training.graph_features import Reads
 
-Name = Literal["logistic", "trees", "forest"]
-NAMES: tuple[Name, ...] = get_args(Name)
 MIN_PROBABILITY = 1e-6
 NEVER = float(np.log(MIN_PROBABILITY))  # logit of a class that no training node has
 _SCALED = ["StandardScaler", "LogisticRegression"]
@@ -28,7 +27,7 @@ ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
 
 def make(name: str, reads: Reads, seed: int) -> Any:
     """Return an unfitted classifier with our settings."""
-    check_choice("backbone", name, NAMES)
+    check_choice("backbone", name, ESTIMATORS)
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline

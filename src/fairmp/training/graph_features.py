@@ -115,7 +115,8 @@ class GraphInputs(nn.Module):
     """What models read of the nodes, and the training labels that this takes.
 
     The shares of the classes, and who the neighbours are, are known in the graph the model was
-    trained on. In another graph they count as unknown, and a warning says so.
+    trained on, and in one that contains it (``Graph.origin``). In another graph they count as
+    unknown, and a warning says so.
 
     Args:
         labels: classes of the training nodes, −1 for all others (n).
@@ -147,19 +148,25 @@ class GraphInputs(nn.Module):
         return self._cache.get((*key, self.labels), reads, lambda: self._rows(reads, around, graph))
 
     def _rows(self, reads: Reads, around: Neighbourhood, graph: Graph) -> Tensor | sp.csr_array:
-        same = torch.equal(fingerprint(graph), self.trained_on.cpu())
-        if not same:
+        n, known, place = graph.num_nodes, self.labels.numel(), graph.origin
+        if place is None and torch.equal(fingerprint(graph), self.trained_on.cpu()):
+            place = torch.arange(n)
+        if place is None or place.numel() != known:
+            place = None
             warnings.warn(
                 "the model was trained on another graph: labels of neighbours, and what it learned "
                 "about single nodes, are not used; graph_features=False trains without them",
                 UserWarning,
                 stacklevel=2,
             )
-        n, known = graph.num_nodes, self.labels.numel()
         if reads == "neighbourhood":
-            labels = self.labels if same else self.labels.new_full((n,), -1)
+            labels = self.labels.new_full((n,), -1)
+            if place is not None:
+                labels[place.to(labels.device)] = self.labels
             return around.columns(labels, self.num_classes)
-        edges = around.adjacency if same else sp.csr_array((n, known))
+        edges = sp.csr_array((n, known))
+        if place is not None:
+            edges = around.adjacency[:, place.cpu().numpy()]
         return sp.csr_array(sp.hstack([edges, sp.csr_array(around.x.cpu().double().numpy())]))
 
 

@@ -126,7 +126,9 @@ class Predictor:
 
     @staticmethod
     def _graph(data: Data) -> Graph:
-        return Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
+        graph = Graph(data.edge_index, data.x.size(0), data.get("edge_weight"))
+        graph.origin = data.get("origin")
+        return graph
 
     def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
         """Return the aligned graph, the mask of nodes, and their logits."""
