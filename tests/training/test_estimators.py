@@ -154,3 +154,32 @@ def test_another_graph_is_warned_about():
     assert (rows[:, -5:-3] == 0.5).all()
     with pytest.warns(UserWarning, match="another graph"):
         assert inputs("edges", x[:10], Graph(torch.zeros(2, 0).long(), 10)).shape == (10, 306)
+
+
+def test_nodes_joined_to_the_training_graph_know_their_neighbours():
+    x, y, train, graph = problem(2)
+    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
+    new, n = 5, len(x)
+    # The new nodes come first, and two of them are connected to old ones.
+    place = new + torch.randperm(n, generator=torch.Generator().manual_seed(1))
+    joined = torch.stack([torch.tensor([0, 0, 1]), place[torch.tensor([3, 4, 9])]])
+    edges = torch.cat([place[graph.edge_index], joined, joined.flip(0)], 1)
+    larger = Graph(edges, n + new)
+    larger.origin = place
+    both = torch.zeros(n + new, x.size(1))
+    both[place] = x
+    untouched = torch.ones(n, dtype=torch.bool)
+    near = torch.tensor([3, 4, 9])
+    reached = graph.edge_index[1][torch.isin(graph.edge_index[0], near)]
+    untouched[near] = untouched[reached] = False
+    for reads in ("neighbourhood", "edges"):
+        before, after = inputs(reads, x, graph), inputs(reads, both, larger)
+        if reads == "edges":
+            before, after = (torch.from_numpy(part.toarray()) for part in (before, after))
+            assert after[0].nonzero().flatten().tolist() == [3, 4]
+            assert after[1].nonzero().flatten().tolist() == [9]
+        torch.testing.assert_close(before[untouched], after[place][untouched])
+    known = torch.where(train, y, -1)[near[:2]]
+    counts = torch.stack([(known == label).sum() for label in (0, 1)])
+    shares = inputs("neighbourhood", both, larger)[0, -5:-3]
+    torch.testing.assert_close(shares, (counts + 0.5) / (counts.sum() + 1))
