@@ -42,7 +42,9 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 def ours(propagation: nn.Module | None, data: Data, epochs: int, device: str) -> float:
     """Fit a classifier, and return its test accuracy."""
-    model = FairClassifier(propagation, epochs=epochs, lr=LR, hidden=HIDDEN, device=device)
+    model = FairClassifier(
+        propagation, backbone="mlp", epochs=epochs, lr=LR, hidden=HIDDEN, device=device
+    )
     return model.fit(data, bootstrap=0, progress=False).test.accuracy
 
 

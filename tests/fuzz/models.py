@@ -40,7 +40,7 @@ def original() -> tuple[bytes, Any]:
     ends = rng.integers(n, size=(2, 2 * n))
     ties = pd.DataFrame({"a": ends[0], "b": ends[1]})
     data = from_tables(people, ties, id=None, label="y", sensitive="s")
-    model = FairClassifier(FMP(2, 1.0), epochs=2, hidden=8, norm="batch_norm")
+    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=2, hidden=8, norm="batch_norm")
     model.fit(data, bootstrap=0)
     import tempfile
 

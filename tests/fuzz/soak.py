@@ -54,7 +54,7 @@ def fits(count: int) -> dict[str, object]:
     weights: list[torch.Tensor] = []
 
     def fit() -> None:
-        model = FairClassifier(FMP(2, 1.0), epochs=3, hidden=8)
+        model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=3, hidden=8)
         model.fit(data, bootstrap=0, progress=False)
         flat = torch.cat([p.detach().flatten() for p in model.network_.parameters()])
         weights[:] = weights or [flat]
@@ -78,7 +78,7 @@ def corrections(count: int) -> dict[str, object]:
 def predictions(count: int, threads: int = 8) -> dict[str, object]:
     """Threads that share a model predict what one of them does."""
     data = social_network(200, average_degree=6)
-    model = FairClassifier(FMP(2, 1.0), epochs=3, hidden=8)
+    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=3, hidden=8)
     model.fit(data, bootstrap=0, progress=False)
     expected = model.predict_proba(data)
 

@@ -271,7 +271,7 @@ def test_classes_are_predicted_by_name_if_they_have_one(data: Data, fair: FairCl
     assert set(fair.predict(data)) <= set(fair.classes_) == {"class 0", "class 1"}
     assert (fair.predict(data) == np.array(fair.classes_)[decided]).all()
     bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
-    model = FairClassifier(None, epochs=2)
+    model = FairClassifier(None, epochs=2, backbone="mlp")
     model.fit(bare, bootstrap=0)
     assert torch.equal(torch.from_numpy(model.predict(bare)), model.predict_proba(bare).argmax(1))
 
@@ -287,7 +287,7 @@ def test_a_clone_is_unfitted_and_has_the_same_arguments(fair: FairClassifier, da
 
 
 def test_parameters_by_name() -> None:
-    model = FairClassifier(FMP(K=3, target=0.02), lr=0.1)
+    model = FairClassifier(FMP(K=3, target=0.02), lr=0.1, backbone="mlp")
     params = model.get_params()
     assert (params["lr"], params["propagation__K"], params["propagation__target"]) == (0.1, 3, 0.02)
     assert "propagation__K" not in model.get_params(deep=False)
