@@ -139,3 +139,27 @@ def test_what_a_recording_replays_equals_the_layer() -> None:
     loss = (f * gradients[0]).sum() + (duals * gradients[1]).sum()
     for ours, expected in zip(found, torch.autograd.grad(loss, [x, gamma]), strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("options", SOLVERS)
+def test_cuda_gives_the_same(classes: int, options: dict[str, Any]) -> None:
+    given = problem(classes, n=2000)
+    weights = torch.randn(2000, classes, dtype=torch.float64)
+    layer = FMP(3, "learned", **options).double()
+    runs = [(layer, *given), (copy.deepcopy(layer).cuda(), *(part.cuda() for part in given))]
+    for _ in range(4):  # the second call on the device makes a recording, the others replay it
+        found = []
+        for module, x, edge_index, sens in runs:
+            leaf = x.clone().requires_grad_()
+            f = module(leaf, edge_index, sens)
+            loss = (f * weights.to(f.device)).sum()
+            gradients = torch.autograd.grad(loss, [leaf, *module.parameters()])
+            found.append([part.detach().cpu() for part in (f, *gradients)])
+        for ours, expected in zip(*found, strict=True):
+            torch.testing.assert_close(ours, expected, rtol=1e-6, atol=1e-6)
+        with torch.no_grad():
+            for module, *_ in runs:
+                for parameter in module.parameters():
+                    parameter.add_(0.1)
