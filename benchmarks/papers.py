@@ -146,7 +146,7 @@ def training(
     for _ in range(epochs + 1):
         marks = [_now()]
         optimiser.zero_grad()
-        logits = chunked(network.transform, x, size)
+        logits = chunked(network.transform, x, size, keep=0.6)
         marks.append(_now())
         leaf = logits.detach().requires_grad_()
         f = layer(leaf, adjacency, delta)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import MLP
 
 from fairmp.errors import InputError
-from fairmp.nn.chunked import chunked
+from fairmp.nn.chunked import chunked, free_bytes
 
 
 def mlp(dropout: float = 0.0, norm: str | None = None) -> MLP:
@@ -153,3 +153,35 @@ def test_pieces_travel_to_the_module() -> None:
     out.sum().backward()
     for one, other in zip(here.parameters(), there.parameters(), strict=True):
         torch.testing.assert_close(one.grad, other.grad.cpu())
+
+
+@pytest.mark.parametrize(("free", "calls"), [(10**9, 4), (0, 7), (700, 7), (1000, 4)])
+def test_hidden_layers_that_fit_are_kept(
+    monkeypatch: pytest.MonkeyPatch, free: int, calls: int
+) -> None:
+    """Four chunks; three are computed again unless what they keep fits."""
+    monkeypatch.setattr("fairmp.nn.chunked.free_bytes", lambda device: free)
+    counted: list[int] = []
+
+    class Counting(nn.Sequential):
+        def forward(self, x: Tensor) -> Tensor:
+            counted.append(len(x))
+            hidden = self[0](x).relu()  # 2 rows of 8 numbers in double precision, 128 bytes
+            return self[1](hidden)
+
+    module = Counting(nn.Linear(5, 8), nn.Linear(8, 2)).double()
+    x = torch.rand(8, 5, dtype=torch.float64)
+    weights = torch.rand(8, 2, dtype=torch.float64)
+    out = chunked(module, x, 2, keep=0.5)
+    found = torch.autograd.grad((out * weights).sum(), list(module.parameters()))
+    assert len(counted) == calls
+    expected = torch.autograd.grad((module(x) * weights).sum(), list(module.parameters()))
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_keep_is_a_share() -> None:
+    with pytest.raises(InputError) as error:
+        chunked(nn.Linear(2, 2), torch.zeros(3, 2), 1, keep=2.0)
+    assert error.value.argument == "keep"
+    assert free_bytes(torch.device("cpu")) > 0
