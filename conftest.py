@@ -1,4 +1,4 @@
-"""Modules whose compiler is not installed are not looked at for examples."""
+"""Modules whose compiler or builder is not installed are not looked at for examples."""
 
 from __future__ import annotations
 
@@ -9,3 +9,5 @@ collect_ignore_glob = [
     for kind, compiler in (("cuda", "triton"), ("cpu", "numba"))
     if find_spec(compiler) is None
 ]
+if find_spec("mkdocstrings") is None:
+    collect_ignore_glob.append("docs/assets/*.py")

@@ -66,6 +66,8 @@ def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) 
     found = json.loads((folder / "best.json").read_text(encoding="utf-8"))
     assert found["met"]
     assert found["chosen"]["validation"]["dp"] <= 0.1
+    assert "Try another target" in (folder / "report.html").read_text(encoding="utf-8")
+    assert sum(found["panel"]["nodes"]) == found["chosen"]["model_test"]["n"]
 
     # The command it names trains the same model.
     words = shlex.split(found["chosen"]["train_command"])

@@ -128,8 +128,9 @@ def command(
                 advance(f"trial {trial.number}: {'failed' if trial.failed else text}")
 
             shared = ("trials", "timeout", "workers", "splits", "seed", "study_name", "device")
+            data = with_split(graph, seed=seed)
             tuned = tune(
-                with_split(graph, seed=seed),
+                data,
                 goal=cast(Any, goal),
                 criterion=gap,
                 method=method,
@@ -144,7 +145,8 @@ def command(
         sys.exit(130)
     train = _train_command(tuned, vars(source))
     with outputs.results(out, overwrite=True, in_place=True) as staging:
-        found = page.write(tuned, staging, train=train, command=options.rerun_command())
+        again = options.rerun_command()
+        found = page.write(tuned, staging, train=train, command=again, data=data)
     if as_json:
         typer.echo(json.dumps(found, ensure_ascii=False))
     else:

@@ -292,6 +292,8 @@ def from_best(found: Mapping[str, Any]) -> Document:
         "points": [point("chosen", "chosen", test, key)],
         "gap": {"dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}.get(key, key),
         "curve": sorted(curve, key=lambda p: p["gap"]),
+        "panel": found.get("panel"),
+        "reliability": found.get("reliability", []),
         "curve_note": "The curve joins the test results of the trials that are Pareto-optimal on "
         "the validation nodes.",
         "assumptions": [

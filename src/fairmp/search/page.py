@@ -7,17 +7,21 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pandas as pd
+from torch_geometric.data import Data
 
 from fairmp.datasets.columns import counted
+from fairmp.groups import certain
 from fairmp.metrics import Interval
 from fairmp.report import Section, page
 from fairmp.report.figures import COLOURS, bars, figure, to_svg
 from fairmp.report.formats import SPREAD, cell_text, spread
 from fairmp.report.formatting import points
+from fairmp.report.panel import panel, reliability
+from fairmp.report.sections import Document, sections
 from fairmp.search.space import format_settings, format_value, python_code
 from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
@@ -34,9 +38,21 @@ FRONT = "Validation nodes, in points: trials that no other trial dominates."
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
-def write(tuned: Tuned, folder: Path, *, train: str | None, command: str) -> dict[str, Any]:
-    """Write everything under a folder, and return the contents of ``best.json``."""
+def write(
+    tuned: Tuned, folder: Path, *, train: str | None, command: str, data: Data | None = None
+) -> dict[str, Any]:
+    """Write everything under a folder, and return the contents of ``best.json``.
+
+    With the graph and its split the page has a live panel.
+    """
     found = record(tuned, train=train)
+    if data is not None:
+        model, test = tuned.model, data.test_mask
+        given: Any = (model.uncorrected().cpu()[test], certain(data.sens)[test], data.y[test])
+        names: Any = {"group_names": model.groups_, "kind": "logits"}
+        found["reliability"] = reliability(*given, **names)
+        names |= {"class_names": model.classes_, "command": train or ""}
+        found["panel"] = panel(*given, **names)
     drawn = picture(tuned)
     drawn.savefig(folder / "tradeoff.png", dpi=150)
     svg = to_svg(drawn)
@@ -207,6 +223,7 @@ def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> li
     failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
     reasons = [[str(count), reason] for reason, count in failed.items()]
     titles = list(COLUMNS.values())
+    live = {key: found.get(key) for key in ("panel", "reliability")}
     return [
         Section("Accuracy and gap", svg=svg, caption=TRADEOFF),
         Section(
@@ -216,6 +233,7 @@ def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> li
             rows=figures_table(tuned),
             caption=how + CHOSEN,
         ),
+        *([] if not found.get("panel") else sections(cast(Document, {"title": "", **live}))),
         Section("Pareto front", header=["trial", *titles, *space], rows=rows, caption=FRONT),
         *([Section("Failed trials", header=["trials", "reason"], rows=reasons)] if failed else []),
         Section("Train it again", code=train + chosen["python"]),
