@@ -29,6 +29,7 @@ def fairmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
     rows = [f"{rng.random():.4f},{'fm'[k % 3 > 0]}" for k in range(900)]
     (tmp_path / "p.csv").write_text("p,s\n" + "\n".join(rows) + "\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut it off, unnoticed
 
     def run(arguments: str, largest_file: int | None = None) -> tuple[int, str]:
         monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
@@ -47,9 +48,8 @@ def fairmp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_room_on_the_disk(fairmp, tmp_path: Path, command: str) -> None:
-    status, err = fairmp(
-        COMMANDS[command], largest_file=1_000 if command == "statistics" else 8_000
-    )
+    limit = 1_000 if command == "statistics" else 8_000
+    status, err = fairmp(COMMANDS[command], largest_file=limit)
     assert status in (1, 2)
     last = err.strip().splitlines()[-1]
     assert last.startswith("fairmp: ")

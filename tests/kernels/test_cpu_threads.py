@@ -164,3 +164,39 @@ def test_several_callers_and_a_forked_one(layer: str) -> None:
         check=False,
     )
     assert (ran.returncode, ran.stdout) == (0, "done\n"), ran.stderr
+
+
+KERNEL = """
+import sys
+import numpy as np
+from fairmp.kernels.cpu import threads
+from fairmp.kernels.cpu.threads import Chunked
+
+def fill(out):
+    for k in range(out.shape[0]):
+        out[k] = NUMBER
+
+if sys.argv[1:] == ["killed"]:
+    write = threads._CacheFile._save_data
+    threads._CacheFile._save_data = lambda *_: __import__("os")._exit(9)
+kernel, out = Chunked(fill), np.zeros(3)
+kernel(1, out)
+print(out.tolist())
+"""
+
+
+def test_a_process_killed_while_it_saves_code_leaves_no_older_code(tmp_path) -> None:
+    def run(number: int, *words: str) -> tuple[int, str]:
+        (tmp_path / "kernel.py").write_text(KERNEL.replace("NUMBER", f"{number}.0"))
+        done = subprocess.run(
+            [sys.executable, "-B", str(tmp_path / "kernel.py"), *words],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        return done.returncode, done.stdout
+
+    assert run(1) == (0, "[1.0, 1.0, 1.0]\n")
+    assert run(22, "killed")[0] == 9
+    assert run(22) == (0, "[22.0, 22.0, 22.0]\n")
+    assert run(22) == (0, "[22.0, 22.0, 22.0]\n")

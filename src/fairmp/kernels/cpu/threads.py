@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 from types import FunctionType
 from typing import Any
@@ -12,6 +14,7 @@ import numba
 import numpy as np
 import torch
 from numba.core import compiler
+from numba.core.caching import IndexDataCacheFile
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -36,6 +39,22 @@ class _VectorizingCompiler(compiler.Compiler):
             return super()._compile_core()
         finally:
             _CONFIG.SLP_VECTORIZE = before
+
+
+class _CacheFile(IndexDataCacheFile):
+    """numba's cache on disk, in which a name never stands for two pieces of code.
+
+    numba numbers the files, and writes the index first: a process that is killed then leaves an
+    index that names the code of an older version, and every later process runs that.
+    """
+
+    def save(self, key: Any, data: Any) -> None:
+        overloads = self._load_index()
+        digest = hashlib.sha256(repr((self._source_stamp, key)).encode()).digest()
+        overloads[key] = self._data_name(int.from_bytes(digest[:8], "big"))
+        with suppress(OSError):  # a full disk: it is compiled again next time
+            self._save_data(overloads[key], data)
+            self._save_index(overloads)
 
 
 def chunk_size(nodes: int, numbers: int = 1) -> int:
@@ -96,9 +115,11 @@ def _entry(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     options: dict[str, Any] = {"error_model": "numpy", "nogil": True, "parallel": parallel}
     options["pipeline_class"] = _VectorizingCompiler
     try:
-        return numba.njit(cache=True, **options)(function)
+        entry: Any = numba.njit(cache=True, **options)(function)
     except RuntimeError:  # numba found no directory for its cache
         return numba.njit(**options)(function)
+    entry._cache._cache_file.__class__ = _CacheFile
+    return entry
 
 
 def _threads() -> int:
