@@ -18,6 +18,7 @@ from torch_geometric.data import Data
 
 from fairmp.comparison import compare
 from fairmp.comparison.grid import (
+    BACKBONES,
     PENALTIES,
     STRATEGIES,
     TARGETS,
@@ -69,7 +70,8 @@ def test_keys_identify_runs() -> None:
 @pytest.mark.parametrize(
     ("name", "grid"),
     [
-        ("table", lambda names: run_specs(names, strategies=STRATEGIES[:-1])),  # without per-node
+        # From before "auto" and per-node prediction.
+        ("table", lambda names: run_specs(names, list(BACKBONES)[:-1], STRATEGIES[:-1])),
         ("pareto", grids.pareto),
         ("hyperparameters", grids.hyperparameters),
         ("ranges", None),
@@ -98,9 +100,9 @@ def test_the_grid_has_every_strength() -> None:
     grid = run_specs(["nba"], strengths="all", splits=1)
     penalties = sum(map(len, PENALTIES.values()))
     plain, fair = 1 + penalties + 2 * len(TARGETS), 4 * len(TARGETS) + penalties
-    assert len(grid) == 6 * plain + fair
+    assert len(grid) == 6 * plain + fair + 2 * len(TARGETS)  # auto, in a batch and per node
     default = run_specs(["nba"], splits=1)
-    assert len(default) == 7 * 5 + 1  # and FMP per node
+    assert len(default) == 7 * 5 + 1 + 2  # and FMP per node, and auto
     assert {c.strength for c in default if c.strategy == "regulariser"} == {5.0}
     papc = run_specs(
         ["nba"], ["fmp"], ["vanilla"], splits=1, targets=[7], setting=Setting(solver="papc")

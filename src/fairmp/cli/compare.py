@@ -40,7 +40,8 @@ def command(
     data_dir: options.DataDir = None,
     protocol: options.Protocol = None,
     backbones: Annotated[
-        str, _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr,fmp; ppr is plain propagation.")
+        str,
+        _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr (plain propagation),fmp,auto."),
     ] = "all",
     strategies: Annotated[
         str,

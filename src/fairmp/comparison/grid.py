@@ -17,7 +17,10 @@ from fairmp.training.build import build_classifier
 from fairmp.training.classifier import FairClassifier
 
 BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
-"""Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation."""
+BACKBONES["auto"] = "FMP (auto)"
+"""Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation;
+``auto`` is ``fmp`` on the model that validation nodes choose."""
+FAIR = ("fmp", "auto")
 
 PER_NODE = "per-node"  # prediction of fmp with the correction found on validation nodes
 STRATEGIES = (
@@ -173,8 +176,10 @@ def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassif
     last = setting.pop("select_adversary")
     if spec.strategy == "adversary":
         setting["select"] = last
-    solver = {"fmp": setting.pop("solver"), "ppr": "plain"}.get(spec.backbone, "none")
-    backbone = spec.backbone if solver == "none" else "mlp"
+    solver = setting.pop("solver")
+    if spec.backbone not in FAIR:
+        solver = "plain" if spec.backbone == "ppr" else "none"
+    backbone = "mlp" if spec.backbone in ("fmp", "ppr") else spec.backbone
     return build_classifier(
         solver, backbone=backbone, strategy=spec.strategy, device=device, **setting
     )
@@ -225,7 +230,7 @@ def parse_strengths(text: str, option: str) -> Strengths:
 
 def _own(backbone: str, setting: Setting) -> float | None:
     """Strength of a backbone without any strategy."""
-    if backbone != "fmp":
+    if backbone not in FAIR:
         return None
     return setting.target if setting.solver == "projection" else setting.lambda_f
 
@@ -233,7 +238,11 @@ def _own(backbone: str, setting: Setting) -> float | None:
 def _strengths(
     backbone: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
-    if strategy == PER_NODE and (backbone != "fmp" or setting.solver != "projection"):
+    if strategy == PER_NODE and (backbone not in FAIR or setting.solver != "projection"):
+        return []
+    if backbone == "auto" and (
+        strategy not in ("vanilla", PER_NODE) or setting.solver != "projection"
+    ):
         return []
     given, default = targets, _own(backbone, setting)
     every: Sequence[float] = TARGETS if setting.solver == "projection" else LAMBDAS_F

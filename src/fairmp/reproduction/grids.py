@@ -9,11 +9,19 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from fairmp.comparison.grid import LAMBDAS_F, PENALTIES, TARGETS, RunSpec, Setting, run_specs
+from fairmp.comparison.grid import (
+    BACKBONES,
+    LAMBDAS_F,
+    PENALTIES,
+    TARGETS,
+    RunSpec,
+    Setting,
+    run_specs,
+)
 
 QUICK = Setting(epochs=50, pretrain=20)
 PRINTED = Setting(epochs=300, lr=1e-3, weight_decay=1e-5, eval_every=1)  # the paper's
-PUBLISHED = ("german", "bail", "credit")
+NETWORKS = tuple(name for name in BACKBONES if name != "auto")  # those of the paper, and PPR
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS = 200
 Names = Sequence[str]
@@ -37,10 +45,11 @@ def table1(names: Names, quick: bool = False, splits: int | None = None) -> list
     own = [f"{name}+fairgnn" for name in ours if paper_key(name) in printed()["table1"]]
     theirs = list(dict.fromkeys([*(name for name in names if "+" in name), *own]))
     shared: dict[str, Any] = {"strategies": ("vanilla",), "splits": count}
-    found = run_specs(ours, **shared, setting=QUICK if quick else None) if ours else []
+    setting = QUICK if quick else None
+    found = run_specs(ours, NETWORKS, **shared, setting=setting) if ours else []
     if theirs:  # the paper's protocol and setting; FMP with the projection, and as printed
         setting = QUICK if quick else PRINTED
-        found += run_specs(theirs, **shared, setting=setting)
+        found += run_specs(theirs, NETWORKS, **shared, setting=setting)
         setting = replace(setting, solver="paper", lambda_f=30.0)
         found += run_specs(theirs, ("fmp",), **shared, setting=setting)
     return found
@@ -52,7 +61,7 @@ def published(names: Names, quick: bool = False, splits: int | None = None) -> l
     shared["setting"] = QUICK if quick else None
     found = run_specs(names, ("mlp", "gcn", "ppr"), ("vanilla",), **shared)
     found += run_specs(names, ("ppr",), ("thresholds-val",), **shared)
-    return [*found, *run_specs(names, ("fmp",), ("vanilla", "per-node"), **shared)]
+    return [*found, *run_specs(names, ("fmp", "auto"), ("vanilla", "per-node"), **shared)]
 
 
 def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
@@ -91,7 +100,7 @@ def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> 
     """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
     pretrain = 70 * epochs // RUNTIME_EPOCHS
     setting = Setting(epochs=epochs, eval_every=epochs, pretrain=pretrain)
-    return run_specs(names, splits=1, seeds=1 if quick else 3, setting=setting)
+    return run_specs(names, NETWORKS, splits=1, seeds=1 if quick else 3, setting=setting)
 
 
 GRIDS: dict[str, Callable[..., list[RunSpec]]] = {

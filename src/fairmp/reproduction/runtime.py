@@ -37,6 +37,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
         rows = [
             [title, *(_text(times.get((backbone, strategy)), unit) for strategy in STRATEGIES)]
             for backbone, title in BACKBONES.items()
+            if backbone in times.index.get_level_values(0)
         ]
         title = f"{own['dataset'].iloc[0]}: seconds, and multiples of the MLP's"
         result.append(Table(title, ["network", *(s.replace("-", " ") for s in STRATEGIES)], rows))
