@@ -188,3 +188,27 @@ def test_networks_read_graph_features_too(data, tmp_path):
 def test_other_backbones_are_refused(backbone):
     with pytest.raises(InputError, match="backbone"):
         FairClassifier(FMP(), backbone=backbone)
+
+
+@pytest.mark.parametrize("backbone", ["mlp", "logistic", "trees"])
+def test_training_nodes_of_weight_zero_do_not_count(data, backbone):
+    kept = data.train_mask & (torch.arange(data.num_nodes) % 3 > 0)
+    weighted, fewer = data.clone(), data.clone()
+    weighted.sample_weight = torch.where(kept, 2.0, 0.0)
+    fewer.train_mask = kept
+    found = []
+    for graph in (data, weighted, fewer):
+        model = FairClassifier(None, backbone=backbone, **FAST)
+        model.fit(graph, seed=0, bootstrap=0)
+        found.append(model.predict_proba(data))
+    # A weighted scikit-learn model bins, scales and regularises by all rows.
+    same = (found[1] - found[2]).abs().mean()
+    assert same < (1e-5 if backbone == "mlp" else 0.5 * (found[0] - found[2]).abs().mean())
+
+
+def test_wrong_sample_weights_are_refused(data):
+    for weight in (torch.ones(3), -torch.ones(data.num_nodes), torch.zeros(data.num_nodes)):
+        graph = data.clone()
+        graph.sample_weight = weight
+        with pytest.raises(InputError, match="sample_weight"):
+            FairClassifier(None, backbone="mlp", **FAST).fit(graph)

@@ -44,6 +44,7 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
             only = f"every known label is {int(known[0])}"
             raise InputError("data.y", only, "give two classes or more (0 and 1)")
         _check_groups(data.sens)
+        _check_weight(data.get("sample_weight"), n)
     if masks:
         _check_masks(data, n)
 
@@ -59,6 +60,17 @@ def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
         first = f"node {node}, column {column}{title} ({x[node, column].item()})"
         problem = f"{len(wrong)} value{'s' * (len(wrong) != 1)} not finite, the first at {first}"
         raise InputError("data.x", problem, "fill or drop them first")
+
+
+def _check_weight(weight: Tensor | None, n: int) -> None:
+    if weight is None:
+        return
+    if not isinstance(weight, Tensor) or weight.shape != (n,):
+        raise InputError("data.sample_weight", f"{weight!r}", f"give one number per node, {n}")
+    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()) or not bool(weight.any()):
+        low, high = weight.min().item(), weight.max().item()
+        hint = "they must be finite, 0 or more, and not all 0"
+        raise InputError("data.sample_weight", f"from {low:g} to {high:g}", hint)
 
 
 def _check_codes(name: str, codes: Tensor, n: int) -> None:

@@ -174,7 +174,8 @@ class FairClassifier(Predictor):
         """Train, and measure on the three parts of the split.
 
         Args:
-            data: a graph as :mod:`fairmp.datasets` makes them.
+            data: a graph as :mod:`fairmp.datasets` makes them. Its ``sample_weight`` (n), if it has
+                one, weighs the training nodes.
             seed: seed of the initialisation and of dropout.
             split_seed: split labelled nodes of known group 50/25/25 with this seed; by default the
                 masks of the graph are used, if it has any.
@@ -283,6 +284,7 @@ class FairClassifier(Predictor):
             gradient_only=not isinstance(self.strategy, Vanilla | None),
             time_budget=self.time_budget,
             seed=seed,
+            sample_weight=data.get("sample_weight"),
             progress=options.get("progress"),
         )
         return history, tried

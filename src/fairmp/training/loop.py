@@ -289,6 +289,9 @@ def fit(
     reducer, train = operators.reducer, data.train_mask
     groups = operators.group_arguments(network, "train_mask")
     count = int(reducer.total(train.sum().view(1)))
+    weight = data.get("sample_weight")
+    if weight is not None:
+        weight = weight.to(data.x) / reducer.total(weight[train].double().sum().view(1)).to(data.x)
     penalise = None if strategy is None else strategy.begin()
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
 
@@ -361,7 +364,11 @@ def fit(
                 if state.finished:
                     break
             # The share of this process in the mean over all training nodes.
-            loss = cross_entropy(out, labels, reduction="sum", ignore_index=UNUSED) / count
+            if weight is None:
+                loss = cross_entropy(out, labels, reduction="sum", ignore_index=UNUSED) / count
+            else:
+                losses = cross_entropy(out, labels, reduction="none", ignore_index=UNUSED)
+                loss = (weight * losses).sum()
             penalty = None if penalise is None else penalise(out, operators["train_mask"])
             share = loss if penalty is None else loss + penalty / reducer.size
             shares = torch.stack([share.detach(), loss.detach()]).double()
