@@ -15,7 +15,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
-from fairmp.analysis.audits.result import Audit, FeatureBias, Forecast, Group, Homophily, Leak
+from fairmp.analysis.audits.parts import FeatureBias, Forecast, Group, Homophily, Leak
+from fairmp.analysis.audits.result import Audit
 from fairmp.analysis.theory import (
     bias_enhancement,
     block_counts,

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import textwrap
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from torch_geometric.data import Data
 
+from fairmp.analysis.audits.parts import FeatureBias, Forecast, Group, Homophily, Leak
+from fairmp.metrics.evaluation import aligned
 from fairmp.metrics.notebook import to_html
 from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
@@ -38,81 +40,6 @@ EFFECT = (
     "of the group: what they reveal after averaging comes from the edges alone."
 )
 Rows = list[tuple[str, str]]
-
-
-@dataclass(frozen=True)
-class Group:
-    """A sensitive group in the graph."""
-
-    name: str
-    nodes: int
-    share: float | None  # of the nodes of known group; None for the nodes of unknown group
-    labelled: int
-    base_rates: tuple[float, ...] | None  # share of each class among the labelled nodes
-    mean_degree: float
-    median_degree: float
-    isolated: int  # nodes without a neighbour
-    inside: float | None  # share of the neighbours of known group that are in the same group
-
-
-@dataclass(frozen=True)
-class Homophily:
-    """Share of edges within a group; None without edges, or with edges in one group only."""
-
-    raw: float | None  # ε, among the edges between nodes of known group
-    chance: float | None  # expected if edges were rewired at random with the same degrees
-    adjusted: float | None  # (ε − chance)/(1 − chance): 0 by chance, 1 without crossing edges
-
-
-@dataclass(frozen=True)
-class FeatureBias:
-    """Bias of the features after averaging, for the most distinct two groups.
-
-    Separation and predictability are cross-fitted on two halves of the nodes.
-    """
-
-    step: int  # number of averaging steps; 0 means the features themselves
-    gap: float  # distance between the groups' means, in standard deviations of the input features
-    chance: float  # expected gap of random groups of the same sizes
-    separation: float  # distance between the means relative to the spread within groups, √(δᵀΣ⁻¹δ)
-    predictability: float  # ΔDP, in [−1, 1], of a linear rule that predicts the group
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """Prediction for one averaging step from group sizes, edge probabilities and moments."""
-
-    before: float | None  # group predictability of the features, assuming normality
-    after: float | None  # the same after one step with row normalisation
-    m: float | None = None  # δᵀΣ⁻¹δ; two groups only
-    printed: float | None = None  # Theorem 2's condition: above 1 it claims that bias is added
-    corrected: float | None = None  # the same, corrected for random neighbourhoods
-    missing: str = ""  # reason why a value is None
-
-
-@dataclass(frozen=True)
-class Leak:
-    """A feature column whose best threshold nearly equals the label or the group."""
-
-    column: str
-    of: str  # "label" or "group"
-    value: str  # the class or group that the rule stands for
-    rule: str  # such as "TIME > 0"
-    agreement: float  # share of the known nodes on which the rule is right
-    balanced: float  # mean share of the two sides on which it is right; 0.5 by chance
-    most_frequent: float  # agreement of the constant answer
-
-    def __str__(self) -> str:
-        advice = (
-            "Is it known when the prediction is made? If not, drop it."
-            if self.of == "label"
-            else "Leaving out the sensitive column does not hide the group."
-        )
-        return (
-            f"The column {self.column!r} gives the {self.of} away: {self.rule} equals "
-            f"{self.value!r} on {points(self.agreement)} % of the nodes where it is known (a "
-            f"constant answer: {points(self.most_frequent)} %). {advice}"
-        )
 
 
 @dataclass(frozen=True)
@@ -179,12 +106,12 @@ class Audit:
         theory = _predictions(self)
         parts = [
             f"Audit of {self.name}",
-            _aligned(_facts(self)),
-            _aligned(group_table(asdict(self), "nodes"), str.rjust),
+            _named(_facts(self)),
+            "\n".join(aligned(group_table(asdict(self), "nodes"))),
             "Features averaged over neighbours, by row normalisation (headline) and by Ã",
-            _aligned(_step_table(self), str.rjust),
+            "\n".join(aligned(_step_table(self))),
             _wrapped([_guide(self.noise)], ""),
-            *(["Theory for one step", _aligned(theory)] if theory else []),
+            *(["Theory for one step", _named(theory)] if theory else []),
             f"Conclusions\n{_wrapped(self.verdict())}",
             *([f"Notes\n{_wrapped(self.notes)}"] if self.notes else []),
         ]
@@ -452,11 +379,8 @@ def _percent(share: float | None) -> str:
     return "n/a" if share is None else f"{100 * share:.2f} %"
 
 
-def _aligned(rows: Sequence[Sequence[str]], justify: Callable[[str, int], str] = str.ljust) -> str:
-    """Columns of equal width: the first to the left, the others as asked."""
-    first, *widths = (max(map(len, column)) for column in zip(*rows, strict=True))
-    cells = [[row[0].ljust(first), *map(justify, row[1:], widths)] for row in rows]
-    return "\n".join("  ".join(row).rstrip() for row in cells)
+def _named(rows: Rows) -> str:
+    return "\n".join(f"{name:<24}  {value}" for name, value in rows)
 
 
 def _wrapped(lines: Sequence[str], bullet: str = "- ") -> str:

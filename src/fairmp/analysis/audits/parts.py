@@ -1,0 +1,82 @@
+"""Parts of an audit: groups, homophily, the bias of features, the forecast, leaking columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fairmp.report.formatting import points
+
+
+@dataclass(frozen=True)
+class Group:
+    """A sensitive group in the graph."""
+
+    name: str
+    nodes: int
+    share: float | None  # of the nodes of known group; None for the nodes of unknown group
+    labelled: int
+    base_rates: tuple[float, ...] | None  # share of each class among the labelled nodes
+    mean_degree: float
+    median_degree: float
+    isolated: int  # nodes without a neighbour
+    inside: float | None  # share of the neighbours of known group that are in the same group
+
+
+@dataclass(frozen=True)
+class Homophily:
+    """Share of edges within a group; None without edges, or with edges in one group only."""
+
+    raw: float | None  # ε, among the edges between nodes of known group
+    chance: float | None  # expected if edges were rewired at random with the same degrees
+    adjusted: float | None  # (ε − chance)/(1 − chance): 0 by chance, 1 without crossing edges
+
+
+@dataclass(frozen=True)
+class FeatureBias:
+    """Bias of the features after averaging, for the most distinct two groups.
+
+    Separation and predictability are cross-fitted on two halves of the nodes.
+    """
+
+    step: int  # number of averaging steps; 0 means the features themselves
+    gap: float  # distance between the groups' means, in standard deviations of the input features
+    chance: float  # expected gap of random groups of the same sizes
+    separation: float  # distance between the means relative to the spread within groups, √(δᵀΣ⁻¹δ)
+    predictability: float  # ΔDP, in [−1, 1], of a linear rule that predicts the group
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Prediction for one averaging step from group sizes, edge probabilities and moments."""
+
+    before: float | None  # group predictability of the features, assuming normality
+    after: float | None  # the same after one step with row normalisation
+    m: float | None = None  # δᵀΣ⁻¹δ; two groups only
+    printed: float | None = None  # Theorem 2's condition: above 1 it claims that bias is added
+    corrected: float | None = None  # the same, corrected for random neighbourhoods
+    missing: str = ""  # reason why a value is None
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A feature column whose best threshold nearly equals the label or the group."""
+
+    column: str
+    of: str  # "label" or "group"
+    value: str  # the class or group that the rule stands for
+    rule: str  # such as "TIME > 0"
+    agreement: float  # share of the known nodes on which the rule is right
+    balanced: float  # mean share of the two sides on which it is right; 0.5 by chance
+    most_frequent: float  # agreement of the constant answer
+
+    def __str__(self) -> str:
+        advice = (
+            "Is it known when the prediction is made? If not, drop it."
+            if self.of == "label"
+            else "Leaving out the sensitive column does not hide the group."
+        )
+        return (
+            f"The column {self.column!r} gives the {self.of} away: {self.rule} equals "
+            f"{self.value!r} on {points(self.agreement)} % of the nodes where it is known (a "
+            f"constant answer: {points(self.most_frequent)} %). {advice}"
+        )
