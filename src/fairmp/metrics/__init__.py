@@ -3,7 +3,6 @@
 from fairmp.metrics.calibration import ReliabilityCurve, reliability_curve
 from fairmp.metrics.evaluation import (
     METRICS,
-    Array,
     Evaluation,
     GroupRow,
     Interval,
@@ -14,6 +13,7 @@ from fairmp.metrics.evaluation import (
     evaluate,
     mean_interval,
 )
+from fairmp.metrics.kinds import Array
 
 __all__ = [
     "METRICS",

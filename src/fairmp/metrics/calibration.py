@@ -9,7 +9,7 @@ import numpy as np
 
 from fairmp.errors import InputError, check_integer
 from fairmp.metrics.counts import wilson
-from fairmp.metrics.evaluation import Array, _array, integers
+from fairmp.metrics.kinds import Array, as_array, integers
 from fairmp.metrics.notebook import NORMAL_QUANTILE
 
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
@@ -63,7 +63,7 @@ def reliability_curve(
         ((0.5, 1.0), (2, 2))
     """
     check_integer("bins", bins, "give a number of bins")
-    values = _array(prob, "prob").astype(float)
+    values = as_array(prob, "prob").astype(float)
     if values.ndim == 2 and 0 <= positive < values.shape[1]:
         values = values[:, positive]
     label, group = (

@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
-from fairmp.metrics.kinds import look_like_probabilities
+from fairmp.metrics.kinds import (
+    Array,
+    as_array,
+    boolean_mask,
+    integers,
+    look_like_probabilities,
+    weights,
+)
 from fairmp.metrics.notebook import plot_rates, to_html
-
-Array: TypeAlias = Tensor | np.ndarray | Sequence
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
 SCORE_BINS = 10
@@ -175,7 +178,7 @@ def evaluate(
         >>> result.accuracy, result.dp, result.eo
         (0.75, 0.0, 0.5)
     """
-    values = _array(scores, "scores").astype(float)
+    values = as_array(scores, "scores").astype(float)
     if values.ndim != 2 or values.shape[1] < 2:
         raise InputError("scores", f"shape {values.shape} is not n×C", "give one column per class")
     n, classes = values.shape
@@ -335,58 +338,6 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_safe(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-def _array(values: Array, name: str) -> np.ndarray:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu()
-        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
-    array = np.asarray(values)
-    if array.dtype.kind not in "biuf":
-        raise InputError(name, "not an array of numbers", "give a tensor or an array")
-    return array
-
-
-def integers(
-    values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
-) -> np.ndarray:
-    """Codes of classes or groups, checked."""
-    array = _array(values, name)
-    if array.ndim != 1 or (n is not None and len(array) != n):
-        wanted = "one value per node" if n is None else f"one value for each of {n} nodes"
-        raise InputError(name, f"shape {array.shape}", f"give {wanted}")
-    least = 0 if name == "pred" else -1
-    wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
-    if len(wrong):
-        hint = f"give integers from {least} up"
-        raise InputError(name, f"{wrong[0]} is not a class or group", hint)
-    result = array.astype(np.int64)
-    if limit is not None and result.max(initial=0) >= limit:
-        raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
-    return result
-
-
-def weights(values: Array | None, n: int) -> np.ndarray:
-    """Weights of n nodes, 1 by default, checked."""
-    if values is None:
-        return np.ones(n)
-    array = _array(values, "sample_weight").astype(float)
-    if array.shape != (n,):
-        raise InputError("sample_weight", f"shape {array.shape}", f"give one for each of {n} nodes")
-    if not (np.isfinite(array) & (array >= 0)).all() or not array.any():
-        hint = "give finite numbers of 0 or more"
-        raise InputError("sample_weight", "some are negative or nan, or all are 0", hint)
-    return array
-
-
-def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
-    """A mask of n nodes, all by default, checked."""
-    keep = np.ones(n, dtype=bool) if mask is None else _array(mask, name).copy()
-    if keep.dtype != bool or keep.shape != (n,):
-        raise InputError(name, f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
-    if not keep.any():
-        raise InputError(name, f"none of {n} nodes is in it", "choose at least one")
-    return keep
 
 
 def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from torch import Tensor
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.groups import soft
-from fairmp.metrics.evaluation import weights
+from fairmp.metrics.kinds import weights
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes

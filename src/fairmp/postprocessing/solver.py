@@ -15,8 +15,8 @@ from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.metrics.evaluation import boolean_mask
-from fairmp.metrics.evaluation import weights as positive_weights
+from fairmp.metrics.kinds import boolean_mask
+from fairmp.metrics.kinds import weights as positive_weights
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.postprocessing import criteria

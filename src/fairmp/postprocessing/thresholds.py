@@ -11,8 +11,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.metrics.evaluation import Array, integers, weights
-from fairmp.metrics.kinds import are_probabilities
+from fairmp.metrics.kinds import Array, are_probabilities, integers, weights
 
 MIN_MARGIN = 1e-4  # of corrected log-odds, so that decisions survive rounding to float32
 VALIDATION, BATCH = "thresholds (validation)", "thresholds (batch)"
