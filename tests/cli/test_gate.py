@@ -83,6 +83,9 @@ def test_audit_train_and_predict_pass_or_fail(fairmp: Run, tmp_path: Path) -> No
     assert fairmp(f"{train} --out t --fail-over 0.05")[0] == 0
     assert fairmp(f"{train} --out u --solver none --fail-over 0.0")[0] == 3
     assert (tmp_path / "u/report.html").exists()  # the results are there to look into
+    status, _, err = fairmp("train --shards t --out v --fail-over 0.1")
+    assert status == 2
+    assert err.startswith("fairmp: --fail-over: goes without --shards")
     predict = "predict t --data embedded:600"
     assert fairmp(f"{predict} --out p.csv --fail-over 0.05")[0] == 0
     status, _, err = fairmp(f"{predict} --out q.csv --criterion equal-opportunity --fail-over 0")

@@ -83,7 +83,9 @@ class CriterionGate(Gate):
 
 def of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
     """The gap of a criterion in the figures of an evaluation."""
-    name = criterion.replace("-", "_")
+    from fairmp.postprocessing.criteria import canonical
+
+    name = canonical(criterion)
     key, found = CRITERIA[name], figures or {}
     estimate, interval = found.get(key), found.get("intervals", {}).get(key)
     ends = None if interval is None or None in interval else interval

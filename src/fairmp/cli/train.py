@@ -198,6 +198,8 @@ def command(
         **{**{name: context.params[name] for name in _SETTINGS}, "criterion": criterion},
     )
     seeds = range(seed, seed + splits)
+    if shards is not None and gate.fail_over is not None:
+        raise InputError("--fail-over", "goes without --shards", "gate 'fairmp predict' instead")
     if shards is not None:
         named = {"--data": source.data != "embedded", "--nodes": source.nodes}
         for option, is_given in {**named, "--edges": source.edges}.items():
@@ -235,7 +237,6 @@ def command(
     shown: Any = {"picture": picture, "keep_graph": keep_graph}
     records = _write(*made, as_json=as_json, overwrite=written.overwrite, **shown)
     options.track(track, records, folder)
-    criterion = context.params.get("criterion") or "demographic_parity"
     gate.check([of_evaluation(runs[0].test.to_dict(), criterion)])
 
 
