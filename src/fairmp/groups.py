@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError, check_choice
+from fairmp.errors import InputError
 from fairmp.kernels import gather, segment_sum
 
 Rows = Literal["auto", "difference", "groups"]
@@ -263,7 +263,8 @@ def group_operator(
         tensor([[0.6000]])
     """
     sens = torch.as_tensor(sens)
-    check_choice("rows", rows, get_args(Rows))
+    if rows not in get_args(Rows):
+        raise InputError("rows", f"{rows!r} is unknown", f"choose one of {get_args(Rows)}")
     codes, membership = None, None
     if not soft(sens):
         codes = _codes(sens)
