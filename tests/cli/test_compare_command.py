@@ -14,7 +14,7 @@ import pytest
 
 from fairmp.cli import main
 from fairmp.comparison import compare
-from fairmp.comparison.grid import Setting
+from fairmp.comparison.grid import BACKBONES, STRATEGIES, Setting
 from fairmp.reproduction import grids
 
 GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
@@ -219,3 +219,12 @@ def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_pa
         status, _, err = fairmp("train", "--data", "embedded:240", *wrong, "--out", "w")
         assert (status, err.count("\n")) == (2, 1)
         assert not (tmp_path / "w").exists()
+
+
+def test_no_name_is_cut_off_in_the_help(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    status, out, _ = fairmp("compare", "--help")
+    assert status == 0
+    assert "…" not in out
+    for name in (*STRATEGIES, *BACKBONES):
+        assert name in out

@@ -41,13 +41,15 @@ def command(
     protocol: options.Protocol = None,
     backbones: Annotated[
         str,
-        _grid(help="all, or some of mlp,gcn,gat,sgc,appnp,ppr (plain propagation),fmp,auto."),
+        _grid(
+            help="all, or some of mlp, gcn, gat, sgc, appnp, ppr (plain), fmp, auto; with commas."
+        ),
     ] = "all",
     strategies: Annotated[
         str,
         _grid(
-            help="all, or some of vanilla,regulariser,adversary,thresholds-val,thresholds-batch,"
-            "per-node."
+            help="all, or some of vanilla, regulariser, adversary, thresholds-val, "
+            "thresholds-batch, per-node; commas between."
         ),
     ] = "all",
     strengths: Annotated[
