@@ -21,10 +21,10 @@ TITLES = {
     "equalized_odds": "equal error rates (equalized odds)",
 }
 SOFT = 0.1  # temperature where the gap of decisions itself cannot be closed
-# Targets of each criterion: at most so many, and so many nodes × targets, for a few seconds.
-MAX_STEPS = {"dp": 40, "eo": 40, "odds": 16}
-WORK = {"dp": 4_000_000, "eo": 1_000_000, "odds": 200_000}
-MIN_STEPS = 5
+# Targets of each criterion: so many nodes × targets, for a few seconds, and none for more nodes.
+WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
+MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 200_000}
+MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
 REPLACED = ("--criterion", "--target", "--temperature", "--solver", "--lambda-f", "--out")
 
@@ -81,10 +81,10 @@ def panel(
 
 def _targets(result: Any, key: str) -> list[float]:
     """Targets from 0 to the uncorrected gap; none if there is no gap, or too much to compute."""
-    gap, work = result.criteria[0].decisions_before, WORK[key] // result.nodes
-    if not (gap > 0 and work):
+    gap, n = result.criteria[0].decisions_before, result.nodes
+    if not gap > 0 or n > MAX_NODES[key]:
         return []
-    count = min(max(work, MIN_STEPS), MAX_STEPS[key])
+    count = min(max(WORK[key] // n, MIN_STEPS), MAX_STEPS[key])
     rounded = (math.ceil(1e4 * gap * k / count - 1e-9) / 1e4 for k in range(count + 1))
     return list(dict.fromkeys(rounded))
 
