@@ -42,9 +42,9 @@ MASKS = ("train_mask", "val_mask", "test_mask")
 
 def ours(propagation: nn.Module | None, data: Data, epochs: int, device: str) -> float:
     """Fit a classifier, and return its test accuracy."""
-    model = FairClassifier(
-        propagation, backbone="mlp", epochs=epochs, lr=LR, hidden=HIDDEN, device=device
-    )
+    setting = {"backbone": "mlp", "hidden": HIDDEN, "dropout": 0.0, "lr": LR, "weight_decay": 1e-5}
+    often = {"epochs": epochs, "eval_every": 1, "patience": None}
+    model = FairClassifier(propagation, **setting, **often, device=device)
     return model.fit(data, bootstrap=0, progress=False).test.accuracy
 
 

@@ -26,7 +26,16 @@ from fairmp.training.model_files import versions
 from fairmp.training.penalties import Lagrangian, Regulariser, Strategy
 
 GRAPHS = ("nba", "german", "bail", "credit", "pokec-province", "facebook100")
-SETTING = {"epochs": 300, "lr": 0.01, "weight_decay": 5e-4, "calibrate": False}
+SETTING = {
+    "backbone": "mlp",
+    "dropout": 0.0,
+    "lr": 0.01,
+    "weight_decay": 5e-4,
+    "calibrate": False,
+    "epochs": 300,
+    "eval_every": 1,
+    "patience": None,
+}
 METHODS: dict[str, Strategy | None] = {
     "no penalty": None,
     "regulariser, weight 5": Regulariser(5.0),

@@ -393,3 +393,11 @@ def test_who_is_predicted_is_said_with_where_and_only(
         assert (status, err.count("\n")) == (2, 1), err
         assert option in err
         assert not (tmp_path / "w.csv").exists()
+
+
+def test_the_paper_s_settings_are_one_option(fairmp, trained: Path) -> None:
+    given = "--paper --epochs 3 --weight-decay 0.1 --splits 1 --no-picture"
+    assert fairmp(f"train {OWN} {given} --out paper")[0] == 0
+    model = FairClassifier.load(trained / "paper" / "model")
+    assert (model.lr, model.patience, model.calibrate, model.backbone) == (1e-3, None, False, "mlp")
+    assert (model.epochs, model.weight_decay, model.propagation.lambda_s) == (3, 0.1, 3.0)

@@ -74,7 +74,7 @@ def test_per_node_predictions_do_not_depend_on_other_nodes(
     )
     held_out = fair.evaluate(with_split(data, seed=0), mode="per-node", bootstrap=0)
     assert held_out.mode == "per-node"
-    assert held_out.dp < 0.1
+    assert held_out.dp < 0.15  # 250 nodes of each group
     zeros = torch.zeros_like(one)
     zeros[(data.sens == 0).nonzero()[:3]] = True
     with pytest.raises(InputError, match="'group 1' has no node among the 3"):

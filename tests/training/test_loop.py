@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections import Counter
+from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -10,10 +11,12 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
+from fairmp.comparison.grid import Setting
 from fairmp.datasets import social_network
 from fairmp.datasets.checks import check
 from fairmp.graph import Graph
 from fairmp.nn.models import Network, build
+from fairmp.training import defaults
 from fairmp.training.loop import LocalReducer, fit, seeded
 from fairmp.training.penalties import Regulariser
 
@@ -34,13 +37,17 @@ def graph(data: Data) -> Graph:
     return Graph(data.edge_index, data.x.size(0))
 
 
-def test_the_paper_s_defaults() -> None:
-    net = build(in_channels=5, out_channels=2)
-    shapes = [tuple(p.shape) for p in net.parameters() if p.dim() == 2]
-    assert shapes == [(64, 5), (2, 64)]
-    assert fit.__kwdefaults__["lr"] == 1e-3
-    assert fit.__kwdefaults__["weight_decay"] == 1e-5
-    assert fit.__kwdefaults__["epochs"] == 300
+def test_the_paper_s_settings() -> None:
+    names = ("hidden", "num_layers", "lr", "weight_decay", "epochs")
+    assert [defaults.PAPER[name] for name in names] == [64, 2, 1e-3, 1e-5, 300]
+    model = FairClassifier(
+        FMP(lambda_s=3.0),
+        **{name: value for name, value in defaults.PAPER.items() if name != "lambda_s"},
+    )
+    assert (model.patience, model.calibrate) == (None, False)
+    ours = {one.name: one.default for one in fields(FairClassifier)}
+    assert (ours["lr"], ours["epochs"]) == (fit.__kwdefaults__["lr"], fit.__kwdefaults__["epochs"])
+    assert Setting().lr == ours["lr"]
 
 
 def test_one_epoch_is_one_step_of_adam(data: Data) -> None:

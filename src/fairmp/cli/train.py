@@ -20,6 +20,7 @@ from fairmp.cli import options
 from fairmp.cli.gate import Gate, of_evaluation
 from fairmp.errors import InputError
 from fairmp.outputs import hold, results
+from fairmp.training import defaults
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -130,18 +131,23 @@ def command(
     time_budget: Annotated[
         float, _net("Seconds after which auto starts no other candidate.")
     ] = 300.0,
-    hidden: Annotated[int, _net("Hidden width.")] = 64,
-    layers: Annotated[int, _net("Number of layers.")] = 2,
-    dropout: Annotated[float, _net("Dropout.")] = 0.0,
-    epochs: Annotated[int, _net("Maximum number of epochs.")] = 300,
-    lr: Annotated[float, _net("Learning rate.")] = 1e-3,
-    weight_decay: Annotated[float, _net("Weight decay.")] = 1e-5,
-    patience: Annotated[int | None, _net("Epochs without improvement before stopping.")] = None,
+    hidden: Annotated[int, _net("Hidden width.")] = defaults.HIDDEN,
+    layers: Annotated[int, _net("Number of layers.")] = defaults.NUM_LAYERS,
+    dropout: Annotated[float, _net("Dropout.")] = defaults.DROPOUT,
+    epochs: Annotated[int, _net("Maximum number of epochs.")] = defaults.EPOCHS,
+    lr: Annotated[float, _net("Learning rate.")] = defaults.LR,
+    weight_decay: Annotated[float, _net("Weight decay.")] = defaults.WEIGHT_DECAY,
+    patience: Annotated[
+        int, _net("Epochs without improvement before stopping; 0 for all epochs.", min=0)
+    ] = defaults.PATIENCE,
     select: Annotated[str, _net("Epoch kept: best accuracy, best loss, or last.")] = "accuracy",
-    eval_every: Annotated[int, _net("Epochs between two validations.")] = 1,
+    eval_every: Annotated[int, _net("Epochs between two validations.")] = defaults.EVAL_EVERY,
     calibrate: Annotated[
         bool, _net("Fit a temperature and a bias per class to the validation labels.")
     ] = True,
+    paper: Annotated[
+        bool, _net("The paper's settings, except for options that are given.", "--paper")
+    ] = False,
     device: Annotated[str, _net("cpu or cuda.")] = "cpu",
     splits: options.Splits = 3,
     protocol: options.Protocol = None,
@@ -169,6 +175,11 @@ def command(
     FairClassifier.load. report.html shows what it does to each group.
     """
     start, criterion = time.perf_counter(), criterion.replace("-", "_")
+    for name, value in defaults.PAPER.items() if paper else ():
+        if not _typed(context, "layers" if name == "num_layers" else name):
+            context.params[name] = value
+    context.params["patience"] = context.params["patience"] or None
+    backbone, lambda_s = context.params["backbone"], context.params["lambda_s"]
     if group_free and not _typed(context, "solver"):
         solver = "plain"
     check_used(context, solver)

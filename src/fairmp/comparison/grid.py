@@ -181,7 +181,7 @@ def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassif
         solver = "plain" if spec.backbone == "ppr" else "none"
     backbone = "mlp" if spec.backbone in ("fmp", "ppr") else spec.backbone
     return build_classifier(
-        solver, backbone=backbone, strategy=spec.strategy, device=device, **setting
+        solver, backbone=backbone, strategy=spec.strategy, device=device, patience=None, **setting
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -18,9 +18,10 @@ from fairmp.comparison.grid import (
     Setting,
     run_specs,
 )
+from fairmp.training.defaults import PAPER
 
 QUICK = Setting(epochs=50, pretrain=20)
-PRINTED = Setting(epochs=300, lr=1e-3, weight_decay=1e-5, eval_every=1)  # the paper's
+PRINTED = Setting(**{one.name: PAPER[one.name] for one in fields(Setting) if one.name in PAPER})
 NETWORKS = tuple(name for name in BACKBONES if name != "auto")  # those of the paper, and PPR
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS = 200

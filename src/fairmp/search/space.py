@@ -15,6 +15,7 @@ from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.models import BACKBONES as TRANSFORMS
 from fairmp.nn.models import GAT_HEADS
+from fairmp.training import defaults
 from fairmp.training.build import build_classifier
 from fairmp.training.classifier import FairClassifier
 
@@ -59,9 +60,9 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "K": _propagating(5, IntDistribution(1, 10), "[1, inf)"),
     "h": Hyperparameter(5.0, _log(0.1, 100.0)),
     "hidden": _layered(64, Choice((16, 32, 64, 128)), "[1, inf)"),
-    "lr": Hyperparameter(0.01, _log(1e-3, 0.1), "(0, inf)"),
-    "dropout": _layered(0.0, FloatDistribution(0.0, 0.7), "[0, 1)"),
-    "weight_decay": Hyperparameter(1e-5, _log(1e-6, 1e-2)),
+    "lr": Hyperparameter(defaults.LR, _log(1e-3, 0.1), "(0, inf)"),
+    "dropout": _layered(defaults.DROPOUT, FloatDistribution(0.0, 0.7), "[0, 1)"),
+    "weight_decay": Hyperparameter(defaults.WEIGHT_DECAY, _log(1e-6, 1e-2)),
 }  # fmt: skip
 """Settings in the order in which a trial samples them; the first trial takes the defaults."""
 
@@ -178,7 +179,8 @@ def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> d
     for name, value in settings.items():
         if (name, value) != ("predict_temperature", "decisions"):  # the default
             options[method.strategy if name == "h" else name.lower()] = format_value(value)
-    options |= {"layers": method.num_layers, "epochs": method.epochs, "patience": method.patience}
+    options |= {"layers": method.num_layers, "epochs": method.epochs}
+    options["patience"] = method.patience or 0  # all epochs
     if method.eval_every != 1:
         options["eval_every"] = method.eval_every
     if method.strategy == "adversary":

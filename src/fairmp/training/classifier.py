@@ -19,7 +19,7 @@ from fairmp.graph import Graph, compute_dtype
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 from fairmp.postprocessing.criteria import NAMES, canonical
-from fairmp.training import alignment, auto, loop, model_files
+from fairmp.training import alignment, auto, defaults, loop, model_files
 from fairmp.training.correction import (
     PARITY,
     fit_calibration,
@@ -69,7 +69,7 @@ class FairClassifier(Predictor):
         lr, weight_decay: learning rate and weight decay of Adam.
         select: which epoch is kept: that of the best validation ``"accuracy"`` (ties by loss) or
             ``"loss"``, or the ``"last"``.
-        patience: epochs without improvement after which to stop.
+        patience: epochs without improvement after which to stop, or ``None``.
         eval_every: epochs between two validations.
         strategy: penalty added to the loss, such as
             :class:`~fairmp.training.penalties.Regulariser` or ``Adversary``.
@@ -104,16 +104,16 @@ class FairClassifier(Predictor):
     backbone: Any = "auto"
     graph_features: bool | None = None
     time_budget: float = 300.0
-    hidden: int = 64
-    num_layers: int = 2
-    dropout: float = 0.0
+    hidden: int = defaults.HIDDEN
+    num_layers: int = defaults.NUM_LAYERS
+    dropout: float = defaults.DROPOUT
     norm: str | None = None
-    epochs: int = 300
-    lr: float = 1e-3
-    weight_decay: float = 1e-5
+    epochs: int = defaults.EPOCHS
+    lr: float = defaults.LR
+    weight_decay: float = defaults.WEIGHT_DECAY
     select: loop.Select = "accuracy"
-    patience: int | None = None
-    eval_every: int = 1
+    patience: int | None = defaults.PATIENCE
+    eval_every: int = defaults.EVAL_EVERY
     strategy: Strategy | None = None
     predict_temperature: float | Literal["decisions"] = "decisions"
     criterion: str = PARITY

@@ -25,6 +25,7 @@ from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP, Temperature
 from fairmp.nn.models import Network
 from fairmp.progress import bar
+from fairmp.training import defaults
 from fairmp.training.penalties import Strategy, Vanilla
 
 UNUSED = -100  # label of a node that is not trained on
@@ -242,9 +243,9 @@ def fit(
     data: Data,
     graph: Graph,
     *,
-    epochs: int = 300,
-    lr: float = 1e-3,
-    weight_decay: float = 1e-5,
+    epochs: int = defaults.EPOCHS,
+    lr: float = defaults.LR,
+    weight_decay: float = defaults.WEIGHT_DECAY,
     select: Select = "accuracy",
     patience: int | None = None,
     eval_every: int = 1,

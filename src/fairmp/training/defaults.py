@@ -1,0 +1,23 @@
+"""Default settings of training, one set for the library and all commands, and the paper's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+HIDDEN, NUM_LAYERS, DROPOUT = 64, 2, 0.0
+EPOCHS, PATIENCE, EVAL_EVERY = 300, 50, 1
+LR, WEIGHT_DECAY = 0.01, 5e-4
+
+PAPER: dict[str, Any] = {
+    "backbone": "mlp",
+    "lambda_s": 3.0,
+    "hidden": 64,
+    "num_layers": 2,
+    "dropout": 0.0,
+    "epochs": 300,
+    "lr": 1e-3,
+    "weight_decay": 1e-5,
+    "patience": None,
+    "eval_every": 1,
+    "calibrate": False,
+}
