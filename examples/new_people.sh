@@ -39,7 +39,7 @@ among.to_csv("edges-apart.csv", index=False)
 PYTHON
 
 fairmp train --nodes people.csv --edges edges.csv --id person --label hired --sensitive region \
-    --out run --splits 1 --epochs "${EPOCHS:-100}" --no-picture
+    --backbone mlp --lambda-s 3 --out run --splits 1 --epochs "${EPOCHS:-100}" --no-picture
 
 # New people use their edges to those who were there before, and the gap is closed among them.
 fairmp predict run --nodes joined.csv --edges edges.csv --out predictions.csv
@@ -58,7 +58,8 @@ PYTHON
 # A release is stopped where the gap is too large: status 3.
 fairmp predict run --nodes joined-labelled.csv --edges edges.csv --out labelled.csv --fail-over 0.02
 fairmp train --nodes people.csv --edges edges.csv --id person --label hired --sensitive region \
-    --solver plain --out unfair --splits 1 --epochs "${EPOCHS:-100}" --no-picture
+    --solver plain --backbone mlp --lambda-s 3 --out unfair --splits 1 \
+    --epochs "${EPOCHS:-100}" --no-picture
 status=0
 fairmp predict unfair --nodes joined-labelled.csv --edges edges.csv --out unfair.csv \
     --fail-over 0.02 || status=$?
