@@ -289,7 +289,8 @@ def group_operator(
     if codes is not None:
         counts = torch.bincount(codes[inside], minlength=max(groups, 1)).double()
     else:
-        counts = sens[inside].double().sum(0)
+        assert membership is not None
+        counts = membership[inside].double().sum(0)
     present = (counts > 0) | (absent == "error")
     matrix = counts.new_zeros(1, counts.numel())
     if int(present.sum()) > 1:
