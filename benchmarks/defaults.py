@@ -101,6 +101,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("graphs", nargs="*", default=GRAPHS)
     parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first split")
     parser.add_argument("--npz", type=Path, help="folder with graphs as .npz files")
     parser.add_argument("--save", type=Path, help="write the graphs there as .npz files, and end")
     parser.add_argument("--data-dir", type=Path)
@@ -124,7 +125,8 @@ def main() -> None:
             settings[key] = value
     os.environ["OMP_NUM_THREADS"] = "1"  # a process per core; inherited by the workers
     # The largest graphs come first, so that no worker is left with one at the end.
-    jobs = [(name, number) for name in reversed(options.graphs) for number in range(options.splits)]
+    splits = range(options.first, options.first + options.splits)
+    jobs = [(name, number) for name in reversed(options.graphs) for number in splits]
     work = partial(measure, options.npz, options.data_dir, settings)
     records = []
     with WorkerPool(work, options.workers) as pool, bar(len(jobs), "fits") as advance:
