@@ -420,11 +420,12 @@ def test_compiled_around_the_layer() -> None:
         torch.compile(network, backend="aot_eager", fullgraph=True)(x)
 
 
-def test_soft_groups_in_double_precision_hold_the_target_of_single_logits() -> None:
-    rng = torch.Generator().manual_seed(0)
+@pytest.mark.parametrize("seed", range(3))
+def test_soft_groups_in_double_precision_hold_the_target_of_single_logits(seed: int) -> None:
+    rng = torch.Generator().manual_seed(seed)
     x = 10 * torch.randn(60, 3, generator=rng)
     edge_index = torch.randint(60, (2, 90), generator=rng)
-    sens = torch.rand(60, 3, generator=rng, dtype=torch.float64).softmax(1)
-    f = FMP(target=0.02)(x, torch.cat([edge_index, edge_index.flip(0)], 1), sens)
+    sens = (4 * torch.rand(60, 4, generator=rng, dtype=torch.float64)).softmax(1)
+    f = FMP(target=0.0)(x, torch.cat([edge_index, edge_index.flip(0)], 1), sens)
     means = sens.T @ f.double().softmax(1) / sens.sum(0)[:, None]
-    assert float((means.amax(0) - means.amin(0)).max()) <= 0.02 + 1e-5
+    assert float((means.amax(0) - means.amin(0)).max()) <= 1e-4
