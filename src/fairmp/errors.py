@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
@@ -130,6 +130,12 @@ def conform(value: Any, kind: Any, name: str) -> Any:
     if not fits:
         raise wrong
     return value
+
+
+def shortlist(names: Sequence[Any], limit: int = 12) -> str:
+    """Join names with commas; those beyond the limit are counted."""
+    more = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(str, names[:limit])) + more
 
 
 def _hint(kind: Any) -> str:

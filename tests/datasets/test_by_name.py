@@ -3,12 +3,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fairmp.cli.options import load_data
+from fairmp.cli.options import Graph
 from fairmp.datasets import by_name as graphs
 from fairmp.datasets.sources import SOURCES
 from fairmp.errors import InputError
-
-NO_TABLES = (None,) * 8
 
 
 def test_names_people_type() -> None:
@@ -28,7 +26,7 @@ def test_names_people_type() -> None:
 
 @pytest.mark.parametrize("size", [graphs.MIN_NODES, 500])
 def test_every_command_takes_a_size(size: int) -> None:
-    for load in (graphs.from_files, lambda name: load_data(name, *NO_TABLES)):
+    for load in (graphs.from_files, lambda name: Graph(data=name).load()):
         assert load(f"embedded:{size}").num_nodes == size
 
 
@@ -44,7 +42,7 @@ def test_every_command_takes_a_size(size: int) -> None:
     ],
 )
 def test_a_wrong_name_is_one_line_everywhere(name: str, words: str) -> None:
-    for load in (graphs.from_files, lambda name: load_data(name, *NO_TABLES), graphs.canonical):
+    for load in (graphs.from_files, lambda name: Graph(data=name).load(), graphs.canonical):
         with pytest.raises(InputError) as caught:
             load(name)
         assert words in str(caught.value)

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlparse
 
 import pytest
 
-from tests.report.conftest import axe, browser, violations  # noqa: F401
+from tests.conftest import violations
 
 ROOT = Path(__file__).parents[2]
 HOST = "http://127.0.0.1"
@@ -87,10 +87,10 @@ def address(site: Path) -> Iterator[str]:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_pages_ask_no_other_host_and_set_formulas(
-    browser: Any,  # noqa: F811
+    browser: Any,
     address: str,
     scheme: str,
-    axe: str,  # noqa: F811
+    axe: str,
 ) -> None:
     asked: list[str] = []
     page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme=scheme)

@@ -13,7 +13,7 @@ from fairmp.postprocessing.api import debias
 from fairmp.report.document import html
 from fairmp.report.from_results import from_corrected
 from fairmp.report.panel import panel, reliability, table
-from tests.report.conftest import violations
+from tests.conftest import violations
 
 N = 400
 RNG = np.random.default_rng(5)

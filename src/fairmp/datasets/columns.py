@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
-from fairmp.errors import InputError, check_choice
+from fairmp.errors import InputError, check_choice, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -225,12 +225,6 @@ def as_text(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def shortlist(names: Sequence[Any], limit: int = 12) -> str:
-    """Join names with commas; those beyond the limit are counted."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(str, names[:limit])) + more
 
 
 def closest(name: str, names: Sequence[str]) -> str | None:

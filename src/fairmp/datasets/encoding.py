@@ -18,10 +18,9 @@ from fairmp.datasets.columns import (
     counted,
     fit_column,
     require_column,
-    shortlist,
 )
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.errors import InputError, check_integer, conform
+from fairmp.errors import InputError, check_integer, conform, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd

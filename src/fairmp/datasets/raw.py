@@ -15,9 +15,8 @@ from typing import Any, BinaryIO, Literal, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
-from fairmp.datasets.columns import shortlist
 from fairmp.datasets.sources import SOURCES, RawFile, Source
-from fairmp.errors import InputError, shorten
+from fairmp.errors import InputError, shorten, shortlist
 
 MAX_EXTRACTED_BYTES = 4 << 30
 _CHUNK_BYTES = 1 << 18

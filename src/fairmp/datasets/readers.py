@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as arrow
 
-from fairmp.datasets.columns import MISSING, counted, shortlist
+from fairmp.datasets.columns import MISSING, counted
 from fairmp.datasets.dialects import (
     NOT_UTF8,
     SAMPLE_ROWS,
@@ -29,7 +29,7 @@ from fairmp.datasets.dialects import (
     sniff,
     tokens,
 )
-from fairmp.errors import InputError, shorten
+from fairmp.errors import InputError, shorten, shortlist
 
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches

@@ -16,9 +16,8 @@ from fairmp.datasets.columns import (
     as_text,
     counted,
     factorize,
-    shortlist,
 )
-from fairmp.errors import InputError
+from fairmp.errors import InputError, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -80,7 +80,7 @@ def close_decision_gap(
 
     Example:
         >>> from fairmp.groups import group_operator
-        >>> logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, -1.0], [0.0, 1.0]])
+        >>> logits = torch.tensor([[0.0, 1.0], [0.0, 2.0], [0.0, -2.0], [0.0, 1.0]])
         >>> result = close_decision_gap(logits, group_operator(torch.tensor([0, 0, 1, 1])))
         >>> result.logits.argmax(1).tolist(), result.gap
         ([0, 1, 0, 1], 0.0)
@@ -161,8 +161,8 @@ def _along_path(
     w = _smallest_sum(groups, change, weight, needed)
     changed, tied = change <= w, change == w
     removed, count, drawn = total(weight * changed), int(total(tied.double())), 0
-    # More than one node too far: the tie has to be split.
-    if count > 1 and removed - needed > 2 * target + _one_node(groups):
+    # Too far: the tie has to be split.
+    if count > 1 and removed - needed > 2 * target + ROUNDING:
         before = total(weight * (change < w))
         if ties == "random":
             draw = torch.rand(margin.numel(), generator=generator, dtype=torch.float64)

@@ -174,8 +174,7 @@ def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu")
 def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> dict[str, str]:
     """Options of ``fairmp train`` that train a trial's classifier on the first split."""
     options: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
-    if method.backbone not in PROPAGATING:
-        options["backbone"] = method.backbone
+    options["backbone"] = "mlp" if method.backbone in PROPAGATING else method.backbone
     for name, value in settings.items():
         if (name, value) != ("predict_temperature", "decisions"):  # the default
             options[method.strategy if name == "h" else name.lower()] = format_value(value)
