@@ -47,7 +47,7 @@ METHODS: dict[str, Strategy | None] = {
 def one(graph: str, method: str, split: int) -> dict[str, object]:
     """Train one method on one split."""
     data = load(graph)
-    model = FairClassifier(PPR(5, 1.0), strategy=METHODS[method], **SETTING, backbone="mlp")
+    model = FairClassifier(PPR(5, 1.0), strategy=METHODS[method], **SETTING)
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")

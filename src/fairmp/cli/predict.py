@@ -12,7 +12,6 @@ import typer
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.gate import CriterionGate, of_evaluation
-from fairmp.cli.prediction_table import without_formulas
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -85,6 +84,7 @@ def command(
     """
     goal = _goal(out, (nodes, edges), overwrite=overwrite)
 
+    from fairmp.cli.prediction_table import without_formulas
     from fairmp.datasets.context import FILE as GRAPH
     from fairmp.training.classifier import FairClassifier
 
