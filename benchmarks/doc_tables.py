@@ -1,4 +1,4 @@
-"""Write the tables of the documentation from the records under ``benchmarks/results/compare``.
+"""Write the tables of the documentation from the records under ``benchmarks/results``.
 
     python benchmarks/doc_tables.py          # rewrite the tables in docs/*.md
     python benchmarks/doc_tables.py --check  # status 1 if a table is not that of the records
@@ -119,6 +119,54 @@ def published_rows(data: str) -> Table:
     return Table("", ["method", "source", "accuracy %", "AUC", "F1", "ΔDP", "ΔEO"], rows)
 
 
+TITLES = {
+    **{"nba": "NBA", "german": "German", "pokec-province": "Pokec province", "bail": "Bail"},
+    **{"credit": "Credit", "facebook100": "Facebook100", "pokec-n-graph": "Pokec-n, 3 features"},
+}
+
+
+def read(name: str) -> Record:
+    """The result of one benchmark."""
+    return json.loads((RESULTS.parent / f"{name}.json").read_text(encoding="utf8"))
+
+
+def points(mean: float, half: float) -> str:
+    """A mean and the half width of its interval, in points."""
+    digits = 1 if 100 * mean >= 10 else 2
+    return f"{100 * mean:.{digits}f} ± {100 * half:.{digits}f}"
+
+
+def defaults() -> Table:
+    """``FairClassifier()`` as it comes, on every graph."""
+    keys = [f"{mode} {figure}" for mode in ("batch", "per_node") for figure in ("accuracy", "dp")]
+    rows = []
+    for graph, own in read("defaults")["summary"].items():
+        found = [
+            points(own[key]["mean"], own[key]["interval"][1] - own[key]["mean"]) for key in keys
+        ]
+        rows.append([TITLES[graph], *found, f"{100 * own['one_node']:.2f}"])
+    header = ["graph", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node", "ΔDP, per node"]
+    return Table("", [*header, "one node"], rows)
+
+
+def balanced() -> Table:
+    """Credit with class-balanced training nodes."""
+    rows = []
+    for own in read("balanced")["table"]:
+        found = [points(mean, high - mean) for mean, _, high in (own["accuracy"], own["dp"])]
+        rows.append([own["method"], *found])
+    return Table("", ["method", "accuracy %", "ΔDP"], rows)
+
+
+def group_free() -> Table:
+    """Training without the group at prediction."""
+    rows = []
+    for own in read("group-free")["summary"]:
+        found = [points(own[key], own[f"{key}_half_width"]) for key in ("accuracy", "dp")]
+        rows.append([TITLES[own["graph"]], own["method"], *found, f"{100 * own['noise']:.1f}"])
+    return Table("", ["graph", "method", "accuracy %", "ΔDP, test", "sampling error"], rows)
+
+
 def _only(tables: Sequence[Table]) -> Table:
     return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
 
@@ -135,6 +183,9 @@ KINDS: dict[str, Callable[..., Table]] = {
     "paper": side_by_side,
     "published": published_rows,
     "runtime": runtimes,
+    "defaults": defaults,
+    "balanced": balanced,
+    "group-free": group_free,
 }
 
 
