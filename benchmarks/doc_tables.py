@@ -120,8 +120,13 @@ def published_rows(data: str) -> Table:
 
 
 TITLES = {
-    **{"nba": "NBA", "german": "German", "pokec-province": "Pokec province", "bail": "Bail"},
-    **{"credit": "Credit", "facebook100": "Facebook100", "pokec-n-graph": "Pokec-n, 3 features"},
+    "nba": "NBA",
+    "german": "German",
+    "pokec-province": "Pokec province",
+    "bail": "Bail",
+    "credit": "Credit",
+    "facebook100": "Facebook100",
+    "pokec-n-graph": "Pokec-n, 3 features",
 }
 
 
