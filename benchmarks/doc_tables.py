@@ -172,6 +172,20 @@ def group_free() -> Table:
     return Table("", ["graph", "method", "accuracy %", "ΔDP, test", "sampling error"], rows)
 
 
+def epochs() -> Table:
+    """Milliseconds of one epoch on three machines, and ratios to PyG's MLP."""
+    names = {"CPU": "epoch", "Pokec-n": "epoch-pokec-n", "H200": "epoch-gpu"}
+    times = {title: read(name)["milliseconds"] for title, name in names.items()}
+    rows = []
+    for network in times["CPU"]:
+        cells = []
+        for own in times.values():
+            cells += [f"{own[network]:.{1 + (own[network] < 5)}f}"]
+            cells += [f"{own[network] / own['PyG MLP']:.2f}"]
+        rows.append([network, *cells])
+    return Table("", ["network", *(h for title in times for h in (title, "× PyG MLP"))], rows)
+
+
 def _only(tables: Sequence[Table]) -> Table:
     return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
 
@@ -191,6 +205,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "defaults": defaults,
     "balanced": balanced,
     "group-free": group_free,
+    "epochs": epochs,
 }
 
 
