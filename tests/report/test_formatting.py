@@ -44,3 +44,15 @@ def test_numbers_as_text() -> None:
     assert join_names(["a", "b", "c"]) == "a, b and c"
     assert join_names(list("abcd"), most=2) == "a, b and 2 more"
     assert (points(0.1234), points(-0.0004), points(None)) == ("12.3", "0.0", "n/a")
+
+
+def test_brackets_are_text_on_the_terminal() -> None:
+    from rich.console import Console
+
+    from fairmp.report.formats import Table, rich_table
+
+    console = Console(width=80)
+    with console.capture() as shown:
+        console.print(rich_table(Table("mean [smallest, largest]", ["name", "[b]"], [["a", "1"]])))
+    assert "mean [smallest, largest]" in shown.get()
+    assert "[b]" in shown.get()

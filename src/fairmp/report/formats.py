@@ -225,16 +225,17 @@ def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
 def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
     """Format a table for the terminal, without the columns named in ``leave_out``."""
     from rich import box
+    from rich.markup import escape
     from rich.table import Table as RichTable
     from rich.text import Text
 
     table = table.without(leave_out)
-    result = RichTable(title=table.title or None, title_justify="left", box=box.SIMPLE_HEAD)
+    result = RichTable(title=escape(table.title) or None, title_justify="left", box=box.SIMPLE_HEAD)
     result.pad_edge = False
     for j, title in enumerate(table.header):
         # On a narrow terminal names and titles may wrap, numbers may not.
         width = max((len(row[j]) for row in table.rows if j), default=0)
-        result.add_column(title, justify="right" if j else "left", min_width=width)
+        result.add_column(escape(title), justify="right" if j else "left", min_width=width)
     for i, row in enumerate(table.rows):
         result.add_row(*(Text(t, "bold" * ((i, j) in table.bold)) for j, t in enumerate(row)))
     return result
