@@ -105,3 +105,20 @@ def test_what_cannot_be_asked_for() -> None:
         FairClassifier(PPR(), criterion="demographic-parity", backbone="mlp").criterion
         == "demographic_parity"
     )
+
+
+def test_served_correction_is_found_on_unlabelled_nodes_too() -> None:
+    data = with_split(social_network(n=600, seed=1), seed=0)
+    spare = data.test_mask.clone()
+    spare[data.test_mask.nonzero()[::2, 0]] = False
+    data.test_mask = data.test_mask & ~spare  # nodes of no part
+    model = FairClassifier(FMP(target=0.0), backbone="mlp", epochs=20, predict_temperature=1.0)
+    model.fit(data, bootstrap=0)
+
+    def gap(nodes: torch.Tensor) -> float:
+        p = model.predict_proba(data, mode="per-node")[:, 1].double()
+        rates = [p[nodes & (data.sens == g)].mean() for g in (0, 1)]
+        return float((rates[0] - rates[1]).abs())
+
+    assert gap(data.val_mask | spare) < 1e-4
+    assert gap(data.val_mask) > 1e-3

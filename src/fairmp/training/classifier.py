@@ -231,7 +231,16 @@ class FairClassifier(Predictor):
                     name: layer.solve(self.logits_, adjacency, operators[name], **extra)
                     for name in MASKS
                 }
-                self.group_duals_ = found["val_mask"].group_duals
+                # Parity needs no labels: unlabelled nodes make the served correction more precise.
+                spare = groups.known(data.sens) & ~(
+                    data.train_mask | data.val_mask | data.test_mask
+                )
+                serving = found["val_mask"]
+                if reducer.total(spare.sum().double().view(1)) > 0:
+                    population = spare | (data.val_mask & groups.known(data.sens))
+                    operator = reducer.group_operator(data.sens, population, len(self.groups_))
+                    serving = layer.solve(self.logits_, adjacency, operator, **extra)
+                self.group_duals_ = serving.group_duals
                 fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
             else:
                 self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
