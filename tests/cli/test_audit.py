@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from fairmp.cli import main
 
 OWN = "--nodes people.csv --edges ties.tsv --id person --label loan --sensitive region"
 
@@ -46,23 +42,6 @@ def tables(folder: Path) -> None:
             friend = rng.choice(near) if rng.random() < 0.85 else rng.randrange(240)
             ties.append(f"P{k:03d}\tP{friend:03d}")
     (folder / "ties.tsv").write_text("\n".join(ties) + "\n", encoding="utf-8")
-
-
-@pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], tuple[int, str, str]]:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
 
 
 def test_your_own_tables(fairmp, tmp_path):

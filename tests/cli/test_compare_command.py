@@ -4,7 +4,6 @@ import csv
 import io
 import json
 import shutil
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -12,32 +11,12 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.cli import main
 from fairmp.comparison import compare
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, Setting
 from fairmp.reproduction import grids
 
 GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
 SHORT = ["--epochs", "5", "--hidden", "8", "--splits", "2", "--workers", "1"]
-
-
-@pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> object:
-    """The program in an empty folder, without any data set's files."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("FAIRMP_DATA", raising=False)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
 
 
 def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:

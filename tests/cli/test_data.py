@@ -6,32 +6,11 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fairmp.cli import main
 from fairmp.datasets.sources import SOURCES
-
-
-@pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], tuple[int, str, str]]:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.delenv("FAIRMP_DATA", raising=False)
-    monkeypatch.delenv("FAIRMP_MIRROR", raising=False)
-    monkeypatch.chdir(tmp_path)
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
 
 
 @pytest.fixture
@@ -143,7 +122,7 @@ def test_downloads_go_to_the_cache_and_not_to_fairmp_data(fairmp, folder, monkey
     _, _, err = fairmp(f"data fetch nba --mirror {mirror.parent.as_uri()}")
     assert "nba_relationship.txt" in err
     assert sorted(path.name for path in folder.rglob("*") if path.is_file()) == ["nba.csv"]
-    assert (folder.parent / "cache" / "fairmp" / "raw" / "nba").is_dir()
+    assert (folder.parent / ".cache" / "fairmp" / "raw" / "nba").is_dir()
 
 
 def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):

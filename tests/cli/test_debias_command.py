@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,26 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.cli import main
 from fairmp.cli.prediction_columns import class_names
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
+from tests.cli.conftest import Program
 
 
 @pytest.fixture
@@ -66,7 +47,9 @@ def gap(table: pd.DataFrame, column: str) -> float:
     return abs(float(means[1] - means[0]))
 
 
-def test_a_table_goes_in_and_comes_out(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_table_goes_in_and_comes_out(
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path
+) -> None:
     status, out, err = fairmp("debias loans.csv --sensitive sex --target 0.02")
     assert (status, err) == (0, "")
     folder = tmp_path / "fairmp-debias"
@@ -95,7 +78,7 @@ def test_a_table_goes_in_and_comes_out(fairmp: Run, loans: pd.DataFrame, tmp_pat
     assert "probabilities of class 1 taken from p" in out
 
 
-def test_parquet_and_json(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_parquet_and_json(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     frame = loans.assign(p=loans.p.astype(float), sex=loans.sex.replace("", None))
     frame.to_parquet(tmp_path / "loans.parquet")
     status, out, err = fairmp("debias loans.parquet --sensitive sex --json --out deep/er/m.parquet")
@@ -110,7 +93,7 @@ def test_parquet_and_json(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> N
     assert pd.read_parquet(tmp_path / "m.parquet").p_corrected.notna().all()
 
 
-def test_criteria_on_labels(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_criteria_on_labels(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     status, out, _ = fairmp(
         "debias loans.csv --sensitive sex --label repaid --criterion demographic-parity "
         "--criterion equal-opportunity --target 0.02 --target 0.05 --out m"
@@ -126,7 +109,7 @@ def test_criteria_on_labels(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) ->
 
 
 def test_several_attributes_bins_and_a_population(
-    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path
 ) -> None:
     loans.assign(ours=np.arange(600) % 2).to_csv(tmp_path / "loans.csv", index=False)
     status, out, _ = fairmp(
@@ -145,7 +128,7 @@ def test_several_attributes_bins_and_a_population(
     assert "female × ok" in crossed
 
 
-def test_classes_have_columns(fairmp: Run, tmp_path: Path) -> None:
+def test_classes_have_columns(fairmp: Program, tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     p = rng.dirichlet(np.ones(3), 300)
     group = np.where(p[:, 0] + 0.2 * rng.random(300) > 0.4, "a", "b")
@@ -168,7 +151,7 @@ def test_classes_have_columns(fairmp: Run, tmp_path: Path) -> None:
     assert set(corrected.decision_corrected) <= {"no", "maybe", "yes"}
 
 
-def test_logits_and_decisions(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_logits_and_decisions(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     p = loans.p.astype(float)
     loans.assign(z=np.log(p / (1 - p)), choice=np.where(p > 0.5, "take", "leave")).drop(
         columns="p"
@@ -187,7 +170,7 @@ def test_logits_and_decisions(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) 
     assert gap(drawn, "d") < 0.5 * gap(drawn, "b")
 
 
-def test_a_graph_and_estimates(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_graph_and_estimates(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     rng = np.random.default_rng(2)
     ends = rng.choice(loans.person, (3000, 2))
     pd.DataFrame(ends, columns=["a", "b"]).to_csv(tmp_path / "ties.csv", index=False)
@@ -202,7 +185,7 @@ def test_a_graph_and_estimates(fairmp: Run, loans: pd.DataFrame, tmp_path: Path)
     assert corrected.p_corrected.std() < corrected.p.astype(float).std()
 
 
-def test_a_matrix_of_columns(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_a_matrix_of_columns(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     weights = np.where(np.arange(600) < 300, 1 / 300, -1 / 300)
     loans.assign(w=weights, all=1 / 600).to_csv(tmp_path / "loans.csv", index=False)
     assert fairmp("debias loans.csv --probabilities p --matrix w --out m")[0] == 0
@@ -215,7 +198,7 @@ def test_a_matrix_of_columns(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -
 
 @pytest.mark.parametrize("criterion", ["demographic-parity", "equal-opportunity"])
 def test_a_correction_is_saved_and_applied(
-    fairmp: Run, loans: pd.DataFrame, tmp_path: Path, criterion: str
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path, criterion: str
 ) -> None:
     options = f"--sensitive sex --label repaid --criterion {criterion}"
     status, out, err = fairmp(f"debias loans.csv {options} --target 0.02 --save c.json --out m")
@@ -273,7 +256,7 @@ def test_a_correction_is_saved_and_applied(
     ],
 )
 def test_wrong_input_is_one_line(
-    fairmp: Run, loans: pd.DataFrame, tmp_path: Path, arguments: str, words: list[str]
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path, arguments: str, words: list[str]
 ) -> None:
     status, out, err = fairmp(f"debias {arguments}")
     assert (status, out) == (2, "")
@@ -303,7 +286,7 @@ def test_wrong_input_is_one_line(
     ],
 )
 def test_wrong_tables_are_one_line(
-    fairmp: Run,
+    fairmp: Program,
     loans: pd.DataFrame,
     tmp_path: Path,
     change: Callable[[pd.DataFrame], pd.DataFrame],
@@ -318,7 +301,7 @@ def test_wrong_tables_are_one_line(
     assert [path.name for path in tmp_path.iterdir()] == ["loans.csv"]
 
 
-def test_results_are_not_overwritten(fairmp: Run, loans: pd.DataFrame, tmp_path: Path) -> None:
+def test_results_are_not_overwritten(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     assert fairmp("debias loans.csv --sensitive sex --out m")[0] == 0
     before = (tmp_path / "m" / "corrected.csv").read_bytes()
     status, _, err = fairmp("debias loans.csv --sensitive sex --target 0.1 --out m")
@@ -340,7 +323,7 @@ def test_class_names_are_what_columns_do_not_share() -> None:
 
 
 def test_predictions_given_as_the_group_are_told_so(
-    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path
 ) -> None:
     status, out, err = fairmp("debias loans.csv --sensitive p")
     assert (status, out) == (2, "")
@@ -348,7 +331,7 @@ def test_predictions_given_as_the_group_are_told_so(
 
 
 def test_with_many_groups_the_target_bounds_any_two(
-    fairmp: Run, loans: pd.DataFrame, tmp_path: Path
+    fairmp: Program, loans: pd.DataFrame, tmp_path: Path
 ) -> None:
     p = loans.p.astype(float)
     regions = np.array(["north", "south", "west"])[np.digitize(p, [0.45, 0.7])]
@@ -365,7 +348,7 @@ def test_with_many_groups_the_target_bounds_any_two(
     assert one["decisions_after"] == pytest.approx(rates.max() - rates.min())
 
 
-def test_weights_are_a_column(fairmp: Run, tmp_path: Path) -> None:
+def test_weights_are_a_column(fairmp: Program, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sex, weight = np.where(rng.random(500) < 0.5, "f", "m"), rng.random(500).round(3) + 0.01
     p = np.clip(rng.random(500) * 0.8 + 0.2 * (sex == "m"), 0, 1).round(6)
@@ -392,7 +375,7 @@ def test_weights_are_a_column(fairmp: Run, tmp_path: Path) -> None:
 
 
 def test_a_saved_correction_applies_to_tables_without_labels_or_some_groups(
-    fairmp: Run, tmp_path: Path
+    fairmp: Program, tmp_path: Path
 ) -> None:
     rng = np.random.default_rng(0)
     sex = rng.choice(["f", "m", "x"], 600)

@@ -3,37 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.cli import main
 from fairmp.metrics.counts import gap_interval
-
-Run = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Run:
-    monkeypatch.chdir(tmp_path)
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
+from tests.cli.conftest import Program
 
 
-def test_debias_passes_or_fails(fairmp: Run, tmp_path: Path) -> None:
+def test_debias_passes_or_fails(fairmp: Program, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sex = np.where(rng.random(400) < 0.5, "f", "m")
     p = np.clip(0.5 + 0.1 * (sex == "m") + 0.2 * rng.normal(size=400), 0.01, 0.99)
@@ -61,7 +41,7 @@ def test_debias_passes_or_fails(fairmp: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("options", ["--fail-over 2", "--fail-over 0.1 --on both"])
 def test_wrong_limits_are_refused_before_any_work(
-    fairmp: Run, tmp_path: Path, options: str
+    fairmp: Program, tmp_path: Path, options: str
 ) -> None:
     status, _, err = fairmp(f"audit --data embedded:300 --out a {options}")
     assert status == 2
@@ -69,7 +49,7 @@ def test_wrong_limits_are_refused_before_any_work(
     assert not list(tmp_path.iterdir())
 
 
-def test_audit_train_and_predict_pass_or_fail(fairmp: Run, tmp_path: Path) -> None:
+def test_audit_train_and_predict_pass_or_fail(fairmp: Program, tmp_path: Path) -> None:
     audit = "audit --data embedded:600 --no-picture"
     status, out, _ = fairmp(f"{audit} --out a --json --fail-over 1")
     rates = [group["base_rates"][1] for group in json.loads(out)["groups"]]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import pytest
 from fairmp import FairClassifier
 from fairmp.cli import main
 from fairmp.datasets import from_tables, social_network
+from tests.cli.conftest import Program
 
 OWN = "--nodes people.csv --edges ties.csv --id who --label hired --sensitive sex"
 NEW = "--nodes new.csv --edges ties.csv"
@@ -59,19 +59,9 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def fairmp(
-    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Callable[[str], tuple[int, str, str]]:
+def fairmp(fairmp: Program, trained: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     monkeypatch.chdir(trained)
-
-    def run(arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
+    return fairmp
 
 
 def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:

@@ -3,19 +3,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fairmp import FairClassifier
-from fairmp.cli import main, options
+from fairmp.cli import options
 from fairmp.datasets import from_tables, social_network
 from fairmp.search import study as tune_study
 from fairmp.search import tune as _imported_before_patches  # noqa: F401
-
-Program = Callable[..., tuple[int, str, str]]
+from tests.cli.conftest import Program
 
 TABLES = ["--nodes", "people.csv", "--edges", "ties.csv", "--id", "who"]
 TABLES += ["--label", "hired", "--sensitive", "region"]
@@ -25,14 +23,9 @@ PLAIN = ["--space", "predict_temperature=decisions"]
 
 
 @pytest.fixture
-def fairmp(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Program:
+def fairmp(fairmp: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     """The program in a folder with two tables, on a terminal of 80 columns."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("FAIRMP_DATA", raising=False)
     data = social_network(n=240, average_degree=6, features=4)
     rows = ["who,region,hired,a,b,c,d"]
     for i, x in enumerate(data.x.tolist()):
@@ -41,15 +34,7 @@ def fairmp(
     (tmp_path / "people.csv").write_text("\n".join(rows) + "\n")
     ties = [f"p{a},p{b}" for a, b in data.edge_index.T.tolist() if a < b]
     (tmp_path / "ties.csv").write_text("one,other\n" + "\n".join(ties) + "\n")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["fairmp", *arguments])
-        with pytest.raises(SystemExit) as leave:
-            main()
-        shown = capsys.readouterr()
-        return int(leave.value.code or 0), shown.out, shown.err
-
-    return run
+    return fairmp
 
 
 def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) -> None:
