@@ -26,7 +26,6 @@ def test_names_become_groups(sens: object) -> None:
     assert found.sens.tolist() == [0, 1, -1, 0]
     assert found.known.tolist() == [True, True, False, True]
     assert found.membership.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
-    assert found.weights(torch.tensor([True, True, True, False])).tolist() == [1, 1]
 
 
 @pytest.mark.parametrize(

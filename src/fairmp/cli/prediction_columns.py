@@ -195,8 +195,7 @@ def groups(
         sens = torch.from_numpy(encoder.transform(frame, table.report))
         stem = f"{part[0]} = " if len(part) == 1 else ""
         names = tuple(name.removeprefix(stem) for name in encoder.groups)
-        observed = torch.zeros(len(sens), dtype=torch.bool)
-        found.append(Attribute(" × ".join(part), names, sens, observed))
+        found.append(Attribute(" × ".join(part), names, sens))
     return found
 
 

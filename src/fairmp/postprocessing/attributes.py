@@ -13,7 +13,7 @@ from torch import Tensor
 from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency
-from fairmp.groups import known, likeliest, memberships
+from fairmp.groups import known, likeliest, memberships, soft
 from fairmp.postprocessing.group_estimator import Estimate, estimate
 
 
@@ -24,7 +24,6 @@ class Attribute:
     name: str
     groups: tuple[str, ...]
     sens: Tensor  # group of each node (n; −1 unknown), or probabilities of groups (n×G)
-    estimated: Tensor  # nodes whose group is given by probabilities (n, bool)
     estimate: Estimate | None = None  # where groups were estimated
 
     @property
@@ -37,16 +36,10 @@ class Attribute:
         """Membership of each node in each group (n×G, float64)."""
         return memberships(self.sens, len(self.groups)).double()
 
-    def weights(self, population: Tensor) -> Tensor:
-        """Total membership of each group in a population (G)."""
-        if self.sens.dim() == 2:
-            return self.sens[population].double().sum(0)
-        codes = torch.where(population, self.sens, -1) + 1
-        return torch.bincount(codes, minlength=len(self.groups) + 1)[1:].double()
-
-    def to(self, device: torch.device) -> Attribute:
-        """Move to a device."""
-        return replace(self, sens=self.sens.to(device), estimated=self.estimated.to(device))
+    @property
+    def estimated(self) -> Tensor:
+        """Nodes whose group is given by probabilities (n, bool)."""
+        return (self.sens > 0).sum(1) > 1 if soft(self.sens) else torch.zeros_like(self.known)
 
     @property
     def hard(self) -> Tensor:
@@ -57,15 +50,9 @@ class Attribute:
 def attributes(sens: Any, n: int) -> list[Attribute]:
     """Read one or several sensitive attributes of n nodes.
 
-    One attribute is one group per node (whole numbers 0…G−1, −1 or NaN unknown; or names, empty or
-    missing unknown), or probabilities of groups (n×G floats whose rows sum to 1, zeros unknown).
-    Several are a dict of such, a DataFrame with one column each, or a list; a list of
-    :class:`Attribute` is taken as it is.
-
-    Example:
-        >>> found = attributes({"sex": ["f", "m", ""], "region": [0, 1, 1]}, 3)
-        >>> [(one.name, one.groups, one.sens.tolist()) for one in found]
-        [('sex', ('f', 'm'), [0, 1, -1]), ('region', ('0', '1'), [0, 1, 1])]
+    One is a group per node (0…G−1, −1 or NaN unknown; or names, empty unknown) or probabilities of
+    groups (n×G, zeros unknown). Several are a dict of such, a DataFrame with one column each, or a
+    list; a list of :class:`Attribute` is taken as it is.
     """
     if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
         return list(sens)
@@ -93,12 +80,7 @@ def estimated(
     except InputError as error:
         value = f"{error.value} (attribute {attribute.name!r})"
         raise InputError(error.argument, value, error.hint) from None
-    return replace(
-        attribute,
-        sens=found.probabilities.to(attribute.sens.device),
-        estimated=attribute.estimated | ~attribute.known,
-        estimate=found,
-    )
+    return replace(attribute, sens=found.probabilities.to(attribute.sens.device), estimate=found)
 
 
 def _attribute(name: str, values: Any, n: int) -> Attribute:
@@ -107,9 +89,8 @@ def _attribute(name: str, values: Any, n: int) -> Attribute:
         which = "" if name == "sens" else f"{name!r}, "
         value = f"{which}shape {tuple(sens.shape)} for {n} nodes"
         raise InputError("sens", value, "give one group per node")
-    if sens.dim() == 2 and sens.is_floating_point():
-        groups = groups or tuple(str(g) for g in range(sens.size(1)))
-        return Attribute(name, groups, sens, (sens > 0).sum(1) > 1)
+    if soft(sens):
+        return Attribute(name, groups or tuple(map(str, range(sens.size(1)))), sens)
     if sens.dim() != 1:
         hint = "give one group per node (n), or probabilities of groups (n×G, floating point)"
         raise InputError(name, f"{sens.dtype} of shape {tuple(sens.shape)}", hint)
@@ -120,8 +101,7 @@ def _attribute(name: str, values: Any, n: int) -> Attribute:
     if bool(wrong.any()):
         hint = "use whole numbers 0…G−1, -1 for unknown, or give probabilities as n×G"
         raise InputError(name, f"{sens[wrong][0].item():g} is not a group", hint)
-    groups = groups or tuple(str(g) for g in range(int(codes.max()) + 1 if n else 0))
-    return Attribute(name, groups, codes, torch.zeros_like(codes, dtype=torch.bool))
+    return Attribute(name, groups or tuple(map(str, range(int(codes.max()) + 1))), codes)
 
 
 def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
@@ -142,7 +122,7 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
     if all(_sort_key(text)[0] == 0 for text in names):  # "1.0" is "1", and "-1" unknown
         texts = [text if text in MISSING else f"{float(text):g}" for text in texts]
         names = [
-            name for name in dict.fromkeys(f"{float(text):g}" for text in names) if name != "-1"
+            text for text in dict.fromkeys(f"{float(text):g}" for text in names) if text != "-1"
         ]
     rank = {text: k for k, text in enumerate(names)}
     codes = np.array([rank.get(text, -1) for text in texts], dtype=np.int64)
@@ -163,11 +143,6 @@ def _several(sens: Sequence[Any], n: int) -> bool:
     if not len(sens) or any(isinstance(one, str) or not np.ndim(one) for one in sens):
         return False
     return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
-
-
-def _number(text: str) -> str:
-    value = float(text)
-    return str(int(value)) if value.is_integer() else text
 
 
 def _sort_key(text: str) -> tuple[int, float, str]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.groups import GroupOperator, group_operator
+from fairmp.groups import GroupOperator, group_operator, mean_rows
 from fairmp.postprocessing.attributes import Attribute
 from fairmp.postprocessing.predictions import numbers
 
@@ -107,67 +107,52 @@ def measures(
     weight: Tensor | None = None,
     strict: bool = True,
 ) -> tuple[list[Measure], list[str]]:
-    """Turn criteria into measurements of each attribute, and return them with warnings.
-
-    What cannot be measured is refused, or left out with a warning if not ``strict``.
-    """
+    """Measurements of each attribute, and warnings about what is left out if not ``strict``."""
     found: list[Measure] = []
     warnings: list[str] = []
     for attribute in attributes if strict else ():
         _check_groups(attribute, population)
     for criterion in criteria:
-        name, target = criterion.name, criterion.target
         if criterion.matrix is not None:
             found.append(_of_matrix(criterion, population, classes))
             continue
         for attribute in attributes:
-            weights = None if weight is None else weight.unsqueeze(1)
-            here = attribute.membership if weights is None else attribute.membership * weights
-            missing = "no labels" if criterion.on_labels and labels is None else ""
-            if int((here[population].sum(0) > 0).sum()) < 2:
-                missing = "fewer than two groups"
-            if missing and not strict:
-                warnings.append(f"{name} ({attribute.name}) is not measured: {missing}")
-            elif criterion.on_labels:
-                try:
-                    parts, notes = on_labels(
-                        criterion, attribute, population, labels, classes, here
+            member = attribute.membership
+            member = member if weight is None else member * weight.unsqueeze(1)
+            name, target = criterion.name, criterion.target
+            try:
+                if not strict and int((member[population].sum(0) > 0).sum()) < 2:
+                    raise InputError(attribute.name, "fewer than two groups")
+                if criterion.on_labels:
+                    parts, notes = _on_labels(
+                        criterion, attribute, population, labels, classes, member
                     )
-                except InputError as error:
-                    if strict:
-                        raise
-                    parts, notes = [], [f"{name} is not measured: {error.value}"]
-                found += parts
-                warnings += notes
-            else:
-                delta = compare_groups(here, population)
+                    found += parts
+                    warnings += notes
+                    continue
+                delta = compare_groups(member, population)
                 if strict and weight is None:
                     delta = group_operator(attribute.sens, population, dtype=dtype)
-                everything = tuple(range(classes))
-                found.append(Measure(name, attribute.name, None, delta, everything, target))
+                columns = tuple(range(classes))
+                found.append(Measure(name, attribute.name, None, delta, columns, target))
+            except InputError as error:
+                if strict:
+                    raise
+                warnings.append(f"{name} ({attribute.name}) is not measured: {error.value}")
     return found, warnings
 
 
-def between(counts: Tensor) -> Tensor:
-    """Rows M that compare the groups that are not empty: a difference, or each to the mean."""
-    there = counts > 0
-    inverse = torch.where(there, 1 / counts.clamp_min(1e-300), 0.0)
-    if int(there.sum()) == 2:
-        first, second = there.nonzero().flatten().tolist()
-        row = torch.zeros_like(counts)
-        row[first], row[second] = -inverse[first], inverse[second]
-        return row.unsqueeze(0)
-    mean = there / counts.sum().clamp_min(1e-300)
-    return (torch.diag(inverse) - mean)[there]
-
-
 def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
-    """The operator that compares weighted groups among some nodes."""
-    rows = between(membership[nodes].sum(0))
+    """The operator that compares the weighted groups that some nodes have."""
+    counts = membership[nodes].sum(0)
+    there = counts > 0
+    part = mean_rows(counts[there])
+    rows = counts.new_zeros(len(part), len(counts))
+    rows[:, there] = part
     return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
 
 
-def on_labels(
+def _on_labels(
     criterion: Criterion,
     attribute: Attribute,
     population: Tensor,
@@ -178,7 +163,7 @@ def on_labels(
     """Measurements of equal opportunity or equalized odds, and warnings."""
     if labels is None:
         hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
-        raise InputError("labels", "missing", hint)
+        raise InputError("labels", "no labels", hint)
     opportunity = criterion.name == "equal_opportunity"
     membership = attribute.membership
     found, warnings = [], []
@@ -195,8 +180,8 @@ def on_labels(
                 warnings.append(f"{where} has {number} in group {group!r}")
         delta = compare_groups(weighted, inside)
         columns = (label,) if opportunity else tuple(range(classes))
-        name, target = criterion.name, criterion.target
-        found.append(Measure(name, attribute.name, label, delta, columns, target))
+        parts = (criterion.name, attribute.name, label, delta, columns, criterion.target)
+        found.append(Measure(*parts))
     if not found:
         value = f"no class is labelled in two groups of {attribute.name!r}"
         raise InputError("labels", value, "give more labels, or demographic_parity")
@@ -265,7 +250,7 @@ def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measur
 
 
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
-    weights = attribute.weights(population).tolist()
+    weights = attribute.membership[population].sum(0).tolist()
     if len(weights) < 2:
         value = f"{len(weights)} group{'s' * (len(weights) != 1)} among the nodes of known group"
         raise InputError(attribute.name, value, "fairness between groups needs at least two")

@@ -300,8 +300,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
                         f"({', '.join(strangers[:5])}) are left alone"
                     )
                     warnings.warn(text, stacklevel=3)
-            attribute = Attribute(name, groups, codes, one.estimated)
-            found.append(attribute.to(given.values.device))
+            found.append(Attribute(name, groups, codes.to(given.values.device)))
         return given, tuple(found)
 
     def _apply(self, given: Predictions, own: Sequence[Attribute]) -> tuple[Tensor, int]:

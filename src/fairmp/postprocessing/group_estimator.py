@@ -18,6 +18,7 @@ FOLDS = 5
 PENALTIES = (100.0, 10.0, 1.0)
 MAX_TRAINING_NODES = 20_000
 HOPS = 4
+MIN_PROBABILITY = 1e-60  # above 0 at every temperature
 
 
 @dataclass(frozen=True)
@@ -31,31 +32,15 @@ class Estimate:
 
 
 def estimate(
-    sens: Any, features: Any = None, edge_index: Tensor | Adjacency | None = None, *, seed: int = 0
+    sens: Any, features: Any = None, edge_index: Tensor | Adjacency | None = None
 ) -> Estimate:
-    r"""Estimate groups by multinomial logistic regression on the nodes where they are known.
+    """Estimate groups by multinomial logistic regression on the nodes where they are known.
 
-    The inputs are the standardised features of a node and, with a graph, the log shares of the
-    groups among the known nodes around it, smoothed over a few steps. The group of a node never
-    enters its own inputs: those of a known node are computed from the other folds. The penalty and
-    a temperature, which calibrates the probabilities, are chosen on held-out folds.
-
-    Args:
-        sens: group of each node (n; −1 unknown), or memberships (n×G; zeros unknown).
-        features: inputs (n×d numbers); may be left out where there is a graph.
-        edge_index: a graph (2×E).
-        seed: of the folds.
-
-    Raises:
-        InputError: If there are no inputs, or a group is known for fewer than two nodes.
-
-    Example:
-        >>> from fairmp.datasets import social_network
-        >>> data = social_network(n=1000, average_degree=10)
-        >>> some = torch.where(torch.arange(1000) % 10 == 0, data.sens, -1)
-        >>> found = estimate(some, data.x, data.edge_index)
-        >>> found.known, found.accuracy > 0.8
-        (100, True)
+    ``sens`` has groups (n; −1 unknown) or memberships (n×G; zeros unknown). The inputs are the
+    standardised features of a node and, with a graph, the log shares of the groups among the known
+    nodes around it, smoothed over a few steps. The group of a node never enters its own inputs:
+    those of a known node are computed from the other folds. The penalty and a temperature, which
+    calibrates the probabilities, are chosen on held-out folds.
     """
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
@@ -65,16 +50,24 @@ def estimate(
         sens = torch.eye(int(sens.max()) + 2, dtype=torch.float64)[sens.long(), :-1]
     targets = sens.double()
     n = len(targets)
-    x = _features(features, n)
+    x = None if features is None else numbers("features", features, "encode them first").cpu()
+    if x is not None and (x.dim() > 2 or len(x) != n):
+        raise InputError("features", f"shape {tuple(x.shape)} for {n} nodes", "give one row each")
     if isinstance(edge_index, Tensor):
         edge_index = normalise(edge_index.cpu(), n, dtype=torch.float64)
     adjacency = None if edge_index is None else edge_index.to("cpu")
     if x is None and adjacency is None:
         raise InputError("estimate_sens", "no inputs to estimate groups from", "give features=")
     known = targets.sum(1) > 0
-    _check_known(targets, known)
+    if targets.size(1) < 2 or not bool(known.any()):
+        value = f"{int(known.sum())} nodes and {targets.size(1)} groups are known"
+        raise InputError("estimate_sens", value, "know nodes of two groups or more")
+    least, group = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
+    if int(least) < 2:
+        value = f"group {int(group)} is known for {int(least)} node{'s' * (int(least) != 1)}"
+        raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
     nodes = known.nonzero().flatten()
-    order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(seed))
+    order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))
     nodes = nodes[order][:MAX_TRAINING_NODES]
     y = targets[nodes].numpy()
     # Stratified folds; scikit-learn's refuse groups with fewer nodes than folds.
@@ -98,17 +91,16 @@ def estimate(
         return model.fit(inside[row[used]], group[used], sample_weight=y[row, group][used])
 
     def log_proba(model: LogisticRegression, values: np.ndarray) -> np.ndarray:
-        return np.log(np.maximum(model.predict_proba(values), 1e-300))
+        return np.log(np.maximum(model.predict_proba(values), MIN_PROBABILITY))
 
     best, held_out, chosen = np.inf, np.empty(0), PENALTIES[0]
     for penalty in PENALTIES:
         scores = np.empty_like(y)
         for fold in range(folds.max() + 1):
             scores[folds == fold] = log_proba(fit(folds != fold, penalty), inside[folds == fold])
-        loss = _loss(scores, y)
-        if loss >= best:
+        if _loss(scores, y) >= best:
             break
-        best, held_out, chosen = loss, scores, penalty
+        best, held_out, chosen = _loss(scores, y), scores, penalty
     temperature = min(np.geomspace(0.2, 10, 41), key=lambda t: _loss(held_out / t, y))
     scores = log_proba(fit(np.ones(len(y), dtype=bool), chosen), scaler.transform(everyone))
     estimated = torch.from_numpy(scores / temperature).softmax(1)
@@ -120,29 +112,9 @@ def estimate(
     )
 
 
-def _features(features: Any, n: int) -> Tensor | None:
-    if features is None:
-        return None
-    x = numbers("features", features, "encode them first").cpu().double()
-    x = x.unsqueeze(1) if x.dim() == 1 else x
-    if x.dim() != 2 or x.size(0) != n:
-        raise InputError("features", f"shape {tuple(x.shape)} for {n} nodes", "give one row each")
-    return x
-
-
-def _check_known(targets: Tensor, known: Tensor) -> None:
-    if targets.size(1) < 2 or not bool(known.any()):
-        value = f"{int(known.sum())} nodes and {targets.size(1)} groups are known"
-        raise InputError("estimate_sens", value, "know nodes of two groups or more")
-    least, group = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
-    if int(least) < 2:
-        value = f"group {int(group)} is known for {int(least)} node{'s' * (int(least) != 1)}"
-        raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
-
-
 def _columns(x: Tensor | None, adjacency: Adjacency | None, targets: Tensor) -> Tensor:
     """Inputs of each node, given the groups in ``targets``."""
-    parts = [] if x is None else [x]
+    parts = [] if x is None else [x.double().reshape(len(x), -1)]
     if adjacency is not None:
         start = targets.to(adjacency.scale.dtype)
         around = propagate(start, adjacency, K=HOPS, lambda_s=HOPS).double()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -116,7 +116,7 @@ def solve(
         own = [estimated(one, inputs, graph) for one in own]
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
-    own = [one.to(device) for one in own]
+    own = [replace(one, sens=one.sens.to(device)) for one in own]
 
     x = given.logits
     x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()

@@ -82,5 +82,4 @@ def debiased(debiaser: Debiaser, logits: Tensor, sens: Tensor, names: Sequence[s
 
 
 def _attribute(sens: Tensor, names: Sequence[str]) -> list[Attribute]:
-    certain = torch.zeros(len(sens), dtype=torch.bool)
-    return [Attribute("group", tuple(names), sens, certain)]
+    return [Attribute("group", tuple(names), sens)]

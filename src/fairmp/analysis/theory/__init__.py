@@ -1,4 +1,4 @@
-"""Theory of topology bias: bounds, conditions, predictions, measurements, denoising.
+"""Theory of topology bias: bounds, conditions, predictions, measurements.
 
 The statements and their derivations are in ``docs/theory.md``.
 """
@@ -14,13 +14,6 @@ from fairmp.analysis.theory.conditions import bias_enhancement as bias_enhanceme
 from fairmp.analysis.theory.conditions import blocks as blocks
 from fairmp.analysis.theory.conditions import connection_probabilities as connection_probabilities
 from fairmp.analysis.theory.conditions import neighbourhood as neighbourhood
-from fairmp.analysis.theory.denoising import Objective as Objective
-from fairmp.analysis.theory.denoising import attention_objective as attention_objective
-from fairmp.analysis.theory.denoising import fair_objective as fair_objective
-from fairmp.analysis.theory.denoising import fairness_coupling as fairness_coupling
-from fairmp.analysis.theory.denoising import ppnp_objective as ppnp_objective
-from fairmp.analysis.theory.denoising import ppnp_solution as ppnp_solution
-from fairmp.analysis.theory.denoising import smoothness as smoothness
 from fairmp.analysis.theory.measurement import GraphParameters as GraphParameters
 from fairmp.analysis.theory.measurement import aggregate as aggregate
 from fairmp.analysis.theory.measurement import block_counts as block_counts
