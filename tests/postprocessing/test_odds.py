@@ -56,9 +56,9 @@ def test_without_labels_it_is_the_projection(target: float) -> None:
     asked = measures(["demographic_parity"], target, z, y, sens)
     member = attributes(sens, len(y))[0].membership.numpy()
     p, everyone = np.exp(z), np.ones(len(y), dtype=bool)
-    found = odds.correct(z, p, member, everyone, asked, by_prediction=False)
+    logits, _, _ = odds.correct(asked, False, z, p, member, everyone)
     expected = np.log(debias(p, sens, target=target))
-    np.testing.assert_allclose(softmax(found.logits, axis=1), np.exp(expected), atol=2e-4)
+    np.testing.assert_allclose(softmax(logits, axis=1), np.exp(expected), atol=2e-4)
 
 
 def test_no_predictions_that_know_the_labels_are_much_closer() -> None:

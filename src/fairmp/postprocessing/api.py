@@ -6,7 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from fairmp.postprocessing.solver import Temperature, solve
+from fairmp.nn.fmp import Temperature
+from fairmp.postprocessing.solver import solve
 
 
 def debias(
@@ -90,12 +91,8 @@ def debias(
         f          3   0 (0.0 %)   33.3 → 33.3
         m          3  1 (33.3 %)   66.7 → 33.3
     """
-    solution = solve(
-        predictions, sens, target=target, edge_index=edge_index, population=population,
-        temperature=temperature, K=K, lambda_s=lambda_s, criterion=criterion, labels=labels,
-        estimate_sens=estimate_sens, features=features, kind=kind, class_names=class_names,
-        ties=ties, seed=seed, sample_weight=sample_weight,
-    )  # fmt: skip
+    options = {name: value for name, value in locals().items() if name != "full_output"}
+    solution = solve(**options)
     if full_output:
         from fairmp.postprocessing.summary import summarise
 

@@ -16,13 +16,12 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from torch import Tensor
 
 from fairmp._version import __version__
-from fairmp.errors import InputError, check_choice, check_integer, check_number
+from fairmp.errors import InputError, check_choice, check_integer, check_number, shortlist
 from fairmp.groups import soft
-from fairmp.metrics.kinds import weights
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.attributes import Attribute, attributes
-from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
+from fairmp.postprocessing.predictions import Predictions, read, read_labels, read_weight
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import Solution, solve
 from fairmp.postprocessing.summary import summarise
@@ -180,13 +179,10 @@ class Debiaser(TransformerMixin, BaseEstimator):
         given, own = self._read(predictions, sensitive_features)
         names, codes = read_labels(labels, given, self.classes_)
         everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
-        weight = None
-        if sample_weight is not None:
-            weight = torch.from_numpy(weights(sample_weight, len(everyone))).to(everyone.device)
+        weight = read_weight(sample_weight, given)
         solution = Solution(
-            given, given.logits, self.temperature_, own, (), (), everyone, codes, names, (),
-            weight=weight,
-        )  # fmt: skip
+            given, given.logits, self.temperature_, own, (), everyone, codes, names, weight
+        )
         return summarise(self._corrected(solution))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -272,8 +268,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
     def _read(self, predictions: Any, sens: Any) -> tuple[Predictions, tuple[Attribute, ...]]:
         """New predictions, and their groups in terms of the fitted ones."""
         self._check_fitted()
-        check_aligned(predictions, sensitive_features=sens)
-        given = read(predictions, self.kind_)
+        given = read(predictions, self.kind_, sensitive_features=sens)
         n, classes = given.values.shape
         if classes != len(self.classes_):
             hint = f"give {len(self.classes_)}, as in fit()"
@@ -286,20 +281,16 @@ class Debiaser(TransformerMixin, BaseEstimator):
         for one, (name, groups) in zip(own, self.groups_, strict=True):
             codes = one.sens
             if soft(codes) and codes.size(1) != len(groups):
-                value = f"{codes.size(1)} probabilities"
-                hint = f"give one for each of {', '.join(groups)}"
+                value, hint = f"{codes.size(1)} probabilities", f"give one for each of {groups}"
                 raise InputError("sensitive_features", value, hint)
             if not soft(codes):
                 places = [groups.index(group) if group in groups else -1 for group in one.groups]
                 codes = torch.tensor([*places, -1])[one.sens]
-                unseen = (codes < 0) & (one.sens >= 0)
-                if bool(unseen.any()):
-                    strangers = sorted({one.groups[code] for code in one.sens[unseen].tolist()})
-                    text = (
-                        f"{name}: {int(unseen.sum())} rows of groups not seen in fit "
-                        f"({', '.join(strangers[:5])}) are left alone"
-                    )
-                    warnings.warn(text, stacklevel=3)
+                unseen = one.sens[(codes < 0) & (one.sens >= 0)].tolist()
+                if unseen:
+                    strangers = shortlist(sorted({one.groups[code] for code in unseen}), 5)
+                    text = f"{len(unseen)} rows of groups not seen in fit ({strangers})"
+                    warnings.warn(f"{name}: {text} are left alone", stacklevel=3)
             found.append(Attribute(name, groups, codes.to(given.values.device)))
         return given, tuple(found)
 
@@ -315,26 +306,22 @@ class Debiaser(TransformerMixin, BaseEstimator):
             rule.thresholds_ = torch.from_numpy(correction["thresholds"])
             rule.tie_rates_ = torch.from_numpy(correction["tie_rates"])
             return rule.correct(z, torch.where(known[:, 0], membership.argmax(1), -1))
-        corrected = odds.apply(
-            tuple(correction[key] for key in SHAPES[correction["type"]]),
-            (z / self.temperature_).cpu().numpy(),
-            z.softmax(1).cpu().numpy(),
-            membership.cpu().numpy(),
-        )
+        arrays = (correction[key] for key in SHAPES[correction["type"]])
+        parts = (z / self.temperature_, z.softmax(1), membership)
+        corrected = odds.apply(tuple(arrays), *(part.cpu().numpy() for part in parts))
         return torch.where(known, self.temperature_ * torch.from_numpy(corrected).to(z), z), 0
 
     def _corrected(self, solution: Solution) -> Solution:
         """The problem of a solution, with this correction and the criteria of this object."""
         own, inside = solution.attributes, solution.population
         logits, drawn = self._apply(solution.given, own)
-        goals = criteria.read(self._names(), self.target, len(logits))
-        classes = len(solution.classes)
         found, notes = criteria.measures(
-            goals, own, inside, solution.labels, classes, weight=solution.weight, strict=False
-        )
+            criteria.read(self._names(), self.target, len(logits)), own, inside, solution.labels,
+            len(solution.classes), weight=solution.weight, strict=False,
+        )  # fmt: skip
         return replace(
-            solution, logits=logits, drawn=drawn, criteria=tuple(goals), measures=tuple(found),
-            warnings=tuple(notes), temperature=1.0 if self.decisions else solution.temperature,
+            solution, logits=logits, drawn=drawn, measures=tuple(found), warnings=tuple(notes),
+            temperature=1.0 if self.decisions else solution.temperature,
         )  # fmt: skip
 
 

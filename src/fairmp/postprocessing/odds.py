@@ -21,7 +21,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,14 +39,6 @@ CERTAIN_RANGE = 12.0  # range of logits beyond which the problem has several loc
 MAX_VARIABLES = 400  # numbers or constraints beyond which a quadratic program takes minutes
 
 
-class Corrected(NamedTuple):
-    """Corrected predictions."""
-
-    logits: Array  # of every node (n×C); as given where no group is known
-    reached: Mask  # nodes that could be corrected (n)
-    weights: tuple[Array, ...]  # W (G×C×C) and slopes a (G), or transitions T (G×C×C)
-
-
 def apply(weights: tuple[Array, ...], z: Array, p: Array, membership: Array) -> Array:
     """Apply a correction to new rows and return their logits; rows of zeros stay as they are."""
     shares = _shares(membership)
@@ -62,18 +53,20 @@ def apply(weights: tuple[Array, ...], z: Array, p: Array, membership: Array) -> 
 
 
 def correct(
+    measures: Sequence[Measure],
+    by_prediction: bool,
     z: Array,
     p: Array,
     membership: Array,
     weight: Array,
-    measures: Sequence[Measure],
-    *,
-    by_prediction: bool = True,
-) -> Corrected:
-    """Find the closest label-free predictions that meet every target, for logits z/τ (n×C)."""
-    # p stands for the label; membership covers all attributes, rows of zeros are left alone.
-    # Without labels a correction need not depend on the prediction of a node: a shift for each
-    # group and each row of a matrix is optimal.
+) -> tuple[Array, Mask, tuple[Array, ...]]:
+    """Find the closest label-free predictions that meet every target, for logits z/τ (n×C).
+
+    ``p`` stands for the label; ``membership`` covers all attributes, rows of zeros are left alone.
+    Without labels a correction need not depend on the prediction of a node: a shift for each group
+    and each row of a matrix is optimal. Returns the logits, the nodes that could be corrected (n),
+    and the weights: W (G×C×C) and slopes a (G), or transitions T (G×C×C).
+    """
     own = [m.delta.matrix.cpu().numpy() for m in measures if m.own]
     rows = np.concatenate(own).T if own else np.zeros((len(z), 0))
     reached = (membership.sum(1) > 0) | (rows != 0).any(1)
@@ -95,7 +88,7 @@ def correct(
             q, excess, weights = other, other_excess, (transitions,)
     logits = z.copy()
     logits[reached] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
-    return Corrected(logits, reached, weights)
+    return logits, reached, weights
 
 
 class _Problem:

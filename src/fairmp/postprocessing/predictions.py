@@ -13,7 +13,7 @@ from torch import Tensor
 from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.kernels import softmax
-from fairmp.metrics.kinds import are_probabilities
+from fairmp.metrics.kinds import are_probabilities, weights
 
 
 @dataclass(frozen=True)
@@ -72,8 +72,12 @@ def numbers(argument: str, values: Any, hint: str) -> Tensor:
     return found
 
 
-def read(predictions: Any, kind: str = "auto") -> Predictions:
-    """Read n×C logits or probabilities, or a single column for class 1 (log-odds as logits)."""
+def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
+    """Read n×C logits or probabilities, or a single column for class 1 (log-odds as logits).
+
+    Other pandas objects must have the index of the predictions.
+    """
+    _check_aligned(predictions, others)
     values = numbers("predictions", predictions, "give logits or probabilities")
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
@@ -128,6 +132,14 @@ def read_labels(
     return names, numbers.to(predictions.values.device)
 
 
+def read_weight(sample_weight: Any, predictions: Predictions) -> Tensor | None:
+    """Weight of each row (n, float64), where weights are given."""
+    if sample_weight is None:
+        return None
+    values = predictions.values
+    return torch.from_numpy(weights(sample_weight, len(values))).to(values.device)
+
+
 def _numbers_or_text(values: Any) -> Any:
     """A tensor of numbers, a list of stripped texts, or ``None``."""
     if values is None:
@@ -142,7 +154,7 @@ def _numbers_or_text(values: Any) -> Any:
     return torch.from_numpy(array)
 
 
-def check_aligned(predictions: Any, **others: Any) -> None:
+def _check_aligned(predictions: Any, others: dict[str, Any]) -> None:
     """Refuse pandas objects whose index is not that of the predictions."""
     # A default index (0, 1, 2, …) is ignored, unless the other has its numbers in another order.
     if not hasattr(predictions, "iloc"):

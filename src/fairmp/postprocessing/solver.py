@@ -11,25 +11,24 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_integer, check_number
-from fairmp.graph import Adjacency, normalise
+from fairmp.graph import normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.kinds import boolean_mask
-from fairmp.metrics.kinds import weights as positive_weights
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
+from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.attributes import Attribute, attributes, estimated
-from fairmp.postprocessing.criteria import Criterion, Measure
-from fairmp.postprocessing.predictions import Predictions, check_aligned, read, read_labels
+from fairmp.postprocessing.criteria import Measure
+from fairmp.postprocessing.predictions import Predictions, read, read_labels, read_weight
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
 ROUNDING = 1e-9  # of a gap
 MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
-Temperature = float | Literal["decisions"]
 
 
 @dataclass(frozen=True)
@@ -40,17 +39,21 @@ class Solution:
     logits: Tensor  # corrected (n×C)
     temperature: float
     attributes: tuple[Attribute, ...]  # estimated where requested
-    criteria: tuple[Criterion, ...]
-    measures: tuple[Measure, ...]  # the criteria as measurements
+    measures: tuple[Measure, ...]  # the criteria
     population: Tensor  # n, bool
     labels: Tensor | None  # n, −1 unknown
     classes: tuple[str, ...]
-    warnings: tuple[str, ...]
+    weight: Tensor | None  # of each node (n, float64)
+    warnings: tuple[str, ...] = ()
     weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
     drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
     rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
     missed: tuple[str, ...] = ()  # targets of decisions that are not met
-    weight: Tensor | None = None  # of each node (n, float64)
+
+    @property
+    def on_labels(self) -> bool:
+        """Whether a criterion is measured on labelled nodes."""
+        return any(measure.label is not None for measure in self.measures)
 
 
 class NoGraph:
@@ -86,9 +89,8 @@ def solve(
 ) -> Solution:
     """Correct predictions so that every target is met to 1e-4, or raise; see fairmp.debias."""
     # With calibrate, thresholds are found for the distribution the nodes are a sample of.
-    given = read(predictions, kind)
     others = {"sens": sens, "labels": labels, "population": population, "features": features}
-    check_aligned(predictions, **others, sample_weight=sample_weight)
+    given = read(predictions, kind, **others, sample_weight=sample_weight)
     n, classes = given.logits.shape
     device, decisions = given.logits.device, temperature == "decisions"
     wanted = criteria.read(criterion, target, n)
@@ -99,76 +101,57 @@ def solve(
         check_number("temperature", temperature, hint, low=0, above=True)
     inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
     titles, codes = read_labels(labels, given, class_names)
-    weight = None
-    if sample_weight is not None:
-        weight = torch.from_numpy(positive_weights(sample_weight, n)).to(device)
-        if any(one.matrix is not None for one in wanted):
-            raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
+    weight = read_weight(sample_weight, given)
+    if weight is not None and any(one.matrix is not None for one in wanted):
+        raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
     own = [] if sens is None else attributes(sens, n)
     if not own and any(one.matrix is None for one in wanted):
         raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
     # Demographic parity alone, the common case, stays in the precision it was given in.
     alone = len(wanted) == len(own) == 1
     plain = alone and wanted[0].name == "demographic_parity"
-    graph = _graph(edge_index, n, given.logits.dtype if plain else torch.float64, device)
+    x, graph = given.logits if plain else given.logits.double(), None
+    if edge_index is not None:
+        given_as_tensor = isinstance(edge_index, Tensor)
+        edges = edge_index if given_as_tensor else torch.from_numpy(np.array(edge_index))
+        graph = normalise(edges.to(device), n, dtype=x.dtype)
     if estimate_sens:
-        inputs = given.proba if features is None else features
-        own = [estimated(one, inputs, graph) for one in own]
+        own = [estimated(one, given.proba if features is None else features, graph) for one in own]
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
     own = [replace(one, sens=one.sens.to(device)) for one in own]
 
-    x = given.logits
-    x = x.to(graph.scale.dtype) if graph is not None else x if plain else x.double()
     measures, warnings = criteria.measures(wanted, own, inside, codes, classes, x.dtype, weight)
     criteria.check_feasible(measures, classes)
-    on_labels = any(measure.label is not None for measure in measures)
-    # The projection needs rows that sum to 0.
-    unbalanced = any(
-        m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
+    tau = 1.0 if decisions else float(temperature)
+    problem = Solution(
+        given, x, tau, tuple(own), tuple(measures), inside, codes, titles, weight, tuple(warnings)
     )
     smoothed = graph is not None and lambda_s > 0
     exact = alone and wanted[0].name in EXACT_DECISIONS and classes == 2 and not smoothed
-    weights: tuple[np.ndarray, ...] = ()
-    missed: list[str] = []
-    rule, drawn, tau = None, 0, 1.0 if decisions else float(temperature)
     if decisions and exact and not soft(own[0].sens):
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
-        rule = _thresholds(rule, x, own[0], inside, codes, weight, on_labels, calibrate)
-        logits, drawn = rule.correct(x, own[0].sens)
-    elif decisions and (on_labels or unbalanced or weight is not None):
-        value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
-        raise InputError("temperature", value, "give a number, such as 0.1")
-    elif on_labels or unbalanced or weight is not None:
-        if graph is not None:
-            with torch.no_grad():
-                x = solvers.propagate(x, graph, K=K, lambda_s=lambda_s)
-        counted = inside.double() if weight is None else inside * weight
-        logits, weights, notes = _label_free(x.double(), tau, own, counted, measures, on_labels)
-        warnings += notes
-    else:
+        return _by_thresholds(problem, rule, calibrate)
+    # The projection needs rows that sum to 0, over nodes of equal weight.
+    unbalanced = any(
+        m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
+    )
+    if not (problem.on_labels or unbalanced or weight is not None):
         # Without a graph, one step that does not smooth.
         steps = {"K": 1, "lambda_s": 0.0} if graph is None else {"K": K, "lambda_s": lambda_s}
-        logits, tau = _projected(x, graph, inside, measures, None if decisions else tau, steps)
-    if not decisions:
-        _verify(measures, logits, tau)
-    elif rule is None or rule.excess_ > ROUNDING:
-        missed = _missed_decisions(measures, logits)
-    return Solution(
-        given, logits, tau, tuple(own), tuple(wanted), tuple(measures), inside, codes, titles,
-        tuple(warnings), weights, drawn, rule, tuple(missed), weight,
-    )  # fmt: skip
+        return _by_projection(problem, NoGraph() if graph is None else graph, decisions, **steps)
+    if decisions:
+        value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
+        raise InputError("temperature", value, "give a number, such as 0.1")
+    if graph is not None:
+        with torch.no_grad():
+            problem = replace(problem, logits=solvers.propagate(x, graph, K=K, lambda_s=lambda_s))
+    return _by_group_and_prediction(problem)
 
 
-def _projected(
-    x: Tensor,
-    graph: Adjacency | None,
-    inside: Tensor,
-    measures: Sequence[Measure],
-    tau: float | None,
-    steps: dict[str, Any],
-) -> tuple[Tensor, float]:
-    """The projection onto all targets, and its temperature; of decisions without one."""
+def _by_projection(problem: Solution, graph: Any, decisions: bool, **steps: Any) -> Solution:
+    """The projection onto all targets, of probabilities or decisions."""
+    measures, x, tau = problem.measures, problem.logits, problem.temperature
     delta, target = measures[0].delta, max(measure.target for measure in measures)
     if len(measures) > 1:
         parts = []
@@ -177,112 +160,83 @@ def _projected(
             scale = 1.0 if one.target == target else target / max(one.target, MIN_TARGET)
             codes, rows = one.delta.codes, one.delta.rows * scale
             member = one.delta.membership.to(x.dtype) if codes is None else None
-            parts.append(
-                GroupOperator(
-                    member, inside, rows, codes=codes, blocks=one.delta.blocks, dtype=x.dtype
-                )
-            )
+            rest: Any = {"codes": codes, "blocks": one.delta.blocks, "dtype": x.dtype}
+            parts.append(GroupOperator(member, problem.population, rows, **rest))
         delta = stack(*parts)
-    operator: Any = NoGraph() if graph is None else graph
     with torch.no_grad():
-        found = solvers.projection(
-            x, operator, delta, target=target, temperature=tau or 1.0, **steps
-        )
-        if tau is None:
-            return close_decision_gap(found.f, delta, target).logits, 1.0
-    return found.f, found.temperature
+        logits = solvers.projection(x, graph, delta, target=target, temperature=tau, **steps).f
+        if not decisions:
+            return _verified(replace(problem, logits=logits))
+        logits = close_decision_gap(logits, delta, target).logits
+    return replace(problem, logits=logits, missed=_missed_decisions(measures, logits))
 
 
-def _thresholds(
-    rule: GroupThresholds,
-    x: Tensor,
-    attribute: Attribute,
-    inside: Tensor,
-    labels: Tensor | None,
-    given_weight: Tensor | None,
-    on_labels: bool,
-    calibrate: bool,
-) -> GroupThresholds:
+def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) -> Solution:
     """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
-    rows, rate = inside & attribute.known, None
-    weight = torch.ones(len(x)).double() if given_weight is None else given_weight.cpu().clone()
+    (attribute,), labels, x = problem.attributes, problem.labels, problem.logits
+    rows, rate = problem.population & attribute.known, None
+    weight = x.new_ones(len(x)).double() if problem.weight is None else problem.weight.clone()
     if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
-        parts = (x.double(), torch.where(rows, labels, -1), attribute.sens)
+        parts = (x.double(), labels, attribute.sens)
         z, y, group = (part[rows].cpu().numpy() for part in parts)
-        if on_labels:
-            weight[rows.cpu()] *= torch.from_numpy(label_probabilities(z, y, group)[:, 1])
+        if problem.on_labels:
+            weight[rows] *= torch.from_numpy(label_probabilities(z, y, group)[:, 1]).to(weight)
         yes = label_probabilities(z, y)[:, 1] > 0.5
-        rate = float(np.average(yes, weights=weight[rows.cpu()].numpy()))
-    elif on_labels and labels is not None:
+        rate = float(np.average(yes, weights=weight[rows].cpu().numpy()))
+    elif problem.on_labels and labels is not None:
         rows = rows & (labels == 1)
-    return rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight[rows.cpu()])
+    rule = rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight[rows])
+    logits, drawn = rule.correct(x, attribute.sens)
+    missed = _missed_decisions(problem.measures, logits) if rule.excess_ > ROUNDING else ()
+    return replace(problem, logits=logits, drawn=drawn, rule=rule, missed=missed)
 
 
-def _label_free(
-    x: Tensor,
-    tau: float,
-    own: Sequence[Attribute],
-    weight: Tensor,
-    measures: Sequence[Measure],
-    on_labels: bool,
-) -> tuple[Tensor, tuple[np.ndarray, ...], list[str]]:
-    """Predictions that meet criteria on labels, the weights of the correction, and notes."""
+def _by_group_and_prediction(problem: Solution) -> Solution:
+    """Predictions that meet criteria on labels, or any matrix."""
     from fairmp.postprocessing import odds
 
-    used = {measure.attribute for measure in measures}
-    parts = [one.membership for one in own if one.name in used]
+    x, tau, inside = problem.logits.double(), problem.temperature, problem.population
+    used = {measure.attribute for measure in problem.measures}
+    parts = [one.membership for one in problem.attributes if one.name in used]
     membership = torch.cat(parts, 1) if parts else x.new_zeros(len(x), 0)
-    found = odds.correct(
-        (x / tau).cpu().numpy(),
-        x.softmax(1).cpu().numpy(),
-        membership.cpu().numpy(),
-        weight.cpu().numpy(),
-        measures,
-        by_prediction=on_labels,
-    )
-    corrected = tau * torch.from_numpy(found.logits).to(x.device)
-    reached = torch.from_numpy(found.reached).to(x.device).unsqueeze(1)
-    warning = (
-        "no shift of logits was found that meets the targets; the corrected probabilities are the "
-        "given ones, mixed between classes by group"
-    )
-    randomised = on_labels and len(found.weights) == 1
-    weights = found.weights if on_labels else ()
-    return torch.where(reached, corrected, x), weights, [warning] * randomised
+    weight = inside.double() if problem.weight is None else inside * problem.weight
+    arrays = [part.cpu().numpy() for part in (x / tau, x.softmax(1), membership, weight)]
+    found, reached, weights = odds.correct(problem.measures, problem.on_labels, *arrays)
+    corrected = tau * torch.from_numpy(found).to(x.device)
+    where = torch.from_numpy(reached).to(x.device).unsqueeze(1)
+    solution = replace(problem, logits=torch.where(where, corrected, x))
+    if problem.on_labels:
+        solution = replace(solution, weights=weights)
+        if len(weights) == 1:
+            warning = (
+                "no shift of logits was found that meets the targets; the corrected probabilities "
+                "are the given ones, mixed between classes by group"
+            )
+            solution = replace(solution, warnings=(*solution.warnings, warning))
+    return _verified(solution)
 
 
-def _missed_decisions(measures: Sequence[Measure], logits: Tensor) -> list[str]:
+def _missed_decisions(measures: Sequence[Measure], logits: Tensor) -> tuple[str, ...]:
     """Warnings where the gap of decisions exceeds the target by more than one node."""
     decided = torch.nn.functional.one_hot(logits.argmax(1), logits.size(1)).double()
-    return [
+    return tuple(
         f"{measure.criterion} ({measure.attribute}): nodes with equal scores get the same "
         f"decision, which leaves a gap of {100 * measure.gap(decided):.1f} points"
         for measure in measures
         if measure.gap(decided)
         > measure.target + float(measure.delta.pair_matrix.abs().max()) + ROUNDING
-    ]
+    )
 
 
-def _verify(measures: Sequence[Measure], logits: Tensor, tau: float) -> None:
-    q = softmax(logits.double() / tau)
-    for measure in measures:
+def _verified(solution: Solution) -> Solution:
+    q = softmax(solution.logits.double() / solution.temperature)
+    for measure in solution.measures:
         gap = measure.gap(q)
         if gap > measure.target + TOLERANCE * measure.unit:
             which = f"{measure.target:g} for {measure.criterion} ({measure.attribute})"
             value = f"{which} could not be reached, the smallest gap found is {gap:.4g}"
             hint = "relax the target, leave a criterion out, or use a larger temperature"
             raise InputError("target", value, hint)
-
-
-def _graph(edge_index: Any, n: int, dtype: torch.dtype, device: torch.device) -> Adjacency | None:
-    if edge_index is None:
-        return None
-    if isinstance(edge_index, Adjacency):
-        if edge_index.num_nodes != n:
-            raise InputError("edge_index", f"a graph of {edge_index.num_nodes} nodes for {n} rows")
-        return edge_index.to(device)
-    if not isinstance(edge_index, Tensor):
-        edge_index = torch.from_numpy(np.array(edge_index))
-    return normalise(edge_index.to(device), n, dtype=dtype)
+    return solution

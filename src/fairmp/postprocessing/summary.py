@@ -56,9 +56,11 @@ def summarise(solution: Solution) -> DebiasResult:
         draw = "draw decisions from the corrected probabilities"
         text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
         notes = (*notes, text)
-    parts: dict[tuple[str, str], list[Measure]] = {}
-    for measure in solution.measures:
-        parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
+    requested = {measure.criterion for measure in solution.measures}
+    rest = [Criterion(name, nan) for name in NAMES if name not in requested]
+    others, _ = measures(
+        rest, solution.attributes, inside, labels, len(one), weight=solution.weight, strict=False
+    )
     return DebiasResult(
         predictions=given.like(values),
         classes=solution.classes,
@@ -69,43 +71,32 @@ def summarise(solution: Solution) -> DebiasResult:
         labelled=int(labelled.sum()),
         accuracy_before=accuracy[0],
         accuracy_after=accuracy[1],
-        criteria=tuple(
-            _criterion(solution, own, versions, estimates=True) for own in parts.values()
-        ),
+        criteria=_criteria(solution, solution.measures, versions, estimates=True),
         groups=_group_changes(solution, [*decided, *proba], chosen),
-        others=_others(solution, versions),
+        others=_criteria(solution, others, versions, estimates=False),
         group_uncertainty=_uncertainty(solution.attributes, inside),
         warnings=notes,
         drawn=solution.drawn,
     )
 
 
-def _others(solution: Solution, versions: Sequence[Tensor]) -> tuple[CriterionResult, ...]:
-    """The criteria that were not requested, where they can be measured."""
-    requested = {criterion.name for criterion in solution.criteria}
-    found = []
-    for name in NAMES:
-        if name in requested or (name != "demographic_parity" and solution.labels is None):
-            continue
-        for attribute in solution.attributes:
-            own, _ = measures(
-                [Criterion(name, nan)], [attribute], solution.population, solution.labels,
-                len(solution.classes), weight=solution.weight, strict=False,
-            )  # fmt: skip
-            if own:
-                found.append(_criterion(solution, own, versions, estimates=False))
-    return tuple(found)
+def _criteria(
+    solution: Solution, found: Sequence[Measure], versions: Sequence[Tensor], *, estimates: bool
+) -> tuple[CriterionResult, ...]:
+    """Measure each criterion and attribute."""
+    parts: dict[tuple[str, str], list[Measure]] = {}
+    for measure in found:
+        parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
+    return tuple(_criterion(solution, own, versions, estimates) for own in parts.values())
 
 
 def _criterion(
-    solution: Solution, own: Sequence[Measure], versions: Sequence[Tensor], *, estimates: bool
+    solution: Solution, own: Sequence[Measure], versions: Sequence[Tensor], estimates: bool
 ) -> CriterionResult:
-    """Measure one criterion."""
-    first, (before, after, *_) = own[0], versions
-    where, interval, unlabelled = "the population", None, None
-    if first.own:
-        where = "the nodes the matrix weighs"
-    elif first.label is not None:
+    first, (before, after, *_, decided) = own[0], versions
+    where = "the nodes the matrix weighs" if first.own else "the population"
+    interval, unlabelled = None, None
+    if first.label is not None:
         where = "labelled nodes of the population"
         interval = _interval(own, after)
         unlabelled = _unlabelled(solution, own, before, after) if estimates else None
@@ -115,7 +106,7 @@ def _criterion(
     return CriterionResult(
         first.criterion, first.attribute, first.target, where=where, nodes=int(nodes.sum()),
         interval=interval, unlabelled=unlabelled, **gaps,
-        decisions_interval=None if first.own else _interval(own, versions[-1]),
+        decisions_interval=None if first.own else _interval(own, decided),
     )  # fmt: skip
 
 
@@ -133,11 +124,9 @@ def _group_changes(
         weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
         total = weights.sum(0).unsqueeze(1)
         means = [torch.where(total > 0, weights.T @ p / total, nan).tolist() for p in versions]
-        group = codes[inside].cpu().numpy()
-        label = np.full(len(group), -1)
-        if solution.labels is not None:
-            label = solution.labels[inside].cpu().numpy()
-        before, after = (choice[inside].cpu().numpy() for choice in chosen)
+        labels = torch.full_like(codes, -1) if solution.labels is None else solution.labels
+        parts = (codes, labels, *chosen)
+        group, label, before, after = (part[inside].cpu().numpy() for part in parts)
         weight = None if solution.weight is None else solution.weight[inside].cpu().numpy()
         shape = (label, group, classes, len(names))
         tables = [counts.count(d, *shape, weight) for d in (before, after)]
@@ -169,18 +158,12 @@ def _uncertainty(
             continue
         weights = attribute.membership * population.unsqueeze(1)
         part, total = weights[inside].sum(0), weights.sum(0)
+        share = float(part.sum() / total.sum().clamp_min(1e-300))
         shares = (part / total.clamp_min(1e-300)).tolist()
-        estimate = attribute.estimate
-        found.append(
-            GroupUncertainty(
-                attribute.name,
-                int(inside.sum()),
-                float(part.sum() / total.sum().clamp_min(1e-300)),
-                dict(zip(attribute.groups, shares, strict=True)),
-                left_out,
-                *(() if estimate is None else (estimate.accuracy, estimate.baseline)),
-            )
-        )
+        by_group = dict(zip(attribute.groups, shares, strict=True))
+        row = (attribute.name, int(inside.sum()), share, by_group, left_out)
+        quality = attribute.estimate and (attribute.estimate.accuracy, attribute.estimate.baseline)
+        found.append(GroupUncertainty(*row, *(quality or ())))
     return tuple(found)
 
 
