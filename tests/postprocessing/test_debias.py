@@ -398,7 +398,7 @@ def test_a_graph_smooths_for_every_criterion() -> None:
         ({"criterion": "fairness"}, ["'fairness'", "equal_opportunity"]),
         ({"criterion": []}, ["criterion", "none is given"]),
         ({"criterion": ["dp", "dp"]}, ["given twice"]),
-        ({"criterion": "equal_opportunity"}, ["labels: no labels"]),
+        ({"criterion": "equal_opportunity"}, ["labels: missing"]),
         ({"criterion": "eo", "labels": [1, 0]}, ["labels", "shape"]),
         ({"criterion": "eo", "labels": [2, 0, 1, 0]}, ["labels: 2", "0…1"]),
         ({"criterion": "eo", "labels": ["a", "b", "c", "d"]}, ["labels", "4 names"]),

@@ -138,7 +138,8 @@ def measures(
             except InputError as error:
                 if strict:
                     raise
-                warnings.append(f"{name} ({attribute.name}) is not measured: {error.value}")
+                why = f"{error.argument}: {error.value}"
+                warnings.append(f"{name} ({attribute.name}) is not measured ({why})")
     return found, warnings
 
 
@@ -163,7 +164,7 @@ def _on_labels(
     """Measurements of equal opportunity or equalized odds, and warnings."""
     if labels is None:
         hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
-        raise InputError("labels", "no labels", hint)
+        raise InputError("labels", "missing", hint)
     opportunity = criterion.name == "equal_opportunity"
     membership = attribute.membership
     found, warnings = [], []
