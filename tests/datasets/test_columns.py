@@ -30,7 +30,7 @@ def encode_features(frame, *, categorical=(), report=None, **options):
         for name in frame
     ]
     columns = [column for column in found if column is not None]
-    blocks = [column.transform(frame[column.name], report) for column in columns]
+    blocks = [column.expand(column.codes(frame[column.name], report)) for column in columns]
     return stack(blocks, len(frame)), [name for one in columns for name in one.feature_names]
 
 
@@ -131,8 +131,8 @@ def test_infinite_numbers_are_reported():
     assert report.missing == {"age": 2, "debt": 1}
     assert np.isfinite(x).all()
     later = LoadReport()
-    fit_column(frame["age"]).transform(pd.Series([-np.inf, np.inf], name="age"), later)
-    fit_column(frame["debt"]).transform(pd.Series([1.0, np.nan], name="debt"), later)
+    fit_column(frame["age"]).codes(pd.Series([-np.inf, np.inf], name="age"), later)
+    fit_column(frame["debt"]).codes(pd.Series([1.0, np.nan], name="debt"), later)
     assert later.notes == ["column 'age': 2 infinite values (rows 1, 2) taken as missing"]
     assert fit_column(pd.Series([np.inf, np.inf], name="age")) is None
 
@@ -162,7 +162,7 @@ def test_numbers_of_any_size_become_finite_features_or_a_note(name, scale):
 
 def test_absurd_numbers_in_new_tables_stay_finite():
     column = fit_column(pd.Series([1e-9, 2e-9, 3e-9], name="a"))
-    x = column.transform(pd.Series([1e29, -1e29, 2e-9, np.inf], name="a"))
+    x = column.expand(column.codes(pd.Series([1e29, -1e29, 2e-9, np.inf], name="a"), LoadReport()))
     assert x[:, 0].tolist() == pytest.approx([1e6, -1e6, 0, 0])
 
 

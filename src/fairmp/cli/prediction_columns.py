@@ -260,8 +260,8 @@ def features_of(
     else:
         names = listed("--features", features)
         table.require("--features", *names)
-    encoders = [fit_column(table.frame[name], report=table.report) for name in names]
-    blocks = [one.transform(table.frame[one.name], table.report) for one in encoders if one]
+    fitted = filter(None, (fit_column(table.frame[name], report=table.report) for name in names))
+    blocks = [one.expand(one.codes(table.frame[one.name], table.report)) for one in fitted]
     if not blocks:
         hint = "name other columns"
         raise InputError("--features", f"{', '.join(names)} carry no information", hint)

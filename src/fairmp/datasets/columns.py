@@ -19,10 +19,7 @@ from fairmp.errors import InputError, check_choice, shortlist
 if TYPE_CHECKING:
     import pandas as pd
 
-MISSING = (
-    *("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT"),
-    *("null", "NULL", "None", "?"),
-)
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?")
 """Text that marks a missing value, in files, DataFrames and arguments alike."""
 
 Scale = Literal["standard", "minmax", "none"]
@@ -73,17 +70,15 @@ class LoadReport:
             (self.unknown_labels, "node", " without a label"),
             (self.unknown_groups, "node", " without a sensitive group"),
         ]
-        head = (
-            f"{counted(self.nodes, 'node')}, {counted(self.edges, 'undirected edge')}"
-            f" from {counted(self.edge_rows, 'edge row')}"
+        edges = (
+            f"{counted(self.edges, 'undirected edge')} from {counted(self.edge_rows, 'edge row')}"
         )
         lines = [f"{counted(n, noun)}{rest}" for n, noun, rest in counts if n]
         if self.missing:
             most = sorted(self.missing.items(), key=lambda item: -item[1])
-            shown = ", ".join(f"{name} {count:,}" for name, count in most[:8])
-            more = f" and {len(most) - 8} more columns" if len(most) > 8 else ""
-            lines.append(f"missing values filled: {shown}{more}")
-        return [head, *lines, *self.notes]
+            shown = shortlist([f"{name} {count:,}" for name, count in most], 8)
+            lines.append(f"missing values filled: {shown}{' columns' * (len(most) > 8)}")
+        return [f"{counted(self.nodes, 'node')}, {edges} from {rows}", *lines, *self.notes]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -95,16 +90,11 @@ def check_scale(scale: str) -> None:
 
 
 def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
-    """Scale the columns of ``x`` that hold anything but 0 and 1, to float32.
-
-    ``"standard"`` subtracts the mean and divides by the standard deviation, ``"minmax"`` maps the
-    range to [0, 1], ``"none"`` does nothing. A constant column becomes 0. Columns of 0 and 1 are
-    left as they are, since dividing a rare indicator by its deviation makes its few ones huge.
-    """
-    check_scale(scale)
+    """Scale columns to float32; a constant one becomes 0."""
     result = x.astype(np.float32)
     if scale == "none" or not len(x):
         return result
+    # Not those of 0 and 1: dividing a rare indicator by its deviation makes its few ones huge.
     other = np.zeros(x.shape[1], dtype=bool)
     for k in range(0, len(x), 4096):
         block = x[k : k + 4096]
@@ -132,14 +122,12 @@ def shift_and_divisor(values: np.ndarray, scale: Scale) -> tuple[float, float]:
 def as_numbers(
     series: pd.Series, max_categories: int = MAX_CATEGORIES, report: LoadReport | None = None
 ) -> np.ndarray | None:
-    """Return a column as float64 with NaN for missing, or None if it is not numeric.
+    """Return a column as float64, dates as days, with NaN for missing; None if not numeric.
 
-    Dates count as days. Text counts as numbers if all of it can be read as such, or 90 % of it
-    where there are more distinct values than ``max_categories``; the rest is then missing, with a
-    note, and so are infinite numbers.
+    Text that is no number is missing, with a note, where it is at most 10 % of a column with more
+    distinct values than ``max_categories``. So are infinite and absurdly large numbers.
     """
     import pandas as pd
-    from pandas.api import types
 
     notes = [] if report is None else report.notes
     if isinstance(series.dtype, pd.CategoricalDtype):
@@ -147,32 +135,22 @@ def as_numbers(
     if holds_dates(series):
         seconds = series.to_numpy(dtype="datetime64[s]").astype(np.float64)
         return np.where(series.isna(), np.nan, seconds / 86_400)
-    if types.is_bool_dtype(series.dtype) or types.is_numeric_dtype(series.dtype):
-        values = series.to_numpy(dtype=np.float64, na_value=np.nan)
-        return _within_limit(values, str(series.name), notes)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
     given = series.notna().to_numpy()
     other = given & np.isnan(numbers)
-    numbers = _within_limit(numbers, str(series.name), notes)
-    if not other.any():
-        return numbers
-    if other.sum() > 0.1 * given.sum() or series.nunique() <= max_categories:
-        return None
-    count, example = counted(int(other.sum()), "non-numeric value"), series[other].iloc[0]
-    notes.append(f"column {series.name!r}: {count} (such as {example!r}) taken as missing")
+    beyond = np.abs(numbers) > MAX_NUMBER  # False for NaN
+    if beyond.any():
+        infinite = bool(np.isinf(numbers[beyond]).all())
+        count = counted(int(beyond.sum()), "infinite value" if infinite else "value")
+        size = "" if infinite else f" beyond ±{MAX_NUMBER:g}"
+        notes.append(f"column {series.name!r}: {count}{size} ({_rows(beyond)}) taken as missing")
+        numbers = np.where(beyond, np.nan, numbers)
+    if other.any():
+        if other.sum() > 0.1 * given.sum() or series.nunique() <= max_categories:
+            return None
+        count, example = counted(int(other.sum()), "non-numeric value"), series[other].iloc[0]
+        notes.append(f"column {series.name!r}: {count} (such as {example!r}) taken as missing")
     return numbers
-
-
-def _within_limit(values: np.ndarray, name: str, notes: list[str]) -> np.ndarray:
-    """Treat infinite numbers, and those too large to be data, as missing, with a note."""
-    beyond = np.abs(values) > MAX_NUMBER  # False for NaN
-    if not beyond.any():
-        return values
-    infinite = bool(np.isinf(values[beyond]).all())
-    count = counted(int(beyond.sum()), "infinite value" if infinite else "value")
-    size = "" if infinite else f" beyond ±{MAX_NUMBER:g}"
-    notes.append(f"column {name!r}: {count}{size} ({_rows(beyond)}) taken as missing")
-    return np.where(beyond, np.nan, values)
 
 
 def _rows(chosen: np.ndarray) -> str:
@@ -183,37 +161,28 @@ def _rows(chosen: np.ndarray) -> str:
 
 def holds_dates(series: pd.Series) -> bool:
     """Whether a column holds dates."""
-    from pandas.api.types import is_datetime64_any_dtype
-
-    return bool(is_datetime64_any_dtype(series.dtype))
+    return series.dtype.kind == "M"
 
 
 def without_missing_text(series: pd.Series) -> pd.Series:
     """Return a column whose text cells in :data:`MISSING` are missing values."""
-    import pandas as pd
-    from pandas.api.types import is_object_dtype, is_string_dtype
-
-    text = is_object_dtype(series.dtype) or is_string_dtype(series.dtype)
-    if not text and not isinstance(series.dtype, pd.CategoricalDtype):
+    if series.dtype.kind not in "OU":
         return series
     missing = series.isin(MISSING)
     return series.mask(missing) if missing.any() else series
 
 
 def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
-    """Code the distinct values of a column from 0 in sorted order; missing values are −1.
-
-    Unlike :func:`pandas.factorize` with ``sort``, this sorts columns of mixed types: numbers by
-    value, then everything else as text.
-    """
+    """Code the values of a column, numbers by size, then others as text; missing ones are −1."""
     import pandas as pd
 
-    def key(value: Any) -> tuple[int, float, str]:
+    def key(k: int) -> tuple[int, float, str]:
+        value = values[k]
         return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
     codes, uniques = pd.factorize(series, use_na_sentinel=True)
     values = [value.item() if isinstance(value, np.generic) else value for value in uniques]
-    order = sorted(range(len(values)), key=lambda k: key(values[k]))
+    order = sorted(range(len(values)), key=key)
     rank = np.empty(len(values) + 1, dtype=np.int64)
     rank[order] = np.arange(len(values))
     rank[-1] = -1
@@ -256,7 +225,7 @@ class Number:
 
     @classmethod
     def fit(
-        cls, series: pd.Series, values: np.ndarray, scale: Scale, report: LoadReport | None = None
+        cls, series: pd.Series, values: np.ndarray, scale: Scale, report: LoadReport
     ) -> Number | None:
         """Learn the scale of a column's numbers (NaN: missing); None if they carry nothing."""
         missing = np.isnan(values)
@@ -267,23 +236,18 @@ class Number:
         indicator = ((known == 0) | (known == 1)).all()
         shift, divisor = (0.0, 1.0) if indicator else shift_and_divisor(known, scale)
         fill = float(((known - shift) / divisor).mean())
-        dates = holds_dates(series)
+        dates, name = holds_dates(series), str(series.name)
         low, high = np.quantile(known, [0.05, 0.95])
         if scale != "none" and 0 < high - low < divisor / 1e4:
             far = ~missing & (np.abs(values - low) > 1e3 * (high - low))
-            notes = [] if report is None else report.notes
             most = f"the other numbers hardly differ beside {_rows(far)}, which may be errors"
-            notes.append(f"column {series.name!r}: {most}")
-        return cls(str(series.name), dates, shift, divisor, fill, varied, bool(missing.any()))
+            report.notes.append(f"column {name!r}: {most}")
+        return cls(name, dates, shift, divisor, fill, varied, bool(missing.any()))
 
     @property
     def feature_names(self) -> list[str]:
         """Names of the features."""
         return [self.name] * self.varied + [f"{self.name} missing"] * self.missing
-
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
-        """Encode a column as features (n×d)."""
-        return self.expand(self.codes(series, report or LoadReport()))
 
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the numbers of a column, NaN for missing; a column of another kind is refused."""
@@ -299,8 +263,7 @@ class Number:
         if numbers is None:
             text = given[pd.to_numeric(given, errors="coerce").isna()].iloc[0]
             raise _changed(self.name, f"held numbers in training and now holds {as_text(text)!r}")
-        missing = int(np.isnan(numbers).sum())
-        if missing:
+        if missing := int(np.isnan(numbers).sum()):
             report.missing[self.name] = missing
         return numbers
 
@@ -349,10 +312,6 @@ class Category:
         rest = [f"{self.name}=other"] * self.other + [f"{self.name}=missing"] * self.missing
         return [*self.labels, *rest]
 
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
-        """Encode a column as features (n×d)."""
-        return self.expand(self.codes(series, report or LoadReport()))
-
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the index of each cell's value, ``len(values)`` if unknown, −1 if missing."""
         codes, values = factorize(series)
@@ -374,8 +333,8 @@ class Category:
                 f"column {self.name!r}: {counted(int(unseen.sum()), 'node')} with a category not"
                 f" seen in training (such as {as_text(example)!r}), encoded as none of the known"
             )
-        if (index < 0).any():
-            report.missing[self.name] = int((index < 0).sum())
+        if missing := int((index < 0).sum()):
+            report.missing[self.name] = missing
         return index
 
     def expand(self, codes: np.ndarray) -> np.ndarray:
@@ -415,15 +374,15 @@ def fit_column(
     if series.isna().all():
         report.notes.append(f"column {series.name!r} is empty and left out")
         return None
-    numbers = None if categorical else as_numbers(series, max_categories)
     column: Column | None
+    numbers = None if categorical else as_numbers(series, max_categories)
     if numbers is None:
         column = Category.fit(series, max_categories, report)
+        constant = series.nunique() < 2
+        why = "has one value" if constant else "has a different value in nearly every row"
     else:
         column = Number.fit(series, numbers, scale, report)
+        why = "has no number" if np.isnan(numbers).all() else "has one value"
     if column is None:
-        constant = series.nunique() < 2 or numbers is not None
-        why = "has one value" if constant else "has a different value in nearly every row"
-        why = "has no number" if numbers is not None and np.isnan(numbers).all() else why
         report.notes.append(f"column {series.name!r} {why} and is left out")
     return column

@@ -164,7 +164,7 @@ class Encoding:
         if new:
             count = counted(len(new), "column")
             report.notes.append(f"{count} not used, new since training: {shortlist(new)}")
-        blocks = [column.transform(table[column.name], report) for column in self.columns]
+        blocks = [one.expand(one.codes(table[one.name], report)) for one in self.columns]
         y = sens = np.full(len(table), -1, dtype=np.int64)
         absent = [part.column for part in self.sensitive if part.column not in names]
         if not absent:

@@ -65,11 +65,7 @@ def is_text(kind: Any) -> bool:
 
 
 class TableReader:
-    """A table file, read whole or in batches; errors begin with ``argument``.
-
-    ``names`` are the column names of a text file without a header line, and ``notes`` is where
-    notes go.
-    """
+    """A table file, read whole or in batches; ``names`` stand in for a header line."""
 
     def __init__(
         self,
@@ -93,10 +89,9 @@ class TableReader:
                 raise self._explain(error) from None
             return
         self.stored_names = list(names or self.dialect.sample[0])
-        suffixes = [suffix.lower() for suffix in path.suffixes]
-        expected = "," if ".csv" in suffixes else "\t" if ".tsv" in suffixes else None
         used = self.dialect.separator
-        if expected != used and len(self.stored_names) > 1:
+        suffix = {",": ".csv", "\t": ".tsv"}.get(used)
+        if suffix not in map(str.lower, path.suffixes) and len(self.stored_names) > 1:
             runs = "runs of " if self.dialect.aligned else ""
             self.notes.append(f"{path.name}: read as separated by {runs}{SEPARATORS[used]}")
 
@@ -114,19 +109,13 @@ class TableReader:
         return names
 
     def find_header(self, wanted: Iterable[str | None]) -> None:
-        """Decide whether the first line is a header or a row, given columns the user named.
-
-        It is a row if it has a number where the column below has nothing but numbers, if no column
-        has text above numbers, and if it is not where the named columns are.
-        """
+        """Take the first line for a row if it lacks a wanted column, and has numbers on numbers."""
         if self.dialect is None or all(n in self.names for n in wanted if n is not None):
             return
         first, *rest = self.dialect.sample
         below = [[cell for row in rest for cell in row[k : k + 1]] for k in range(len(first))]
-        numeric = [is_numeric(cells) for cells in below]
-        top = [is_numeric([cell]) for cell in first]
-        above = [one for one, column in zip(top, numeric, strict=True) if column]
-        if any(above) and all(above):
+        above = [cell for cell, cells in zip(first, below, strict=True) if is_numeric(cells)]
+        if above and all(is_numeric([cell]) for cell in above):
             self.drop_header()
 
     def drop_header(self) -> None:
@@ -146,8 +135,7 @@ class TableReader:
     ) -> Any:
         """Read columns (by default all) as a pyarrow table, with several threads.
 
-        The ``text`` columns of a text file are read as text, the types of others are inferred.
-        ``partial`` drops rows that are cut short, with a note, instead of refusing the file.
+        Types of columns not in ``text`` are inferred; ``partial`` drops rows that are cut short.
         """
         wanted = self._stored(columns or self.names)
         short: list[Any] = []
@@ -186,11 +174,7 @@ class TableReader:
     def batches(
         self, columns: Sequence[str] = (), type: Any = None, *, multiline: bool = True
     ) -> Iterator[Any]:
-        """Read columns front to back as record batches, of a type or else as text.
-
-        By default the columns of a file that is not text keep their types. ``multiline`` allows
-        line breaks inside quoted cells.
-        """
+        """Read columns as record batches, of a type, or of their own (text, in a text file)."""
         wanted = self._stored(columns or self.names)
         try:
             if self.dialect is None:
@@ -208,11 +192,9 @@ class TableReader:
     def frame(
         self, table: Any = None, *, text: Sequence[str] = (), unused: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """Read the file, or take a table that was read from it, as a DataFrame.
+        """Read the file, or take a table that was read from it, as a DataFrame of inferred types.
 
-        Text is stripped, text in :data:`~fairmp.datasets.columns.MISSING` is missing, and the cells
-        of a text file become numbers, booleans or dates where a whole column can. Columns in
-        ``text`` stay as they are, and unclear numbers in ``unused`` columns are not refused.
+        Columns in ``text`` stay as they are; unclear numbers in ``unused`` ones are not refused.
         """
         table = self.table(text=text) if table is None else table
         cells = {
@@ -243,40 +225,31 @@ class TableReader:
             value = f"column {name!r} of {self.path.name} {problem}"
             hint = NOT_UTF8 if self.dialect else "give one number, date or text per cell"
             raise InputError(self.argument, value, hint)
-        if not is_text(cells.type):
+        cells = pc.utf8_trim_whitespace(cells) if is_text(kind) else cells
+        if not (missing and is_text(kind)):
             return cells
-        cells = pc.utf8_trim_whitespace(cells)
-        if not missing:
-            return cells
-        gone = pc.is_in(cells, value_set=pa.array(MISSING, cells.type))
-        return pc.if_else(gone, pa.scalar(None, cells.type), cells)
+        gone = pc.is_in(cells, value_set=pa.array(MISSING, kind))
+        return pc.if_else(gone, pa.scalar(None, kind), cells)
 
     def settle_commas(self, columns: Iterable[tuple[str, Any]], unused: Sequence[str] = ()) -> None:
         """Decide what commas inside numbers mean in each column of a text file.
 
-        A comma is a decimal mark if some value of the column cannot be grouped by thousands
-        (``0,5``), and a thousands separator if some value can only be (``1,234,567`` or
-        ``1,234.5``). Where every value fits both, as ``2,101`` does, the other columns decide, and
-        the file is refused if they cannot.
+        Where every value of a column fits both meanings, as ``2,101`` does, the other columns
+        decide, and the file is refused if they cannot.
         """
         if self.dialect is None:
             return
         unclear: dict[str, str] = {}
         mixed: set[str] = set()  # columns such as 0,5 and 1.5
         for name, cells in columns:
-            commas = pc.match_substring(cells, ",") if is_text(cells.type) else None
-            if commas is None or not pc.any(commas).as_py():
+            if not is_text(cells.type) or not pc.any(pc.match_substring(cells, ",")).as_py():
                 continue
-            possible = [
-                meaning
-                for meaning, pattern in _COMMAS.items()
-                if pc.all(pc.match_substring_regex(cells, pattern)).as_py()
-            ]
+            fits = {k: pc.match_substring_regex(cells, pattern) for k, pattern in _COMMAS.items()}
+            possible = [meaning for meaning, rows in fits.items() if pc.all(rows).as_py()]
             if len(possible) == 1:
                 self.commas[name] = possible[0]
             elif possible or pc.all(pc.match_substring_regex(cells, _EITHER)).as_py():
-                row = pc.index(commas, True).as_py()
-                unclear[name] = f"{self.locate(row)} has {cells[row].as_py()!r}"
+                unclear[name] = self._example(cells, ",")
                 mixed |= set() if possible else {name}
         meanings = set(self.commas.values())
         for name, example in unclear.items():
@@ -286,11 +259,14 @@ class TableReader:
                 value = f"column {name!r} of {self.path.name}, {example}: decimals or thousands?"
                 hint = "write the numbers without commas, with a decimal point"
                 raise InputError(self.argument, value, hint)
-        titles = {"decimal": "decimal commas", "thousands": "thousands separators"}
-        for kind, title in titles.items():
+        for kind, title in (("decimal", "decimal commas"), ("thousands", "thousands separators")):
             found = [name for name, settled in self.commas.items() if settled == kind]
             if found:
                 self.notes.append(f"{self.path.name}: {title} in column {shortlist(found)}")
+
+    def _example(self, cells: Any, mark: str) -> str:
+        row = pc.index(pc.match_substring(cells, mark), True).as_py()
+        return f"{self.locate(row)} has {cells[row].as_py()!r}"
 
     def refuse_points(self, columns: Iterable[tuple[str, Any]], unused: Sequence[str] = ()) -> None:
         """Refuse numbers such as 1.234 in text where other columns have decimal commas."""
@@ -300,20 +276,17 @@ class TableReader:
             points = pc.match_substring(cells, ".")
             groups = pc.or_(pc.match_substring_regex(cells, _GROUPED), pc.invert(points))
             if pc.any(points).as_py() and pc.all(groups).as_py():
-                row = pc.index(points, True).as_py()
-                value = f"column {name!r} of {self.path.name}, {self.locate(row)} has"
-                value = f"{value} {cells[row].as_py()!r}, and other columns have decimal commas"
-                raise InputError(self.argument, value, "write the numbers with one decimal mark")
+                value = f"column {name!r} of {self.path.name}, {self._example(cells, '.')}"
+                hint = "write the numbers with one decimal mark"
+                raise InputError(self.argument, f"{value}, and others have decimal commas", hint)
 
     def infer(self, name: str, cells: Any) -> Any:
         """Convert a stripped column of text to numbers, booleans or dates if all of it is."""
         if self.dialect is None or not is_text(cells.type):
             return cells
-        if name in self.commas:
-            mark = ""
-            if self.commas[name] == "decimal":
-                cells, mark = pc.replace_substring(cells, ".", ""), "."
-            cells = pc.replace_substring(cells, ",", mark)
+        if meaning := self.commas.get(name):
+            group, mark = (".", ".") if meaning == "decimal" else (",", "")
+            cells = pc.replace_substring(pc.replace_substring(cells, group, ""), ",", mark)
         if cells.null_count == len(cells):
             return pa.nulls(len(cells))
         signed = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
