@@ -12,14 +12,14 @@ from fairmp.errors import InputError
 
 
 def label(values, *, report=None, **options):
-    series = pd.Series(values, name="y")
-    fitted = Label.fit(series, report=report, **options)
+    series, report = pd.Series(values, name="y"), report or LoadReport()
+    fitted = Label.fit(series, report, **options)
     return fitted.transform(series, report).tolist(), list(fitted.classes)
 
 
-def groups(columns, *, report=None, **options):
-    frame = pd.DataFrame(columns)
-    fitted = GroupEncoder.fit(frame, report=report, **options)
+def groups(columns, *, bins=None, unknown=None, report=None):
+    frame, report = pd.DataFrame(columns), report or LoadReport()
+    fitted = GroupEncoder.fit(frame, bins, unknown, report)
     return fitted.transform(frame, report).tolist(), list(fitted.groups)
 
 

@@ -81,12 +81,13 @@ def decisions(table: PredictionTable, column: str, positive: str | None) -> Foun
 def _classes(
     table: PredictionTable, option: str, column: str, positive: str | None
 ) -> tuple[np.ndarray, list[str]]:
+    from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.targets import Label
 
     table.require(option, column)
     try:
-        label = Label.fit(table.frame[column], positive=positive)
-        return label.transform(table.frame[column]), list(label.classes)
+        label = Label.fit(table.frame[column], LoadReport(), positive=positive)
+        return label.transform(table.frame[column], LoadReport()), list(label.classes)
     except InputError as error:
         raise error.rename({"label": option, "positive": "--positive"}) from None
 
@@ -191,7 +192,7 @@ def groups(
     for part in [sensitive] if cross else [[column] for column in sensitive]:
         frame = table.frame[part]
         binned = cross or len(sensitive) == 1 or as_numbers(frame[part[0]]) is not None
-        encoder = GroupEncoder.fit(frame, bins=cuts if binned else None, report=table.report)
+        encoder = GroupEncoder.fit(frame, cuts if binned else None, None, table.report)
         sens = torch.from_numpy(encoder.transform(frame, table.report))
         stem = f"{part[0]} = " if len(part) == 1 else ""
         names = tuple(name.removeprefix(stem) for name in encoder.groups)
@@ -260,8 +261,8 @@ def features_of(
     else:
         names = listed("--features", features)
         table.require("--features", *names)
-    fitted = filter(None, (fit_column(table.frame[name], report=table.report) for name in names))
-    blocks = [one.expand(one.codes(table.frame[one.name], table.report)) for one in fitted]
+    fitted = [fit_column(table.frame[name], report=table.report) for name in names]
+    blocks = [one.expand(one.codes(table.frame[one.name], table.report)) for one in fitted if one]
     if not blocks:
         hint = "name other columns"
         raise InputError("--features", f"{', '.join(names)} carry no information", hint)

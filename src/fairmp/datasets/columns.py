@@ -70,9 +70,7 @@ class LoadReport:
             (self.unknown_labels, "node", " without a label"),
             (self.unknown_groups, "node", " without a sensitive group"),
         ]
-        edges = (
-            f"{counted(self.edges, 'undirected edge')} from {counted(self.edge_rows, 'edge row')}"
-        )
+        edges, rows = counted(self.edges, "undirected edge"), counted(self.edge_rows, "edge row")
         lines = [f"{counted(n, noun)}{rest}" for n, noun, rest in counts if n]
         if self.missing:
             most = sorted(self.missing.items(), key=lambda item: -item[1])

@@ -20,8 +20,7 @@ from fairmp.errors import InputError
 Table = str | os.PathLike[str] | pd.DataFrame
 Endpoints = tuple[np.ndarray, np.ndarray]
 
-MAX_IDS_PER_NODE = 64
-"""Range of integer ids, per node, up to which rows are looked up in an array."""
+MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
 
 
 def is_path(table: Any) -> TypeGuard[str | os.PathLike[str]]:
@@ -82,10 +81,7 @@ def positions(ids: Any, *columns: Any) -> list[np.ndarray]:
 
 
 def finder(ids: Any) -> Callable[[Any], np.ndarray]:
-    """Return a function that finds the row of each value of a column among the ids, or −1.
-
-    Integers in a small range are looked up in an array, everything else by hashing.
-    """
+    """Return a function that finds the row of each value of a column among the ids, or −1."""
     ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     if not pa.types.is_integer(ids.type):
         return lambda column: pc.fill_null(
@@ -93,36 +89,29 @@ def finder(ids: Any) -> Callable[[Any], np.ndarray]:
         ).to_numpy()
     numbers = ids.to_numpy()
     low, high = int(numbers.min()), int(numbers.max())
-    kind = np.int32 if len(numbers) < 2**31 else np.int64
+    absent = low - 1 if low > -(2**63) else high + 1
     dense = high - low < MAX_IDS_PER_NODE * len(numbers)
-    table = np.full(high - low + 1 if dense else 0, -1, dtype=kind)
-    index = pd.Index([] if dense else numbers)
+    kind = np.int32 if len(numbers) < 2**31 else np.int64
     if dense:
+        table = np.full(high - low + 1, -1, dtype=kind)
         table[numbers - low] = np.arange(len(numbers), dtype=kind)
+    else:
+        index = pd.Index(numbers)
 
     def find(column: Any) -> np.ndarray:
-        values = (pc.fill_null(column, low) if column.null_count else column).to_numpy()
+        values = (pc.fill_null(column, absent) if column.null_count else column).to_numpy()
         if not dense:
-            rows = index.get_indexer(values)
-        else:
-            inside = (values >= low) & (values <= high)
-            if inside.all():
-                rows = table[values - low]
-            else:
-                rows = np.where(inside, table[np.where(inside, values - low, 0)], -1)
-        if column.null_count:
-            rows = np.where(pc.is_null(column).to_numpy(zero_copy_only=False), -1, rows)
-        return rows
+            return index.get_indexer(values)
+        inside = (values >= low) & (values <= high)
+        if inside.all():
+            return table[values - low]
+        return np.where(inside, table[np.where(inside, values - low, 0)], -1)
 
     return find
 
 
 def comparable(*columns: Any) -> list[Any]:
-    """Bring columns of ids of any type to one: integers if all of them are, otherwise text.
-
-    Text counts as integers only in canonical form, so that ``007`` stays text and matches only
-    ``007``.
-    """
+    """Bring columns of ids of any type to one: integers if all of them are, otherwise text."""
     plain = [
         pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
         for column in columns
@@ -137,6 +126,7 @@ def comparable(*columns: Any) -> list[Any]:
 
 
 def _as_integers(column: Any) -> Any | None:
+    """Text counts as integers only in canonical form, so that ``007`` matches only ``007``."""
     try:
         # A safe cast: it fails on 1.5, infinities and floats too large to be exact.
         if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
@@ -194,24 +184,18 @@ class EdgeTable:
         return bool(pa.types.is_integer(comparable(self.ids)[0].type))
 
     def batches(self, *, integers: bool) -> Iterator[Endpoints]:
-        """Read a file front to back, as positions among the ids; −1 where an id is unknown.
-
-        Endpoints are read as integers, which is faster, or as text; a :class:`TableReadError` says
-        that one is not an integer after all.
-        """
+        """Read a file front to back, as text or, faster, integers; −1 where an id is unknown."""
         assert self.reader is not None
         known = _checked(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
         find = finder(known)
-        joined, rows = 0, 0
-        example: list[Any] = []
+        joined, rows, example = False, 0, []
         kind = pa.int64() if integers else pa.string()
         for batch in self.reader.batches(self.endpoints, kind, multiline=False):
             ends = [blank_to_null(column) for column in batch.columns]
             source, target = map(find, ends)
-            joined += int(((source >= 0) & (target >= 0)).sum())
+            joined = joined or bool(((source >= 0) & (target >= 0)).any())
             rows += len(source)
-            if rows and not example:
-                example = [column[0].as_py() for column in ends]
+            example = example or [column[0].as_py() for column in ends if len(column)]
             yield source, target
         if not joined:
             raise InputError("edges", _no_match(example, known, rows))
@@ -226,10 +210,7 @@ def edge_positions(
     *,
     isolated: bool = False,
 ) -> Endpoints:
-    """Endpoints of each edge row as positions among the ids; −1 where an id is unknown.
-
-    A table that joins no two ids is refused, or noted if all nodes may be ``isolated``.
-    """
+    """Endpoints of each edge row among the ids, −1 if unknown; all nodes may be ``isolated``."""
     known, *ends = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
     one, other = positions(_checked(known, ids), *ends)
     if not ((one >= 0) & (other >= 0)).any():
@@ -272,11 +253,7 @@ def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
 def undirected(
     source: np.ndarray, target: np.ndarray, num_nodes: int, report: LoadReport
 ) -> np.ndarray:
-    """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops.
-
-    Endpoints are node numbers from 0, −1 where an id is unknown; what is dropped is counted in the
-    report.
-    """
+    """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops."""
     source, target = proper_rows(source, target, report)
     # One sortable integer per row: the pair in ascending order, and the direction as its last bit.
     # Shifts, because a division per edge takes longer than sorting, and in place, because

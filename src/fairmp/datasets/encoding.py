@@ -149,11 +149,7 @@ class Encoding:
     def transform(
         self, table: pd.DataFrame, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Encode a table: features (n×d, float32), classes (n) and groups (n), −1 unknown.
-
-        Without the label column all classes are unknown. A table without a sensitive column or
-        with a group not seen in training is refused, or such groups are unknown (``"allow"``).
-        """
+        """Encode a table: features (n×d, float32), classes (n) and groups (n), −1 unknown."""
         names = [str(name) for name in table.columns]
         seen = {column.name for column in self.columns} | {self.id, self.label.column}
         seen |= {*self.ignored, *(part.column for part in self.sensitive)}
@@ -178,8 +174,8 @@ class Encoding:
         if self.label.column in names:
             y = self.label.transform(table[self.label.column], report)
         else:
-            absence = f"no column {self.label.column!r}"
-            report.notes.append(f"{absence}: there are no labels to compare with")
+            column = f"no column {self.label.column!r}"
+            report.notes.append(f"{column}: there are no labels to compare with")
         return stack(blocks, len(table)), y, sens
 
 
@@ -190,33 +186,25 @@ def fit_encoding(
     report: LoadReport,
     save: Callable[[Column, np.ndarray], None],
 ) -> tuple[Encoding, np.ndarray, np.ndarray]:
-    """Learn the encoding of a node table, one feature column at a time.
+    """Learn the encoding of a node table, its classes and groups, one column at a time.
 
-    ``load`` returns a column, and ``save`` takes the encoder of each feature column and the
-    column's codes, for its ``expand``. Returns the encoding, classes (n) and groups (n).
+    ``save`` takes the encoder of each feature column and the column's codes, for its ``expand``.
     """
     chosen = roles.feature_columns(names)
     assert roles.label is not None
     series = load(roles.label)
-    label = Label.fit(
-        series,
-        positive=roles.positive,
-        unknown=roles.unknown,
-        categorical=roles.label in roles.categorical,
-        report=report,
-    )
+    positive, unknown, categories = roles.positive, roles.unknown, roles.categorical
+    categorical = roles.label in categories
+    label = Label.fit(series, report, positive=positive, unknown=unknown, categorical=categorical)
     y = label.transform(series, report)
     table = {name: load(name) for name in roles.groups}
-    bins, unknown = roles.sensitive_bins, roles.unknown
-    groups = GroupEncoder.fit(table, bins=bins, unknown=unknown, report=report)
+    groups = GroupEncoder.fit(table, roles.sensitive_bins, unknown, report)
     sens = groups.transform(table, report)
+    how: dict[str, Any] = {"max_categories": roles.max_categories, "scale": roles.scale}
     columns: list[Column] = []
     for name in chosen:
         series = load(name)
-        categorical, limit = name in roles.categorical, roles.max_categories
-        column = fit_column(
-            series, categorical=categorical, max_categories=limit, scale=roles.scale, report=report
-        )
+        column = fit_column(series, categorical=name in categories, report=report, **how)
         if column is not None:
             columns.append(column)
             save(column, column.codes(series, report))
@@ -224,16 +212,13 @@ def fit_encoding(
         report.notes.append(f"no feature column is left: the only feature is {DEGREE}")
     used = {column.name for column in columns}
     ignored = tuple(name for name in names if name not in used)
-    ends = roles.id, roles.source, roles.target
-    targets = label, groups.columns, groups.groups
+    ends, targets = (roles.id, roles.source, roles.target), (label, *groups)
     return Encoding(*ends, *targets, tuple(columns), ignored, degree=not columns), y, sens
 
 
 def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
     """Put blocks of features side by side, as float32."""
-    if not blocks:
-        return np.zeros((rows, 0), dtype=np.float32)
-    return np.concatenate(blocks, axis=1, dtype=np.float32)
+    return np.concatenate([np.empty((rows, 0)), *blocks], axis=1, dtype=np.float32)
 
 
 def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) -> InputError:

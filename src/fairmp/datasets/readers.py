@@ -90,7 +90,7 @@ class TableReader:
             return
         self.stored_names = list(names or self.dialect.sample[0])
         used = self.dialect.separator
-        suffix = {",": ".csv", "\t": ".tsv"}.get(used)
+        suffix = {",": ".csv", "\t": ".tsv"}.get(used, "")
         if suffix not in map(str.lower, path.suffixes) and len(self.stored_names) > 1:
             runs = "runs of " if self.dialect.aligned else ""
             self.notes.append(f"{path.name}: read as separated by {runs}{SEPARATORS[used]}")

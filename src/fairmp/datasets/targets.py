@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -44,16 +44,13 @@ class Label:
     def fit(
         cls,
         series: pd.Series,
+        report: LoadReport,
         *,
         positive: Any = None,
         unknown: Sequence[Any] | None = None,
         categorical: bool = False,
-        report: LoadReport | None = None,
     ) -> Label:
-        """Learn the classes of a column; ``positive`` and ``unknown`` are those of from_tables.
-
-        More than 20 different numbers are taken for a quantity, unless ``categorical`` says no.
-        """
+        """Learn the classes of a column; a quantity is refused unless it is ``categorical``."""
         series, gone = _without_unknown(series, factorize(series)[1], "label", unknown, report)
         values = factorize(series)[1]
         title = f"column {series.name!r} has"
@@ -78,7 +75,7 @@ class Label:
             names = [others[0] if len(others) == 1 else f"not {chosen[0]}", chosen[0]]
         return cls(str(series.name), tuple(names), gone, positive is not None)
 
-    def transform(self, series: pd.Series, report: LoadReport | None = None) -> np.ndarray:
+    def transform(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Encode a column as classes (n, int64), −1 where unknown."""
         codes, values = factorize(_mask(series, self.unknown))
         classes = {name: k for k, name in enumerate(self.classes)}
@@ -89,8 +86,7 @@ class Label:
             value = f"{new[0]!r} in column {self.column!r} is not a class seen in training"
             raise InputError("label", f"{value} ({known})", "empty the cell, or train again")
         y = np.array([*(classes.get(text, 0) for text in texts), -1], dtype=np.int64)[codes]
-        if report is not None:
-            report.unknown_labels = int((y < 0).sum())
+        report.unknown_labels = int((y < 0).sum())
         return y
 
 
@@ -146,8 +142,7 @@ class Sensitive:
         return np.where(np.isnan(numbers), -1, codes), list(self.bins)
 
 
-@dataclass(frozen=True)
-class GroupEncoder:
+class GroupEncoder(NamedTuple):
     """Encoder of the sensitive groups: of one column, or of several crossed."""
 
     columns: tuple[Sensitive, ...]
@@ -155,15 +150,9 @@ class GroupEncoder:
 
     @classmethod
     def fit(
-        cls,
-        table: Table,
-        *,
-        bins: BinsGiven = None,
-        unknown: Sequence[Any] | None = None,
-        report: LoadReport | None = None,
+        cls, table: Table, bins: BinsGiven, unknown: Sequence[Any] | None, report: LoadReport
     ) -> GroupEncoder:
         """Learn the groups of a table; ``bins`` and ``unknown`` are those of from_tables."""
-        report = report or LoadReport()
         cuts = _bins_by_column(table, bins)
         names = [str(name) for name in table]
         columns = [Sensitive.fit(table[name], cuts.get(name), unknown, report) for name in names]
@@ -175,13 +164,9 @@ class GroupEncoder:
         return cls(tuple(columns), tuple(dict.fromkeys(groups)))
 
     def transform(
-        self,
-        table: Table,
-        report: LoadReport | None = None,
-        unknown_groups: UnknownGroups = "refuse",
+        self, table: Table, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
     ) -> np.ndarray:
         """Encode the groups of a table (n, int64), −1 where unknown."""
-        report = report or LoadReport()
         codes, names = _cross(self.columns, table, self.groups)
         index = {name: g for g, name in enumerate(self.groups)}
         new = np.array([*(name not in index for name in names), False])[codes]
@@ -219,10 +204,10 @@ def _bins_by_column(table: Table, bins: BinsGiven) -> Mapping[str, Bins]:
     if bins is None:
         return {}
     if isinstance(bins, Mapping):
-        strangers = [name for name in bins if name not in names]
-        if strangers:
-            hint = f"there are {shortlist(names)}"
-            raise InputError("sensitive_bins", f"{strangers[0]!r} is no sensitive column", hint)
+        for name in bins:
+            if name not in names:
+                hint = f"there are {shortlist(names)}"
+                raise InputError("sensitive_bins", f"{name!r} is no sensitive column", hint)
         return bins
     numeric = [name for name in names if as_numbers(table[name]) is not None]
     if len(numeric) != 1:
@@ -270,26 +255,21 @@ def _without_unknown(
     values: Sequence[Any],
     role: str,
     unknown: Sequence[Any] | None,
-    report: LoadReport | None,
+    report: LoadReport,
 ) -> tuple[pd.Series, tuple[str, ...]]:
     """Empty the cells of a column that mean "unknown", and return such values as text."""
-    gone = _unknown_values(values, unknown)
+    if unknown is not None:
+        met = [as_text(value) for value in values if any(_same(value, one) for one in unknown)]
+        gone = tuple(dict.fromkeys([*map(as_text, unknown), *met]))
+    else:  # −1, beside two other numbers from 0 up
+        plain = all(isinstance(v, int | float) and (v >= 0 or v == -1) for v in values)
+        gone = ("-1",) if plain and sum(value >= 0 for value in values) > 1 else ()
     known = _mask(series, gone)
     count = int(series.count() - known.count())
-    if unknown is None and report is not None and count:
+    if unknown is None and count:
         note = f"−1 counts as unknown ({counted(count, 'node')}); unknown=() makes it a value"
         report.notes.append(f"{role} {series.name!r}: {note}")
     return known, gone
-
-
-def _unknown_values(values: Sequence[Any], unknown: Sequence[Any] | None) -> tuple[str, ...]:
-    """Which values mean "unknown", as text; by default −1 beside two other numbers from 0 up."""
-    if unknown is not None:
-        met = [as_text(value) for value in values if any(_same(value, one) for one in unknown)]
-        return tuple(dict.fromkeys([*map(as_text, unknown), *met]))
-    numbers = [value for value in values if isinstance(value, int | float)]
-    plain = len(numbers) == len(values) and all(n >= 0 or n == -1 for n in numbers)
-    return ("-1",) if plain and sum(n >= 0 for n in numbers) > 1 else ()
 
 
 def _mask(series: pd.Series, unknown: Collection[str]) -> pd.Series:
