@@ -27,14 +27,10 @@ _NAMES = ("feature_names", "class_names", "group_names")
 
 def save(data: Data, path: str | Path) -> Path:
     """Write a graph to an ``.npz`` file, with its masks if they are a protocol's."""
-    path = Path(path)
-    names = {name: list(data[name]) for name in _NAMES if name in data}
-    tensors: tuple[str, ...] = _TENSORS
-    if "protocol" in data:
-        names["protocol"], tensors = data.protocol, (*_TENSORS, *MASKS)
+    path, tensors = Path(path), (*_TENSORS, *MASKS) if "protocol" in data else _TENSORS
+    names = {name: data[name] for name in ("name", "protocol", *_NAMES) if name in data}
     arrays = {name: data[name].cpu().numpy() for name in tensors if name in data}
-    title = str(getattr(data, "name", path.stem))
-    write_npz(path, arrays, {"name": title, **names}, compress=True)
+    write_npz(path, arrays, {"name": path.stem, **names}, compress=True)
     return path
 
 
@@ -61,9 +57,9 @@ def from_npz(name: str, folder: str | Path) -> Data:
 
 
 def _with_protocol(data: Data, protocol: str) -> Data:
-    from fairmp.datasets.protocols import PROTOCOLS as functions
+    from fairmp.datasets import protocols
 
-    result = functions[protocol](data)
+    result: Data = getattr(protocols, protocol)(data)
     result.protocol, result.name = protocol, f"{data.name}, {protocol} protocol"
     return result
 
@@ -93,15 +89,13 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     from fairmp import datasets
 
     name, _, protocol = canonical(name).partition("+")
-    if protocol:
-        raw = {"sens_in_features": True, "scale": "none"} if protocol == "nifty" else {}
-        embedded = name.startswith(EMBEDDED)
-        loaded = from_files(name) if embedded else datasets.load(name, data_dir, **raw)
-        return _with_protocol(loaded, protocol)
     word, _, size = name.partition(":")
-    if word != EMBEDDED:
-        return datasets.load(word, data_dir)
-    return datasets.social_network(n=int(size)) if size else datasets.social_network()
+    if word == EMBEDDED:
+        data = datasets.social_network(n=int(size)) if size else datasets.social_network()
+    else:
+        raw = {"sens_in_features": True, "scale": "none"} if protocol == "nifty" else {}
+        data = datasets.load(word, data_dir, **raw)
+    return _with_protocol(data, protocol) if protocol else data
 
 
 def present(

@@ -16,14 +16,7 @@ import torch
 
 from fairmp.datasets.cache import narrow, read_npz, write_npz
 from fairmp.datasets.columns import LoadReport, counted, require_column
-from fairmp.datasets.edges import (
-    Endpoints,
-    blank_to_null,
-    comparable,
-    edge_positions,
-    positions,
-    undirected,
-)
+from fairmp.datasets.edges import blank_to_null, comparable, edge_positions, positions, undirected
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.tables import assemble, from_tables
@@ -52,25 +45,12 @@ def save(data: Data, folder: Path) -> Path:
 
 
 def extend(
-    path: Path,
-    nodes: Table,
-    edges: Table | None,
-    *,
-    encoding: Encoding,
-    **how: Any,
+    path: Path, nodes: Table, edges: Table | None, *, encoding: Encoding, **how: Any
 ) -> tuple[Data, torch.Tensor]:
-    """Join new nodes to the graph that :func:`save` wrote.
+    """Join new nodes to the graph that :func:`save` wrote; return the graph and their mask.
 
-    Args:
-        path: the file.
-        nodes: table of new nodes; a node of the training graph in it has its new row.
-        edges: edges between any of these nodes, added to those of the training graph.
-        encoding: that of the training graph.
-        how: ``id``, ``source``, ``target`` and ``unknown_groups`` of :func:`from_tables`.
-
-    Returns:
-        The whole graph, with the new nodes first, −1 as label of all others and the place of each
-        node of the training graph (``origin``), and the mask of the new nodes.
+    New nodes come first, and a node of the training graph among them has its new row. The others
+    have no label, and ``origin`` is the place of each node of the training graph.
     """
     try:
         old, _ = read_npz(path)
@@ -89,24 +69,20 @@ def extend(
     kept = np.flatnonzero(place < 0)
     place[kept] = len(own) + np.arange(len(kept))
     ids = pa.concat_arrays([own, before.take(pa.array(kept))])
-    count = len(ids)
-    ends: Endpoints = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
+    count, edge_index = len(ids), place[stored]
     if edges is not None:
         report.notes = [note for note in report.notes if not note.startswith("no edge table")]
         ends = edge_positions(edges, ids, source, target, report, isolated=True)
-    given = undirected(*ends, count, report)
-    one, other = np.concatenate([given, place[stored]], axis=1)
-    edge_index = undirected(one, other, count, LoadReport())
-    rows = [torch.from_numpy(part[kept].astype(kind)) for part, kind in ((x, "f4"), (sens, "i8"))]
+        given = undirected(*ends, count, report)
+        edge_index = np.concatenate([given, edge_index], axis=1)
+    edge_index = undirected(*edge_index, count, LoadReport())
+    features = np.concatenate([new.x, x[kept]])
     if encoding.degree:
         features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]
-    else:
-        features = torch.cat([new.x, rows[0]]).numpy()
-    labels = torch.cat([new.y, torch.full((len(kept),), -1)])
-    groups = torch.cat([new.sens, rows[1]])
-    data = assemble(features, edge_index, labels.numpy(), groups.numpy(), report)
-    for name in ("feature_names", "class_names", "group_names", "name"):
-        data[name] = new[name]
+    labels = np.concatenate([new.y, np.full(len(kept), -1)])
+    data = assemble(features, edge_index, labels, np.concatenate([new.sens, sens[kept]]), report)
+    names = ("feature_names", "class_names", "group_names", "name")
+    data.update({name: new[name] for name in names})
     data.origin = torch.from_numpy(place)
     data.__dict__ |= {"encoding": encoding, "ids": ids}
     fresh = torch.arange(count) < len(own)
@@ -120,7 +96,7 @@ def extend(
 
 def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
     """Mask of the rows of a node table that have a value, as it is written, in a column."""
-    reader = TableReader(nodes, "nodes", notes=[])
+    reader = TableReader(nodes, "nodes")
     require_column("--where", column, reader.names, "the node table")
     [cells] = reader.table((column,), text=(column,)).columns
     return torch.tensor([str(cell).strip() == value for cell in cells.to_pylist()])
@@ -128,7 +104,7 @@ def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
 
 def listed(data: Data, table: Path, id: str | None) -> torch.Tensor:
     """Mask of the nodes whose ids are in a table; all of them must be nodes."""
-    reader = TableReader(table, "--only", notes=[])
+    reader = TableReader(table, "--only")
     column = id if id in reader.names else reader.names[0]
     [cells] = reader.table((column,), text=(column,)).columns
     own, wanted = comparable(data.__dict__["ids"], blank_to_null(cells.combine_chunks()))

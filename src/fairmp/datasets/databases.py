@@ -35,32 +35,12 @@ def as_file(place: str | Path | None, query: str | None, argument: str) -> Itera
     with TemporaryDirectory(prefix="fairmp-sql-") as folder:
         stem = Path(re.sub(r"\?.*", "", str(place))).stem or "query"
         path = Path(folder) / f"{re.sub(r'[^A-Za-z0-9_-]+', '-', stem)}.csv"
-        export(str(place), query, path, argument=argument)
+        export(str(place), query, path, argument)
         yield path
 
 
-def export(url: str, query: str, path: Path, *, argument: str = "url") -> int:
-    """Write the result of a query to a CSV file, a batch of rows at a time; return their number.
-
-    Args:
-        url: address of a database, as SQLAlchemy writes it: ``sqlite:///people.db``,
-            ``postgresql+psycopg://user@host/name``.
-        query: a SELECT; its columns are those of the table, NULL is an empty cell.
-        path: file to write.
-        argument: name of the argument in error messages.
-
-    Example:
-        >>> import sqlite3, tempfile
-        >>> folder = Path(tempfile.mkdtemp())
-        >>> with sqlite3.connect(folder / "people.db") as database:
-        ...     _ = database.executescript(
-        ...         "create table people (id, sex); insert into people values (7, 'f'), (8, null)"
-        ...     )
-        >>> export(f"sqlite:///{folder}/people.db", "select * from people", folder / "people.csv")
-        2
-        >>> (folder / "people.csv").read_text().split()
-        ['id,sex', '7,f', '8,']
-    """
+def export(url: str, query: str, path: Path, argument: str = "url") -> int:
+    """Write the result of a query to a CSV file, in batches of rows; return their number."""
     try:
         import sqlalchemy
     except ModuleNotFoundError:

@@ -188,7 +188,8 @@ class EdgeTable:
         assert self.reader is not None
         known = _checked(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
         find = finder(known)
-        joined, rows, example = False, 0, []
+        joined, rows = False, 0
+        example: list[Any] = []
         kind = pa.int64() if integers else pa.string()
         for batch in self.reader.batches(self.endpoints, kind, multiline=False):
             ends = [blank_to_null(column) for column in batch.columns]

@@ -174,8 +174,8 @@ class Encoding:
         if self.label.column in names:
             y = self.label.transform(table[self.label.column], report)
         else:
-            column = f"no column {self.label.column!r}"
-            report.notes.append(f"{column}: there are no labels to compare with")
+            absence = f"no column {self.label.column!r}"
+            report.notes.append(f"{absence}: there are no labels to compare with")
         return stack(blocks, len(table)), y, sens
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import torch
@@ -44,13 +43,17 @@ def nifty_split(y: Tensor, label_number: int, *, seed: int = SEED) -> Split:
     generator = random.Random(seed)
     part = torch.full(y.shape, -1)
     for one in classes:
-        nodes = (y == one).nonzero()[:, 0].tolist()
-        generator.shuffle(nodes)
-        half, three_quarters = int(0.5 * len(nodes)), int(0.75 * len(nodes))
-        part[nodes[: min(half, label_number // len(classes))]] = 0
-        part[nodes[half:three_quarters]] = 1
-        part[nodes[three_quarters:]] = 2
+        train, val, test = _parts(y == one, generator)
+        part[train[: label_number // len(classes)]], part[val], part[test] = 0, 1, 2
     return Split(*(part == k for k in range(3)))
+
+
+def _parts(mask: Tensor, generator: random.Random) -> list[list[int]]:
+    """Shuffle the nodes of a mask, and cut them into 50, 25 and 25 %."""
+    nodes = mask.nonzero()[:, 0].tolist()
+    generator.shuffle(nodes)
+    half, three_quarters = int(0.5 * len(nodes)), int(0.75 * len(nodes))
+    return [nodes[:half], nodes[half:three_quarters], nodes[three_quarters:]]
 
 
 def nifty(data: Data, *, label_number: int | None = None, seed: int = SEED) -> Data:
@@ -94,20 +97,13 @@ def fairgnn(data: Data, *, known_groups: int = 500, seed: int = SEED) -> Data:
     Returns:
         A shallow copy with masks, and −1 for the groups that are not known.
     """
-    generator = random.Random(seed)
-    nodes = (data.y >= 0).nonzero()[:, 0].tolist()
-    generator.shuffle(nodes)
-    half, three_quarters = int(0.5 * len(nodes)), int(0.75 * len(nodes))
+    train, val, test = _parts(data.y >= 0, random.Random(seed))
     part = torch.zeros_like(data.y)
-    part[nodes[:half]], part[nodes[half:three_quarters]], part[nodes[three_quarters:]] = 1, 2, 3
+    part[train], part[val], part[test] = 1, 2, 3
     others = ((data.sens >= 0) & (part < 2)).nonzero()[:, 0].tolist()
-    generator.seed(seed)
-    generator.shuffle(others)
+    random.Random(seed).shuffle(others)
     result = copy.copy(data)
     result.sens = torch.where(part < 2, -1, data.sens)
     result.sens[others[:known_groups]] = data.sens[others[:known_groups]]
     result.train_mask, result.val_mask, result.test_mask = (part == k for k in (1, 2, 3))
     return result
-
-
-PROTOCOLS: dict[str, Callable[[Data], Data]] = {"nifty": nifty, "fairgnn": fairgnn}
