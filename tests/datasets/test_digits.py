@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.digits import digit_tail
+from fairmp.datasets.formats import digit_tail
 
 
 @settings(deadline=None, max_examples=30)

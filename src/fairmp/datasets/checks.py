@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fairmp import groups
+from fairmp.datasets.columns import counted
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,7 +45,8 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
             only = f"every known label is {int(known[0])}"
             raise InputError("data.y", only, "give two classes or more (0 and 1)")
         _check_groups(data.sens)
-        _check_weight(data.get("sample_weight"), n)
+        if data.get("sample_weight") is not None:
+            _check_weight(data.sample_weight, n)
     if masks:
         _check_masks(data, n)
 
@@ -58,13 +60,11 @@ def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
         node, column = wrong[0].tolist()
         title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
         first = f"node {node}, column {column}{title} ({x[node, column].item()})"
-        problem = f"{len(wrong)} value{'s' * (len(wrong) != 1)} not finite, the first at {first}"
+        problem = f"{counted(len(wrong), 'value')} not finite, the first at {first}"
         raise InputError("data.x", problem, "fill or drop them first")
 
 
-def _check_weight(weight: Tensor | None, n: int) -> None:
-    if weight is None:
-        return
+def _check_weight(weight: Tensor, n: int) -> None:
     if not isinstance(weight, Tensor) or weight.shape != (n,):
         raise InputError("data.sample_weight", f"{weight!r}", f"give one number per node, {n}")
     if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()) or not bool(weight.any()):

@@ -75,7 +75,7 @@ def extend(
         ends = edge_positions(edges, ids, source, target, report, isolated=True)
         given = undirected(*ends, count, report)
         edge_index = np.concatenate([given, edge_index], axis=1)
-    edge_index = undirected(*edge_index, count, LoadReport())
+    edge_index = undirected(edge_index[0], edge_index[1], count, LoadReport())
     features = np.concatenate([new.x, x[kept]])
     if encoding.degree:
         features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]

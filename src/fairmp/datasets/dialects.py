@@ -9,6 +9,7 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -83,22 +84,19 @@ def sniff(path: Path, argument: str, start: FileStart | None = None) -> Dialect:
     except UnicodeDecodeError as error:
         value = f"{name} is not UTF-8 text (byte {error.start:,})"
         raise InputError(argument, value, NOT_UTF8) from None
-    comments = 0
-    while comments < len(lines) and lines[comments][:1] in ("#", "%"):
-        comments += 1
+    comments = sum(1 for _ in takewhile(lambda line: line[:1] in ("#", "%"), lines))
     lines = [f"{line}\n" for line in lines[comments:] if line.strip()]
     if not lines:
         raise InputError(argument, f"{name} is empty", "give a table with a header and rows")
     rows = {separator: _rows(lines, separator, cut) for separator in SEPARATORS}
-    fitting = [one for one in rows if len(rows[one][0]) > 1 and _regular(rows[one])]
+    fitting = [one for one in rows if _agreement(rows[one])[0] == len(rows[one])]
     aligned = [tuple(line.split()) for line in lines]
-    if " " not in fitting and len(aligned[0]) > 1 and _regular(aligned):
+    if " " not in fitting and _agreement(aligned)[0] == len(aligned):
         fitting.append(" ")
-    if {";", ","} <= set(fitting):
-        cell = next((c for row in rows[";"] for c in row if "," in c and not _NUMBER.match(c)), "")
-        if cell:
-            value = f"{name} may be separated by semicolons or by commas ({shorten(lines[0])!r})"
-            raise InputError(argument, value, "quote the cells that hold either, or use tabs")
+    commas = (cell for row in rows[";"] for cell in row if "," in cell)
+    if {";", ","} <= set(fitting) and not all(map(_NUMBER.match, commas)):
+        value = f"{name} may be separated by semicolons or by commas ({shorten(lines[0])!r})"
+        raise InputError(argument, value, "quote the cells that hold either, or use tabs")
     if not fitting:
         # The one that explains most lines: the parser names the line that does not fit.
         most = max(",\t|;", key=lambda one: _agreement(rows[one]))
@@ -106,18 +104,14 @@ def sniff(path: Path, argument: str, start: FileStart | None = None) -> Dialect:
         fitting = [" " if len(rows[most][0]) < 2 and 2 * spaces > len(lines) else most]
     best = fitting[0]
     spread = best == " " and _aligned(path, start.gzipped, comments, argument)
-    sample = aligned if spread else rows[best]
-    return Dialect(best, comments, tuple(sample[:SAMPLE_ROWS]), spread, start.gzipped)
+    sample = tuple((aligned if spread else rows[best])[:SAMPLE_ROWS])
+    return Dialect(best, comments, sample, spread, start.gzipped)
 
 
 def _rows(lines: list[str], separator: str, cut: bool) -> list[tuple[str, ...]]:
     """The cells of some lines; the last may end inside a quoted cell."""
     rows = [tuple(row) for row in csv.reader(lines, delimiter=separator) if row]
     return rows[:-1] if cut and len(rows) > 1 else rows
-
-
-def _regular(rows: Sequence[Sequence[str]]) -> bool:
-    return all(len(row) == len(rows[0]) for row in rows)
 
 
 def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
@@ -127,16 +121,11 @@ def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
 
 
 def _aligned(path: Path, gzipped: bool, comments: int, argument: str) -> bool:
-    """Whether runs of spaces separate cells, and not every single space, by the whole file.
-
-    A file where neither explains every line, such as one with an empty cell in aligned columns, is
-    refused: its values would move to other columns.
-    """
+    """Whether runs of spaces separate cells, and not every space; refuse a file of neither."""
     if not gzipped:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
             unclear = b"  ", b"\n ", b"\r ", b" \n", b" \r"
-            ends = b" " in (whole[:1], whole[-1:])
-            if not ends and not any(whole.find(run) >= 0 for run in unclear):
+            if b" " not in (whole[:1], whole[-1:]) and all(whole.find(run) < 0 for run in unclear):
                 return False
     first: tuple[int, int] | None = None
     single = runs = True

@@ -16,7 +16,6 @@ import pyarrow.csv as arrow
 
 from fairmp.datasets.cache import Arrays, narrow
 from fairmp.datasets.columns import LoadReport, counted
-from fairmp.datasets.digits import digit_tail
 from fairmp.datasets.edges import check_ids, positions, undirected
 from fairmp.datasets.raw import open_raw
 from fairmp.datasets.readers import TableReader
@@ -27,10 +26,12 @@ Paths = Mapping[str, Path]
 Names = dict[str, list[str]]
 
 FACEBOOK_COLUMNS = ("status", "gender", "major", "minor", "dorm", "year", "high_school")
-MIN_CATEGORY_COUNT = 10
-"""Nodes a category needs to become a feature of Facebook100."""
-MAX_GROUPS = 5
-"""Most frequent values of a Facebook100 column that become classes or groups."""
+MIN_CATEGORY_COUNT = 10  # nodes a category needs to become a feature of Facebook100
+MAX_GROUPS = 5  # most frequent values of a Facebook100 column that become classes or groups
+
+_MIN_DIGIT_COLUMNS = 32
+_COMMA, _NEWLINE, _RETURN, _ZERO = 44, 10, 13, 48
+_SCAN_BYTES, _BLOCK_ROWS = 1 << 20, 2048
 
 
 class Raw(NamedTuple):
@@ -93,10 +94,51 @@ def _node_table(raw: Raw) -> tuple[Any, np.ndarray, list[str]]:
     tail = digit_tail(path, len(columns) - 1 - last) if commas else None
     table = _parse_rows(tail[0], columns[: -tail[1].shape[1]]) if tail else None
     digits = [tail[1]] if tail and table else []
-    if table is None:
-        table = read_raw(raw, "nodes")
+    table = table or read_raw(raw, "nodes")
     x = np.concatenate([narrow(_matrix(table.drop_columns(other), title)), *digits], axis=1)
     return table, x, [name for name in columns if name not in other]
+
+
+def digit_tail(path: Path, limit: int) -> tuple[bytes, np.ndarray] | None:
+    """Cut at most ``limit`` columns of one-digit cells off the ends of all rows.
+
+    They lie at the same distance from the end of every line and are copied as one block, which
+    reads Pokec-z in 0.55 s instead of 1.3 s. Returns the rest, as lines, and the digits (n×k).
+    """
+    raw = np.memmap(path, dtype=np.uint8, mode="r")
+    pieces = range(0, len(raw), _SCAN_BYTES)
+    found = [np.flatnonzero(raw[k : k + _SCAN_BYTES] == _NEWLINE) + k for k in pieces]
+    ends = np.concatenate(found)
+    if len(ends) and ends[-1] != len(raw) - 1:
+        ends = np.append(ends, len(raw))
+    if len(ends) < 2:
+        return None
+    starts, ends = ends[:-1] + 1, ends[1:] - (raw[ends[1:] - 1] == _RETURN)
+    count = min(limit, _digit_cells(raw[starts[0] : ends[0]]))
+    width = 2 * count
+    if count < _MIN_DIGIT_COLUMNS or (ends - starts <= width).any():
+        return None
+    digits = np.empty((len(ends), count), dtype=np.uint8)
+    windows = np.lib.stride_tricks.sliding_window_view(raw, width)
+    for k in range(0, len(ends), _BLOCK_ROWS):
+        # Two bytes per cell, a comma and a digit: XOR with ",0" leaves the digit alone.
+        cells = windows[ends[k : k + _BLOCK_ROWS] - width].view("<u2") ^ (_COMMA | _ZERO << 8)
+        if np.bitwise_or.reduce(cells, axis=None) & 0xFF or cells.max() > 9 << 8:
+            return None
+        digits[k : k + _BLOCK_ROWS] = cells >> 8
+    # Each row from its start to its digits, where a comma becomes the newline.
+    lengths = ends - width - starts + 1
+    after = np.cumsum(lengths)
+    text = raw[np.arange(after[-1]) + np.repeat(starts - (after - lengths), lengths)]
+    text[after - 1] = _NEWLINE
+    return text.tobytes(), digits
+
+
+def _digit_cells(line: np.ndarray) -> int:
+    """Count the one-digit cells at the end of a line, each with the comma before it."""
+    pairs = line[len(line) % 2 :].reshape(-1, 2)[::-1]
+    fits = (pairs[:, 0] == _COMMA) & (pairs[:, 1] >= _ZERO) & (pairs[:, 1] <= _ZERO + 9)
+    return len(fits) if fits.all() else int(np.argmin(fits))
 
 
 def _parse_rows(lines: bytes, names: list[str]) -> Any | None:

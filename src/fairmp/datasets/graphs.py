@@ -93,7 +93,7 @@ def _load(
         return arrays, names, LoadReport(**report)
     report = LoadReport()
     for file in found if verify else ():
-        _verify(source, file, report)
+        _verify(source.title, file, report)
     arrays, names = parse(source, paths, partial, report)
     if report.dangling and not partial:
         problem = f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id without a node"
@@ -103,18 +103,16 @@ def _load(
     return arrays, names, report
 
 
-def _verify(source: Source, found: FoundFile, report: LoadReport) -> None:
+def _verify(title: str, found: FoundFile, report: LoadReport) -> None:
     """Refuse a file that differs from the published one, and note what cannot be checked."""
-    state, digits = found.check(), found.file.sha256
-    name = found.path.name if found.path else found.file.name
+    state, digits, path = found.check(), found.file.sha256, found.path
     if state == "differs":
-        problem = f"{found.path} is not the published file, whose SHA-256 starts with {digits[:8]}"
-        raise InputError(source.title, problem, "fetch it again, or pass verify=False")
-    if state == "first digits ok":
+        problem = f"{path} is not the published file, whose SHA-256 starts with {digits[:8]}"
+        raise InputError(title, problem, "fetch it again, or pass verify=False")
+    if path and state != "ok":
         known = f"only the first {len(digits)} digits of its SHA-256 are known; they agree"
-        report.notes.append(f"{name}: {known}")
-    if state == "sum unknown":
-        report.notes.append(f"{name}: its SHA-256 is unknown and was not checked")
+        unknown = "its SHA-256 is unknown and was not checked"
+        report.notes.append(f"{path.name}: {known if digits else unknown}")
 
 
 class NBA(FairGraph):

@@ -9,9 +9,9 @@ import shutil
 import sys
 import tempfile
 import zipfile
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
@@ -33,8 +33,7 @@ class NotFoundError(DownloadError):
     """The server has no such file."""
 
 
-@dataclass(frozen=True)
-class FoundFile:
+class FoundFile(NamedTuple):
     """A raw file and its path; None if it was not found."""
 
     role: str
@@ -47,16 +46,13 @@ class FoundFile:
             return "missing"
         if not self.file.sha256:
             return "sum unknown"
-        try:
+        with suppress(OSError, EOFError):
             if sha256_of(self.path).startswith(self.file.sha256):
                 return "ok" if self.file.checksum == "known" else "first digits ok"
-        except (OSError, EOFError):
-            pass
         return "differs"
 
 
-@dataclass(frozen=True)
-class Availability:
+class Availability(NamedTuple):
     """A benchmark graph and its raw files."""
 
     source: Source
@@ -116,11 +112,12 @@ def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -
     folder.mkdir(parents=True, exist_ok=True)
     failures: list[DownloadError] = []
     for file in source.files[role]:
-        if archive := _locate(source, root, _archive(file)):
+        zipped = file.url.rsplit("/", 1)[-1] if file.url.endswith(".zip") else ""
+        if archive := _locate(source, root, zipped):
             return FoundFile(role, file, extract(archive, file.name, folder, sha256=file.sha256))
         urls = [file.url] if file.url else []
         if mirror:
-            names = filter(None, (file.name, _archive(file), f"{file.name}.gz"))
+            names = filter(None, (file.name, zipped, f"{file.name}.gz"))
             urls = [f"{mirror.rstrip('/')}/{source.folders[0]}/{quote(name)}" for name in names]
         for url in urls:
             try:
@@ -145,11 +142,6 @@ def _locate(source: Source, root: PathLike | None, *names: str) -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-def _archive(file: RawFile) -> str:
-    """Return the name of the zip archive that holds a file, or an empty string."""
-    return file.url.rsplit("/", 1)[-1] if file.url.endswith(".zip") else ""
-
-
 def _download(url: str, file: RawFile, folder: Path) -> Path:
     name = unquote(url.rsplit("/", 1)[-1])
     if not name.endswith(".zip"):
@@ -159,15 +151,15 @@ def _download(url: str, file: RawFile, folder: Path) -> Path:
         return extract(archive, file.name, folder, sha256=file.sha256)
 
 
-def open_raw(path: Path, gzipped: bool | None = None) -> BinaryIO:
-    """Open a raw file; it is decompressed if ``gzipped``, by default if its name ends in .gz."""
-    gzipped = path.suffix == ".gz" if gzipped is None else gzipped
+def open_raw(path: Path, suffix: str | None = None) -> BinaryIO:
+    """Open a raw file; it is decompressed if its suffix, or the one given, is .gz."""
+    gzipped = (path.suffix if suffix is None else suffix) == ".gz"
     return cast("BinaryIO", gzip.open(path)) if gzipped else path.open("rb")
 
 
-def sha256_of(path: Path, gzipped: bool | None = None) -> str:
+def sha256_of(path: Path, suffix: str | None = None) -> str:
     """Return the SHA-256 of a raw file's uncompressed content."""
-    with open_raw(path, gzipped) as file:
+    with open_raw(path, suffix) as file:
         return hashlib.file_digest(cast("Any", file), "sha256").hexdigest()
 
 
@@ -183,11 +175,10 @@ def download(
     def fetch(url: str, part: str, _: object) -> None:
         _fetch(url, part, path.name, sys.stderr.isatty() if progress is None else progress)
         # Pooch compares whole sums of the stored bytes; prefixes and .gz copies are checked here.
-        if known is None and not sha256_of(Path(part), gzipped).startswith(sha256):
+        if known is None and not sha256_of(Path(part), path.suffix).startswith(sha256):
             raise ValueError(f"its SHA-256 does not start with the expected {sha256}")
 
-    gzipped = path.suffix == ".gz"
-    known = sha256 if len(sha256) == 64 and not gzipped else None
+    known = sha256 if len(sha256) == 64 and path.suffix != ".gz" else None
     pooch.get_logger().setLevel("ERROR")
     registry, urls = {path.name: known}, {path.name: url}
     files = pooch.create(path.parent, "", registry=registry, urls=urls, retry_if_failed=retries)
@@ -235,16 +226,14 @@ def extract(
         part = Path(scratch) / name
         try:
             with zipfile.ZipFile(archive) as bundle:
-                files = [m for m in bundle.infolist() if not m.is_dir()]
-                held = [m for m in files if PurePosixPath(m.filename).name == name]
+                files = [m.filename for m in bundle.infolist() if not m.is_dir()]
+                held = [file for file in files if PurePosixPath(file).name == name]
                 if len(held) != 1:
-                    found = shortlist([m.filename for m in files]) or "nothing"
-                    problem = f"has {len(held) or 'no'} {name}"
-                    raise InputError(archive.name, problem, f"it has {found}")
-                (member,) = held
-                if member.file_size > limit:  # no more than this is ever decompressed
+                    found = f"it has {shortlist(files) or 'nothing'}"
+                    raise InputError(archive.name, f"has {len(held) or 'no'} {name}", found)
+                if bundle.getinfo(held[0]).file_size > limit:  # no more is ever decompressed
                     raise InputError(archive.name, f"{name} in it is too large")
-                with bundle.open(member) as stream, part.open("wb") as file:
+                with bundle.open(held[0]) as stream, part.open("wb") as file:
                     shutil.copyfileobj(stream, file, _CHUNK_BYTES)
         except InputError:
             raise

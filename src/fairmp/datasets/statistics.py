@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -55,8 +55,8 @@ def statistics(data: Data) -> Statistics:
         label_homophily_labelled=_homophily(data.y[edges], known=True),
         sens_homophily=_homophily(data.sens[edges], known=True),
         labelled=int((data.y >= 0).sum()),
-        classes=_sizes(data.y, getattr(data, "class_names", None)),
-        groups=_sizes(data.sens, getattr(data, "group_names", None)),
+        classes=sizes(data.y, getattr(data, "class_names", None)),
+        groups=sizes(data.sens, getattr(data, "group_names", None)),
     )
 
 
@@ -66,7 +66,8 @@ def _homophily(pairs: Tensor, known: bool = False) -> float | None:
     return float((pairs[0] == pairs[1]).double().mean()) if pairs.numel() else None
 
 
-def _sizes(values: Tensor, names: list[str] | None) -> dict[str, int]:
+def sizes(values: Tensor, names: Sequence[str] | None) -> dict[str, int]:
+    """Count the nodes of each class or group."""
     counts = torch.bincount(values[values >= 0], minlength=len(names or ())).tolist()
     return dict(zip(names or map(str, range(len(counts))), counts, strict=True))
 

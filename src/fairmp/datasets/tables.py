@@ -11,13 +11,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import (
-    MAX_CATEGORIES,
-    Column,
-    LoadReport,
-    require_column,
-    without_missing_text,
-)
+from fairmp.datasets.columns import MAX_CATEGORIES, LoadReport, require_column, without_missing_text
 from fairmp.datasets.edges import check_frame, edge_positions, is_path, node_ids, undirected
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding, stack
 from fairmp.datasets.readers import TableReader
@@ -28,7 +22,7 @@ from fairmp.errors import InputError, check_choice
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fairmp.datasets.columns import BinsGiven, Scale
+    from fairmp.datasets.columns import BinsGiven, Column, Scale
     from fairmp.datasets.edges import Table
 
 
@@ -121,9 +115,8 @@ def from_tables(
         check_choice("unknown_groups", unknown_groups, get_args(UnknownGroups))
         own = own or encoding.id
         source, target = source or encoding.source, target or encoding.target
-        table = _node_table(
-            nodes, own, report, encoding.ignored, [column.name for column in encoding.columns]
-        )
+        wanted = [column.name for column in encoding.columns]
+        table = _node_table(nodes, own, report, encoding.ignored, wanted)
         known = table if own == encoding.id else table.drop(columns=own)
         x, y, sens = encoding.transform(known, report, unknown_groups)
         used = encoding
@@ -132,20 +125,19 @@ def from_tables(
             raise InputError("id", "missing", "name a column of the node table")
         if edges is None:
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
-        table = _node_table(nodes, own, report, unused=drop, wanted=(label, *roles.groups))
+        table = _node_table(nodes, own, report, drop, (label, *roles.groups))
         blocks: list[np.ndarray] = []
 
         def save(column: Column, codes: np.ndarray) -> None:
             blocks.append(column.expand(codes))
 
-        names = list(table.columns)
-        used, y, sens = fit_encoding(names, table.__getitem__, roles, report, save)
+        used, y, sens = fit_encoding(list(table.columns), table.__getitem__, roles, report, save)
         x = stack(blocks, len(table))
     ids = node_ids(table, own)
     report.nodes = len(ids)
+    edge_index = np.empty((2, 0), dtype=np.int64)
     if edges is None:
         report.notes.append("no edge table: no node has an edge")
-        edge_index = np.empty((2, 0), dtype=np.int64)
     else:
         isolated = encoding is not None
         ends = edge_positions(edges, ids, source, target, report, isolated=isolated)
@@ -161,11 +153,7 @@ def from_tables(
 
 
 def _node_table(
-    nodes: Table,
-    id: str | None,
-    report: LoadReport,
-    unused: Sequence[str],
-    wanted: Sequence[str | None] = (),
+    nodes: Table, id: str | None, report: LoadReport, unused: Sequence[str], wanted: Sequence[Any]
 ) -> pd.DataFrame:
     """Read the node table, with its ids as text where they come from a file."""
     if is_path(nodes):
@@ -193,12 +181,10 @@ def assemble(
     x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, sens: np.ndarray, report: LoadReport
 ) -> Data:
     """Make the graph of some arrays, with its report."""
-    data = Data(
-        x=torch.from_numpy(np.ascontiguousarray(x, dtype=np.float32)),
-        edge_index=torch.from_numpy(np.ascontiguousarray(edge_index, dtype=np.int64)),
-        y=torch.from_numpy(np.ascontiguousarray(y, dtype=np.int64)),
-        sens=torch.from_numpy(np.ascontiguousarray(sens, dtype=np.int64)),
-    )
+    arrays = {"edge_index": edge_index, "y": y, "sens": sens}
+    codes = {name: np.ascontiguousarray(array, np.int64) for name, array in arrays.items()}
+    arrays = {"x": np.ascontiguousarray(x, np.float32), **codes}
+    data = Data(**{name: torch.from_numpy(array) for name, array in arrays.items()})
     # Outside the graph's store, so that the report is neither printed with the graph nor moved to
     # a device; copies of the graph keep it.
     data.__dict__["report"] = report
