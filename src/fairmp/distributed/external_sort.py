@@ -11,7 +11,6 @@ import shutil
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
@@ -45,8 +44,7 @@ class Buckets:
     def take(self, bucket: int) -> np.ndarray:
         """Read a bucket and remove its file."""
         path = self.folder / str(bucket)
-        if not path.exists():
-            return np.zeros(0, dtype=np.int64)
+        path.touch()
         keys = np.fromfile(path, dtype=np.int64)
         path.unlink()
         return keys
@@ -62,6 +60,7 @@ class EdgeSet:
         if 2 * self.bits - self.low_bits + 1 > 63:
             raise InputError("nodes", f"{nodes:,} are more than a folder of shards can number")
         self.degree = np.zeros(nodes, dtype=np.int64)
+        self.kind = np.int32 if nodes < 2**31 else np.int64  # of node numbers on disk
         self._rows = Buckets(folder / "rows", BUCKETS)
         self._edges = folder / "edges"
 
@@ -79,8 +78,7 @@ class EdgeSet:
 
     def discard(self) -> None:
         """Remove all that was added."""
-        report = self.report
-        report.edge_rows = report.dangling = report.self_loops = 0
+        self.report.edge_rows = self.report.dangling = self.report.self_loops = 0
         shutil.rmtree(self._rows.folder)
 
     def finish(self, y: np.ndarray, sens: np.ndarray) -> tuple[float | None, ...]:
@@ -112,23 +110,17 @@ class EdgeSet:
             yield ((piece >> self.bits) << self.low_bits) | bucket, piece & ((1 << self.bits) - 1)
 
 
-class RowBlock(NamedTuple):
-    """Consecutive rows of the adjacency in CSR form."""
-
-    start: int  # the first row
-    counts: np.ndarray  # entries per row
-    col: np.ndarray  # their columns, ascending within a row
-
-
 def csr_blocks(
     edges: EdgeSet, rank: np.ndarray | None, cuts: Sequence[int], folder: Path, *, loops: bool
-) -> Iterator[RowBlock]:
-    """Yield the rows of A, or with loops of A+I, in blocks that cross no cut."""
-    degree = edges.degree
-    if rank is not None:  # the new number of each node
-        degree = np.empty_like(edges.degree)
-        degree[rank] = edges.degree
-    bounds = _block_bounds(degree + loops, cuts)
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the columns of A, or with loops of A+I, in blocks of rows that cross no cut.
+
+    Each block comes with the row after its last; ``rank`` is the new number of each node.
+    """
+    entries = edges.degree + loops
+    if rank is not None:
+        entries[rank] = edges.degree + loops
+    bounds = _block_bounds(entries, cuts)
     block_of = np.repeat(np.arange(len(bounds) - 1, dtype=np.uint16), np.diff(bounds))
     buckets = Buckets(folder, len(bounds) - 1)
     for one, other in edges:
@@ -144,7 +136,7 @@ def csr_blocks(
             keys = np.concatenate([keys, (own << edges.bits) | (own + start)])
         keys.sort()
         keys &= (1 << edges.bits) - 1
-        yield RowBlock(start, degree[start:stop] + loops, keys)
+        yield stop, keys
     folder.rmdir()
 
 

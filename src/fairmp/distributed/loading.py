@@ -25,11 +25,9 @@ from fairmp.graph import CSR, INT32, Adjacency, Graph, aggregate
 from fairmp.kernels import implementation
 
 COLUMNS_PER_READ = 1 << 20
-NAMES = ("feature_names", "class_names", "group_names")
 
 
-@dataclass(frozen=True)
-class Halo:
+class Halo(NamedTuple):
     """The exchange plan."""
 
     ranks: Ranks
@@ -174,13 +172,10 @@ def load_shard(
     manifest, parts, column = ranks.together(read_manifest)
     fingerprint = {"the graph's fingerprint": manifest.fingerprint[:16]}
     ranks.agree("shards", fingerprint, "give all ranks the same shards")
-    own = parts[ranks.rank]
-    data = Data(
-        x=_concatenate(folder, own, "x"),
-        edge_index=torch.empty(2, 0, dtype=torch.int64),
-        **{name: _concatenate(folder, own, name).long() for name in ("y", "sens")},
-        **{name: list(getattr(manifest, name)) for name in NAMES},
-    )
+    own, names = parts[ranks.rank], ("feature_names", "class_names", "group_names")
+    data = Data(_concatenate(folder, own, "x"), torch.empty(2, 0, dtype=torch.int64))
+    data.update({name: _concatenate(folder, own, name).long() for name in ("y", "sens")})
+    data.update({name: list(getattr(manifest, name)) for name in names})
     _set_masks(data, folder, own, column)
     bounds = torch.tensor([*(manifest.parts[run[0]].start for run in parts), manifest.nodes])
     device = ranks.device or torch.device(device)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, get_args
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
@@ -25,9 +24,9 @@ from fairmp.datasets.edges import EdgeTable, node_ids
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.datasets.splits import split
-from fairmp.datasets.statistics import Statistics
+from fairmp.datasets.statistics import Statistics, sizes
 from fairmp.distributed import partition
-from fairmp.distributed.external_sort import EdgeSet, RowBlock, csr_blocks
+from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.partition import Order, Partition
 from fairmp.distributed.shard_format import Manifest, Part, part_folder, staged, write_array
 from fairmp.errors import InputError, check_choice
@@ -90,8 +89,8 @@ def shard(
         names("class_names", int(data.y.max()) + 1),
         names("group_names", int(data.sens.max()) + 1),
         seeds,
-        None if encoding is None else encoding.to_dict(),
-        report=() if report is None else tuple(report.lines()),
+        encoding and encoding.to_dict(),
+        report=tuple(report.lines()) if report else (),
     )
     x = data.x.detach().cpu()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
@@ -143,7 +142,8 @@ def shard_tables(
         encoded, ids, encoding = _read_nodes(nodes, roles, scratch, report)
         partition.check_parts(parts, len(ids))
         advance("nodes")
-        found = _read_edges(EdgeTable(edges, ids, source, target, report), scratch, report)
+        table = EdgeTable(edges, ids, source, target, report)
+        found = _read_edges(table, scratch, report, table.integer_ids())
         advance("edges")
         manifest = Manifest(
             name or nodes.name.split(".")[0],
@@ -158,17 +158,16 @@ def shard_tables(
         return _write(staging, manifest, found, encoded, splits, parts, advance)
 
 
-def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport) -> EdgeSet:
-    for integers in (True, False) if table.integer_ids() else (False,):
-        edges = EdgeSet(scratch, len(table.ids), report)
-        try:
-            for source, target in table.batches(integers=integers):
-                edges.add(source, target)
-            break
-        except TableReadError:
-            if not integers:
-                raise
-            edges.discard()  # an endpoint is not an integer: read them as text
+def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport, integers: bool) -> EdgeSet:
+    edges = EdgeSet(scratch, len(table.ids), report)
+    try:
+        for source, target in table.batches(integers=integers):
+            edges.add(source, target)
+    except TableReadError:
+        if not integers:
+            raise
+        edges.discard()  # an endpoint is not an integer: read them as text
+        return _read_edges(table, scratch, report, integers=False)
     return edges
 
 
@@ -189,10 +188,8 @@ def _writing(
 ) -> Iterator[tuple[Path, Progress]]:
     check_choice("order", order, get_args(Order))
     partition.check_parts(parts, 1 << 62)
-    with (
-        staged(folder, overwrite=overwrite) as staging,
-        bar(parts + 4, "sharding", show=progress) as advance,
-    ):
+    shown = bar(parts + 4, "sharding", show=progress)
+    with staged(folder, overwrite=overwrite) as staging, shown as advance:
         try:
             yield staging, advance
         except OSError as error:
@@ -230,12 +227,8 @@ def _write(
     count, features = edges.nodes, len(manifest.feature_names)
     ordered = _ordered(edges, manifest.order, parts, features, staging / "scratch")
     advance("order")
-
-    def sizes(codes: np.ndarray, names: Sequence[str]) -> dict[str, int]:
-        counts = np.bincount(codes[codes >= 0], minlength=len(names)).tolist()
-        return dict(zip(names, counts, strict=True))
-
-    classes, members = sizes(nodes.y, manifest.class_names), sizes(nodes.sens, manifest.group_names)
+    classes = sizes(torch.from_numpy(nodes.y), manifest.class_names)
+    members = sizes(torch.from_numpy(nodes.sens), manifest.group_names)
     known, entries = int((nodes.y >= 0).sum()), 2 * edges.report.edges
     statistics = Statistics(
         manifest.name, count, features, entries, label, labelled, sens, known, classes, members
@@ -258,15 +251,11 @@ def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Pat
         return partition.given(weight, parts)
     row, path = np.concatenate([[0], np.cumsum(edges.degree)]), scratch / "neighbours.npy"
     blocks = csr_blocks(edges, None, [0, edges.nodes], scratch / "plain", loops=False)
-    write_array(path, (block.col for block in blocks), (int(row[-1]),), _kind(edges))
+    write_array(path, (col for _, col in blocks), (int(row[-1]),), edges.kind)
     find = partition.locality if order == "locality" else partition.metis
     ordered = find(row, np.load(path, mmap_mode="c"), weight, parts)
     path.unlink()
     return ordered
-
-
-def _kind(edges: EdgeSet) -> type[np.signedinteger[Any]]:
-    return np.int32 if edges.nodes < 2**31 else np.int64
 
 
 def _write_parts(
@@ -279,6 +268,13 @@ def _write_parts(
 ) -> Iterator[Part]:
     def degree(rows: np.ndarray) -> np.ndarray:
         return np.log1p(edges.degree[rows]).astype(np.float32)[:, None]
+
+    def columns(stop: int) -> Iterator[np.ndarray]:
+        for end, col in blocks:
+            neighbour[col] = True
+            yield col
+            if end == stop:
+                return
 
     number, bounds = partition.inverse(ordered.place), ordered.bounds.tolist()
     features = nodes.features or degree
@@ -298,7 +294,7 @@ def _write_parts(
             "split": ([splits[own]], (count, splits.shape[1]), np.int8),
             "number": ([own], (count,), np.int64),
             "row": ([row], (count + 1,), np.int64),
-            "col": (_columns(blocks, stop, neighbour), (entries,), _kind(edges)),
+            "col": (columns(stop), (entries,), edges.kind),
         }
         folder = part_folder(staging, index)
         folder.mkdir()
@@ -307,15 +303,6 @@ def _write_parts(
         yield Part(start, stop, entries, int(np.count_nonzero(neighbour)), files)
         neighbour[:] = False
         advance(f"part {index + 1}")
-
-
-def _columns(blocks: Iterator[RowBlock], stop: int, neighbour: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the columns of the rows up to ``stop``, and mark the neighbours."""
-    for block in blocks:
-        neighbour[block.col] = True
-        yield block.col
-        if block.start + len(block.counts) == stop:
-            return
 
 
 class Nodes(NamedTuple):
@@ -363,18 +350,14 @@ class _ColumnStore:
         wanted = [name for name in self.names if name in used]
         if self.reader.dialect is None:
             return
-        schema, with_comma = pa.schema([(name, pa.string()) for name in wanted]), set()
+        schema = pa.schema([(name, pa.string()) for name in wanted])
         with pa.OSFile(str(self.copy), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in self.reader.batches(wanted):
                 writer.write(pa.record_batch(batch.columns, schema=schema))
-                for name, cells in zip(wanted, batch.columns, strict=True):
-                    if name not in with_comma and pc.any(pc.match_substring(cells, ",")).as_py():
-                        with_comma.add(name)
-        names = [name for name in wanted if name in with_comma and name != self.id]
+        names = [name for name in wanted if name != self.id]
         self.reader.settle_commas((name, self._cells(name)) for name in names)
         if "decimal" in self.reader.commas.values():
-            others = [name for name in wanted if name not in names and name != self.id]
-            self.reader.refuse_points((name, self._cells(name)) for name in others)
+            self.reader.refuse_points((name, self._cells(name)) for name in names)
 
     def _cells(self, name: str) -> Any:
         if self.reader.dialect is None:
