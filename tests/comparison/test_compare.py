@@ -43,7 +43,8 @@ from fairmp.training.penalties import Adversary, Regulariser
 
 SHORT = Setting(epochs=6, lr=0.02, hidden=8, pretrain=2)
 SMALL = "embedded:240"
-RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "compare"
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+RESULTS = BENCHMARKS / "results" / "compare"
 
 
 def small(name: str = SMALL) -> Data:
@@ -274,7 +275,8 @@ def started(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
     code = (
         "import sys\n"
         f"for name in {absent!r}: sys.modules[name] = None\n"
-        "from fairmp.reproduction.__main__ import main\n"
+        f"sys.path.insert(0, {str(BENCHMARKS)!r})\n"
+        "from grid import main\n"
         "if __name__ == '__main__': sys.exit(main())\n"
     )
     words = [*GRID.split(), "--npz", str(folder), "--out", str(out), "--workers", str(workers)]

@@ -75,6 +75,6 @@ def test_points_and_bars_end_where_shares_do() -> None:
 
 def test_hyperparameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
     [line] = named(1)
-    monkeypatch.setattr(hyperparameters, "_series", lambda *_: {"FMP": {0.0: line, 1.0: line}})
+    monkeypatch.setattr(hyperparameters, "_families", lambda *_: {"FMP": {0.0: line, 1.0: line}})
     figure = hyperparameters.figure("a graph", [line], [])
     assert_possible(figure)

@@ -177,8 +177,8 @@ def topology(
     with outputs.results(folder, overwrite=results.overwrite) as staging:
         command = rerun_command()
         with bar(len(graphs), "pictures") as advance:
-            paths = experiment.write(graphs, absent, staging, command, seed, advance)
-    _show([str(folder / path.name) for path in paths], [], folder, as_json)
+            experiment.write(graphs, absent, staging, command, seed, advance)
+    _show([str(path) for path in sorted(folder.glob("*.png"))], [], folder, as_json)
 
 
 @_register
@@ -204,12 +204,11 @@ def synthetic(
     with outputs.results(folder, overwrite=results.overwrite) as staging:
         with bar(count, "settings") as advance:
             summary = experiment.run(staging, quick, seed, graphs.values(), advance)
-        experiment.write(summary, staging, command=rerun_command())
+        tables = experiment.write(summary, staging, command=rerun_command())
     if not as_json:
         typer.echo(experiment.witness_text(summary))
         if absent:
             typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
-    tables = [experiment.table(summary), experiment.claims(summary)]
     _show(summary, tables, folder, as_json)
 
 

@@ -43,16 +43,17 @@ MARKER: dict[str, Any] = {"ls": "none", "mec": "white", "mew": 0.8, "elinewidth"
 ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
-def figure(width: float = 7.0, height: float = 4.4) -> tuple[Any, Any]:
-    """Empty figure with one pair of axes, which needs no display."""
+def figure(width: float = 7.0, height: float = 4.4, **layout: Any) -> tuple[Any, Any]:
+    """Empty figure with the axes of ``subplots(**layout)``, which needs no display."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(width, height), layout="constrained")
-    axes = fig.subplots()
-    axes.grid(True, color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    return fig, axes
+    found = fig.subplots(**layout)
+    for axes in np.ravel(found):
+        axes.grid(True, color="#dddddd", linewidth=0.6)
+        axes.set_axisbelow(True)
+        axes.spines[["top", "right"]].set_visible(False)
+    return fig, found
 
 
 def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
@@ -131,6 +132,13 @@ def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) 
     x, y = zip(*pairs, strict=True)
     means = ([100 * interval.mean for interval in side] for side in (x, y))
     axes.errorbar(*means, xerr=bars(x), yerr=bars(y), **style)
+
+
+def series(axes: Any, x: Sequence[float], y: Sequence[Interval], k: int, label: str) -> None:
+    """Draw intervals against numbers, in points, with the colour and the marker of number k."""
+    style: Any = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 5, "linewidth": 1.2}
+    means = [100 * interval.mean for interval in y]
+    axes.errorbar(x, means, yerr=bars(y), elinewidth=0.8, capsize=2, label=label, **style)
 
 
 def bars(intervals: Sequence[Interval]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -62,18 +63,18 @@ class Demo:
 def run(n: int, splits: int, seed: int, workers: int, on_record: Callable[[Record], None]) -> Demo:
     """Train every method on the embedded network, with ``n`` nodes and ``splits`` splits each."""
     data = social_network(n=n, seed=seed)
-    jobs = [(name, split, n, seed) for name in reversed(METHODS) for split in range(splits)]
+    jobs = [(name, split) for name in METHODS for split in range(splits)]
     found: dict[tuple[str, int], tuple[Record, FairClassifier]] = {}
-    with WorkerPool(_train, workers) as pool:
-        for (name, split, _, _), result in pool.map(jobs):
-            found[name, split] = result
+    with WorkerPool(partial(_train, n=n, seed=seed), workers) as pool:
+        for job, result in pool.map(jobs[::-1]):
+            found[job] = result
             on_record(result[0])
-    records = [found[name, split][0] for name in METHODS for split in range(splits)]
+    records = [found[job][0] for job in jobs]
     return Demo(data, records, _gaps(found[PLAIN, 0][1], data), found[FAIR, 0][1])
 
 
-def _train(job: tuple[str, int, int, int]) -> tuple[Record, FairClassifier]:
-    name, split, n, seed = job
+def _train(job: tuple[str, int], *, n: int, seed: int) -> tuple[Record, FairClassifier]:
+    name, split = job
     model, data = build_classifier(**METHODS[name], **SETTING), social_network(n=n, seed=seed)
     run = model.fit(data, seed=seed, split_seed=seed + split, bootstrap=0, progress=False)
     return {"name": name, "dataset": data.name, "split": split, "run": run.to_dict()}, model
@@ -113,15 +114,15 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
     named = {line.name: line for line in lines}
     plain, fair = named[PLAIN].figures, named[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
+    data, model = found.data, found.model
+    text = STEPS.format(norm=4 / data.num_nodes)
     steps: dict[str, Any] = {
-        "text": [STEPS.format(norm=4 / found.data.num_nodes)],
         "header": ["solver", "input", *(f"step {k}" for k in range(1, K + 1))],
         "rows": [
-            [name, f"{100 * start:.1f}", *(f"{100 * gap:.2f}" for gap in gaps)]
-            for name, (start, *gaps) in found.gaps.items()
+            [name, *(f"{100 * gap:.2f}" for gap in gaps)] for name, gaps in found.gaps.items()
         ],
+        "appendix": True,
     }
-    data, model = found.data, found.model
     test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
     report = from_evaluations(tests[FAIR], tests[PLAIN])
@@ -131,7 +132,7 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
         "summary": "Averaging over neighbours leaves the two groups "
         f"{100 * plain['dp'].mean:.1f} points apart. Fair message passing reduces that to "
         f"{100 * fair['dp'].mean:.1f} points, for {cost:.1f} points of accuracy.",
-        "graph": audit(found.data, steps=4).to_dict(),
+        "graph": audit(data, steps=4).to_dict(),
         "measured": "The test nodes of the first split",
         "correction": "Before is a classifier with plain propagation; after is fair message "
         "passing. Both are trained separately, with the same setting.",
@@ -150,7 +151,7 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
             f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
             "were solved for the test nodes as a batch.",
         },
-        "extra": [Section("The printed algorithm", appendix=True, **steps).to_dict()],
+        "extra": [Section("The printed algorithm", [text], **steps).to_dict()],
         "assumptions": [
             "The correction uses each person's group at prediction. Where that is not allowed, "
             "train with the regulariser, which needs groups in training only.",
@@ -171,6 +172,5 @@ def _point(line: Line) -> Point:
     figures = {key: line.figures[key] for key in ("accuracy", "dp")}
     # A gap is never negative, though a symmetric interval may be.
     intervals = {k: [max(0.0, i.low), i.high] for k, i in figures.items() if i.n > 1}
-    return point(
-        line.name, kind, {k: i.mean for k, i in figures.items()} | {"intervals": intervals}
-    )
+    means = {key: interval.mean for key, interval in figures.items()}
+    return point(line.name, kind, means | {"intervals": intervals})

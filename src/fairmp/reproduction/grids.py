@@ -58,8 +58,7 @@ def table1(names: Names, quick: bool = False, splits: int | None = None) -> list
 
 def published(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Rows beside published ones: the protocol of NIFTY, five initialisations."""
-    shared: dict[str, Any] = {"splits": splits or (2 if quick else 5)}
-    shared["setting"] = QUICK if quick else None
+    shared: Any = {"splits": splits or (2 if quick else 5), "setting": QUICK if quick else None}
     found = run_specs(names, ("mlp", "gcn", "ppr"), ("vanilla",), **shared)
     found += run_specs(names, ("ppr",), ("thresholds-val",), **shared)
     return [*found, *run_specs(names, ("fmp", "auto"), ("vanilla", "per-node"), **shared)]
@@ -67,15 +66,12 @@ def published(names: Names, quick: bool = False, splits: int | None = None) -> l
 
 def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
     """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
-    shared: dict[str, Any] = {"splits": splits or (2 if quick else 3)}
-    shared["setting"] = QUICK if quick else None
+    shared: Any = {"splits": splits or (2 if quick else 3), "setting": QUICK if quick else None}
     backbones = ("mlp", "gcn") if quick else ("mlp", "gcn", "appnp", "ppr")
     strengths: Any = (0.0, 2.0, 10.0) if quick else "all"
     targets = (0.0, 0.05, 0.2) if quick else TARGETS
-    return [
-        *run_specs(names, backbones, tuple(PENALTIES), strengths=strengths, **shared),
-        *run_specs(names, ("fmp",), ("vanilla",), targets=targets, **shared),
-    ]
+    found = run_specs(names, backbones, tuple(PENALTIES), strengths=strengths, **shared)
+    return [*found, *run_specs(names, ("fmp",), ("vanilla",), targets=targets, **shared)]
 
 
 def hyperparameters(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from fairmp.comparison import Record, page
 from fairmp.comparison.grid import Setting
-from fairmp.report.figures import COLOURS, MARKERS, bars, keep_possible, to_svg
+from fairmp.report import figures as charts
 from fairmp.report.formats import Line
 from fairmp.reproduction import paper
 
@@ -38,7 +38,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
     for (name, lines), table in zip(found.lines.items(), tables, strict=False):
         picture = figure(name, lines, found.records)
         picture.savefig(folder / f"hyperparameters-{page.file_name(name)}.png", dpi=150)
-        sections.append(page.section(table, CAPTION, svg=to_svg(picture)))
+        sections.append(page.section(table, CAPTION, svg=charts.to_svg(picture)))
     sections += [page.section(claims, paper.VERDICTS), *page.closing(found)]
     page.write_page(folder, "Hyperparameters of FMP", SUMMARY, sections, command=command)
     return found
@@ -46,36 +46,27 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
 
 def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
     """Draw accuracy above and ΔDP below, against each hyperparameter."""
-    from matplotlib.figure import Figure
-
     named = {line.name: line for line in lines}
-    fig = Figure(figsize=(12, 6), layout="constrained")
-    axes = fig.subplots(2, len(PANELS), sharey="row")
+    fig, axes = charts.figure(12, 6, nrows=2, ncols=len(PANELS), sharey="row")
     for panel, column in zip(PANELS, axes.T, strict=True):
-        series = _series(panel, named, records)
-        ticks = sorted({value for points in series.values() for value in points})
+        families = _families(panel, named, records)
+        ticks = sorted({value for points in families.values() for value in points})
         for axis, key in zip(column, ("accuracy", "dp"), strict=True):
-            for i, (label, points) in enumerate(series.items()):
+            for k, (label, points) in enumerate(families.items()):
                 values = sorted(points)
                 intervals = [points[value].figures[key] for value in values]
-                axis.errorbar(
-                    [ticks.index(value) for value in values],
-                    [100 * interval.mean for interval in intervals],
-                    yerr=bars(intervals), color=COLOURS[i], marker=MARKERS[i], markersize=5,
-                    linewidth=1.2, elinewidth=0.6, capsize=2, label=label,
-                )  # fmt: skip
+                charts.series(axis, [ticks.index(value) for value in values], intervals, k, label)
             axis.set_xticks(range(len(ticks)), [f"{tick:g}" for tick in ticks])
-            axis.grid(True, color="#dddddd", linewidth=0.6)
         column[-1].set_xlabel(panel)
         column[0].legend(frameon=False, fontsize=8)
     for (first, *_), label in zip(axes, ("accuracy (%)", "ΔDP (points)"), strict=True):
-        keep_possible(first, "y")  # the others share its axis
+        charts.keep_possible(first, "y")  # the others share its axis
         first.set_ylabel(label)
     fig.suptitle(name, x=0.01, ha="left", fontsize=11)
     return fig
 
 
-def _series(
+def _families(
     panel: str, named: dict[str, Line], records: Sequence[Record]
 ) -> dict[str, dict[float, Line]]:
     """Lines of one panel by family and value of its hyperparameter."""

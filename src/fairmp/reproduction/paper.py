@@ -6,7 +6,7 @@ The figures are in ``printed.json``: percent, mean and standard deviation of fiv
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,11 @@ VERDICTS = (
 FIGURES = ("accuracy", "dp", "eo")
 NETWORKS = ("GCN", "GAT", "SGC", "APPNP")
 MAX_LOSS = 0.01  # of accuracy that still counts as equal
+TABLE1_CLAIMS = {
+    "dp": "FMP has the smallest ΔDP",
+    "eo": "FMP has the smallest ΔEO",
+    "accuracy": "FMP is as accurate as an MLP, within a point",
+}
 
 
 @dataclass(frozen=True)
@@ -57,48 +62,43 @@ def side_by_side(records: Sequence[Record]) -> list[Table]:
     """One table per data set that the paper has: its row and ours, method by method."""
     tables = []
     header = [f"{COLUMNS[key]}, {who}" for key in FIGURES for who in ("paper", "ours")]
-    for data, own in results(records).groupby("data", sort=False):
-        paper, networks = printed()["table1"].get(paper_key(str(data))), _networks(own)
-        if paper is None:
-            continue
-        rows = []
-        for name, values in paper.items():
+    for data, title, own in _by_data(records):
+        rows, networks = [], _networks(own)
+        for name, values in printed()["table1"].get(data, {}).items():
             rows.append([name])
             for key in FIGURES:
                 ours = networks[key].get(name)
                 rows[-1].append("{:.1f} ± {:.1f} sd".format(*values[key]))
                 rows[-1].append("–" if ours is None else cell_text(spread(ours.tolist())))
-        title = f"{own['dataset'].iloc[0]}: the paper beside ours"
-        tables.append(Table(title, ["method", *header], rows))
+        if rows:
+            tables.append(Table(f"{title}: the paper beside ours", ["method", *header], rows))
     return tables
 
 
 def table1_claims(records: Sequence[Record]) -> list[Claim]:
     """Claims of Table 1: FMP has the smallest gaps, networks add bias, FMP costs no accuracy."""
     found = []
-    for data, own in results(records).groupby("data", sort=False):
-        title, runs = own["dataset"].iloc[0], _networks(own)
-        paper = printed()["table1"].get(paper_key(str(data)), {})
-        others = [name for name in ("MLP", *NETWORKS) if name in runs["dp"]]
-        networks, fair = [name for name in others if name != "MLP"], "FMP" in runs["dp"]
-        if fair and others:
-            for key, symbol in (("dp", "ΔDP"), ("eo", "ΔEO")):
-                best = str(runs[key][others].mean().fillna(math.inf).idxmin())
-                less = _difference(runs[key], best, "FMP")
-                text = f"FMP has the smallest {symbol}"
-                found.append(_claim(text, title, paper, runs[key], key, best, verdict(less)))
-        if fair and "MLP" in others:
-            gain = _difference(runs["accuracy"], "FMP", "MLP")
-            text, judged = "FMP is as accurate as an MLP, within a point", verdict(gain, -MAX_LOSS)
-            given = paper, runs["accuracy"], "accuracy", "MLP", judged
-            found.append(_claim(text, title, *given))
-        if "MLP" in others and networks:
-            each = runs["dp"][networks].sub(runs["dp"]["MLP"], axis=0)
+    for data, title, own in _by_data(records):
+        networks, paper = _networks(own), printed()["table1"].get(data, {})
+        others = [name for name in ("MLP", *NETWORKS) if name in networks["dp"]]
+        for key, text in TABLE1_CLAIMS.items():
+            runs, accuracy = networks[key], key == "accuracy"
+            rivals = [name for name in others if name == "MLP" or not accuracy]
+            if "FMP" in runs and rivals:
+                rival = str(runs[rivals].mean().fillna(math.inf).idxmin())
+                gain = (runs[rival] - runs["FMP"]) * (-1 if accuracy else 1)
+                judged = verdict(spread(gain.tolist()), -MAX_LOSS if accuracy else 0.0)
+                theirs, means = _printed_pair(paper, key), 100 * runs.mean()
+                ours = f"{means['FMP']:.1f} against {means[rival]:.1f} ({rival})"
+                found.append(Claim(text, title, theirs, ours, judged))
+        if "MLP" in others and others != ["MLP"]:
+            runs, graph = networks["dp"], [name for name in others if name != "MLP"]
+            each = runs[graph].sub(runs["MLP"], axis=0)
             more, worse = spread(each.mean(axis=1).tolist()), int((each.mean() > 0).sum())
             text = "Graph networks have a larger ΔDP than an MLP"
             of = [paper[name]["dp"][0] > paper["MLP"]["dp"][0] for name in NETWORKS if paper]
             theirs = f"{sum(of)} of {len(of)} networks" if of else "–"
-            ours = f"{worse} of {len(networks)} networks, {100 * more.mean:+.1f} on average"
+            ours = f"{worse} of {len(graph)} networks, {100 * more.mean:+.1f} on average"
             found.append(Claim(text, title, theirs, ours, verdict(more)))
     return found
 
@@ -121,8 +121,8 @@ def pareto_claims(hypervolumes: Mapping[str, Mapping[str, Interval]]) -> list[Cl
 def hyperparameter_claims(records: Sequence[Record]) -> list[Claim]:
     """Claims on λ_s and λ_f: what more smoothing does, and that λ_f lowers ΔDP."""
     found = []
-    for data, own in results(records).groupby("data", sort=False):
-        title, nba = own["dataset"].iloc[0], paper_key(str(data)) == "nba"
+    for data, title, own in _by_data(records):
+        nba = data == "nba"
         plain, solver = own[own["backbone"] == "ppr"], own[own["solver"] == "paper"]
         if plain["lambda_s"].nunique() > 1:
             where, word, sign = ("NBA", "lower", -1) if nba else ("Pokec", "higher", 1)
@@ -146,10 +146,9 @@ def hyperparameter_claims(records: Sequence[Record]) -> list[Claim]:
 
 def runtime_claims(records: Sequence[Record]) -> list[Claim]:
     """Claims on running time, from the medians of each method's runs."""
-    found = []
-    times = printed()["runtime"]
-    for data, own in results(records).groupby("data", sort=False):
-        key, seconds = paper_key(str(data)), own.groupby("family")["seconds"].median()
+    found, times = [], printed()["runtime"]
+    for key, title, own in _by_data(records):
+        seconds = own.groupby("family")["seconds"].median()
         for method, pairs in (times.get(key, times["pokec-n"]) | times["any"]).items():
             for other, ratio in pairs.items():
                 if not {method, other} <= set(seconds.index):
@@ -159,7 +158,6 @@ def runtime_claims(records: Sequence[Record]) -> list[Claim]:
                 judged = HOLDS if (ours > 1) == (ratio > 1) else FAILS
                 text = f"{method} takes {side} time than {other}"
                 theirs = f"×{ratio:.2f}" if key in times or method != "FMP" else "–"
-                title = own["dataset"].iloc[0]
                 found.append(Claim(text, title, theirs, f"×{ours:.2f}", judged))
     return found
 
@@ -182,6 +180,12 @@ def synthetic_claims(summary: Mapping[str, Any], panels: pd.DataFrame) -> list[C
     return [*found, Claim(text, "synthetic", "yes", alarms, judged)]
 
 
+def _by_data(records: Sequence[Record]) -> Iterator[tuple[str, str, pd.DataFrame]]:
+    """Runs of each data set, after its name in the paper and its title."""
+    for data, own in results(records).groupby("data", sort=False):
+        yield paper_key(str(data)), str(own["dataset"].iloc[0]), own
+
+
 def _networks(own: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Each figure of the methods without a strategy, by split and method."""
     plain = own[own["strategy"] == "vanilla"]
@@ -189,9 +193,13 @@ def _networks(own: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {key: plain.pivot_table(values=key, **shape) for key in FIGURES}
 
 
-def _difference(runs: pd.DataFrame, one: str, other: str) -> Interval:
-    """Mean difference within splits."""
-    return spread((runs[one] - runs[other]).tolist())
+def _printed_pair(paper: Mapping[str, Any], key: str) -> str:
+    """What the paper prints for FMP, and for the method to compare it with."""
+    if not paper:
+        return "–"
+    rivals = {name: values[key][0] for name, values in paper.items() if name != "FMP"}
+    rival = "MLP" if key == "accuracy" else min(rivals, key=rivals.__getitem__)
+    return f"{paper['FMP'][key][0]:.1f} against {rivals[rival]:.1f} ({rival})"
 
 
 def _change(own: pd.DataFrame, column: str, key: str) -> tuple[str, pd.Series]:
@@ -199,17 +207,3 @@ def _change(own: pd.DataFrame, column: str, key: str) -> tuple[str, pd.Series]:
     runs = own.pivot_table(index="split", columns=column, values=key)
     ends = f"{runs.columns[0]:g} → {runs.columns[-1]:g}"
     return ends, runs.iloc[:, -1] - runs.iloc[:, 0]
-
-
-def _claim(
-    text: str, title: str, paper: Mapping[str, Any], runs: pd.DataFrame, key: str, other: str,
-    judged: str,
-) -> Claim:  # fmt: skip
-    means = 100 * runs.mean()
-    ours = f"{means['FMP']:.1f} against {means[other]:.1f} ({other})"
-    theirs = "–"
-    if paper:
-        rivals = {k: v[key][0] for k, v in paper.items() if k != "FMP"}
-        rival = "MLP" if key == "accuracy" else min(rivals, key=rivals.__getitem__)
-        theirs = f"{paper['FMP'][key][0]:.1f} against {rivals[rival]:.1f} ({rival})"
-    return Claim(text, title, theirs, ours, judged)

@@ -9,19 +9,17 @@ from typing import Any
 
 from fairmp.comparison import Record, page
 from fairmp.comparison.grid import PENALTIES
-from fairmp.report.figures import curves
+from fairmp.report import figures as charts
 from fairmp.reproduction import paper
 
 
 def figure(found: page.Comparison) -> Any:
     """Draw one row per strategy and one column per data set, with FMP's curve in all of them."""
-    from matplotlib.figure import Figure
-
     wide = min(3, len(found.families))
     tall = math.ceil(len(found.families) / wide)
-    size = (0.4 + 2.8 * wide, 0.5 + 2.5 * tall * len(PENALTIES))
-    fig = Figure(figsize=size, layout="constrained")
-    grid = fig.subplots(tall * len(PENALTIES), wide, squeeze=False)
+    rows = tall * len(PENALTIES)
+    size = (0.4 + 2.8 * wide, 0.5 + 2.5 * rows)
+    fig, grid = charts.figure(*size, nrows=rows, ncols=wide, squeeze=False)
     styles = {
         name: (colour,) * 2 for name, (colour, _) in page.family_styles(found.records).items()
     }
@@ -30,8 +28,7 @@ def figure(found: page.Comparison) -> Any:
         for name, families in found.families.items():
             axes = next(panels)
             shown = {f: v for f, v in families.items() if f == "FMP" or f.endswith(strategy)}
-            curves(shown, f"{name}: {strategy}", styles=styles, axes=axes, legend=False)
-            axes.grid(True, color="#dddddd", linewidth=0.6)
+            charts.curves(shown, f"{name}: {strategy}", styles=styles, axes=axes, legend=False)
             axes.set(xlabel="ΔDP (points)", ylabel="accuracy (%)")
             axes.set_title(axes.get_title(loc="left"), loc="left", fontsize=9)
         for axes in panels:

@@ -37,6 +37,27 @@ FIGURES = {
     "phase": ("The phase diagram", "Where one step of averaging adds bias, and real graphs."),
     "depth": ("More than one step", "The same question after one to four steps."),
 }
+RIGHT = (
+    "A form is right when it agrees with measurement. It matters most near the threshold, where "
+    "the printed or the corrected condition lies between ½ and 2."
+)
+AGREEMENT = {
+    "form": "{form}",
+    "right": "{agree:.1%}",
+    "right near the threshold": "{agree_border:.1%}",
+    "false alarms": "{false_alarms}",
+    "misses": "{misses}",
+    "decided": "{decided} of {points}",
+}
+GRAPHS = {
+    "graph": "{name}",
+    "nodes": "{n:,}",
+    "average degree": "{average_degree:.1f}",
+    "homophily": "{eps:.3f}",
+    "balanced": "{balanced_eps:.3f}",
+    "ΔDP measured": "{parity_measured:+.1%}",
+    "predicted": "{parity_predicted:+.1%}",
+}
 
 
 def designs(quick: bool = False) -> dict[str, tuple[int, list[tuple[str, Setting]]]]:
@@ -110,8 +131,8 @@ def agreement_table(points: pd.DataFrame) -> list[dict[str, object]]:
         wrong = decided & (adds != (measured > 0))
         row: dict[str, object] = {"form": form, "points": len(points)}
         row |= {"decided": int(decided.sum()), "border": int(near.sum())}
-        row["agree"] = 1 - int(wrong.sum()) / max(int(decided.sum()), 1)
-        row["agree_border"] = 1 - int((wrong & near).sum()) / max(int(near.sum()), 1)
+        row["agree"] = 1 - wrong.sum() / max(decided.sum(), 1)
+        row["agree_border"] = 1 - (wrong & near).sum() / max(near.sum(), 1)
         row["false_alarms"], row["misses"] = int((wrong & adds).sum()), int((wrong & ~adds).sum())
         rows.append(row)
     return rows
@@ -137,12 +158,14 @@ def run(
     results = {name: measure_all(*design, seed, progress) for name, design in plans}
     seeds = 5 if quick else 20
     witness = measure(COUNTEREXAMPLE, seeds=seeds, seed=seed, series="counterexample")
-    for quantity in ("parity", "information"):
-        figures.draw_panels(results["panels"], folder / f"panels_{quantity}.png", quantity=quantity)
-    figures.draw_agreement(results["agreement"], folder / "agreement.png")
     spots = [(spot["name"], spot["balanced_eps"], spot["average_degree"]) for spot in places]
-    figures.draw_phase(results["phase"], folder / "phase.png", graphs=spots)
-    figures.draw_depth(results["depth"], folder / "depth.png")
+    drawn = {"phase": figures.phase(results["phase"], spots)}
+    drawn["agreement"] = figures.agreement(results["agreement"])
+    drawn["depth"] = figures.depth(results["depth"])
+    for quantity in ("parity", "information"):
+        drawn[f"panels_{quantity}"] = figures.panels(results["panels"], quantity)
+    for name, figure in drawn.items():
+        figure.savefig(folder / f"{name}.png", dpi=110)
     every = pd.concat([*results.values(), pd.DataFrame([witness])])
     write_records(json_safe(every.to_dict("records")), folder)
     equal = results["agreement"][results["agreement"]["c"] == 0.5]
@@ -158,65 +181,33 @@ def run(
     return summary
 
 
-def table(summary: dict[str, Any]) -> Table:
-    """Table of how often each form of the condition agrees with measurement."""
-    formats = {
-        "form": "{form}",
-        "right": "{agree:.1%}",
-        "right near the threshold": "{agree_border:.1%}",
-        "false alarms": "{false_alarms}",
-        "misses": "{misses}",
-        "decided": "{decided} of {points}",
-    }
-    rows = [[text.format(**row) for text in formats.values()] for row in summary["agreement"]]
-    return Table("Agreement of each form with measurement", list(formats), rows)
-
-
-def claims(summary: dict[str, Any]) -> Table:
-    """Table of the paper's claims about synthetic graphs."""
-    return paper.claims_table(paper.Claim(**row) for row in summary["claims"])
-
-
 def witness_text(summary: dict[str, Any]) -> str:
     """Describe the counterexample in a sentence."""
-    point = summary["counterexample"]
     return (
-        f"The counterexample: the printed condition gives {point['printed']:.2f}, the corrected "
-        f"one {point['corrected']:.2f}; the bias changes by {point['information_measured']:+.3f} ± "
-        f"{point['information_interval']:.3f} nats (predicted "
-        f"{point['information_predicted']:+.3f})."
-    )
+        "The counterexample: the printed condition gives {printed:.2f}, the corrected one "
+        "{corrected:.2f}; the bias changes by {information_measured:+.3f} ± "
+        "{information_interval:.3f} nats (predicted {information_predicted:+.3f})."
+    ).format(**summary["counterexample"])
 
 
-def write(summary: dict[str, Any], folder: Path, *, command: str) -> None:
-    """Write the page, from the summary and the figures in the folder."""
-    text = (
-        "A form is right when it agrees with measurement. It matters most near the threshold, "
-        "where the printed or the corrected condition lies between ½ and 2."
-    )
-    formats = {
-        "graph": "{name}",
-        "nodes": "{n:,}",
-        "average degree": "{average_degree:.1f}",
-        "homophily": "{eps:.3f}",
-        "balanced": "{balanced_eps:.3f}",
-        "ΔDP measured": "{measured:+.1f}",
-        "predicted": "{predicted:+.1f}",
-    }
-    rows = []
-    for spot in summary["graphs"]:
-        gaps = {how: 100 * spot[f"parity_{how}"] for how in ("measured", "predicted")}
-        rows.append([text.format(**spot, **gaps) for text in formats.values()])
-    sections = [
-        section(table(summary), text=[text]),
-        *(
-            Section(title, svg=embedded(folder / f"{name}.png", title), caption=caption)
-            for name, (title, caption) in FIGURES.items()
-        ),
-        Section("Real graphs", header=list(formats), rows=rows)
-        if rows
-        else Section("Real graphs", text=["No data set's files were found."]),
+def write(summary: dict[str, Any], folder: Path, *, command: str) -> list[Table]:
+    """Write the page, from the summary and the figures in the folder; return its first tables."""
+    forms = _table("Agreement of each form with measurement", AGREEMENT, summary["agreement"])
+    claims = paper.claims_table(paper.Claim(**row) for row in summary["claims"])
+    pictures = [
+        Section(title, svg=embedded(folder / f"{name}.png", title), caption=caption)
+        for name, (title, caption) in FIGURES.items()
     ]
-    sections.insert(1, section(claims(summary)))
+    graphs = Section("Real graphs", text=["No data set's files were found."])
+    if summary["graphs"]:
+        graphs = section(_table("Real graphs", GRAPHS, summary["graphs"]))
+    sections = [section(forms, text=[RIGHT]), section(claims), *pictures, graphs]
     title = "Message passing on synthetic graphs"
     write_page(folder, title, witness_text(summary), sections, command=command)
+    return [forms, claims]
+
+
+def _table(title: str, formats: dict[str, str], rows: Sequence[dict[str, Any]]) -> Table:
+    """One row per dictionary, formatted by the text of each column."""
+    texts = [[text.format(**row) for text in formats.values()] for row in rows]
+    return Table(title, list(formats), texts)

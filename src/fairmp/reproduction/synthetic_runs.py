@@ -39,43 +39,42 @@ class Setting:
     steps: int = 1
     normalisation: Normalisation = "row"
 
-    @property
-    def average_degree(self) -> float:
-        """Expected number of neighbours."""
-        return self.rho * (self.n - 1)
+    def model(self, **at: Any) -> dict[str, Any]:
+        """Parameters of the model, or others ``at`` their place."""
+        return {name: getattr(self, name) for name in ("n", "rho", "eps", "c")} | at
 
     @property
-    def means(self) -> np.ndarray:
-        """Mean features of the two groups."""
-        return self.separation * np.array(MEANS)
+    def features(self) -> dict[str, Any]:
+        """Means and covariances of the two groups' features."""
+        means = self.separation * np.array(MEANS)
+        return {"means": means, "covariances": COVARIANCES[self.covariance]}
 
-    def predicted(self, eps: float | np.ndarray | None = None) -> Change:
-        """Change predicted by theory, at this homophily or at others."""
-        model = (self.n, self.rho, self.eps if eps is None else eps, self.c)
-        how: dict[str, Any] = {"steps": self.steps, "normalisation": self.normalisation}
-        sigma = COVARIANCES[self.covariance]
-        return predicted_change(*model, means=self.means, covariances=sigma, **how)
+    @property
+    def averaging(self) -> dict[str, Any]:
+        """How features are averaged."""
+        return {"steps": self.steps, "normalisation": self.normalisation}
 
-    def condition(self, form: Form) -> float | None:
+    def predicted(self, **at: Any) -> Change:
+        """Change predicted by theory, of this model or of others."""
+        return predicted_change(**self.model(**at), **self.features, **self.averaging)
+
+    def condition(self, form: Form, **at: Any) -> Any:
         """Left-hand side of Theorem 2's condition; ``None`` where the covariances differ."""
-        model, sigma = (self.n, self.rho, self.eps, self.c), COVARIANCES[self.covariance]
+        means, sigma = self.features.values()
         if sigma.ndim > 2:
             return None
         how: dict[str, Any] = {"form": form, "normalisation": self.normalisation}
-        return float(bias_enhancement(*model, means=self.means, covariance=sigma, **how))
+        return bias_enhancement(**self.model(**at), means=means, covariance=sigma, **how)
 
 
 def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
     """Draw graphs of a setting: changes of the bias measured, their 95 % intervals, predicted."""
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
-    model = (setting.n, setting.rho, setting.eps, setting.c)
-    features: dict[str, Any] = {"means": setting.means}
-    features["covariances"] = COVARIANCES[setting.covariance]
-    how: dict[str, Any] = {"steps": setting.steps, "normalisation": setting.normalisation}
     children = np.random.SeedSequence(seed).generate_state(seeds)
-    graphs = (block_graph(*model, **features, seed=int(child)) for child in children)
-    changes = [measurement.measured_change(graph, **how) for graph in graphs]
-    theory, degree = setting.predicted(), setting.average_degree
+    drawn = {**setting.model(), **setting.features}
+    graphs = (block_graph(**drawn, seed=int(child)) for child in children)
+    changes = [measurement.measured_change(graph, **setting.averaging) for graph in graphs]
+    theory, degree = setting.predicted(), setting.rho * (setting.n - 1)
     row = {"series": series, "seeds": seeds, **asdict(setting), "average_degree": degree}
     for quantity in QUANTITIES:
         found = mean_interval([float(getattr(change, quantity)) for change in changes])
@@ -99,18 +98,14 @@ def place(data: Data, *, ridge: float = 1e-2) -> dict[str, Any]:
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
     moments, _ = measurement.group_moments(x, data.sens, ridge=ridge)
-    measured = measurement.measured_change(graph, ridge=ridge)
-    predicted = predicted_block_change(
-        *measurement.block_counts(graph), means=moments.means, covariances=moments.covariances
-    )
+    changes = {
+        "measured": measurement.measured_change(graph, ridge=ridge),
+        "predicted": predicted_block_change(*measurement.block_counts(graph), **moments._asdict()),
+    }
     parameters = measurement.graph_parameters(graph)
     names = ("n", "average_degree", "eps", "c", "balanced_eps")
-    return {
-        "name": str(data.name),
-        **{name: getattr(parameters, name) for name in names},
-        **{
-            f"{quantity}_{how}": float(getattr(change, quantity))
-            for quantity in ("parity", "information")
-            for how, change in (("measured", measured), ("predicted", predicted))
-        },
-    }
+    found = {"name": str(data.name), **{name: getattr(parameters, name) for name in names}}
+    for quantity in ("parity", "information"):
+        for how, change in changes.items():
+            found[f"{quantity}_{how}"] = float(getattr(change, quantity))
+    return found

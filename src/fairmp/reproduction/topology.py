@@ -19,18 +19,16 @@ def write(
     command: str,
     seed: int,
     progress: Callable[[str], None],
-) -> list[Path]:
+) -> None:
     """Draw each graph, and collect the pictures on one page."""
     from fairmp.report.topology import topology
 
-    paths, sections = [], []
+    sections = []
     for key, data in graphs.items():
         name = str(getattr(data, "name", key))
         path = folder / f"topology-{file_name(name)}.png"
         topology(data, seed=seed).savefig(path, dpi=150)
-        paths.append(path)
         sections.append(Section(name, svg=embedded(path, f"The topology of {name}")))
         progress(name)
     summary = "Edges between groups are red."
     write_page(folder, "Topology", summary, sections, command=command, absent=absent)
-    return paths

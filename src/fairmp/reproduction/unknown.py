@@ -19,7 +19,8 @@ from fairmp.metrics import Interval, evaluate
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.api import debias
 from fairmp.report import Section
-from fairmp.report.figures import COLOURS, MARKERS, bars, to_svg
+from fairmp.report import figures as charts
+from fairmp.report.figures import to_svg
 from fairmp.report.formats import SPREAD, Table, cell_text, spread
 from fairmp.training.build import build_classifier
 
@@ -47,9 +48,6 @@ class Setting:
 
     epochs: int = 300
     lr: float = 1e-3
-    hidden: int = 64
-    K: int = 5
-    lambda_s: float = 3.0
     splits: int = 5
     shares: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
@@ -76,8 +74,7 @@ def run(
 def _split(job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting) -> list[Record]:
     name, split = job
     data = graphs[name]
-    arguments = {key: getattr(setting, key) for key in ("K", "lambda_s", "epochs", "lr", "hidden")}
-    model = build_classifier("plain", eval_every=10, **arguments)
+    model = build_classifier("plain", lr=setting.lr, epochs=setting.epochs, eval_every=10)
     fit = model.fit(data, seed=0, split_seed=split, bootstrap=0, progress=False)
     data = with_split(data, seed=split)
     p = model.predict_proba(data).double()
@@ -141,9 +138,8 @@ def intervals(records: Sequence[Record]) -> Intervals:
     }
 
 
-def table(title: str, records: Sequence[Record]) -> Table:
+def table(title: str, found: Intervals) -> Table:
     """One row per share of known groups, both treatments of the others side by side."""
-    found = intervals(records)
     header = ["known", "ΔDP, unchanged", "ΔDP, estimated"]
     header += ["accuracy, unchanged", "accuracy, estimated", "right %"]
     rows = []
@@ -156,34 +152,25 @@ def table(title: str, records: Sequence[Record]) -> Table:
     return Table(title, header, rows)
 
 
-def figure(records: Sequence[Record]) -> Any:
+def figure(found: Mapping[str, Intervals]) -> Any:
     """Draw true ΔDP and accuracy against the share of known groups, one row per data set."""
-    from matplotlib.figure import Figure
-
-    names = list(dict.fromkeys(record["dataset"] for record in records))
-    fig = Figure(figsize=(10, 3.4 * len(names)), layout="constrained")
-    axes = fig.subplots(len(names), 2, squeeze=False)
+    fig, axes = charts.figure(10, 3.4 * len(found), nrows=len(found), ncols=2, squeeze=False)
     titles = {"dp": "true ΔDP of the test nodes (points)", "accuracy": "accuracy (%)"}
-    for row, name in enumerate(names):
-        found = intervals([record for record in records if record["dataset"] == name])
-        shares = sorted({share for _, share in found if share not in (None, TRAINING_NODES)})
+    for row, (name, own) in zip(axes, found.items(), strict=True):
+        shares = sorted({share for _, share in own if share not in (None, TRAINING_NODES)})
         ticks = [100 * share for share in shares]
-        axes[row][0].set_title(name, loc="left", fontsize=11)
-        for axis, (key, title) in zip(axes[row], titles.items(), strict=True):
-            plain = 100 * found[PLAIN, None][key].mean
+        row[0].set_title(name, loc="left", fontsize=11)
+        for axis, (key, title) in zip(row, titles.items(), strict=True):
+            plain = 100 * own[PLAIN, None][key].mean
             axis.axhline(plain, color="#555555", linestyle="--", linewidth=1, label=PLAIN)
-            for how, colour, marker in zip((UNCHANGED, ESTIMATED), COLOURS, MARKERS, strict=False):
-                values = [found[how, share][key] for share in shares]
-                means, style = [100 * value.mean for value in values], {"marker": marker}
-                style |= {"color": colour, "label": how}
-                axis.errorbar(ticks, means, yerr=bars(values), markersize=5, capsize=2, **style)
+            for k, how in enumerate((UNCHANGED, ESTIMATED)):
+                values = [own[how, share][key] for share in shares]
+                charts.series(axis, ticks, values, k, how)
             axis.set_xscale("log")
             axis.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
             axis.minorticks_off()
-            axis.grid(True, color="#dddddd", linewidth=0.6)
             axis.set(xlabel="nodes whose group is known (%)", ylabel=title)
-            if key == "dp":
-                axis.set_ylim(bottom=0)
+        row[0].set_ylim(bottom=0)
     lines, labels = axes[0][0].get_legend_handles_labels()
     fig.legend(lines, labels, frameon=False, fontsize=9, loc="outside upper right", ncols=3)
     return fig
@@ -194,12 +181,13 @@ def write(
 ) -> list[Table]:
     """Write records, tables, figure and page, and return the tables."""
     write_records(records, folder)
-    names = list(dict.fromkeys(record["dataset"] for record in records))
-    tables = [table(name, [r for r in records if r["dataset"] == name]) for name in names]
+    names = dict.fromkeys(record["dataset"] for record in records)
+    found = {name: intervals([r for r in records if r["dataset"] == name]) for name in names}
+    tables = [table(name, own) for name, own in found.items()]
     write_tables(tables, folder)
-    picture = figure(records)
+    picture = figure(found)
     picture.savefig(folder / "unknown.png", dpi=150)
     drawn = Section("Gap and accuracy", svg=to_svg(picture), caption=CAPTION)
-    sections = [drawn, *(section(one) for one in tables)]
+    sections = [drawn, *map(section, tables)]
     write_page(folder, "Few known groups", SUMMARY, sections, command=command, absent=absent)
     return tables

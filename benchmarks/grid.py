@@ -1,4 +1,6 @@
-"""``python -m fairmp.reproduction``: run a grid where only torch, PyG and scipy are installed.
+"""Run a grid of methods where only torch, PyG and scipy are installed.
+
+    PYTHONPATH=src python benchmarks/grid.py --npz FOLDER --out records.jsonl
 
 Graphs come from ``.npz`` files written by :func:`fairmp.datasets.by_name.save`. ``fairmp compare``
 and ``fairmp reproduce`` make tables and figures from the same records.
@@ -64,7 +66,6 @@ def _specs(given: argparse.Namespace) -> list[RunSpec]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fairmp.reproduction",
         description="Train a grid of methods on graphs written by fairmp.datasets.by_name.save.",
     )
     add = parser.add_argument
