@@ -95,11 +95,11 @@ def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> Non
 def test_stopped_it_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
     train, seen = compare.train, []
 
-    def stop(*arguments: object) -> object:
+    def stop(*arguments: object, **named: object) -> object:
         if len(seen) == 2:
             raise KeyboardInterrupt
         seen.append(1)
-        return train(*arguments)  # type: ignore[arg-type]
+        return train(*arguments, **named)  # type: ignore[arg-type]
 
     monkeypatch.setattr(compare, "train", stop)
     status, _, err = fairmp("compare", *GRID, *SHORT, "--out", "c")

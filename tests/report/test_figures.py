@@ -7,6 +7,7 @@ import math
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
+from fairmp.comparison.page import Comparison
 from fairmp.metrics import Interval
 from fairmp.report import Line, tradeoff
 from fairmp.report.figures import curve, curves
@@ -76,5 +77,5 @@ def test_points_and_bars_end_where_shares_do() -> None:
 def test_hyperparameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
     [line] = named(1)
     monkeypatch.setattr(hyperparameters, "_families", lambda *_: {"FMP": {0.0: line, 1.0: line}})
-    figure = hyperparameters.figure("a graph", [line], [])
+    figure = hyperparameters.hyperparameters(Comparison({"": [line]}, {}, {}, [], []), "")
     assert_possible(figure)

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,7 +51,8 @@ def run(
     with _open_records(path) as (file, kept):
         found = {record["key"]: record for record in kept}
         jobs = trainings(missing(specs, kept, retry=retry))
-        with WorkerPool(_Trainer(load, device), workers) as pool:
+        work = partial(train, load=_Graphs(load).__getitem__, device=device)
+        with WorkerPool(work, workers) as pool:
             for _, records in pool.map(jobs):
                 for record in records:
                     line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
@@ -93,20 +95,15 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
     return [_record(spec, model, fitted, data, device) for spec in specs]
 
 
-class _Trainer:
-    """Loads each graph once and trains jobs on it."""
+class _Graphs(dict[str, Data]):
+    """Loads each graph once."""
 
-    def __init__(self, load: Load, device: str) -> None:
-        self._load, self._device = load, device
-        self._graphs: dict[str, Data] = {}
+    def __init__(self, load: Load) -> None:
+        self.load = load
 
-    def __call__(self, job: list[RunSpec]) -> list[Record]:
-        return train(job, self._graph, self._device)
-
-    def _graph(self, name: str) -> Data:
-        if name not in self._graphs:
-            self._graphs[name] = self._load(name)
-        return self._graphs[name]
+    def __missing__(self, name: str) -> Data:
+        self[name] = self.load(name)
+        return self[name]
 
 
 def _record(spec: RunSpec, model: FairClassifier, fitted: Run, data: Data, device: str) -> Record:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ import pandas as pd
 from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
+from fairmp.metrics.evaluation import json_safe
 from fairmp.report import Line, Section, formats, page, pareto, summarise
 from fairmp.report.document import Document
 from fairmp.report.document import write as write_document
@@ -31,6 +31,10 @@ ASSUMPTIONS = [
 TRADEOFF = (
     f"Test nodes, in points. {SPREAD} A curve joins a method's strengths; the dashed line is the "
     "Pareto front."
+)
+SETTING = (
+    "Each line of records.jsonl is one run with its configuration. The number of a split is its "
+    "seed. The epoch is chosen on the validation nodes, nothing on the test nodes."
 )
 HYPERVOLUME = (
     "The area of accuracy × ΔDP that a method's points dominate, one point per strength, measured "
@@ -60,49 +64,49 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
-
-        def row(line: Line) -> dict[str, Any]:
-            figures = {key: _plain(value) for key, value in line.figures.items()}
-            head = {"method": line.name, "splits": line.splits, "seconds": line.seconds}
-            return head | figures
-
+        tables: dict[str, list[dict[str, Any]]] = {}
+        for name, lines in self.lines.items():
+            tables[name] = [
+                {"method": line.name, "splits": line.splits, "seconds": line.seconds}
+                | _plain(line.figures)
+                for line in lines
+            ]
+        keys = ("data", "name", "split", "seed", "failed")
         return {
-            "tables": {name: [row(line) for line in lines] for name, lines in self.lines.items()},
-            "hypervolume": {
-                name: {family: _plain(value) for family, value in column.items()}
-                for name, column in self.hypervolumes.items()
-            },
-            "failed": [
-                {key: record[key] for key in ("data", "name", "split", "seed", "failed")}
-                for record in self.failed
-            ],
+            "tables": tables,
+            "hypervolume": {name: _plain(column) for name, column in self.hypervolumes.items()},
+            "failed": [{key: record[key] for key in keys} for record in self.failed],
         }
 
 
-def compared(records: Sequence[Record]) -> Comparison:
-    """Summarise records: means over splits, after means over the seeds of each split."""
-    failed = [record for record in records if "failed" in record]
+def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
+    """Summarise records, with hypervolumes if asked: means over seeds, then over splits."""
     good = [record for record in records if "failed" not in record]
     names = {record["data"]: record["dataset"] for record in good}
-    found = Comparison({}, {}, {}, failed, good)
+    found = Comparison({}, {}, {}, [record for record in records if "failed" in record], good)
     for key, name in names.items():
         own = [record for record in good if record["data"] == key]
         # Two graphs of the same title, such as two sizes of the embedded network.
         title = name if list(names.values()).count(name) == 1 else f"{name} ({key})"
         lines = found.lines[title] = summarise(_over_seeds(own))
         named = {line.name: line for line in lines}
-        members: dict[str, dict[str, float]] = {}
+        families: dict[str, list[Record]] = {}
         for record in own:
-            members.setdefault(record["family"], {})[record["name"]] = record["strength"] or 0.0
-        found.families[title] = {
-            family: [named[member] for member in sorted(strengths, key=strengths.__getitem__)]
-            for family, strengths in members.items()
-        }
-        found.hypervolumes[title] = {
-            family: pareto.over_splits([r for r in own if r["family"] == family])
-            for family in members
-        }
+            families.setdefault(record["family"], []).append(record)
+        found.families[title] = {}
+        for family, runs in families.items():
+            strengths = {r["name"]: r["strength"] or 0.0 for r in runs}
+            ordered = sorted(strengths, key=strengths.__getitem__)
+            found.families[title][family] = [named[member] for member in ordered]
+        if areas:
+            volumes = {family: pareto.over_splits(runs) for family, runs in families.items()}
+            found.hypervolumes[title] = volumes
     return found
+
+
+def tradeoff(found: Comparison, name: str) -> Any:
+    """Draw accuracy against ΔDP on a data set, one curve per method."""
+    return curves(found.families[name], name, styles=family_styles(found.records))
 
 
 def write(
@@ -114,28 +118,29 @@ def write(
     command: str,
     more: Callable[[Comparison], Sequence[Table]] = lambda found: (),
     note: str = "",
+    draw: Callable[[Comparison, str], Any] = tradeoff,
+    caption: str = TRADEOFF,
 ) -> Comparison:
     """Write tables, figures and page next to the records, and return their summary.
 
-    ``more`` makes further tables of the summary, captioned with ``note``.
+    ``more`` makes further tables of the summary, captioned with ``note``; ``draw`` makes the figure
+    of a data set, ``NAME-DATA.png`` after its name.
     """
-    found = compared(records)
+    found = compared(records, areas=draw is tradeoff)
     found = replace(found, more=tuple(more(found)))
     tables = found.tables()
     write_tables(tables, folder, found.lines)
     sections = []
-    styles = family_styles(found.records)
     for name, table in zip(found.lines, tables, strict=False):
-        figure = curves(found.families[name], name, styles=styles)
-        figure.savefig(folder / f"tradeoff-{file_name(name)}.png", dpi=150)
-        alt = f"Accuracy against ΔDP on {name}, one curve per method; figures in the table."
-        sections.append(section(table, TRADEOFF, svg=to_svg(figure), alt=alt))
+        figure = draw(found, name)
+        figure.savefig(folder / f"{draw.__name__}-{file_name(name)}.png", dpi=150)
+        sections.append(section(table, caption, svg=to_svg(figure)))
     if found.hypervolumes:
         sections.append(section(tables[len(found.lines)], HYPERVOLUME, appendix=True))
     sections += [section(table, note) for table in found.more]
     if not tables:
         sections.append(Section("No results"))
-    extra = [part.to_dict() for part in [*sections, *closing(found)]]
+    extra = [part.to_dict() for part in [*sections, *_closing(found)]]
     head: Document = {"title": title, "summary": summary, "command": command}
     write_document({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)
     return found
@@ -151,26 +156,23 @@ def write_tables(
         (folder / "table.csv").write_text(formats.to_csv(lines), encoding="utf-8")
 
 
-def write_records(records: Sequence[Record], folder: Path) -> None:
-    """Write ``records.jsonl``."""
-    lines = [json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n" for record in records]
-    (folder / "records.jsonl").write_text("".join(lines), encoding="utf-8")
-
-
 def write_page(
     folder: Path,
     title: str,
     summary: str,
-    sections: Sequence[Section],
+    parts: Sequence[Section | Table],
     *,
     command: str,
     absent: Mapping[str, str] | None = None,
 ) -> None:
-    """Write ``report.html``, with the data sets left out and the command at its end."""
-    rows = list((absent or {}).items())
-    left_out = [Section("Left out", header=["data set", "why"], rows=rows)] if rows else []
-    parts = [*sections, *left_out, Section("Rerun", code=command)]
-    (folder / "report.html").write_text(page(title, summary, parts), encoding="utf-8")
+    """Write ``report.html``, with data sets left out and the command at its end, and its tables."""
+    if tables := [part for part in parts if isinstance(part, Table)]:
+        write_tables(tables, folder)
+    sections = [section(part) if isinstance(part, Table) else part for part in parts]
+    if rows := list((absent or {}).items()):
+        sections.append(Section("Left out", header=["data set", "why"], rows=rows))
+    text = page(title, summary, [*sections, Section("Rerun", code=command)])
+    (folder / "report.html").write_text(text, encoding="utf-8")
 
 
 def section(table: Table, caption: str = "", **more: Any) -> Section:
@@ -178,34 +180,30 @@ def section(table: Table, caption: str = "", **more: Any) -> Section:
     return Section(table.title, header=table.header, rows=table.rows, caption=caption, **more)
 
 
-def closing(found: Comparison) -> list[Section]:
+def _closing(found: Comparison) -> list[Section]:
     """Sections on failed runs, the setting and the versions."""
     rows = [
         [f"{record['data']}: {record['name']}, split {record['split']}", record["failed"]]
         for record in found.failed
     ]
     failed = [Section("Failed runs", header=["run", "reason"], rows=rows)] if rows else []
-    settings = sorted({json.dumps(record["spec"]["setting"]) for record in found.records})
+    settings = {json.dumps(record["spec"]["setting"]) for record in found.records}
     versions = ({"device": r["device"], **r["run"]["versions"]} for r in found.records)
-    made = sorted({json.dumps(version) for version in versions})
+    made = "; ".join(sorted({json.dumps(version) for version in versions}))
     setting = Section(
         "Setting",
-        text=[
-            "Each line of records.jsonl is one run with its configuration. The number of a split "
-            "is its seed. The epoch is chosen on the validation nodes, nothing on the test nodes."
-        ],
-        code="\n".join(settings) if len(settings) < 5 else "",
-        caption="Computed with " + "; ".join(made) if made else "",
+        [SETTING],
+        code="\n".join(sorted(settings)) if len(settings) < 5 else "",
+        caption=f"Computed with {made}" if made else "",
     )
     return [*failed, setting]
 
 
 def family_styles(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
     """Number of the colour (by backbone) and marker (by strategy) of each family."""
-    colours = list(BACKBONES)
     specs = {record["family"]: record["spec"] for record in records}
     return {
-        family: (colours.index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
+        family: (list(BACKBONES).index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
         for family, spec in specs.items()
     }
 
@@ -218,17 +216,18 @@ def file_name(name: str) -> str:
 def results(records: Sequence[Record]) -> pd.DataFrame:
     """One row per run that did not fail: what was run, and its figures on the test nodes."""
     head = ("data", "dataset", "name", "family", "split", "strength")
-    spec, setting = ("backbone", "strategy"), ("solver", "lambda_s")
+    spec, setting, numbers = ("backbone", "strategy"), ("solver", "lambda_s"), [*METRICS, "seconds"]
     rows = [
-        [r[key] for key in head]
-        + [r["spec"][key] for key in spec]
-        + [r["spec"]["setting"][key] for key in setting]
-        + [*(r["run"]["test"].get(key) for key in METRICS), r["run"].get("seconds")]
+        {key: r[key] for key in head}
+        | {key: r["spec"][key] for key in spec}
+        | {key: r["spec"]["setting"][key] for key in setting}
+        | {key: r["run"]["test"].get(key) for key in METRICS}
+        | {"seconds": r["run"].get("seconds")}
         for r in records
         if "failed" not in r
     ]
-    frame = pd.DataFrame(rows, columns=[*head, *spec, *setting, *METRICS, "seconds"])
-    return frame.astype(dict.fromkeys([*METRICS, "seconds"], float))
+    frame = pd.DataFrame(rows, columns=[*head, *spec, *setting, *numbers])
+    return frame.astype(dict.fromkeys(numbers, float))
 
 
 def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
@@ -241,6 +240,6 @@ def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
     ]
 
 
-def _plain(interval: Interval) -> Mapping[str, float | None]:
-    pairs = zip(("mean", "low", "high"), interval[:3], strict=True)
-    return {key: None if math.isnan(value) else value for key, value in pairs}
+def _plain(figures: Mapping[str, Interval]) -> dict[str, Any]:
+    found: dict[str, Any] = json_safe({key: value._asdict() for key, value in figures.items()})
+    return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.analysis.audits.measure import describe
-from fairmp.comparison import Record
+from fairmp.comparison import Record, write_records
 from fairmp.datasets import context
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
@@ -49,35 +48,38 @@ def write(
     ``data`` is the graph, or its statistics if it does not fit in memory. A graph of tables is
     kept beside the model with ``keep_graph``.
     """
-    lines = summarise(records)
-    with (folder / "records.jsonl").open("w", encoding="utf-8") as file:
-        for record in records:
-            file.write(json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n")
-    (folder / "table.md").write_text(to_markdown(lines), encoding="utf-8")
+    lines, whole, several = summarise(records), isinstance(data, Data), len(records) > 1
     per_split = summarise({**record, "name": f"split {record['split']}"} for record in records)
-    figure = tradeoff([*lines, *per_split][:8], f"{data.name}: {lines[0].name}")
-    figure.savefig(folder / "tradeoff.png", dpi=150)
-    model.save(folder / "model")
-    if keep_graph and model.encoding_ is not None and isinstance(data, Data):
+    shown = [*lines, *per_split]
+    write_runs(records, lines, tradeoff(shown[:8], f"{data.name}: {lines[0].name}"), model, folder)
+    if keep_graph and model.encoding_ is not None and whole:
         context.save(data, folder / "model")
-    whole = isinstance(data, Data)
     report = document(data, model, command) if whole else _figures(data, model)
-    several = len(records) > 1
     report["command"] = command
     report["lines"] = {
         "header": ["", *COLUMNS.values()],
-        "rows": [[line.name, *cells(line)] for line in [*lines, *per_split]],
+        "rows": [[line.name, *cells(line)] for line in shown],
         "title": "Over several splits" if several else "On one split",
         "caption": f"Test nodes, {over(len(records))}. Gaps in points."
         + " The sections above are about the first split." * several,
     }
-    if picture and isinstance(data, Data):
+    if picture and whole:
         drawn = topology(data, components=1, max_nodes=1000)
         report["picture_note"] = take_caption(drawn)
         (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
         report["picture"] = "topology.svg"
     write_document(report, folder)
     return lines
+
+
+def write_runs(
+    records: Sequence[Record], lines: Sequence[Line], figure: Any, model: FairClassifier, to: Path
+) -> None:
+    """Write what every training leaves: records, table, figure and model."""
+    write_records(records, to)
+    (to / "table.md").write_text(to_markdown(lines), encoding="utf-8")
+    figure.savefig(to / "tradeoff.png", dpi=150)
+    model.save(to / "model")
 
 
 def summary(model: FairClassifier) -> list[str]:
@@ -206,18 +208,15 @@ def _target(model: FairClassifier) -> float | None:
 
 
 def _facts(row: Statistics) -> list[tuple[str, str]]:
-    share = lambda x: "n/a" if x is None else f"{100 * x:.2f} %"  # noqa: E731
-    sizes = lambda x: ", ".join(f"{k}: {v:,}" for k, v in (x or {}).items())  # noqa: E731
-    return [
-        ("nodes", f"{row.nodes:,}"),
-        ("undirected edges", f"{row.edges // 2:,}"),
-        ("features", f"{row.features}"),
-        ("labelled nodes", f"{row.labelled:,}"),
-        ("sensitive homophily", share(row.sens_homophily)),
-        ("label homophily, labelled pairs", share(row.label_homophily_labelled)),
-        ("groups", sizes(row.groups)),
-        ("classes", sizes(row.classes)),
-    ]
+    found = []
+    for name, value in row.as_dict().items():
+        text = "n/a" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
+        if isinstance(value, float):
+            text = f"{100 * value:.2f} %"
+        elif isinstance(value, dict):
+            text = ", ".join(f"{key}: {count:,}" for key, count in value.items())
+        found.append((name.replace("_", " "), text))
+    return found
 
 
 def _curve(found: dict[str, Any] | None) -> list[Point]:

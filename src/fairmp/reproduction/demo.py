@@ -13,14 +13,13 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
 from fairmp.comparison import Record
-from fairmp.comparison.page import write_records
-from fairmp.comparison.train_report import live_parts
+from fairmp.comparison.train_report import live_parts, write_runs
 from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.parallel import WorkerPool
-from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
+from fairmp.report import Line, Section, over, summarise, tradeoff
 from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import COLUMNS, cells
@@ -99,11 +98,8 @@ def _gaps(model: FairClassifier, data: Data) -> dict[str, list[float]]:
 def write(found: Demo, folder: Path, *, command: str) -> list[Line]:
     """Write records, table, figure, model and report under a folder, and return the lines."""
     lines = summarise(found.records)
-    write_records(found.records, folder)
-    (folder / "table.md").write_text(to_markdown(lines), encoding="utf-8")
     figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
-    figure.savefig(folder / "tradeoff.png", dpi=150)
-    found.model.save(folder / "model")
+    write_runs(found.records, lines, figure, found.model, folder)
     write_document(_document(found, lines, command), folder)
     return lines
 

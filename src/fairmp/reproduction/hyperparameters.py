@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,27 +28,25 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
     named = [
         {**r, "name": f"{r['name']}, λ_s={r['spec']['setting']['lambda_s']:g}"} for r in records
     ]
-    # A front over values of λ_s is no method's trade-off: no hypervolumes.
-    claims = paper.claims_table(paper.hyperparameter_claims(records))
-    found = replace(page.compared(named), hypervolumes={}, more=(claims,))
-    tables = found.tables()
-    page.write_tables(tables, folder, found.lines)
-    sections = []
-    for (name, lines), table in zip(found.lines.items(), tables, strict=False):
-        picture = figure(name, lines, found.records)
-        picture.savefig(folder / f"hyperparameters-{page.file_name(name)}.png", dpi=150)
-        sections.append(page.section(table, CAPTION, svg=charts.to_svg(picture)))
-    sections += [page.section(claims, paper.VERDICTS), *page.closing(found)]
-    page.write_page(folder, "Hyperparameters of FMP", SUMMARY, sections, command=command)
-    return found
+    return page.write(
+        named,
+        folder,
+        title="Hyperparameters of FMP",
+        summary=SUMMARY,
+        command=command,
+        more=lambda found: [paper.claims_table(paper.hyperparameter_claims(records))],
+        note=paper.VERDICTS,
+        draw=hyperparameters,
+        caption=CAPTION,
+    )
 
 
-def figure(name: str, lines: Sequence[Line], records: Sequence[Record]) -> Any:
+def hyperparameters(found: page.Comparison, name: str) -> Any:
     """Draw accuracy above and ΔDP below, against each hyperparameter."""
-    named = {line.name: line for line in lines}
+    named = {line.name: line for line in found.lines[name]}
     fig, axes = charts.figure(12, 6, nrows=2, ncols=len(PANELS), sharey="row")
     for panel, column in zip(PANELS, axes.T, strict=True):
-        families = _families(panel, named, records)
+        families = _families(panel, named, found.records)
         ticks = sorted({value for points in families.values() for value in points})
         for axis, key in zip(column, ("accuracy", "dp"), strict=True):
             for k, (label, points) in enumerate(families.items()):

@@ -47,14 +47,12 @@ def tables(records: Sequence[Record]) -> list[Table]:
 def write(records: Sequence[Record], folder: Path, *, command: str) -> list[Table]:
     """Write the tables and the page."""
     found = [*tables(records), paper.claims_table(paper.runtime_claims(records))]
-    page.write_tables(found, folder)
     epochs = records[0]["spec"]["setting"]["epochs"]
     summary = (
         f"{epochs} epochs on one thread, one training at a time; thresholds add the time of their "
         "post-processing."
     )
-    sections = [page.section(table) for table in found]
-    page.write_page(folder, "Running time", summary, sections, command=command)
+    page.write_page(folder, "Running time", summary, found, command=command)
     return found
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
-from fairmp.comparison.page import section, write_page, write_tables
+from fairmp.comparison.page import write_page
 from fairmp.datasets.by_name import EMBEDDED, from_files
 from fairmp.datasets.statistics import (
     CAPTION,
@@ -33,11 +33,9 @@ def write(
 ) -> Table:
     """Write the table, the numbers and the page."""
     found = Table("Data sets", ["data set", *COLUMNS.values()], rows(ours))
-    write_tables([found], folder)
     numbers = {key: row.as_dict() for key, row in ours.items()}
     text = json.dumps(numbers, ensure_ascii=False, indent=2) + "\n"
     (folder / "statistics.json").write_text(text, encoding="utf-8")
-    summary = f"{len(ours)} data sets, as their files have them."
-    sections = [section(found, CAPTION)]
-    write_page(folder, "Data sets", summary, sections, command=command, absent=absent)
+    summary = f"{len(ours)} data sets, as their files have them. {CAPTION}"
+    write_page(folder, "Data sets", summary, [found], command=command, absent=absent)
     return found

@@ -19,7 +19,8 @@ import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.comparison.page import section, write_page, write_records
+from fairmp.comparison import write_records
+from fairmp.comparison.page import write_page
 from fairmp.metrics.evaluation import json_safe
 from fairmp.report import Section
 from fairmp.report.figures import embedded
@@ -198,12 +199,12 @@ def write(summary: dict[str, Any], folder: Path, *, command: str) -> list[Table]
         Section(title, svg=embedded(folder / f"{name}.png", title), caption=caption)
         for name, (title, caption) in FIGURES.items()
     ]
-    graphs = Section("Real graphs", text=["No data set's files were found."])
+    graphs: Any = Section("Real graphs", text=["No data set's files were found."])
     if summary["graphs"]:
-        graphs = section(_table("Real graphs", GRAPHS, summary["graphs"]))
-    sections = [section(forms, text=[RIGHT]), section(claims), *pictures, graphs]
-    title = "Message passing on synthetic graphs"
-    write_page(folder, title, witness_text(summary), sections, command=command)
+        graphs = _table("Real graphs", GRAPHS, summary["graphs"])
+    text = f"{witness_text(summary)} {RIGHT}"
+    parts = [forms, claims, *pictures, graphs]
+    write_page(folder, "Message passing on synthetic graphs", text, parts, command=command)
     return [forms, claims]
 
 

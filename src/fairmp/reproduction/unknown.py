@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from fairmp.comparison import Record
-from fairmp.comparison.page import section, write_page, write_records, write_tables
+from fairmp.comparison import Record, write_records
+from fairmp.comparison.page import write_page
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
@@ -184,10 +184,9 @@ def write(
     names = dict.fromkeys(record["dataset"] for record in records)
     found = {name: intervals([r for r in records if r["dataset"] == name]) for name in names}
     tables = [table(name, own) for name, own in found.items()]
-    write_tables(tables, folder)
     picture = figure(found)
     picture.savefig(folder / "unknown.png", dpi=150)
     drawn = Section("Gap and accuracy", svg=to_svg(picture), caption=CAPTION)
-    sections = [drawn, *map(section, tables)]
-    write_page(folder, "Few known groups", SUMMARY, sections, command=command, absent=absent)
+    parts: list[Section | Table] = [drawn, *tables]
+    write_page(folder, "Few known groups", SUMMARY, parts, command=command, absent=absent)
     return tables
