@@ -34,7 +34,7 @@ from fairmp.comparison import speed
 from fairmp.datasets import load, social_network
 from fairmp.datasets.splits import with_split
 from fairmp.metrics import evaluate
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 K, LAMBDA_S, HIDDEN, LR = 5, 1.0, 64, 0.01
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from fairmp.kernels import reference
 from fairmp.kernels.cuda import primitives as cuda
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 SIZES = {"pokec-z": (67_796, 1_235_916), "heavy tail": (10_000_000, 160_000_000)}
 Calls = dict[str, Callable[[ModuleType], Tensor]]

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 NODES, EDGES, GROUPS, UNITS = 67_796, 1_235_916, 2, 64
 Call = Callable[[ModuleType], Tensor]

@@ -28,7 +28,7 @@ from fairmp import FMP
 from fairmp.graph import CSR, Adjacency
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 DEGREE, FEATURES, STEPS = 20, 16, 5
 SIZES = (10**5, 10**6, 10**7, 10**8)

@@ -18,7 +18,7 @@ from fairmp.graph import Graph
 from fairmp.metrics import evaluate
 from fairmp.report.document import read
 from fairmp.report.from_results import from_records
-from fairmp.training.build import build_classifier
+from fairmp.training.classifier import build_classifier
 from tests.fitted import one_split
 
 

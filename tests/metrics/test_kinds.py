@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from fairmp import InputError, debias
-from fairmp.metrics.kinds import are_probabilities
+from fairmp.metrics.counts import are_probabilities
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 ONE_HOT = np.array([[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])

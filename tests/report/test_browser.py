@@ -9,7 +9,7 @@ import pytest
 
 from fairmp.comparison import train_report as single
 from fairmp.datasets import social_network
-from fairmp.training.build import build_classifier
+from fairmp.training.classifier import build_classifier
 from tests.fitted import one_split
 
 

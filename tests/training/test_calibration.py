@@ -13,7 +13,7 @@ from fairmp.datasets import load, social_network
 from fairmp.datasets.protocols import nifty_split
 from fairmp.datasets.splits import with_split
 from fairmp.groups import group_operator
-from fairmp.training.correction import fit_calibration, plainly_propagated
+from fairmp.training.predictor import fit_calibration, plainly_propagated
 
 FAST = {"epochs": 20, "lr": 0.02, "eval_every": 5}
 

@@ -6,7 +6,7 @@ import torch
 
 from fairmp.errors import InputError
 from fairmp.graph import Graph
-from fairmp.training.graph_features import Neighbourhood, num_columns
+from fairmp.training.graph_features import neighbourhood, num_columns
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def test_columns_equal_brute_force(problem, weighted):
     graph = Graph(edges, len(x), weights if weighted else None)
     labels = torch.where(train, y, -1)
     expected = brute_force(x, edges, weights if weighted else torch.ones(len(weights)), labels, 3)
-    found = Neighbourhood(x, graph).columns(labels, 3)
+    found = neighbourhood(x, graph, labels, 3)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
@@ -68,15 +68,15 @@ def test_own_label_does_not_enter_own_columns(problem, weighted):
     x, edges, y, train = problem
     edges = torch.cat([edges, edges.flip(0)], dim=1)
     weights = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(1)) + 0.5
-    around = Neighbourhood(x, Graph(edges, len(x), weights if weighted else None))
+    graph = Graph(edges, len(x), weights if weighted else None)
     labels = torch.where(train, y, -1)
-    before = around.columns(labels, 3)
+    before = neighbourhood(x, graph, labels, 3)
     others = 0
     for node in train.nonzero().flatten().tolist():
         for value in (-1, 0, 1, 2):
             changed = labels.clone()
             changed[node] = value
-            after = around.columns(changed, 3)
+            after = neighbourhood(x, graph, changed, 3)
             assert torch.equal(before[node], after[node])
             others += not torch.equal(before, after)
     assert others  # the labels matter to other nodes
@@ -84,7 +84,7 @@ def test_own_label_does_not_enter_own_columns(problem, weighted):
 
 def test_isolated_node_has_even_shares(problem):
     x, edges, y, _ = problem
-    row = Neighbourhood(x, Graph(edges, len(x))).columns(y, 3)[-1]
+    row = neighbourhood(x, Graph(edges, len(x)), y, 3)[-1]
     expected = [0.0] * 10 + [1 / 3] * 3 + [0.0] + [1 / 3] * 3
     torch.testing.assert_close(row[3:], torch.tensor(expected))
 
@@ -92,11 +92,11 @@ def test_isolated_node_has_even_shares(problem):
 @pytest.mark.parametrize("features", [3, 100])
 def test_number_of_columns(problem, features):
     _, edges, y, _ = problem
-    columns = Neighbourhood(torch.rand(len(y), features), Graph(edges, len(y))).columns(y, 3)
+    columns = neighbourhood(torch.rand(len(y), features), Graph(edges, len(y)), y, 3)
     assert columns.size(1) == num_columns(features, 3)
 
 
 def test_labels_of_another_length_are_refused(problem):
     x, edges, y, _ = problem
     with pytest.raises(InputError, match="labels"):
-        Neighbourhood(x, Graph(edges, len(x))).columns(y[:-1], 3)
+        neighbourhood(x, Graph(edges, len(x)), y[:-1], 3)

@@ -186,7 +186,7 @@ def command(
     options.check_tracker(track)
     if shards is None:
         folder = written.folder("train")
-    from fairmp.training.build import build_classifier
+    from fairmp.training.classifier import build_classifier
 
     penalties = {"--regulariser": regulariser, "--adversary": adversary, "--group-free": group_free}
     chosen = [option for option, weight in penalties.items() if weight]

@@ -13,8 +13,7 @@ import torch
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
-from fairmp.training.build import build_classifier
-from fairmp.training.classifier import FairClassifier
+from fairmp.training.classifier import FairClassifier, build_classifier
 
 BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
 BACKBONES["auto"] = "FMP (auto)"

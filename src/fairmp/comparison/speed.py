@@ -21,7 +21,7 @@ from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.postprocessing.api import debias
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5
 POKEC_Z = (67_796, 1_235_916, 276)  # nodes, directed edges, features

@@ -24,8 +24,8 @@ from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluati
 from fairmp.report.panel import panel, reliability
 from fairmp.report.topology import take_caption, topology
 from fairmp.training.classifier import FairClassifier
-from fairmp.training.correction import PARITY
 from fairmp.training.loop import needs_groups
+from fairmp.training.predictor import PARITY
 
 if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -122,9 +123,11 @@ class Ranks(LocalReducer):
             dist.all_gather_object(found, mine)
         return found
 
-    def on_first(self, work: Callable[[], Result]) -> Result:
-        """Return what ``work`` returns on rank 0; if it fails there, it fails on all ranks."""
-        found: list[Any] = [self.together(work if self.rank == 0 else lambda: None)]
+    def on_first(self, work: Callable[..., Result], *parts: Tensor) -> Result:
+        """Return what ``work`` returns on rank 0, given all rows; if it fails, all ranks do."""
+        rows = [self.gather(part) for part in parts]
+        mine = partial(work, *rows) if self.rank == 0 else lambda: None
+        found: list[Any] = [self.together(mine)]
         if self.size > 1:
             with self._communicating("a broadcast"):
                 dist.broadcast_object_list(found, 0, device=self.device)

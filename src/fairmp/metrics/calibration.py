@@ -8,9 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fairmp.errors import InputError, check_integer
-from fairmp.metrics.counts import wilson
-from fairmp.metrics.kinds import Array, as_array, integers
-from fairmp.metrics.notebook import NORMAL_QUANTILE
+from fairmp.metrics.counts import Array, as_array, integers, wilson
 
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
 MIN_CLASS_NODES = 10  # and of each class among them
@@ -66,9 +64,7 @@ def reliability_curve(
     values = as_array(prob, "prob").astype(float)
     if values.ndim == 2 and 0 <= positive < values.shape[1]:
         values = values[:, positive]
-    label, group = (
-        integers(codes, name, len(values)) for codes, name in ((y, "y"), (sens, "sens"))
-    )
+    label, group = integers(y, "y", len(values)), integers(sens, "sens", len(values))
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise InputError("prob", "not one probability per node", "give numbers in [0, 1]")
     place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], values)
@@ -79,10 +75,8 @@ def reliability_curve(
             np.bincount(place[own], weights, bins)
             for weights in (None, values[own], (label[own] == positive).astype(float))
         )
-        used = counts > 0
-        counts, total, hits = counts[used], total[used], hits[used]
-        limits = wilson(hits / counts, counts.astype(float), NORMAL_QUANTILE)
-        columns = (total / counts, hits / counts, *limits, counts)
+        counts, total, hits = (column[counts > 0] for column in (counts, total, hits))
+        columns = (total / counts, hits / counts, *wilson(hits / counts, counts), counts)
         name = str(g) if group_names is None else str(group_names[g])
         found.append(ReliabilityCurve(name, *(tuple(column.tolist()) for column in columns)))
     return found

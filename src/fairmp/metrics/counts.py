@@ -1,4 +1,4 @@
-r"""Rates, gaps and AUC as functions of count tables, or of stacks of such, and their intervals.
+r"""Checked inputs of metrics; rates, gaps and AUC of tables of counts, and their intervals.
 
 Resampling nodes is resampling the table group × label × prediction from a multinomial, so the
 bootstrap here draws counts: its cost does not depend on the number of nodes.
@@ -21,15 +21,119 @@ at a level divided by the number of pairs. Both ends enclose the estimate by con
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import NDArray
+import torch
+from torch import Tensor
 
-from fairmp.metrics.kinds import look_like_probabilities
+from fairmp.errors import InputError, check_choice
 
-Array = NDArray[np.float64]
+Array: TypeAlias = Tensor | np.ndarray | Sequence
+Kind = Literal["auto", "logits", "probabilities"]
+SUM_TOLERANCE = 0.005  # per class; probabilities rounded to two digits are off by as much each
+NORMAL_QUANTILE = 1.959964  # of a 95 % interval
+
+
+def look_like_probabilities(values: Any) -> bool:
+    """Whether every row of an n×C array or tensor lies in [0, 1] and sums to 1."""
+    return not bool(_outside(values).any() or _off(values).any())
+
+
+def are_probabilities(values: Any, kind: str = "auto", *, argument: str = "predictions") -> bool:
+    """Whether n×C scores are probabilities (True) or logits (False).
+
+    With ``kind="auto"``, rows in [0, 1] that sum to 1 are probabilities and anything else is
+    logits. Two cases are refused instead of guessed: rows in [0, 1] that do not sum to 1, and rows
+    that are all one-hot, which could be decisions or logits. ``argument`` is named in errors.
+
+    Example:
+        >>> import numpy as np
+        >>> are_probabilities(np.array([[0.2, 0.8]])), are_probabilities(np.array([[0.0, 3.0]]))
+        (True, False)
+    """
+    check_choice("kind", kind, get_args(Kind))
+    outside, off = _outside(values), _off(values)
+    if kind == "logits" or (kind == "auto" and bool(outside.any())):
+        return False
+    if bool(outside.any()):
+        row = int(outside.any(1).nonzero()[0][0])
+        value = f"{float(values[row][outside[row]][0]):g} in row {row} is not a probability"
+        raise InputError(argument, value, "give numbers in [0, 1], or kind='logits'")
+    if bool(off.any()):
+        row = int(off.nonzero()[0][0])
+        value = f"row {row} lies in [0, 1] and sums to {float(values[row].sum()):.4g}"
+        hint = "normalise probabilities so that they sum to 1, or give kind='logits'"
+        raise InputError(argument, value, hint)
+    one_hot = ((values == 0) | (values == 1)).all(1)
+    constant = (values == values[:, :1]).all(1)
+    boolean = str(values.dtype).endswith("bool")
+    if kind == "auto" and not boolean and bool(one_hot.any()) and bool((one_hot | constant).all()):
+        value = f"every row of {argument} is one-hot, which fits decisions and logits"
+        raise InputError("kind", value, "give kind='probabilities' or kind='logits'")
+    return True
+
+
+def _outside(values: Any) -> Any:
+    return ~((values >= 0) & (values <= 1))
+
+
+def _off(values: Any) -> Any:
+    return abs(values.sum(1) - 1) > SUM_TOLERANCE * values.shape[1]
+
+
+def as_array(values: Array, name: str) -> np.ndarray:
+    """An array of numbers, checked."""
+    if isinstance(values, Tensor):
+        values = values.detach().cpu()
+        values = (values.float() if values.dtype == torch.bfloat16 else values).numpy()
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf":
+        raise InputError(name, "not an array of numbers", "give a tensor or an array")
+    return array
+
+
+def integers(
+    values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
+) -> np.ndarray:
+    """Codes of classes or groups, checked."""
+    array = as_array(values, name)
+    if array.ndim != 1 or (n is not None and len(array) != n):
+        wanted = "one value per node" if n is None else f"one value for each of {n} nodes"
+        raise InputError(name, f"shape {array.shape}", f"give {wanted}")
+    least = 0 if name == "pred" else -1
+    wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
+    if len(wrong):
+        hint = f"give integers from {least} up"
+        raise InputError(name, f"{wrong[0]} is not a class or group", hint)
+    result = array.astype(np.int64)
+    if limit is not None and result.max(initial=0) >= limit:
+        raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
+    return result
+
+
+def weights(values: Array | None, n: int) -> np.ndarray:
+    """Weights of n nodes, 1 by default, checked."""
+    if values is None:
+        return np.ones(n)
+    array = as_array(values, "sample_weight").astype(float)
+    if array.shape != (n,):
+        raise InputError("sample_weight", f"shape {array.shape}", f"give one for each of {n} nodes")
+    if not (np.isfinite(array) & (array >= 0)).all() or not array.any():
+        hint = "give finite numbers of 0 or more"
+        raise InputError("sample_weight", "some are negative or nan, or all are 0", hint)
+    return array
+
+
+def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
+    """A mask of n nodes, all by default, checked."""
+    keep = np.ones(n, dtype=bool) if mask is None else as_array(mask, name).copy()
+    if keep.dtype != bool or keep.shape != (n,):
+        raise InputError(name, f"{keep.dtype} of shape {keep.shape}", f"give {n} booleans")
+    if not keep.any():
+        raise InputError(name, f"none of {n} nodes is in it", "choose at least one")
+    return keep
 
 
 def ratio(part: Any, whole: Any) -> np.ndarray:
@@ -55,9 +159,7 @@ def count(
 
 def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute P(ŷ=c | s), P(ŷ=c | y=c, s) and P(ŷ=c | y≠c, s), each (…, groups, classes)."""
-    table = table[..., :-1, :, :]
-    by_pred = table.sum(-2)
-    known = table[..., :-1, :]
+    by_pred, known = table[..., :-1, :, :].sum(-2), table[..., :-1, :-1, :]
     hits = np.diagonal(known, axis1=-2, axis2=-1)
     by_label, decided = known.sum(-1), known.sum(-2)
     others = by_label.sum(-1, keepdims=True) - by_label
@@ -67,10 +169,9 @@ def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def rate_range(rates: np.ndarray) -> np.ndarray:
     """Largest minus smallest over the groups (…, groups, classes) with a rate; nan below two."""
-    defined = ~np.isnan(rates)
-    high = np.where(defined, rates, -1).max(-2)
-    low = np.where(defined, rates, 2).min(-2)
-    return np.where(defined.sum(-2) >= 2, high - low, np.nan)
+    # fmax and fmin ignore nan, where np.nanmax would warn.
+    several = (~np.isnan(rates)).sum(-2) >= 2
+    return np.where(several, np.fmax.reduce(rates, -2) - np.fmin.reduce(rates, -2), np.nan)
 
 
 def gap_intervals(
@@ -99,8 +200,7 @@ def gap_intervals(
 
 def effective_size(total: Any, squares: Any) -> np.ndarray:
     """Kish's effective sample size (Σw)²/Σw², from the sums of weights and squared weights."""
-    total, squares = np.asarray(total, dtype=float), np.asarray(squares, dtype=float)
-    return np.divide(total**2, squares, out=np.zeros_like(total), where=squares > 0)
+    return np.nan_to_num(ratio(np.square(total), squares))
 
 
 def figures(table: np.ndarray) -> dict[str, np.ndarray]:
@@ -112,7 +212,6 @@ def figures(table: np.ndarray) -> dict[str, np.ndarray]:
     parity, recall = rate_range(rate), rate_range(tpr)
     odds = np.maximum(recall, rate_range(fpr))
     binary = hits.shape[-1] == 2
-    # fmax ignores nan, where np.nanmax would warn.
     return {
         "accuracy": ratio(hits.sum(-1), confusion.sum((-2, -1))),
         "f1": f1[..., 1] if binary else ratio(np.nansum(f1, -1), (~np.isnan(f1)).sum(-1)),
@@ -137,9 +236,8 @@ def score_tables(
     tables = []
     for c, column in columns.items():
         distinct, place = np.unique(column, return_inverse=True)
-        width = len(distinct)
-        counts = np.bincount((label == c) * width + place, weight, minlength=2 * width)
-        tables.append(counts.reshape(2, width))
+        index = (label == c) * len(distinct) + place
+        tables.append(np.bincount(index, weight, 2 * len(distinct)).reshape(2, -1))
     return tables
 
 
@@ -192,7 +290,9 @@ def percentiles(
     return float(low), float(high)
 
 
-def gap_interval(rates: Array, sizes: Array, confidence: float = 0.95) -> tuple[float, float]:
+def gap_interval(
+    rates: np.ndarray, sizes: np.ndarray, confidence: float = 0.95
+) -> tuple[float, float]:
     """Interval for the largest difference of a rate between two groups.
 
     Rates are G×F, one column per kind of rate and nan where undefined; sizes are the numbers of
@@ -209,7 +309,7 @@ def gap_interval(rates: Array, sizes: Array, confidence: float = 0.95) -> tuple[
     both = defined[:, None] & defined[None]
     difference = r[:, None] - r[None]
 
-    def limits(level: float) -> tuple[Array, Array]:
+    def limits(level: float) -> tuple[np.ndarray, np.ndarray]:
         low, high = wilson(r, np.maximum(sizes, 1e-9), float(-ndtri(level)))
         below = np.hypot((r - low)[:, None], (high - r)[None])
         above = np.hypot((high - r)[:, None], (r - low)[None])
@@ -221,15 +321,15 @@ def gap_interval(rates: Array, sizes: Array, confidence: float = 0.95) -> tuple[
     return min(max(float(low), 0.0), gap), max(min(float(high), 1.0), gap)
 
 
-def wilson(rates: Array, sizes: Array, z: float) -> tuple[Array, Array]:
-    """Wilson's score interval of rates, for a normal quantile z."""
+def wilson(rates: Any, sizes: Any, z: float = NORMAL_QUANTILE) -> tuple[Any, Any]:
+    """Wilson's score interval of rates, for a normal quantile z (95 % by default)."""
     shrink = 1 + z**2 / sizes
     centre = (rates + z**2 / (2 * sizes)) / shrink
     half = z / shrink * np.sqrt(rates * (1 - rates) / sizes + z**2 / (4 * sizes**2))
     return centre - half, centre + half
 
 
-def weighted_rates(weights: Array, values: Array) -> tuple[Array, Array]:
+def weighted_rates(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Means of values in [0, 1] (n×C), weighted by group (n×G), and their precision (both G×C).
 
     The precision is the number of 0/1 observations whose mean is as precise.

@@ -17,14 +17,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from fairmp.metrics.counts import wilson
+from fairmp.metrics.counts import NORMAL_QUANTILE, wilson
 
-NORMAL_QUANTILE = 1.959964  # of a 95 % interval
 LEVEL = 0.05
+Estimate: TypeAlias = tuple[float, float, float]  # with its 95 % limits
+UNDEFINED = (math.nan, math.nan, math.nan)
 GAPS = {"accuracy": "accuracy", "dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}
 
 
@@ -69,19 +70,19 @@ def changes(
     old, new = _estimates(before), _estimates(after)
     both = [name for name in old if name in new and not math.isnan(old[name][0] + new[name][0])]
     groups = {group["name"]: group.get("score_counts") or () for group in before["groups"]}
-    scored = [
-        (group["name"], groups.get(group["name"]), group.get("score_counts"))
-        for group in after["groups"]
-    ]
-    scored = [one for one in scored if one[1] and one[2] and sum(one[1]) and sum(one[2])]
+    scored = []
+    for group in after["groups"]:
+        first, second = groups.get(group["name"]) or (), group.get("score_counts") or ()
+        if sum(first) and sum(second):
+            scored.append((group["name"], first, second))
     level = LEVEL / max(len(both) + len(scored), 1)
     found = [_change(name, old[name], new[name], level) for name in both]
     return found, [_scores(name, first, second, level) for name, first, second in scored]
 
 
-def _estimates(figures: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
+def _estimates(figures: Mapping[str, Any]) -> dict[str, Estimate]:
     """Every figure of an evaluation with its 95 % limits; nan where undefined."""
-    found: dict[str, tuple[float, float, float]] = {}
+    found: dict[str, Estimate] = {}
     names, groups = figures["class_names"], figures["groups"]
     total = sum(group["count"] for group in groups)
     for group in groups:
@@ -92,28 +93,16 @@ def _estimates(figures: Mapping[str, Any]) -> dict[str, tuple[float, float, floa
             found[f"rate of {names[c]} in {group['name']}"] = _rate(rate, group["count"])
     for key, title in GAPS.items():
         ends = figures.get("intervals", {}).get(key) or (None, None)
-        found[title] = _floats(figures[key], *ends)
+        value: Any = (figures[key], *ends)
+        found[title] = UNDEFINED if None in value else value
     return found
 
 
-def _rate(rate: float | None, size: int) -> tuple[float, float, float]:
-    if rate is None or not size:
-        return math.nan, math.nan, math.nan
-    low, high = wilson(np.array(rate), np.array(float(size)), NORMAL_QUANTILE)
-    return rate, float(low), float(high)
+def _rate(rate: float | None, size: int) -> Estimate:
+    return UNDEFINED if rate is None or not size else (rate, *wilson(rate, size))
 
 
-def _floats(*values: float | None) -> tuple[float, float, float]:
-    first, low, high = (math.nan if value is None else float(value) for value in values)
-    return (first, low, high) if not math.isnan(low) else (math.nan, low, high)
-
-
-def _change(
-    name: str,
-    old: tuple[float, float, float],
-    new: tuple[float, float, float],
-    level: float,
-) -> Change:
+def _change(name: str, old: Estimate, new: Estimate, level: float) -> Change:
     from scipy.special import ndtri
 
     (a, low_a, high_a), (b, low_b, high_b) = old, new

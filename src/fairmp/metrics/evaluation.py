@@ -11,14 +11,7 @@ import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
-from fairmp.metrics.kinds import (
-    Array,
-    as_array,
-    boolean_mask,
-    integers,
-    look_like_probabilities,
-    weights,
-)
+from fairmp.metrics.counts import Array, as_array, boolean_mask, integers, weights
 from fairmp.metrics.notebook import plot_rates, to_html
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
@@ -222,16 +215,9 @@ def evaluate(
             samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
         intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
         intervals |= counts.gap_intervals(table, confidence, squares)
-    notes = _notes(rows, titles, nodes, figures)
-    return Evaluation(
-        n=len(label),
-        **figures,
-        intervals=intervals,
-        groups=rows,
-        class_names=titles,
-        confidence=confidence,
-        notes=notes,
-    )
+    figures |= {"intervals": intervals, "notes": _notes(rows, titles, nodes, figures)}
+    about: Any = {"groups": rows, "class_names": titles, "confidence": confidence}
+    return Evaluation(len(label), **figures, **about)
 
 
 def accuracy(pred: Array, y: Array, *, sample_weight: Array | None = None) -> float:
@@ -323,12 +309,10 @@ def points(fraction: float, digits: int = 1) -> str:
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Lines of a table: the first column to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for first, *rest in rows:
-        others = (text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))
-        lines.append("  ".join([first.ljust(widths[0]), *others]))
-    return lines
+    first, *others = zip(*rows, strict=True)
+    columns = [[text.ljust(max(map(len, first))) for text in first]]
+    columns += [[text.rjust(max(map(len, column))) for text in column] for column in others]
+    return ["  ".join(row) for row in zip(*columns, strict=True)]
 
 
 def json_safe(value: Any) -> Any:
@@ -357,8 +341,7 @@ def _gap(
 ) -> float:
     decision = integers(pred, "pred", None)
     n = len(decision)
-    label = np.full(n, -1) if y is None else integers(y, "y", n)
-    group = integers(sens, "sens", n)
+    label, group = integers([-1] * n if y is None else y, "y", n), integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
         value = f"{classes} with a class {seen - 1} in pred or y"
@@ -374,19 +357,18 @@ def _rows(
     nodes: np.ndarray, table: np.ndarray, names: Sequence[str], scores: np.ndarray
 ) -> tuple[GroupRow, ...]:
     """Rates of each group from a weighted table, with counts of nodes."""
-    rates = counts.group_rates(table)
-    rows = []
+    rates, rows = counts.group_rates(table), []
     for g, name in enumerate(names):
-        known = table[g, :-1]
+        known, sizes = table[g, :-1], (int(nodes[g].sum()), int(nodes[g, :-1].sum()))
         correct = float(counts.ratio(np.trace(known), known.sum()))
         own = (tuple(kind[g].tolist()) for kind in (*rates, scores))
-        rows.append(GroupRow(name, int(nodes[g].sum()), int(nodes[g, :-1].sum()), correct, *own))
+        rows.append(GroupRow(name, *sizes, correct, *own))
     return tuple(rows)
 
 
 def _score_counts(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
     """Count the nodes of each group by probability of class 1, or of ŷ for more classes."""
-    if not look_like_probabilities(values):
+    if not counts.look_like_probabilities(values):
         values = np.exp(values - values.max(1, keepdims=True))
     top = values[:, 1] if values.shape[1] == 2 else values.max(1)
     place = np.minimum(SCORE_BINS * top / values.sum(1), SCORE_BINS - 1).astype(np.int64)
@@ -409,11 +391,11 @@ def _notes(
             notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
         else:
             for c in (1,) if binary else range(len(titles)):
+                kinds = f"nodes of class '{titles[c]}'", f"nodes outside class '{titles[c]}'"
+                inside, outside = ("positives", "negatives") if binary else kinds
                 if math.isnan(row.tprs[c]) and (binary or not absent[c]):
-                    of = "positives" if binary else f"nodes of class '{titles[c]}'"
-                    notes.append(f"{who} {of}: its TPR cannot be estimated")
+                    notes.append(f"{who} {inside}: its TPR cannot be estimated")
                 if math.isnan(row.fprs[c]):
-                    outside = "negatives" if binary else f"nodes outside class '{titles[c]}'"
                     notes.append(f"{who} {outside}: its FPR cannot be estimated")
     if absent.all():
         return (*notes, "no labelled nodes: only ΔDP can be estimated")

@@ -11,7 +11,6 @@ import numpy as np
 from fairmp.metrics.counts import wilson
 
 COLOURS = ("#8a949e", "#0072B2")
-NORMAL_QUANTILE = 1.959964  # of a 95 % interval
 
 
 def to_html(title: str, tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
@@ -38,7 +37,7 @@ def plot_rates(
     n = np.maximum(np.array(sizes, dtype=float), 1e-9)
     for k, (label, values) in enumerate(rates.items()):
         share = np.array(values, dtype=float)
-        low, high = wilson(share, n, NORMAL_QUANTILE)
+        low, high = wilson(share, n)
         place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
         errors = 100 * np.nan_to_num(np.maximum([share - low, high - share], 0))
         colour = COLOURS[k + len(COLOURS) - len(rates)]

@@ -13,7 +13,7 @@ from torch import Tensor
 from fairmp.datasets.columns import MISSING
 from fairmp.errors import InputError
 from fairmp.kernels import softmax
-from fairmp.metrics.kinds import are_probabilities, weights
+from fairmp.metrics.counts import are_probabilities, weights
 
 
 @dataclass(frozen=True)

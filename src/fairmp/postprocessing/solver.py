@@ -15,7 +15,7 @@ from fairmp.graph import normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.metrics.kinds import boolean_mask
+from fairmp.metrics.counts import boolean_mask
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.metrics.kinds import Array, are_probabilities, integers, weights
+from fairmp.metrics.counts import Array, are_probabilities, integers, weights
 
 MIN_MARGIN = 1e-4  # of corrected log-odds, so that decisions survive rounding to float32
 VALIDATION, BATCH = "thresholds (validation)", "thresholds (batch)"
@@ -39,7 +39,7 @@ class GroupThresholds:
         ties: ``"random"`` or ``"keep"``.
         seed: of the random choice among ties.
         kind: ``"logits"``, ``"probabilities"`` or ``"auto"``, which decides by the first scores
-            seen (:func:`~fairmp.metrics.kinds.are_probabilities`).
+            seen (:func:`~fairmp.metrics.counts.are_probabilities`).
 
     Example:
         >>> scores = torch.tensor([[0.0, 3.0], [0.0, 1.0], [0.0, -1.0], [0.0, -3.0]])

@@ -6,10 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TypeGuard
 
-import numpy as np
-
 from fairmp.metrics.counts import wilson
-from fairmp.metrics.notebook import NORMAL_QUANTILE
 
 GAP_NOTE = (
     "Gaps are biased upward in small samples: a small gap whose interval excludes 0 is not "
@@ -21,7 +18,7 @@ def wilson_interval(count: float, n: float) -> tuple[float, float]:
     """95 % Wilson interval of a share, also for counts that are not integers."""
     if n <= 0:
         return math.nan, math.nan
-    low, high = wilson(np.array(count / n), np.array(float(n)), NORMAL_QUANTILE)
+    low, high = wilson(count / n, n)
     return max(0.0, float(low)), min(1.0, float(high))
 
 

@@ -24,8 +24,7 @@ from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import from_evaluations, point
-from fairmp.training.build import build_classifier
-from fairmp.training.classifier import FairClassifier
+from fairmp.training.classifier import FairClassifier, build_classifier
 
 K, LAMBDA_S = 5, 3.0
 SETTING: dict[str, Any] = {"K": K, "lambda_s": LAMBDA_S, "epochs": 40, "lr": 0.02, "eval_every": 5}

@@ -22,7 +22,7 @@ from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import SPREAD, Table, cell_text, spread
-from fairmp.training.build import build_classifier
+from fairmp.training.classifier import build_classifier
 
 DATA = ("embedded", "pokec-province", "bail")
 PLAIN, UNCHANGED, ESTIMATED = "as predicted", "unknown unchanged", "unknown estimated"

@@ -15,9 +15,9 @@ from torch_geometric.data import Data
 
 from fairmp.datasets.columns import counted
 from fairmp.groups import certain
-from fairmp.metrics import Interval
+from fairmp.metrics import Evaluation, Interval
 from fairmp.report import Section, page
-from fairmp.report.figures import COLOURS, bars, figure, to_svg
+from fairmp.report.figures import COLOURS, errorbar, figure, to_svg
 from fairmp.report.formats import SPREAD, cell_text, spread
 from fairmp.report.formatting import points
 from fairmp.report.panel import panel, reliability
@@ -133,13 +133,8 @@ def figures_table(tuned: Tuned) -> list[list[str]]:
     rows = [[f"validation{several}", *_over_splits([run.val for run in runs])]]
     if several:
         rows.append([f"test{several}", *_over_splits([run.test for run in runs])])
-    test = tuned.model.run_.test
-    texts = []
-    for key in COLUMNS:
-        low, high = test.intervals.get(key, (math.nan, math.nan))
-        interval = "" if math.isnan(low) else f" [{points(low)}, {points(high)}]"
-        texts.append(points(getattr(test, key)) + interval)
-    return [*rows, ["test, the saved model", *texts]]
+    saved = [cell_text(_interval(tuned.model.run_.test, key)) for key in COLUMNS]
+    return [*rows, ["test, the saved model", *saved]]
 
 
 def front_table(tuned: Tuned, most: int) -> tuple[list[str], list[list[str]]]:
@@ -177,31 +172,26 @@ def picture(tuned: Tuned) -> Any:
         return [100 * tuned.gap(t) for t in trials], [100 * t.figure("accuracy") for t in trials]
 
     def scatter(trials: Sequence[TrialResult], label: str, size: float = 26, **style: Any) -> None:
-        axes.scatter(*places(trials), s=size, label=label, **{"linewidths": 0.9} | style)
+        if trials:
+            axes.scatter(*places(trials), s=size, label=label, **{"linewidths": 0.9} | style)
 
     within = [t for t in tuned.done if limit is None or tuned.gap(t) <= limit]
-    if beyond := [t for t in tuned.done if t not in within]:
-        scatter(beyond, "trial, beyond the limit", facecolors="white", edgecolors=COLOURS[7])
-    if within:
-        label = "trial" if limit is None else "trial, within the limit"
-        scatter(within, label, facecolors=COLOURS[5], edgecolors=COLOURS[0], zorder=3)
+    beyond = [t for t in tuned.done if t not in within]
+    scatter(beyond, "trial, beyond the limit", facecolors="white", edgecolors=COLOURS[7])
+    label = "trial" if limit is None else "trial, within the limit"
+    scatter(within, label, facecolors=COLOURS[5], edgecolors=COLOURS[0], zorder=3)
     front = {"color": "#555555", "linestyle": "--", "linewidth": 1.0, "label": "Pareto front"}
     axes.step(*places(tuned.front), where="post", zorder=2, **front)
     if limit is not None:
         label = f"limit: {100 * limit:g} points"
         axes.axvline(100 * limit, color=COLOURS[1], linestyle=":", linewidth=1.4, label=label)
     for number, (run, *_) in tuned.checked.items():
-        chosen = number == tuned.chosen.number
-        values, errors = [], []
-        for name in (tuned.search.criterion, "accuracy"):
-            low, high = run.test.intervals.get(name, (math.nan, math.nan))
-            values.append(getattr(run.test, name))
-            errors.append(bars([Interval(values[-1], low, high, 1)]) if chosen else None)
-        axes.errorbar(
-            *(100 * value for value in values), xerr=errors[0], yerr=errors[1], fmt="D",
-            color=COLOURS[2], capsize=3, markersize=7 if chosen else 4, elinewidth=1.0, zorder=5,
-            label="its model on the test nodes, 95 %" if chosen else None,
-        )  # fmt: skip
+        style = {"fmt": "D", "color": COLOURS[2], "zorder": 5, "elinewidth": 0, "markersize": 4}
+        if number == tuned.chosen.number:
+            style |= {"capsize": 3, "elinewidth": 1, "markersize": 7}
+            style["label"] = "its model on the test nodes, 95 %"
+        pair = _interval(run.test, tuned.search.criterion), _interval(run.test, "accuracy")
+        errorbar(axes, [pair], style)
     label = f"chosen: trial {tuned.chosen.number}"
     star = {"marker": "*", "color": COLOURS[1], "edgecolors": "white", "zorder": 6}
     scatter([tuned.chosen], label, 230, **star)
@@ -213,16 +203,15 @@ def picture(tuned: Tuned) -> Any:
 
 
 def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
-    chosen, space = found["chosen"], tuned.search.space
+    chosen, space, titles = found["chosen"], tuned.search.space, list(COLUMNS.values())
     how = f"{SPREAD} " if tuned.search.splits > 1 else ""
     rows = []
     for trial in tuned.front:
-        rows.append([str(trial.number), *(points(trial.figure(key)) for key in COLUMNS)])
-        rows[-1] += [format_value(trial.settings.get(name, "")) for name in space]
+        settings = [format_value(trial.settings.get(name, "")) for name in space]
+        rows.append([str(trial.number), *(points(trial.figure(k)) for k in COLUMNS), *settings])
     train = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
     failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
     reasons = [[str(count), reason] for reason, count in failed.items()]
-    titles = list(COLUMNS.values())
     live = {key: found.get(key) for key in ("panel", "reliability")}
     return [
         Section("Accuracy and gap", svg=svg, caption=TRADEOFF),
@@ -253,5 +242,9 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
     return entry
 
 
-def _over_splits(evaluations: Sequence[Any]) -> list[str]:
+def _interval(test: Evaluation, key: str) -> Interval:
+    return Interval(getattr(test, key), *test.intervals.get(key, (math.nan, math.nan)), 1)
+
+
+def _over_splits(evaluations: Sequence[Evaluation]) -> list[str]:
     return [cell_text(spread([getattr(one, key) for one in evaluations])) for key in COLUMNS]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
+import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
 from optuna.distributions import CategoricalDistribution as Choice
 from optuna.trial import Trial
@@ -16,8 +18,7 @@ from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.models import BACKBONES as TRANSFORMS
 from fairmp.nn.models import GAT_HEADS
 from fairmp.training import defaults
-from fairmp.training.build import build_classifier
-from fairmp.training.classifier import FairClassifier
+from fairmp.training.classifier import FairClassifier, build_classifier
 
 Value: TypeAlias = str | int | float
 Settings: TypeAlias = dict[str, Value]
@@ -30,6 +31,10 @@ SYMBOLS: dict[str, str] = {"dp": "ΔDP", "eo": "ΔEO"}
 PROPAGATING = {"fmp": "projection", "ppr": "plain"}
 """Default solvers of the backbones that propagate the output of an MLP."""
 
+NONNEGATIVE, POSITIVE = (pd.Interval(0, math.inf, closed) for closed in ("left", "neither"))
+COUNT = pd.Interval(1, math.inf, "left")
+SHARE, FRACTION = (pd.Interval(0, 1, closed) for closed in ("both", "left"))
+
 
 @dataclass(frozen=True)
 class Hyperparameter:
@@ -37,7 +42,7 @@ class Hyperparameter:
 
     default: Value
     domain: BaseDistribution
-    interval: str = "[0, inf)"
+    allowed: pd.Interval = NONNEGATIVE
     words: tuple[str, ...] = ()
     backbones: tuple[str, ...] = BACKBONES
     solvers: tuple[str, ...] = SOLVERS
@@ -50,18 +55,18 @@ _propagating = partial(Hyperparameter, backbones=tuple(PROPAGATING))
 _layered = partial(Hyperparameter, backbones=tuple(b for b in BACKBONES if b != "sgc"))
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "solver": _fmp("projection", Choice(("projection", "papc")), words=SOLVERS),
-    "target": _fmp(0.0, FloatDistribution(0.0, 0.3), "[0, 1]", solvers=("projection",)),
+    "target": _fmp(0.0, FloatDistribution(0.0, 0.3), SHARE, solvers=("projection",)),
     "lambda_f": _fmp(10.0, _log(0.1, 100.0), solvers=("papc", "paper")),
     "predict_temperature": _fmp(
-        "decisions", Choice(("decisions", 0.02, 0.1, 0.5)), "(0, inf)", ("decisions",),
+        "decisions", Choice(("decisions", 0.02, 0.1, 0.5)), POSITIVE, ("decisions",),
         solvers=("projection",),
     ),
     "lambda_s": _propagating(3.0, _log(0.3, 30.0)),
-    "K": _propagating(5, IntDistribution(1, 10), "[1, inf)"),
+    "K": _propagating(5, IntDistribution(1, 10), COUNT),
     "h": Hyperparameter(5.0, _log(0.1, 100.0)),
-    "hidden": _layered(64, Choice((16, 32, 64, 128)), "[1, inf)"),
-    "lr": Hyperparameter(defaults.LR, _log(1e-3, 0.1), "(0, inf)"),
-    "dropout": _layered(defaults.DROPOUT, FloatDistribution(0.0, 0.7), "[0, 1)"),
+    "hidden": _layered(64, Choice((16, 32, 64, 128)), COUNT),
+    "lr": Hyperparameter(defaults.LR, _log(1e-3, 0.1), POSITIVE),
+    "dropout": _layered(defaults.DROPOUT, FloatDistribution(0.0, 0.7), FRACTION),
     "weight_decay": Hyperparameter(defaults.WEIGHT_DECAY, _log(1e-6, 1e-2)),
 }  # fmt: skip
 """Settings in the order in which a trial samples them; the first trial takes the defaults."""
@@ -88,6 +93,11 @@ class Method:
         if self.strategy == "adversary" and not 0 <= self.pretrain < self.epochs:
             late = f"{self.epochs} end before the adversary joins, after {self.pretrain}"
             raise InputError("epochs", late, "give more epochs, or a smaller pretrain")
+
+    @property
+    def transform(self) -> str:
+        """Backbone of the classifier: an MLP, if a propagation follows."""
+        return "mlp" if self.backbone in PROPAGATING else self.backbone
 
     @property
     def select(self) -> Literal["accuracy", "last"]:
@@ -123,9 +133,7 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
     hidden = result.get("hidden")
     widths = hidden.choices if isinstance(hidden, Choice) else [1]
     if method.backbone == "gat" and any(width % GAT_HEADS for width in widths):
-        value = (
-            f"hidden={format_domain(hidden)} does not divide among the {GAT_HEADS} heads of 'gat'"
-        )
+        value = f"hidden={format_domain(hidden)} does not divide among the heads of 'gat'"
         raise InputError("space", value, f"give multiples of {GAT_HEADS} with commas between")
     return result
 
@@ -150,10 +158,10 @@ def first_settings(space: Space, limit: float | None) -> list[Settings]:
     """Settings to try first: the defaults, and the same with the largest target accepted."""
     first: Settings = {}
     solver = HYPERPARAMETERS["solver"].default
+    if "solver" in space and space["solver"].single():
+        solver = space["solver"].choices[0]
     for name, domain in space.items():
         known = HYPERPARAMETERS[name]
-        if name == "solver" and domain.single():
-            solver = domain.choices[0]
         if solver in known.solvers and not domain.single() and _contains(domain, known.default):
             first[name] = known.default
     if limit and "target" in first and _contains(space["target"], limit):
@@ -163,18 +171,15 @@ def first_settings(space: Space, limit: float | None) -> list[Settings]:
 
 def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu") -> FairClassifier:
     """Build the classifier that a trial's settings describe."""
-    shared = dict(vars(method))
-    if method.backbone in PROPAGATING:
-        shared["backbone"] = "mlp"
-    solver = PROPAGATING.get(method.backbone, "none")
-    chosen = {"solver": solver, **settings}
-    return build_classifier(**chosen, **shared, select=method.select, device=device)
+    chosen = {"solver": PROPAGATING.get(method.backbone, "none"), **settings}
+    chosen |= vars(method) | {"backbone": method.transform, "select": method.select}
+    return build_classifier(**chosen, device=device)
 
 
 def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> dict[str, str]:
     """Options of ``fairmp train`` that train a trial's classifier on the first split."""
     options: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
-    options["backbone"] = "mlp" if method.backbone in PROPAGATING else method.backbone
+    options["backbone"] = method.transform
     for name, value in settings.items():
         if (name, value) != ("predict_temperature", "decisions"):  # the default
             options[method.strategy if name == "h" else name.lower()] = format_value(value)
@@ -184,8 +189,7 @@ def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> d
         options["eval_every"] = method.eval_every
     if method.strategy == "adversary":
         options |= {"pretrain": method.pretrain, "select": method.select}
-    options |= {"splits": 1, "seed": seed}
-    return {name: str(value) for name, value in options.items() if value is not None}
+    return {name: str(value) for name, value in {**options, "splits": 1, "seed": seed}.items()}
 
 
 def python_code(model: FairClassifier) -> str:
@@ -250,8 +254,6 @@ def _value(name: str, text: str) -> Value:
     except ValueError:
         kind = "a whole number" if integer else "a number"
         raise InputError("space", f"{name}={text!r} is not {kind}") from None
-    low, high = (float(end) for end in known.interval[1:-1].split(","))
-    ends = (low if known.interval[0] == "[" else None, high if known.interval[-1] == "]" else None)
-    if not (low < value < high or value in ends):
-        raise InputError("space", f"{name}={format_value(value)} is outside {known.interval}")
+    if value not in known.allowed:
+        raise InputError("space", f"{name}={format_value(value)} is outside {known.allowed}")
     return value

@@ -12,7 +12,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,6 +27,7 @@ from fairmp.training import estimators
 from fairmp.training.blend import Blend
 from fairmp.training.graph_features import GraphInputs, Reads
 from fairmp.training.loop import Epoch, GroupOperators, History
+from fairmp.training.penalties import Vanilla
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MAX_MEMBERS = 5  # of a blend
@@ -47,35 +48,23 @@ CANDIDATES: tuple[tuple[str, Reads], ...] = (  # from cheap to expensive
 
 @dataclass(frozen=True)
 class Trial:
-    """A candidate, as it does on the validation nodes after the correction.
+    """A candidate, as it does on the validation nodes after the correction."""
 
-    Attributes:
-        model: its name.
-        reads: what it sees of a node: features, neighbourhood, or edges.
-        accuracy: validation accuracy after the correction; ``None`` if it was not tried.
-        loss: log loss of the same predictions.
-        gamma: skip weight of each propagation step, the one that suits it best.
-        seconds: time to fit it.
-        weight: its share in the model that was chosen.
-        note: why it was not tried.
-    """
-
-    model: str
-    reads: Reads
-    accuracy: float | None = None
-    loss: float | None = None
-    gamma: tuple[float, ...] = ()
-    seconds: float = 0.0
-    weight: float = 0.0
-    note: str = ""
+    model: str  # its name
+    reads: Reads  # what it sees of a node
+    accuracy: float | None = None  # None if it was not tried
+    loss: float | None = None  # log loss of the same predictions
+    gamma: tuple[float, ...] = ()  # skip weights of the propagation that suit it best
+    seconds: float = 0.0  # time to fit it
+    weight: float = 0.0  # its share in the model that was chosen
+    note: str = ""  # why it was not tried
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
         return {**asdict(self), "gamma": list(self.gamma)}
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(NamedTuple):
     """Figures on the validation nodes with one smoothing."""
 
     accuracy: float
@@ -130,8 +119,7 @@ def with_smoothing(propagation: nn.Module | None, gamma: tuple[float, ...]) -> n
     return layer
 
 
-@dataclass(frozen=True)
-class Member:
+class Member(NamedTuple):
     """A fitted candidate."""
 
     model: nn.Module
@@ -144,108 +132,80 @@ def choose(
 ) -> tuple[dict[int, int], Score]:
     """Blend greedily: add the member that lowers the loss most, again and again, while one does.
 
-    The smoothing of the blend is then the one with the highest accuracy. The loss says more about
-    a model than the accuracy of a few hundred nodes, which many models share.
-
-    Returns how often each member counts, and the figures of the blend.
+    The loss says more about a model than the accuracy of a few hundred nodes, which many models
+    share; the smoothing of the blend is then the one with the highest accuracy. Returns how often
+    each member counts, and the figures of the blend.
     """
     good = list(dict.fromkeys(member.score.gamma for member in members.values()))
     counts: dict[int, int] = {}
     total, best = torch.zeros(()), math.inf
     for size in range(1, MAX_MEMBERS + 1):
-        losses = {
-            key: judge.best((total + member.logits) / size, good).loss
-            for key, member in members.items()
-        }
+        sums = {key: total + member.logits for key, member in members.items()}
+        losses = {key: judge.best(added / size, good).loss for key, added in sums.items()}
         added = min(losses, key=losses.__getitem__)
         if losses[added] >= best:
             break
         counts[added] = counts.get(added, 0) + 1
-        total, best = total + members[added].logits, losses[added]
+        total, best = sums[added], losses[added]
     blend = total / sum(counts.values())
     scores = [judge.score(blend, gamma) for gamma in dict.fromkeys([*smoothings, *good])]
     return counts, max(scores, key=lambda score: (score.accuracy, -score.loss))
 
 
 def fit(
+    model: Any,
     data: Data,
     graph: Graph,
     operators: GroupOperators,
-    *,
-    backbone: Any,
-    graph_features: bool | None,
-    num_classes: int,
     build: Callable[[Any, int], Network],
     train: Callable[[Network, Data], History],
-    temperature: Temperature,
-    gradient_only: bool = False,
-    time_budget: float = math.inf,
+    *,
     seed: int = 0,
-    sample_weight: Tensor | None = None,
     progress: bool | None = None,
 ) -> tuple[Network, History, tuple[Trial, ...]]:
-    """Fit one backbone or choose among the candidates; return the network and what was tried.
+    """Fit the backbone of a FairClassifier, or choose one; return the network and what was tried.
 
-    Args:
-        data: the graph with its masks.
-        graph: its edges.
-        operators: group operators of its parts.
-        backbone: ``"auto"``, a name, or a scikit-learn classifier.
-        graph_features: whether models read the neighbourhood; ``None`` lets ``"auto"`` decide.
-        num_classes: number of classes.
-        build: makes an untrained network, given its backbone and number of features.
-        train: trains a network on a graph.
-        temperature: at prediction.
-        gradient_only: try networks only, because the loss has a penalty.
-        time_budget: seconds after which no other candidate is started.
-        seed: of the estimators.
-        sample_weight: weights of the training nodes.
-        progress: show a bar.
+    ``build`` makes an untrained network, given its backbone and number of features, and ``train``
+    trains one on a graph.
     """
-    start = time.perf_counter()
-    judge = Judge(data, graph, operators, build("mlp", 1).propagation, temperature)
-    inputs = GraphInputs.of(torch.where(data.train_mask, data.y, -1), graph, num_classes)
+    start, backbone = time.perf_counter(), model.backbone
+    judge = Judge(data, graph, operators, build("mlp", 1).propagation, model.predict_temperature)
+    labels, num_classes = torch.where(data.train_mask, data.y, -1), len(model.classes_)
+    inputs = GraphInputs.of(labels, graph, num_classes)
     smoothings = judge.smoothings()
-    trials = list(_candidates(backbone, graph_features, int(data.train_mask.sum()), gradient_only))
+    trials = list(_candidates(model, int(data.train_mask.sum())))
     members: dict[int, Member] = {}
     with bar(len(trials), "choosing a model", show=progress) as advance:
         for k, trial in enumerate(trials):
             began = time.perf_counter()
-            if members and began - start > time_budget:
-                trials[k] = replace(trial, note=f"the {time_budget:g} s allowed were over")
+            if members and began - start > model.time_budget:
+                trials[k] = replace(trial, note=f"the {model.time_budget:g} s allowed were over")
                 continue
-            design = inputs(trial.reads, data.x, graph)
-            own = smoothings
+            design, own = inputs(trial.reads, data.x, graph), smoothings
             if trial.model in BACKBONES or isinstance(backbone, nn.Module):
                 assert isinstance(design, Tensor)
                 network = build(trial.model if backbone == "auto" else backbone, design.size(1))
                 view = copy.copy(data)
                 view.x = design
                 train(network, view)
-                model = network.transform.eval()
+                fitted = network.transform.eval()
                 if isinstance(network.propagation, PPR):
                     own = [*smoothings, network.propagation.gamma]
             else:
-                model = estimators.fit(
-                    _estimator(backbone, trial, seed),
-                    design,
-                    data.y,
-                    data.train_mask,
-                    num_classes,
-                    sample_weight,
+                unfitted = estimators.make(
+                    trial.model if isinstance(backbone, str) else backbone, trial.reads, seed
                 )
-            model = model.to(data.x.device, data.x.dtype)
+                weight = data.get("sample_weight")
+                fitted = estimators.fit(
+                    unfitted, design, data.y, data.train_mask, num_classes, weight
+                )
+            fitted = fitted.to(data.x.device, data.x.dtype)
             with torch.no_grad():
-                logits = Blend(inputs, [(trial.model, trial.reads, model)])(data.x, graph)
+                logits = Blend(inputs, [(trial.model, trial.reads, fitted)])(data.x, graph)
             score = judge.best(logits, own)
-            members[k] = Member(model, logits, score)
-            trials[k] = replace(
-                trial,
-                accuracy=score.accuracy,
-                loss=score.loss,
-                gamma=score.gamma,
-                seconds=time.perf_counter() - began,
-            )
+            members[k] = Member(fitted, logits, score)
+            seconds = time.perf_counter() - began
+            trials[k] = replace(trial, **score._asdict(), seconds=seconds)
             advance(f"{trial.model}: validation {100 * score.accuracy:.1f} %")
     counts, best = choose(judge, members, smoothings)
     for k, count in counts.items():
@@ -253,29 +213,21 @@ def fit(
     chosen = [(trials[k].model, trials[k].reads, members[k].model) for k in counts]
     blend = Blend(inputs, chosen, [trials[k].weight for k in counts])
     network = Network(blend, with_smoothing(judge.propagation, best.gamma)).eval()
-    seconds = time.perf_counter() - start
     epoch = Epoch(0, best.loss, best.accuracy, best.loss)
-    return network.to(data.x.device, data.x.dtype), History((), epoch, seconds), tuple(trials)
+    history = History((), epoch, time.perf_counter() - start)
+    return network.to(data.x.device, data.x.dtype), history, tuple(trials)
 
 
-def _candidates(
-    backbone: Any, graph_features: bool | None, labels: int, gradient_only: bool
-) -> Iterator[Trial]:
-    """Yield the candidates that suit the data and the request."""
-    if backbone != "auto":
-        yield Trial(name_of(backbone), "neighbourhood" if graph_features else "features")
+def _candidates(model: Any, labels: int) -> Iterator[Trial]:
+    """Yield the candidates that suit a classifier and its number of labels."""
+    if model.backbone != "auto":
+        reads: Reads = "neighbourhood" if model.graph_features else "features"
+        yield Trial(name_of(model.backbone), reads)
         return
+    gradient_only = not isinstance(model.strategy, Vanilla | None)  # the loss has a penalty
     for name, reads in CANDIDATES:
-        allowed = reads == "features" or graph_features is not False
+        allowed = reads == "features" or model.graph_features is not False
         if name == "forest" and labels > FEW_LABELS:
             continue
         if allowed and (name == "mlp" or not gradient_only):
             yield Trial(name, reads)
-
-
-def _estimator(backbone: Any, trial: Trial, seed: int) -> Any:
-    if isinstance(backbone, str):
-        return estimators.make(trial.model, trial.reads, seed)
-    from sklearn.base import clone
-
-    return clone(backbone)

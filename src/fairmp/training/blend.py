@@ -23,13 +23,7 @@ Kind = Literal["network", "linear", "forest", "boosted", "estimator"]
 
 
 class Blend(nn.Module):
-    """Models that read a node in different ways; their logits are averaged.
-
-    Args:
-        inputs: what they read.
-        members: name, what it reads, and the model, of each.
-        weights: of their logits; equal by default.
-    """
+    """Models that read a node in different ways; their logits are averaged, equally by default."""
 
     takes_graph = True
     weights: Tensor
@@ -51,8 +45,8 @@ class Blend(nn.Module):
         total = x.new_zeros(())
         for (_, reads), model, weight in zip(self.names, self.members, self.weights, strict=True):
             design = self.inputs(reads, x, graph)
-            network = _kind(model) == "network"
-            logits = call_transform(model, design, graph) if network else model(design)
+            fitted = hasattr(model, "kind")
+            logits = model(design) if fitted else call_transform(model, design, graph)
             total = total + weight.to(x) * logits.to(x)
         return total
 
@@ -64,16 +58,8 @@ class Blend(nn.Module):
 
     def describe(self) -> dict[str, Any]:
         """Return name, inputs and kind of the members, as plain JSON values."""
-        kinds = [_kind(model) for model in self.members]
+        kinds = [getattr(model, "kind", "network") for model in self.members]
         return {"members": [[*pair, kind] for pair, kind in zip(self.names, kinds, strict=True)]}
-
-
-def _kind(model: nn.Module) -> Kind:
-    if isinstance(model, TreeEnsemble):
-        return "forest" if model.averaged else "boosted"
-    if isinstance(model, Linear):
-        return "linear"
-    return "estimator" if isinstance(model, Estimator) else "network"
 
 
 def rebuild(
@@ -89,12 +75,9 @@ def rebuild(
     ``build`` makes a network of a name and a number of columns.
     """
     labels, place = state["inputs.labels"], state["inputs.trained_on"]
-    known = labels.dim() == 1 and labels.dtype == place.dtype == torch.int64
-    if (
-        not known
-        or place.shape != (2,)
-        or not bool(((labels >= -1) & (labels < num_classes)).all())
-    ):
+    typed = labels.dtype == place.dtype == torch.int64
+    shaped = labels.dim() == 1 and place.shape == (2,)
+    if not (typed and shaped and bool(((labels >= -1) & (labels < num_classes)).all())):
         raise ValueError("the labels of the training nodes are no classes")
     around, edges = num_columns(features, num_classes), features + len(labels)
     columns = {"features": features, "neighbourhood": around, "edges": edges}
@@ -111,17 +94,14 @@ def rebuild(
         elif kind == "linear":
             model = Linear(torch.empty(num_classes, width), torch.empty(num_classes))
         else:
-            shape, integers = own["feature"].shape, (own["feature"], own["left"], own["right"])
-            if not all(t.dtype == torch.int32 and t.shape == shape for t in integers) or not bool(
-                ((own["feature"] >= 0) & (own["feature"] < width)).all()
-            ):
+            feature, integers = own["feature"], (own["feature"], own["left"], own["right"])
+            fits = all(t.dtype == torch.int32 and t.shape == feature.shape for t in integers)
+            if not (fits and bool(((feature >= 0) & (feature < width)).all())):
                 raise ValueError("a tree reads columns that there are not")
-            values = {
-                "threshold": torch.empty(shape),
-                "value": torch.empty(*shape, num_classes),
-                "baseline": torch.empty(num_classes),
-            }
-            model = TreeEnsemble(**{**own, **values}, averaged=kind == "forest")
+            own["threshold"] = torch.empty(feature.shape)
+            own["value"] = torch.empty(*feature.shape, num_classes)
+            own["baseline"] = torch.empty(num_classes)
+            model = TreeEnsemble(**own, averaged=kind == "forest")
         members.append((name, reads, model))
     return Blend(GraphInputs(labels, place, num_classes), members)
 

@@ -3,42 +3,44 @@
 from __future__ import annotations
 
 import copy
+from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.splits import split
-from fairmp.errors import InputError, check_number
+from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype
-from fairmp.nn.fmp import FMP, PPR
+from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 from fairmp.postprocessing.criteria import NAMES, canonical
-from fairmp.training import alignment, auto, defaults, loop, model_files
-from fairmp.training.correction import (
+from fairmp.training import auto, defaults, loop, model_files
+from fairmp.training.loop import LocalReducer, Run, needs_groups
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
+from fairmp.training.predictor import (
     PARITY,
+    Mode,
+    Predictor,
+    attributes,
+    check_certain,
     fit_calibration,
-    fit_debiaser,
+    names_of,
     plainly_propagated,
 )
-from fairmp.training.loop import LocalReducer, Run, needs_groups
-from fairmp.training.penalties import Strategy, Vanilla
-from fairmp.training.predictor import Mode, Predictor
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding
     from fairmp.postprocessing.debiaser import Debiaser
 
-__all__ = ["FairClassifier", "Mode", "Run"]
-
-
-def _learned_fmp() -> FMP:
-    return FMP(lambda_s="learned")
+__all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
+SOFT_TEMPERATURE = 0.1  # for decisions where groups are probabilities and have no thresholds
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,7 +83,7 @@ class FairClassifier(Predictor):
             per group found on the labels of the validation nodes follows
             (:class:`~fairmp.postprocessing.debiaser.Debiaser`, with the target of the FMP).
         calibrate: fit a temperature and a bias per class to the validation labels after training,
-            before the correction (:mod:`fairmp.training.correction`).
+            before the correction (:mod:`fairmp.training.predictor`).
         device: where to compute.
 
     After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
@@ -100,7 +102,9 @@ class FairClassifier(Predictor):
         torch.Size([400, 2])
     """
 
-    propagation: nn.Module | None = field(default_factory=_learned_fmp, kw_only=False)
+    propagation: nn.Module | None = field(
+        default_factory=lambda: FMP(lambda_s="learned"), kw_only=False
+    )
     backbone: Any = "auto"
     graph_features: bool | None = None
     time_budget: float = 300.0
@@ -130,7 +134,8 @@ class FairClassifier(Predictor):
         # Values that are right are stored as they are given, for scikit-learn's clone().
         if self.criterion not in NAMES:
             self.criterion = canonical(self.criterion)
-        if self.criterion != PARITY and not _projects(self.propagation):
+        projects = getattr(self.propagation, "solver", None) == "projection"
+        if self.criterion != PARITY and not projects:
             value = f"{self.criterion!r} with the propagation {self.propagation!r}"
             raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
         if self.uses_groups and self._holds_gap:
@@ -153,9 +158,13 @@ class FairClassifier(Predictor):
     @property
     def _deterministic(self) -> bool:
         """Whether a forward pass in training is the same as in validation."""
-        ours = not isinstance(self.backbone, nn.Module)
-        ours = ours and isinstance(self.propagation, PPR | None)
-        return ours and not self.dropout and self.norm is None
+        foreign = isinstance(self.backbone, nn.Module) or not self._linear
+        return not (foreign or self.dropout or self.norm)
+
+    @property
+    def _linear(self) -> bool:
+        """Whether the propagation is one of ours, which are linear before the correction."""
+        return isinstance(self.propagation, PPR | None)
 
     @property
     def _holds_gap(self) -> bool:
@@ -190,20 +199,21 @@ class FairClassifier(Predictor):
             parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        if groups.soft(data.sens):
-            alignment.check_certain(data)
+        soft = groups.soft(data.sens)
+        if soft:
+            check_certain(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = alignment.names_of(data, "class_names", int(data.y.max()) + 1)
-        count = data.sens.size(1) if groups.soft(data.sens) else int(data.sens.max()) + 1
-        self.groups_ = alignment.names_of(data, "group_names", count)
-        self.features_ = alignment.names_of(data, "feature_names", data.x.size(1))
+        self.classes_ = names_of(data, "class_names", int(data.y.max()) + 1)
+        count = data.sens.size(1) if soft else int(data.sens.max()) + 1
+        self.groups_ = names_of(data, "group_names", count)
+        self.features_ = names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
-        nodes = data, self._graph(data), LocalReducer()
-        return self._fit(*nodes, seed, split_seed, bootstrap, progress=progress)
+        graph, reducer = self._graph(data), LocalReducer()
+        return self._fit(data, graph, reducer, seed, split_seed, bootstrap, progress=progress)
 
     def _fit(
         self,
@@ -232,12 +242,10 @@ class FairClassifier(Predictor):
                     for name in MASKS
                 }
                 # Parity needs no labels: unlabelled nodes make the served correction more precise.
-                spare = groups.known(data.sens) & ~(
-                    data.train_mask | data.val_mask | data.test_mask
-                )
-                serving = found["val_mask"]
+                serving, unused = found["val_mask"], ~(data.train_mask | data.test_mask)
+                population = groups.known(data.sens) & unused
+                spare = population & ~data.val_mask
                 if reducer.total(spare.sum().double().view(1)) > 0:
-                    population = spare | (data.val_mask & groups.known(data.sens))
                     operator = reducer.group_operator(data.sens, population, len(self.groups_))
                     serving = layer.solve(self.logits_, adjacency, operator, **extra)
                 self.group_duals_ = serving.group_duals
@@ -251,9 +259,8 @@ class FairClassifier(Predictor):
             self._measure(data, data[name], fair[name][data[name]], "batch", bootstrap, reducer)
             for name in MASKS
         )
-        versions = model_files.versions()
-        config = self.config()
-        self.run_ = Run(train, val, test, history, config, seed, split_seed, versions, tried)
+        seeds = seed, split_seed
+        self.run_ = Run(train, val, test, history, self.config(), *seeds, loop.versions(), tried)
         return self.run_
 
     def _train(
@@ -280,35 +287,21 @@ class FairClassifier(Predictor):
         if operators.reducer.size > 1:
             value = f"{self.backbone!r} needs all nodes in one process"
             raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
-        self.network_, history, tried = auto.fit(
-            data,
-            graph,
-            operators,
-            backbone=self.backbone,
-            graph_features=self.graph_features,
-            num_classes=len(self.classes_),
-            build=build,
-            train=lambda network, data: train(network, data, progress=False),
-            temperature=self.predict_temperature,
-            gradient_only=not isinstance(self.strategy, Vanilla | None),
-            time_budget=self.time_budget,
-            seed=seed,
-            sample_weight=data.get("sample_weight"),
-            progress=options.get("progress"),
-        )
+        work = operators, build, partial(train, progress=False)
+        show = options.get("progress")
+        found = auto.fit(self, data, graph, *work, seed=seed, progress=show)
+        self.network_, history, tried = found
         return history, tried
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
         """Calibrate the network and its logits."""
-        # A propagation of the user's own may not be linear; other decisions have another gap.
-        if not self.calibrate or self._holds_gap or not isinstance(self.propagation, PPR | None):
+        # Calibrated decisions are others, and have another gap.
+        if not self.calibrate or self._holds_gap or not self._linear:
             return
         adjacency = graph.adjacency(self.logits_.dtype)
         z, c = plainly_propagated(self.logits_, self.network_.propagation, adjacency)
-        val = data.val_mask
-        rows = [reducer.gather(part[val]) for part in (z, c, data.y)]
-        fit = lambda: fit_calibration(*(part for part in rows if part is not None))  # noqa: E731
-        self.network_.calibration = reducer.on_first(fit).to(self.logits_)
+        rows = (part[data.val_mask] for part in (z, c, data.y))
+        self.network_.calibration = reducer.on_first(fit_calibration, *rows).to(self.logits_)
         self.logits_ = self.network_.calibrated(self.logits_)
 
     def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
@@ -316,19 +309,24 @@ class FairClassifier(Predictor):
         self.debiaser_ = None
         if self.criterion == PARITY:
             return
-        rows = [reducer.gather(part[data.val_mask]) for part in (self.logits_, data.sens, data.y)]
 
-        def find() -> Debiaser:
-            return fit_debiaser(
-                *(part for part in rows if part is not None),
-                criterion=self.criterion,
-                target=cast(FMP, self.propagation).target,
-                temperature=self.predict_temperature,
-                group_names=self.groups_,
+        def find(logits: Tensor, sens: Tensor, y: Tensor) -> Debiaser:
+            from fairmp.postprocessing.debiaser import Debiaser
+
+            tau = self.predict_temperature
+            correction = Debiaser(
+                self.criterion,
+                cast(FMP, self.propagation).target,
+                kind="logits",
+                decisions=tau == "decisions" and not groups.soft(sens),
+                temperature=SOFT_TEMPERATURE if tau == "decisions" else tau,
                 class_names=self.classes_,
             )
+            named = attributes(sens, self.groups_)
+            return correction.fit(logits.cpu(), y.cpu(), sensitive_features=named)
 
-        self.debiaser_ = reducer.on_first(find)
+        rows = (part[data.val_mask] for part in (self.logits_, data.sens, data.y))
+        self.debiaser_ = reducer.on_first(find, *rows)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor, as scikit-learn's estimators do.
@@ -367,13 +365,14 @@ class FairClassifier(Predictor):
 
     def config(self) -> dict[str, Any]:
         """Return the arguments that make an equal classifier, as plain JSON values."""
-        names = [field.name for field in fields(self) if field.name != "device"]
-        return {
-            **{name: getattr(self, name) for name in names},
-            "backbone": name_of(self.backbone),
-            "propagation": model_files.describe(self.propagation),
-            "strategy": {"name": "vanilla"} if self.strategy is None else self.strategy.config(),
-        }
+        found = self.get_params(deep=False)
+        del found["device"]
+        layer = self.propagation
+        if layer is not None:
+            own = layer.config() if isinstance(layer, PPR) else {}
+            found["propagation"] = {"name": type(layer).__name__, **own}
+        strategy = {"name": "vanilla"} if self.strategy is None else self.strategy.config()
+        return {**found, "strategy": strategy, "backbone": name_of(self.backbone)}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
         """Save to a folder, as one file of weights and their description."""
@@ -410,5 +409,45 @@ class FairClassifier(Predictor):
         return f"FairClassifier({self.propagation!r}, backbone={name!r})"
 
 
-def _projects(propagation: nn.Module | None) -> bool:
-    return isinstance(propagation, FMP) and propagation.solver == "projection"
+def build_classifier(
+    solver: str = "projection",
+    *,
+    K: int = 5,
+    lambda_s: Smoothing = 3.0,
+    lambda_f: float = 1.0,
+    target: float = 0.0,
+    strategy: str = "vanilla",
+    h: float = 1.0,
+    pretrain: int = 70,
+    adversary_lr: float = 1e-3,
+    backbone: Any = "mlp",
+    **settings: Any,
+) -> FairClassifier:
+    """Build a classifier from plain values, as options and records give them.
+
+    ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
+    correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``
+    of strength ``h``, or ``"lagrangian"``, which takes the target. Other settings go to
+    :class:`FairClassifier`; ``predict_temperature`` may be text.
+
+    Example:
+        >>> build_classifier("plain", K=5)
+        FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
+    """
+    check_choice("solver", solver, (*SOLVERS, "plain", "none"))
+    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary", "lagrangian"))
+    with suppress(KeyError, ValueError):
+        settings["predict_temperature"] = float(settings["predict_temperature"])
+    propagation: PPR | None = None
+    if solver == "plain":
+        propagation = PPR(K, lambda_s)
+    elif solver != "none":
+        propagation = FMP(K, lambda_s, lambda_f, cast(Solver, solver), target)
+    penalty: Strategy | None = None
+    if strategy == "regulariser":
+        penalty = Regulariser(h)
+    elif strategy == "lagrangian":
+        penalty = Lagrangian(target)
+    elif strategy == "adversary":
+        penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
+    return FairClassifier(propagation, strategy=penalty, backbone=backbone, **settings)

@@ -21,23 +21,26 @@ from fairmp.training.graph_features import Reads
 
 MIN_PROBABILITY = 1e-6
 NEVER = float(np.log(MIN_PROBABILITY))  # logit of a class that no training node has
-_SCALED = ["StandardScaler", "LogisticRegression"]
+TREE_TENSORS = ("feature", "threshold", "left", "right", "value", "baseline")
 ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
 
 
-def make(name: str, reads: Reads, seed: int) -> Any:
-    """Return an unfitted classifier with our settings."""
-    check_choice("backbone", name, ESTIMATORS)
+def make(backbone: Any, reads: Reads, seed: int) -> Any:
+    """Return an unfitted classifier: a copy of the one given, or a named one with our settings."""
+    from sklearn.base import clone
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import StandardScaler
 
-    if name == "logistic":
+    if not isinstance(backbone, str):
+        return clone(backbone)
+    check_choice("backbone", backbone, ESTIMATORS)
+    if backbone == "logistic":
         if reads == "edges":
             return LogisticRegression(C=0.02, max_iter=1000)
         return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
-    if name == "forest":
+    if backbone == "forest":
         return RandomForestClassifier(200, min_samples_leaf=5, random_state=seed)
     return HistGradientBoostingClassifier(
         learning_rate=0.05,
@@ -52,13 +55,14 @@ def make(name: str, reads: Reads, seed: int) -> Any:
 class Linear(nn.Module):
     """A logistic regression: XWᵀ + b, and AVᵀ more if it reads the edges."""
 
+    kind = "linear"
+    weight: Tensor
+    bias: Tensor
+
     def __init__(self, weight: Tensor, bias: Tensor) -> None:
         super().__init__()
         self.register_buffer("weight", weight)
         self.register_buffer("bias", bias)
-
-    weight: Tensor
-    bias: Tensor
 
     def forward(self, design: Tensor | sp.csr_array) -> Tensor:
         """Return logits."""
@@ -85,8 +89,8 @@ class TreeEnsemble(nn.Module):
 
     def __init__(self, *, averaged: bool, **tensors: Tensor) -> None:
         super().__init__()
-        self.averaged = averaged
-        for name in ("feature", "threshold", "left", "right", "value", "baseline"):
+        self.averaged, self.kind = averaged, "forest" if averaged else "boosted"
+        for name in TREE_TENSORS:
             self.register_buffer(name, tensors[name])
         self.depth = _depth(tensors["left"].cpu().numpy(), tensors["right"].cpu().numpy())
 
@@ -127,6 +131,8 @@ def _depth(left: np.ndarray, right: np.ndarray) -> int:
 class Estimator(nn.Module):
     """A fitted scikit-learn classifier of another kind, called as it is."""
 
+    kind = "estimator"
+
     def __init__(self, estimator: Any, num_classes: int) -> None:
         super().__init__()
         self.estimator, self.num_classes = estimator, num_classes
@@ -161,34 +167,33 @@ def fit(
 
     rows = train.cpu().numpy()
     x = design.float().cpu().numpy() if isinstance(design, Tensor) else design
-    labels, more = y.cpu().numpy()[rows], {}
+    weights = {}
     if sample_weight is not None:
-        steps = getattr(estimator, "steps", [("", estimator)])
-        step, last = steps[-1]
+        step, last = getattr(estimator, "steps", [("", estimator)])[-1]
         if not has_fit_parameter(last, "sample_weight"):
             value = f"{type(last).__name__} takes no sample weights"
             raise InputError("sample_weight", value, "leave them out, or choose another backbone")
-        weights = sample_weight.cpu().double().numpy()[rows]
-        more[f"{step}__sample_weight" if step else "sample_weight"] = weights
-    estimator.fit(x[rows], labels, **more)
-    module = _as_tensors(estimator, num_classes)
-    return Estimator(estimator, num_classes) if module is None else module
+        argument = f"{step}__sample_weight" if step else "sample_weight"
+        weights[argument] = sample_weight.cpu().double().numpy()[rows]
+    estimator.fit(x[rows], y.cpu().numpy()[rows], **weights)
+    return _as_tensors(estimator, num_classes)
 
 
-def _as_tensors(estimator: Any, num_classes: int) -> nn.Module | None:
-    """Convert a fitted classifier, if it is of a kind whose predictions are known here."""
-    name, steps = type(estimator).__name__, getattr(estimator, "steps", [])
-    if len(estimator.classes_) < 2:
-        return None
-    if name == "Pipeline" and [type(step).__name__ for _, step in steps] == _SCALED:
-        scaler, estimator = (step for _, step in steps)
-        return _linear(estimator, num_classes, scaler.mean_, scaler.scale_)
-    if name == "HistGradientBoostingClassifier":
-        return None if estimator.is_categorical_ is not None else _boosted(estimator, num_classes)
-    if name == "LogisticRegression":
-        return _linear(estimator, num_classes)
-    forest = name in ("RandomForestClassifier", "ExtraTreesClassifier")
-    return _forest(estimator, num_classes) if forest else None
+def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
+    """Convert a fitted classifier to tensors, if its predictions can be computed from them here."""
+    steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
+    if len(estimator.classes_) > 1:
+        match [type(step).__name__ for step in steps]:
+            case ["StandardScaler", "LogisticRegression"]:
+                scaler, last = steps
+                return _linear(last, num_classes, scaler.mean_, scaler.scale_)
+            case ["LogisticRegression"]:
+                return _linear(steps[0], num_classes)
+            case ["RandomForestClassifier" | "ExtraTreesClassifier"]:
+                return _forest(steps[0], num_classes)
+            case ["HistGradientBoostingClassifier"] if steps[0].is_categorical_ is None:
+                return _boosted(steps[0], num_classes)
+    return Estimator(estimator, num_classes)
 
 
 def _linear(
@@ -209,33 +214,27 @@ def _linear(
 
 
 def _forest(estimator: Any, num_classes: int) -> TreeEnsemble:
-    trees = [tree.tree_ for tree in estimator.estimators_]
-    shares = [tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True) for tree in trees]
-    parts = [
-        (t.feature, t.threshold, t.children_left, t.children_right, v)
-        for t, v in zip(trees, shares, strict=True)
-    ]
+    parts = []
+    for tree in (one.tree_ for one in estimator.estimators_):
+        shares = tree.value[:, 0] / tree.value[:, 0].sum(1, keepdims=True)
+        ends = tree.children_left, tree.children_right
+        parts.append((tree.feature, tree.threshold, *ends, shares))
     return _stack(parts, estimator.classes_, num_classes, np.zeros(len(estimator.classes_)), True)
 
 
 def _boosted(estimator: Any, num_classes: int) -> TreeEnsemble:
     classes, parts = len(estimator.classes_), []
-    binary = classes == 2
+    # The one score of two classes is their difference; each of more classes has its own.
+    scores = np.array([[-0.5, 0.5]]) if classes == 2 else np.eye(classes)
     for stage in estimator._predictors:
-        for column, predictor in enumerate(stage):
+        for score, predictor in zip(scores, stage, strict=True):
             nodes = predictor.nodes
             inner = nodes["is_leaf"] == 0
-            value = np.zeros((len(nodes), classes))
-            leaf = np.where(inner, 0.0, nodes["value"])
-            if binary:
-                value[:, 0], value[:, 1] = -leaf / 2, leaf / 2
-            else:
-                value[:, column] = leaf
             ends = [np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right")]
             threshold = np.where(inner, nodes["num_threshold"], 0.0)
+            value = np.outer(np.where(inner, 0.0, nodes["value"]), score)
             parts.append((nodes["feature_idx"], threshold, *ends, value))
-    start = np.asarray(estimator._baseline_prediction, dtype=float).ravel()
-    start = np.array([-start[0] / 2, start[0] / 2]) if binary else start
+    start = np.asarray(estimator._baseline_prediction, dtype=float).ravel() @ scores
     return _stack(parts, estimator.classes_, num_classes, start, False)
 
 
@@ -248,10 +247,9 @@ def _stack(
 ) -> TreeEnsemble:
     """Pad the arrays of all trees to one size; leaves point to themselves."""
     trees, nodes = len(parts), max(len(part[0]) for part in parts)
-    feature, left, right = (np.zeros((trees, nodes), dtype=np.int32) for _ in range(3))
-    threshold = np.zeros((trees, nodes), dtype=np.float32)
+    feature, threshold = (np.zeros((trees, nodes), dtype) for dtype in (np.int32, np.float32))
+    left, right = (np.tile(np.arange(nodes, dtype=np.int32), (trees, 1)) for _ in range(2))
     value = np.zeros((trees, nodes, num_classes), dtype=np.float32)
-    left[:], right[:] = np.arange(nodes), np.arange(nodes)
     for t, (column, limit, lower, upper, leaf) in enumerate(parts):
         count, own = len(column), np.arange(len(column))
         inner = lower >= 0
@@ -267,10 +265,6 @@ def _stack(
         value[t, :count, classes] = leaf.T
     start = np.full(num_classes, 0.0 if averaged else NEVER, dtype=np.float32)
     start[classes] = baseline
-    tensors = {"feature": feature, "threshold": threshold, "left": left, "right": right}
-    return TreeEnsemble(
-        **{name: torch.from_numpy(array) for name, array in tensors.items()},
-        value=torch.from_numpy(value),
-        baseline=torch.from_numpy(start),
-        averaged=averaged,
-    )
+    arrays = feature, threshold, left, right, value, start
+    tensors = dict(zip(TREE_TENSORS, map(torch.from_numpy, arrays), strict=True))
+    return TreeEnsemble(**tensors, averaged=averaged)

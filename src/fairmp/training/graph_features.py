@@ -16,7 +16,6 @@ they mean the same for training nodes as for others.
 from __future__ import annotations
 
 import warnings
-from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -34,71 +33,47 @@ Reads = Literal["features", "neighbourhood", "edges"]
 features and who its neighbours are, a row of the adjacency matrix."""
 
 
-class Neighbourhood:
-    """The features of a graph's nodes, and what can be computed from those of their neighbours.
+def adjacency_matrix(graph: Graph) -> sp.csr_array:
+    """Adjacency without self-loops; a row holds what a node receives."""
+    source, target = graph.edge_index.cpu().numpy()
+    given, proper = graph.edge_weight, source != target
+    weight = np.ones(len(source)) if given is None else given.cpu().double().numpy()
+    entries = weight[proper], (target[proper], source[proper])
+    return sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
 
-    Args:
-        x: features (n×d).
-        graph: the graph; a row of its adjacency holds what a node receives.
+
+def neighbourhood(x: Tensor, graph: Graph, labels: Tensor, num_classes: int) -> Tensor:
+    """Return features with the columns above; labels are −1 outside the training nodes.
 
     Example:
         >>> graph = Graph(torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]), num_nodes=3)
-        >>> around = Neighbourhood(torch.tensor([[1.0], [2.0], [3.0]]), graph)
-        >>> around.columns(torch.tensor([0, -1, 1]), num_classes=2)[1].round(decimals=2)
+        >>> x, labels = torch.tensor([[1.0], [2.0], [3.0]]), torch.tensor([0, -1, 1])
+        >>> neighbourhood(x, graph, labels, num_classes=2)[1].round(decimals=2)
         tensor([2.0000, 2.0000, 1.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000,
                 0.5000])
     """
-
-    def __init__(self, x: Tensor, graph: Graph) -> None:
-        self.x = x
-        source, target = graph.edge_index.cpu().numpy()
-        given, proper = graph.edge_weight, source != target
-        weight = np.ones(len(source)) if given is None else given.cpu().double().numpy()
-        entries = weight[proper], (target[proper], source[proper])
-        self.adjacency = sp.csr_array(entries, shape=(graph.num_nodes, graph.num_nodes))
-        self.degree = np.asarray(self.adjacency.sum(axis=1)).ravel()
-
-    @cached_property
-    def unlabelled(self) -> Tensor:
-        """The columns that no label enters: X, moments of the neighbours' features, the degree."""
-        x = self.x.cpu().numpy()
-        inverse = np.divide(1, self.degree, out=np.zeros_like(self.degree), where=self.degree > 0)
-        average, narrow = sp.diags_array(inverse) @ self.adjacency, x.shape[1] <= MAX_SECOND
-        mean = average @ x.astype(np.float64) if narrow else average.astype(x.dtype) @ x
-        columns = [x, mean]
-        if narrow:
-            square = average @ x.astype(np.float64) ** 2
-            columns += [np.sqrt(np.maximum(square - mean**2, 0)), average @ mean]
-        columns.append(np.log1p(self.degree)[:, None])
-        return torch.cat([torch.from_numpy(part).to(self.x) for part in columns], dim=1)
-
-    @cached_property
-    def _returns(self) -> np.ndarray:
-        """Weight of the walks of two steps that return to their node."""
-        return np.asarray(self.adjacency.multiply(self.adjacency.T).sum(axis=1)).ravel()
-
-    def shares(self, labels: Tensor, num_classes: int) -> Tensor:
-        """Shares of the classes among labelled neighbours, their number, and at two steps.
-
-        ``labels`` are those of the training nodes, −1 for all others. Returns n×(2C+1).
-        """
-        n = self.adjacency.shape[0]
-        if labels.shape != (n,):
-            raise InputError("labels", f"shape {tuple(labels.shape)}", f"give one per node, {n}")
-        y = labels.cpu().numpy()
-        known = np.flatnonzero(y >= 0)
-        truth = np.zeros((n, num_classes))
-        truth[known, y[known]] = 1
-        near = self.adjacency @ truth
-        far = self.adjacency @ near - self._returns[:, None] * truth
-        number = near.sum(1, keepdims=True)
-        columns = np.concatenate([_smoothed(near), np.log1p(number), _smoothed(far)], axis=1)
-        # What is left of a node's own label by rounding is cut off.
-        return torch.from_numpy(columns.round(6)).to(self.x)
-
-    def columns(self, labels: Tensor, num_classes: int) -> Tensor:
-        """All columns, with the labels of the training nodes, −1 for all others."""
-        return torch.cat([self.unlabelled, self.shares(labels, num_classes)], dim=1)
+    if labels.shape != (graph.num_nodes,):
+        hint = f"give one per node, {graph.num_nodes}"
+        raise InputError("labels", f"shape {tuple(labels.shape)}", hint)
+    features, y, adjacency = x.cpu().numpy(), labels.cpu().numpy(), adjacency_matrix(graph)
+    degree = np.asarray(adjacency.sum(axis=1)).ravel()
+    inverse = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0)
+    average, narrow = sp.diags_array(inverse) @ adjacency, x.size(1) <= MAX_SECOND
+    wide = features.astype(np.float64) if narrow else features
+    mean = average.astype(wide.dtype) @ wide
+    columns = [features, mean]
+    if narrow:
+        deviation = np.sqrt(np.maximum(average @ wide**2 - mean**2, 0))
+        columns += [deviation, average @ mean]
+    truth, known = np.zeros((len(y), num_classes)), np.flatnonzero(y >= 0)
+    truth[known, y[known]] = 1
+    near = adjacency @ truth
+    returns = np.asarray(adjacency.multiply(adjacency.T).sum(axis=1))  # of walks of two steps
+    far = adjacency @ near - returns.reshape(-1, 1) * truth
+    shares = [_smoothed(near), np.log1p(near.sum(1, keepdims=True)), _smoothed(far)]
+    # What is left of a node's own label by rounding is cut off.
+    columns += [np.log1p(degree)[:, None], *(part.round(6) for part in shares)]
+    return torch.cat([torch.from_numpy(part).to(x) for part in columns], dim=1)
 
 
 def num_columns(features: int, num_classes: int) -> int:
@@ -117,15 +92,10 @@ class GraphInputs(nn.Module):
     The shares of the classes, and who the neighbours are, are known in the graph the model was
     trained on, and in one that contains it (``Graph.origin``). In another graph they count as
     unknown, and a warning says so.
-
-    Args:
-        labels: classes of the training nodes, −1 for all others (n).
-        trained_on: fingerprint of the graph they belong to.
-        num_classes: number of classes.
     """
 
-    labels: Tensor
-    trained_on: Tensor
+    labels: Tensor  # classes of the training nodes, −1 for all others (n)
+    trained_on: Tensor  # fingerprint of the graph they belong to
 
     def __init__(self, labels: Tensor, trained_on: Tensor, num_classes: int) -> None:
         super().__init__()
@@ -143,31 +113,29 @@ class GraphInputs(nn.Module):
         """Return one row per node: dense, or sparse if a model reads the edges."""
         if reads == "features":
             return x
-        key = (x, graph.edge_index, graph.edge_weight)
-        around = self._cache.get(key, "neighbourhood", lambda: Neighbourhood(x, graph))
-        return self._cache.get((*key, self.labels), reads, lambda: self._rows(reads, around, graph))
+        key = (x, graph.edge_index, graph.edge_weight, self.labels)
+        return self._cache.get(key, reads, lambda: self._rows(reads, x, graph))
 
-    def _rows(self, reads: Reads, around: Neighbourhood, graph: Graph) -> Tensor | sp.csr_array:
+    def _rows(self, reads: Reads, x: Tensor, graph: Graph) -> Tensor | sp.csr_array:
         n, known, place = graph.num_nodes, self.labels.numel(), graph.origin
         if place is None and torch.equal(fingerprint(graph), self.trained_on.cpu()):
             place = torch.arange(n)
         if place is None or place.numel() != known:
             place = None
-            warnings.warn(
+            text = (
                 "the model was trained on another graph: labels of neighbours, and what it learned "
-                "about single nodes, are not used; graph_features=False trains without them",
-                UserWarning,
-                stacklevel=2,
+                "about single nodes, are not used; graph_features=False trains without them"
             )
+            warnings.warn(text, UserWarning, stacklevel=2)
         if reads == "neighbourhood":
             labels = self.labels.new_full((n,), -1)
             if place is not None:
                 labels[place.to(labels.device)] = self.labels
-            return around.columns(labels, self.num_classes)
+            return neighbourhood(x, graph, labels, self.num_classes)
         edges = sp.csr_array((n, known))
         if place is not None:
-            edges = around.adjacency[:, place.cpu().numpy()]
-        return sp.csr_array(sp.hstack([edges, sp.csr_array(around.x.cpu().double().numpy())]))
+            edges = adjacency_matrix(graph)[:, place.cpu().numpy()]
+        return sp.csr_array(sp.hstack([edges, sp.csr_array(x.cpu().double().numpy())]))
 
 
 def fingerprint(graph: Graph) -> Tensor:

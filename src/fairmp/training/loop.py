@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeGuard, TypeVar, get_args
 
+import numpy
 import torch
+import torch_geometric
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
+from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Graph
 from fairmp.groups import GroupOperator, group_operator
@@ -69,9 +72,8 @@ class Run:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values."""
-        settings = ("config", "seed", "split_seed", "versions")
         return {
-            **{name: getattr(self, name) for name in settings},
+            **{name: getattr(self, name) for name in ("config", "seed", "split_seed", "versions")},
             "best_epoch": self.history.best.epoch,
             "seconds": self.history.seconds,
             **({"tried": [trial.to_dict() for trial in self.tried]} if self.tried else {}),
@@ -88,6 +90,12 @@ class Run:
     def plot(self, ax: Any = None) -> Any:
         """Draw the test nodes' decisions by group (:meth:`fairmp.metrics.Evaluation.plot`)."""
         return self.test.plot(ax)
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of fairmp, torch, PyG and numpy."""
+    packages = (torch, torch_geometric, numpy)
+    return {"fairmp": __version__, **{p.__name__: str(p.__version__) for p in packages}}
 
 
 @dataclass
@@ -134,13 +142,9 @@ class LocalReducer:
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum the gradients over the processes, in place."""
 
-    def gather(self, rows: Tensor) -> Tensor | None:
-        """Bring the rows of all processes to the first; ``None`` on the others."""
-        return rows
-
-    def on_first(self, work: Callable[[], Result]) -> Result:
-        """Return what ``work`` returns on the first process."""
-        return work()
+    def on_first(self, work: Callable[..., Result], *parts: Tensor) -> Result:
+        """Return what ``work`` returns on the first process, given the rows of all processes."""
+        return work(*parts)
 
 
 class GroupOperators(dict[str, GroupOperator]):
@@ -180,30 +184,29 @@ def seeded(seed: int) -> Iterator[None]:
         yield
 
 
+@dataclass
 class _Validation:
     """Accuracy, loss and, if wanted, the gap of decisions on the validation nodes."""
 
-    def __init__(
-        self,
-        network: Network,
-        data: Data,
-        graph: Graph,
-        operators: GroupOperators,
-        temperature: Temperature | None,
-    ) -> None:
-        self.network, self.data, self.graph, self.operators = network, data, graph, operators
-        self.groups = operators.group_arguments(network, "val_mask")
-        self.temperature, self.nodes = temperature, data.val_mask.nonzero()[:, 0]
-        self.y = data.y[self.nodes]
-        self.count = int(operators.reducer.total(self.y.new_tensor([len(self.y)])))
-        self.among: GroupOperator | None = None  # of the validation nodes alone
+    network: Network
+    data: Data
+    graph: Graph
+    operators: GroupOperators
+    temperature: Temperature | None
+    among: GroupOperator | None = None  # of the validation nodes alone
+
+    def __post_init__(self) -> None:
+        self.groups = self.operators.group_arguments(self.network, "val_mask")
+        self.nodes = self.data.val_mask.nonzero()[:, 0]
+        self.y = self.data.y[self.nodes]
+        self.count = int(self.operators.reducer.total(self.y.new_tensor([len(self.y)])))
 
     def __call__(
         self, forward: tuple[Tensor, Tensor] | None = None, *, measure_gap: bool = False
     ) -> tuple[float, float, float | None]:
         """Validate the network, or the logits of a forward pass before and after propagation."""
         with torch.no_grad():
-            logits = self._logits() if forward is None else self._shared(*forward)
+            logits = self._logits(forward)
         gap = None
         if measure_gap:
             operator = self.operators["val_mask"]
@@ -216,26 +219,22 @@ class _Validation:
         accuracy, loss = self.operators.reducer.total(shares).tolist()
         return accuracy, loss, gap
 
-    def _logits(self) -> Tensor:
-        """Predict the validation nodes as a batch."""
-        self.network.eval()
-        everyone = self.network(self.data.x, self.graph, *self.groups, temperature=self.temperature)
-        return everyone[self.nodes]
-
-    def _shared(self, logits: Tensor, out: Tensor) -> Tensor:
-        """Correct the validation nodes in the forward pass of the training nodes."""
-        layer, out = self.network.propagation, out[self.nodes]
-        if not needs_groups(layer):
-            return out
-        extra = layer.at_prediction(self.temperature)
-        if not extra.get("decisions"):
-            return self.network.propagate(logits, self.graph, *self.groups, self.temperature)[
-                self.nodes
-            ]
-        if self.among is None:
-            sens = self.data.sens[self.nodes]
-            self.among = group_operator(sens, known_groups(sens))
-        return close_decision_gap(out, self.among, layer.target).logits
+    def _logits(self, forward: tuple[Tensor, Tensor] | None) -> Tensor:
+        """Correct the validation nodes, as a batch or in the forward pass of the training nodes."""
+        network, layer, graph = self.network, self.network.propagation, self.graph
+        if forward is None:
+            network.eval()
+            logits = network.logits(self.data.x, graph)
+        else:
+            logits, out = forward[0], forward[1][self.nodes]
+            if not needs_groups(layer):
+                return out
+            if layer.at_prediction(self.temperature).get("decisions"):
+                if self.among is None:
+                    sens = self.data.sens[self.nodes]
+                    self.among = group_operator(sens, known_groups(sens))
+                return close_decision_gap(out, self.among, layer.target).logits
+        return network.propagate(logits, graph, *self.groups, self.temperature)[self.nodes]
 
 
 def fit(
@@ -266,12 +265,11 @@ def fit(
     validation loss; ``"last"``: the last epoch). Epochs before a strategy is active are not kept,
     and those that meet its target, if it has one, are preferred.
 
-    ``temperature`` is τ of a fair propagation in validation, ``seed`` that of dropout.
+    ``temperature`` is τ of a fair propagation in validation, ``seed`` that of dropout, and
     ``operators`` say where the nodes are. ``checkpoints`` save the training and resume it, except
     for what an adversary remembers. If the network is ``deterministic`` (no dropout, no
     normalisation over nodes), the forward pass of each epoch also validates the one before, whose
-    weights it has: what was corrected for the training nodes is then corrected for the decisions
-    of the validation nodes. The other arguments are those of ``FairClassifier``.
+    weights it has. The other arguments are those of ``FairClassifier``.
     """
     check_integer("epochs", epochs, "give a whole number, 1 or more")
     check_integer("eval_every", eval_every, "give a whole number, 1 or more")
@@ -281,7 +279,7 @@ def fit(
     check_number("weight_decay", weight_decay, "give 0 or more", low=0)
     check_choice("select", select, get_args(Select))
     strategy = None if isinstance(strategy, Vanilla) else strategy
-    warmup = 0 if strategy is None else strategy.warmup
+    warmup, goal = (strategy.warmup, strategy.gap_target) if strategy else (0, None)
     if epochs <= warmup:
         value = f"{epochs} end before the strategy is active, after {warmup}"
         hint = "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
@@ -293,11 +291,10 @@ def fit(
     weight = data.get("sample_weight")
     if weight is not None:
         weight = weight.to(data.x) / reducer.total(weight[train].double().sum().view(1)).to(data.x)
-    penalise = None if strategy is None else strategy.begin()
+    penalise: Any = strategy.begin() if strategy else None
     optimiser = torch.optim.Adam(network.parameters(), lr=lr, weight_decay=weight_decay)
 
     validate = _Validation(network, data, graph, operators, temperature)
-    goal = None if strategy is None else strategy.gap_target
     if goal is not None:
         goal += float(operators["val_mask"].rows.abs().max())  # one node of the smallest group
     # The forward pass of an epoch validates the one before it, if both would compute the same.
@@ -305,11 +302,11 @@ def fit(
     labels = torch.where(train, data.y, UNUSED)
 
     def score(record: Epoch) -> tuple[float, ...]:
-        accuracy = (record.val_accuracy, -record.val_loss)
-        missed = min(0.0, (goal or 0.0) - (record.val_gap or 0.0))
         if select == "last":
             return (record.epoch,)
-        return missed, *(accuracy if select == "accuracy" else accuracy[1:])
+        missed = min(0.0, (goal or 0.0) - (record.val_gap or 0.0))
+        accuracy = record.val_accuracy if select == "accuracy" else 0.0
+        return missed, accuracy, -record.val_loss
 
     with (
         seeded(seed + 1_000_003 * reducer.rank),
@@ -323,7 +320,7 @@ def fit(
             if len(state.random) > 1:
                 torch.cuda.set_rng_state_all(state.random[1:])
             for record in state.history if goal is not None else ():
-                penalise.update(record.val_gap)  # type: ignore[union-attr]
+                penalise.update(record.val_gap)
         for _ in range(state.epoch):
             advance("resumed")
         start = time.perf_counter() - state.seconds
@@ -336,7 +333,7 @@ def fit(
                 record = Epoch(epoch, loss, accuracy, val_loss, gap)
                 state.history.append(record)
                 if gap is not None:
-                    penalise.update(gap)  # type: ignore[union-attr]
+                    penalise.update(gap)
                 if epoch <= warmup:
                     pass
                 elif state.best is None or score(record) > score(state.best):
@@ -351,8 +348,8 @@ def fit(
                 on_gpu = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
                 state.random = [torch.get_rng_state(), *on_gpu]
                 checkpoints.save(state)
-            last = state.history[-1:]
-            advance(f"validation {100 * last[0].val_accuracy:.1f} %" if last else "")
+            last = f"{100 * state.history[-1].val_accuracy:.1f} %" if state.history else ""
+            advance(f"validation {last}")
 
         waiting: float | None = None  # loss of the epoch before, which is not yet validated
         for epoch in range(state.epoch + 1, (state.epoch if state.finished else epochs) + 1):
@@ -389,10 +386,7 @@ def fit(
     network.load_state_dict(state.best_network)
     network.eval()
     if goal is not None and (state.best.val_gap or 0.0) > goal and reducer.rank == 0:
-        warnings.warn(
-            f"no epoch met the target: the gap of decisions on validation nodes is "
-            f"{state.best.val_gap:.4f}; train longer, allow a larger gap, or use the group at "
-            "prediction (FMP)",
-            stacklevel=2,
-        )
+        found = f"the gap of decisions on validation nodes is {state.best.val_gap:.4f}"
+        hint = "train longer, allow a larger gap, or use the group at prediction (FMP)"
+        warnings.warn(f"no epoch met the target: {found}; {hint}", stacklevel=2)
     return History(tuple(state.history), state.best, state.seconds)

@@ -1,4 +1,10 @@
-"""Model files: weights and their description in one safetensors file, never pickle."""
+"""Model files: weights and their description in one safetensors file, never pickle.
+
+A file may come from a stranger. Before anything is built from it, the header and the description
+are held against tables of what they may contain, and the tensors against a network without memory
+(on torch's ``meta`` device). A file that passes can still hold a bad model: the checksum shows
+damage, and nothing shows who made it.
+"""
 
 from __future__ import annotations
 
@@ -6,37 +12,40 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, get_type_hints
 
-import numpy
 import torch
-import torch_geometric
 from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.datasets.encoding import Encoding
-from fairmp.errors import InputError
+from fairmp.errors import InputError, conform
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.training import blend as blends
-from fairmp.training import model_checks as checks
-from fairmp.training.loop import needs_groups
+from fairmp.training.loop import needs_groups, versions
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
 
 FORMAT = 2
 MODEL = "model.safetensors"
 Model = TypeVar("Model")
-NAMES = checks.NAMES
 OTHER_VERSION = "use the version that saved it"
 
 _PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
 _STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary, "lagrangian": Lagrangian}
-
-
-def versions() -> dict[str, str]:
-    """Return the versions of fairmp, torch, PyG and numpy."""
-    packages = (torch, torch_geometric, numpy)
-    return {"fairmp": __version__, **{p.__name__: str(p.__version__) for p in packages}}
+MAX_STEPS = 10_000
+MAX_LAYERS = 100  # or as many as there are tensors
+MAX_WIDTH = 10_000  # or as many as there are numbers
+NAMES = ("classes", "groups", "features")
+SCHEMA: dict[str, Any] = {
+    "format": int,
+    "versions": dict[str, str],
+    "config": dict[str, Any],
+    **dict.fromkeys(NAMES, list[str]),
+    "encoding": dict[str, Any] | None,
+    "correction": dict[str, Any] | None,
+    "blend": dict[str, Any] | None,
+}
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object) -> None:
@@ -58,7 +67,12 @@ def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
     from safetensors.torch import load
 
     try:
-        digest, _, text = checks.read_metadata(content).partition(" ")
+        length = int.from_bytes(content[:8], "little")
+        if len(content) < 8 or length > len(content) - 8:
+            raise ValueError("the file is cut short")
+        header = conform(json.loads(content[8 : 8 + length]), dict[str, dict[str, Any]], "header")
+        metadata = header.get("__metadata__", {}).get("fairmp")
+        digest, _, text = conform(metadata, str, "description").partition(" ")
         tensors = load(content)
         if digest != _digest(tensors, text):
             raise ValueError("the checksum does not match")
@@ -73,14 +87,6 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
         digest.update(name.encode())
         digest.update(tensors[name].flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
-
-
-def describe(propagation: nn.Module | None) -> dict[str, object] | None:
-    """Return name and arguments of a propagation."""
-    if propagation is None:
-        return None
-    config = propagation.config() if isinstance(propagation, PPR) else {}
-    return {"name": type(propagation).__name__, **config}
 
 
 def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
@@ -141,7 +147,7 @@ def load(
     """Read a classifier from its folder."""
     tensors, description = read(path)
     try:
-        checks.check_description(description, tensors, cast(type, make))
+        _check_description(description, tensors, cast(type, make))
     except ValueError as error:
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     config, blend = description["config"], description.get("blend")
@@ -149,59 +155,47 @@ def load(
     model: Any = _construct(make, path, {**config, "backbone": "auto"}, device=device)
     model.backbone = own.get(0, config.get("backbone"))
     for name in NAMES:
-        setattr(model, f"{name}_", [str(value) for value in description[name]])
+        setattr(model, f"{name}_", description[name])
     encoding, correction = description.get("encoding"), description.get("correction")
     if correction is not None:
         from fairmp.postprocessing.debiaser import Debiaser
 
         model.debiaser_ = Debiaser.from_dict(correction, str(path))
-    transform = None
     try:
-        if blend is not None:
-            transform = _blend(model, blend, tensors, own)
-        calibrated = "network.calibration" in tensors
-        checks.check_tensors(_empty(model, "meta", calibrated, transform), tensors)
+        saved = _empty(model, blend, tensors, own)
+        _check_tensors(saved, tensors)
     except (ValueError, KeyError) as error:
         value = f"the weights in {path} do not match their description: {error}"
         raise InputError("path", value, "save the model again") from None
     if encoding is not None:
         model.encoding_ = Encoding.from_dict(encoding)
-        checks.check_encoding(model.encoding_, model)
-    duals = tensors.pop("group_duals", None)
-    state = {k.removeprefix("network."): v for k, v in tensors.items()}
-    network = cast(nn.Module, _empty(model, "cpu", "calibration" in state, transform).network)
-    network.to(float_type(state))
-    network.load_state_dict(state)
+        _check_encoding(model.encoding_, model)
+    saved.load_state_dict(tensors, assign=True)
+    model.network_ = cast(nn.Module, saved.network).to(model.device, float_type(tensors)).eval()
+    duals = tensors.get("group_duals")
     model.group_duals_ = None if duals is None else duals.to(model.device)
-    model.network_ = network.to(model.device).eval()
     return model
 
 
-def _blend(
-    model: Any, description: Mapping[str, Any], tensors: Mapping[str, Tensor], own: dict[int, Any]
-) -> blends.Blend:
-    """Build the blend of a classifier."""
-    sizes, prefix = (len(model.features_), len(model.classes_)), "network.transform."
-    state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-    build = lambda name, columns: model._build(columns, sizes[1], name).transform  # noqa: E731
-    return blends.rebuild(description, state, *sizes, build, own)
-
-
 def _empty(
-    model: Any, device: str, calibrated: bool, transform: nn.Module | None = None
+    model: Any, blend: dict[str, Any] | None, tensors: Mapping[str, Tensor], own: dict[int, Any]
 ) -> nn.Module:
-    """Build the network of a classifier and the buffers saved beside it, with any numbers."""
-    with torch.device(device):
-        whole = nn.Module()
-        sizes = len(model.features_), len(model.classes_)
-        whole.network = network = model._build(*sizes, None if transform is None else "mlp")
-        network.transform = network.transform if transform is None else transform
-        if calibrated:
-            network.calibration = torch.empty(1 + len(model.classes_))
+    """Build the network of a classifier and the buffers saved beside it, without memory."""
+    sizes, prefix = (len(model.features_), len(model.classes_)), "network.transform."
+    saved, transform = nn.Module(), None
+    if blend is not None:
+        state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        build = lambda name, columns: model._build(columns, sizes[1], name).transform  # noqa: E731
+        transform = blends.rebuild(blend, state, *sizes, build, own)
+    with torch.device("meta"):
+        saved.network = network = model._build(*sizes, None if transform is None else "mlp")
+        network.transform = transform or network.transform
+        if "network.calibration" in tensors:
+            network.calibration = torch.empty(1 + sizes[1])
         if needs_groups(layer := network.propagation):
-            shape = layer.K, len(model.groups_), len(model.classes_)
-            whole.register_buffer("group_duals", torch.empty(shape))
-    return whole
+            shape = layer.K, len(model.groups_), sizes[1]
+            saved.register_buffer("group_duals", torch.empty(shape))
+    return saved
 
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -209,12 +203,12 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     file = Path(path) / MODEL
     if not file.is_file():
         raise InputError("path", f"{path} has no {MODEL}", "give the folder a model was saved to")
-    damaged = InputError("path", f"{file} is damaged or not a model", "save the model again")
     try:
         tensors, description = read_tensors(file.read_bytes())
         found = description["format"]
     except (ValueError, KeyError, TypeError):
-        raise damaged from None
+        value = f"{file} is damaged or not a model"
+        raise InputError("path", value, "save the model again") from None
     except OSError as error:
         raise InputError("path", f"cannot read {file} ({error.strerror})") from None
     if found != FORMAT:
@@ -236,3 +230,53 @@ def _construct(
     except (TypeError, KeyError, AttributeError) as error:
         value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
         raise InputError("path", value, OTHER_VERSION) from None
+
+
+def _check_description(description: Any, tensors: Mapping[str, Tensor], kind: type) -> None:
+    """Raise ``ValueError`` if a description is not one of a classifier of this kind and size."""
+    conform(description, dict[str, Any], "description")
+    for name, expected in SCHEMA.items():
+        conform(description.get(name), expected, name)
+    for name in NAMES:
+        if not description[name]:
+            raise ValueError(f"{name} is empty")
+    config, hints = description["config"], get_type_hints(kind)
+    limits = {
+        "num_layers": max(MAX_LAYERS, len(tensors)),
+        "hidden": max(MAX_WIDTH, sum(tensor.numel() for tensor in tensors.values())),
+        "K": MAX_STEPS,
+    }
+    parts = [config.get(name) or {} for name in ("propagation", "strategy")]
+    for part in parts:
+        conform(conform(part, dict[str, Any], "propagation").get("name"), str | None, "name")
+    for name, value in config.items():
+        if name in hints and name not in ("propagation", "strategy"):
+            conform(value, hints[name], name)
+    for name, value in {**config, **parts[0], **parts[1]}.items():
+        if name in limits and isinstance(value, int) and value > limits[name]:
+            raise ValueError(f"{name} is {value:,}, more than the file has room for")
+
+
+def _check_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` if tensors are not finite, or not those of a network on ``meta``."""
+    expected = {name: tuple(t.shape) for name, t in network.state_dict().items()}
+    found = {name: tuple(t.shape) for name, t in tensors.items()}
+    for name in sorted({*expected, *found}):
+        if expected.get(name) != found.get(name):
+            has, needs = found.get(name, "nothing"), expected.get(name, "nothing")
+            raise ValueError(f"{name!r} is {has}, and {needs} is needed")
+        integer = name.endswith(("num_batches_tracked", *blends.INTEGERS))
+        if not tensors[name].is_floating_point() and not integer:
+            raise ValueError(f"{name!r} holds {tensors[name].dtype}")
+        if not bool(torch.isfinite(tensors[name]).all()):
+            raise ValueError(f"{name!r} has values that are not finite")
+
+
+def _check_encoding(encoding: Encoding, model: Any) -> None:
+    """Raise if an encoding makes other features, classes or groups than the model has."""
+    sizes = len(encoding.feature_names), len(encoding.label.classes), len(encoding.groups)
+    for name, made in zip(("features", "classes", "groups"), sizes, strict=True):
+        known = len(getattr(model, f"{name}_"))
+        if made != known:
+            value = f"it makes {made} {name}, and the model has {known}"
+            raise InputError("encoding", value, "save the model again")

@@ -1,7 +1,17 @@
-"""Predictions and evaluations of a fitted classifier."""
+r"""Predictions and evaluations of a fitted classifier, and what they are calibrated with.
+
+**Calibration**: one temperature and a bias per class. The correction moves to the *closest* fair
+predictions, which means something only if the predictions are probabilities. The logits X of the
+transform become :math:`aX + 1b^\top`, and since plain propagation is linear, what is propagated
+becomes :math:`aZ + c b^\top` with Z and c the propagated X and 1. Fitting a and b to labels is a
+multinomial logistic regression.
+
+**Criteria on labels** are corrected after plain propagation, by a shift per group.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
@@ -11,15 +21,18 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
+from fairmp.datasets.checks import MASKS
 from fairmp.errors import InputError, check_choice
-from fairmp.graph import Graph
+from fairmp.graph import Adjacency, Graph
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.nn.fmp import Temperature
+from fairmp.metrics.calibration import calibrate
+from fairmp.nn.fmp import PPR, Temperature
 from fairmp.nn.models import Network
+from fairmp.postprocessing.attributes import Attribute
 from fairmp.training import alignment, model_files
-from fairmp.training.correction import debiased, plainly_propagated
 from fairmp.training.loop import LocalReducer, needs_groups
 
+PARITY = "demographic_parity"  # the criterion that is held inside the propagation
 Mode = Literal["batch", "per-node"]
 
 
@@ -142,22 +155,19 @@ class Predictor:
         if self.uses_groups and not isinstance(data.get("sens"), Tensor):
             hint = "a fair prediction needs the group of each node (-1 if unknown)"
             raise InputError("data.sens", "missing", hint)
-        layer = self.network_.propagation
+        layer, sens = self.network_.propagation, data.get("sens")
         with torch.no_grad():
             if not needs_groups(layer):
-                logits = self.network_(data.x, graph, data.get("sens"))[nodes]
-                return (
-                    logits if self.debiaser_ is None else self._debiased(logits, data.sens[nodes])
-                )
+                logits = self.network_(data.x, graph, sens)[nodes]
+                return logits if sens is None else self._debiased(logits, sens[nodes])
             if mode == "per-node":
                 assert self.group_duals_ is not None
                 logits = self.network_.logits(data.x, graph)
-                return layer.frozen(
-                    logits, graph.adjacency(logits.dtype), data.sens, self.group_duals_
-                )[nodes]
-            alignment.check_population(data.sens, nodes, self.groups_, reducer.total)
-            inside = nodes & groups.known(data.sens)
-            operator = reducer.group_operator(data.sens, inside, len(self.groups_))
+                adjacency = graph.adjacency(logits.dtype)
+                return layer.frozen(logits, adjacency, sens, self.group_duals_)[nodes]
+            alignment.check_population(sens, nodes, self.groups_, reducer.total)
+            inside = nodes & groups.known(sens)
+            operator = reducer.group_operator(sens, inside, len(self.groups_))
             tau = self.predict_temperature
             return self.network_(data.x, graph, operator, temperature=tau)[nodes]
 
@@ -171,11 +181,8 @@ class Predictor:
         reducer: LocalReducer | None = None,
     ) -> Evaluation:
         """Evaluate logits of some nodes, on the first process if there are several."""
-        reducer = reducer or LocalReducer()
-        rows = [reducer.gather(part) for part in (logits, data.y[nodes], data.sens[nodes])]
 
-        def measure() -> Evaluation:
-            logits, y, sens = (part for part in rows if part is not None)
+        def measure(logits: Tensor, y: Tensor, sens: Tensor) -> Evaluation:
             sure = groups.certain(sens)
             names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
             found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
@@ -186,14 +193,19 @@ class Predictor:
             per_node = mode if self.debiaser_ is None else "per-node"
             return replace(found, mode=per_node) if self.uses_groups else found
 
-        return reducer.on_first(measure)
+        reducer = reducer or LocalReducer()
+        return reducer.on_first(measure, logits, data.y[nodes], data.sens[nodes])
 
     def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
         """Return a graph as the network knows it, and the mask of nodes, on the device."""
         self._check_fitted()
         dtype = model_files.float_type(self.network_.state_dict())
         data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
-        nodes = alignment.node_mask(nodes, data.x.size(0))
+        n = data.x.size(0)
+        nodes = torch.ones(n, dtype=torch.bool) if nodes is None else nodes
+        if nodes.dtype != torch.bool or nodes.shape != (n,):
+            value = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
+            raise InputError("nodes", value, f"give a boolean mask of {n} nodes")
         moved = data if data.x.device == self.device else data.to(str(self.device))
         return moved, nodes.to(self.device)
 
@@ -202,8 +214,53 @@ class Predictor:
             hint = "call fit(data) or load(path) first"
             raise InputError("FairClassifier", "not fitted yet", hint)
 
-    def _debiased(self, logits: Tensor, sens: Tensor | None) -> Tensor:
-        """Correct propagated logits for a criterion on labels, node by node."""
-        if self.debiaser_ is None or sens is None:
+    def _debiased(self, logits: Tensor, sens: Tensor) -> Tensor:
+        """Correct propagated logits for a criterion on labels, if there is one, node by node."""
+        if self.debiaser_ is None:
             return logits
-        return debiased(self.debiaser_, logits, sens, self.groups_)
+        groups = attributes(sens, self.groups_)
+        fair: Tensor = self.debiaser_.transform(logits.cpu(), sensitive_features=groups)
+        return fair.to(logits)
+
+
+def plainly_propagated(
+    logits: Tensor, propagation: nn.Module | None, adjacency: Adjacency
+) -> tuple[Tensor, Tensor]:
+    """Propagate logits and a column of ones without a correction."""
+    rows = torch.cat([logits, torch.ones_like(logits[:, :1])], 1)
+    if isinstance(propagation, PPR):
+        rows = PPR.forward(propagation, rows, adjacency)
+    return rows[:, :-1], rows[:, -1:]
+
+
+def fit_calibration(z: Tensor, c: Tensor, y: Tensor) -> Tensor:
+    """Return slope a and biases b (1+C) that calibrate :math:`az_i + c_i b` (m×C)."""
+    logits, reach = (part.double().cpu().numpy() for part in (z, c))
+    temperature, bias = calibrate(logits, y.cpu().numpy(), reach=reach)
+    return torch.cat([torch.tensor([1 / temperature]), torch.from_numpy(bias)]).to(z)
+
+
+def attributes(sens: Tensor, names: Sequence[str]) -> list[Attribute]:
+    """Groups as a Debiaser takes them."""
+    return [Attribute("group", tuple(names), sens.cpu())]
+
+
+def check_certain(data: Data) -> None:
+    """Raise if a part of the split has fewer than two certain groups, so that it has no gap."""
+    certain = groups.certain(data.sens)
+    for mask in MASKS:
+        found = certain[data[mask]]
+        if len(found[found >= 0].unique()) < 2:
+            value = f"fewer than two groups are certain (probability 1) in {mask}"
+            hint = "gaps are measured on nodes of certain group, give some"
+            raise InputError("data.sens", value, hint)
+
+
+def names_of(data: Data, attribute: str, count: int) -> list[str]:
+    """Return the names of features, classes or groups; numbers if the graph gives none."""
+    names = data.get(attribute)
+    # If columns were removed, it is unknown which names are left.
+    stale = attribute == "feature_names" and names is not None and len(names) != count
+    if names is None or len(names) < count or stale:
+        return [str(i) for i in range(count)]
+    return [str(name) for name in names]

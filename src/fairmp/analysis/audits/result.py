@@ -140,7 +140,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.model_files import versions
+    from fairmp.training.loop import versions
 
     effect = Section(
         "The effect of averaging over neighbours",
