@@ -133,7 +133,7 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
     hidden = result.get("hidden")
     widths = hidden.choices if isinstance(hidden, Choice) else [1]
     if method.backbone == "gat" and any(width % GAT_HEADS for width in widths):
-        value = f"hidden={format_domain(hidden)} does not divide among the heads of 'gat'"
+        value = f"hidden={format_domain(hidden)} does not divide by the {GAT_HEADS} heads of 'gat'"
         raise InputError("space", value, f"give multiples of {GAT_HEADS} with commas between")
     return result
 
