@@ -25,7 +25,7 @@ from fairmp.datasets import by_name
 from fairmp.datasets.splits import split
 from fairmp.parallel import WorkerPool
 from fairmp.progress import bar
-from fairmp.training.loop import versions
+from fairmp.training.model_files import versions
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),
