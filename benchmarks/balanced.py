@@ -22,8 +22,8 @@ from fairlearn.postprocessing import ThresholdOptimizer
 
 from fairmp import PPR, FairClassifier
 from fairmp.datasets import load
-from fairmp.datasets.checks import MASKS
 from fairmp.datasets.protocols import nifty_split
+from fairmp.datasets.splits import MASKS
 from fairmp.metrics import mean_interval
 from odds import Scores
 from tree_scores import gap, write

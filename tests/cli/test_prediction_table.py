@@ -10,7 +10,7 @@ import pytest
 
 from fairmp.cli import prediction_columns, prediction_table
 from fairmp.datasets.columns import MISSING
-from fairmp.postprocessing.attributes import attributes
+from fairmp.postprocessing.predictions import attributes
 
 FRAME = pd.DataFrame(
     {

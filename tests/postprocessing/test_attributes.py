@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import torch
 
-from fairmp.postprocessing.attributes import Attribute, attributes
+from fairmp.postprocessing.predictions import Attribute, attributes
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from fairmp.errors import InputError
 from fairmp.groups import group_operator
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.api import debias
-from fairmp.postprocessing.attributes import attributes
+from fairmp.postprocessing.predictions import attributes
 
 
 def everyone(n: int) -> torch.Tensor:

@@ -9,8 +9,8 @@ import torch
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.graph import normalise
-from fairmp.postprocessing.attributes import attributes, estimated
-from fairmp.postprocessing.group_estimator import estimate
+from fairmp.postprocessing.group_estimator import estimate, estimated
+from fairmp.postprocessing.predictions import attributes
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2])

@@ -15,7 +15,7 @@ from fairmp.metrics import equalized_odds
 from fairmp.nn import functional as solvers
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.api import debias
-from fairmp.postprocessing.attributes import attributes
+from fairmp.postprocessing.predictions import attributes
 from fairmp.postprocessing.solver import NoGraph
 
 

@@ -15,7 +15,7 @@ from fairmp.cli.prediction_table import PredictionTable
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.postprocessing.attributes import Attribute
+    from fairmp.postprocessing.predictions import Attribute
 
 PREDICTION_NAME = re.compile(
     r"(p|prob|proba|probs|probability|probabilities|score|scores|pred|prediction|predictions)"
@@ -183,7 +183,7 @@ def groups(
 
     from fairmp.datasets.columns import as_numbers
     from fairmp.datasets.targets import GroupEncoder
-    from fairmp.postprocessing.attributes import Attribute
+    from fairmp.postprocessing.predictions import Attribute
 
     if not sensitive:
         return None

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from fairmp.datasets.cache import read_npz, write_npz
-from fairmp.datasets.checks import MASKS
+from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError, check_choice
 
 if TYPE_CHECKING:

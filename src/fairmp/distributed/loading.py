@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.datasets.checks import MASKS
+from fairmp.datasets.splits import MASKS
 from fairmp.distributed import partition
 from fairmp.distributed.ranks import Ranks
 from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify

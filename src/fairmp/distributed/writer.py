@@ -18,12 +18,11 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
-from fairmp.datasets.checks import MASKS, check
 from fairmp.datasets.columns import BinsGiven, Column, LoadReport
 from fairmp.datasets.edges import EdgeTable, node_ids
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
 from fairmp.datasets.readers import TableReader, TableReadError
-from fairmp.datasets.splits import split
+from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
 from fairmp.distributed import partition
 from fairmp.distributed.external_sort import EdgeSet, csr_blocks

@@ -4,18 +4,12 @@ All implementations of the :class:`Kernels` protocol are deterministic, and test
 compiled ones with ``reference``.
 """
 
-from fairmp.kernels import reference
-from fairmp.kernels.ops import gather, segment_sum, softmax, spmm
-from fairmp.kernels.protocol import Kernels, implementation, not_compiled, use
-
-__all__ = [
-    "Kernels",
-    "gather",
-    "implementation",
-    "not_compiled",
-    "reference",
-    "segment_sum",
-    "softmax",
-    "spmm",
-    "use",
-]
+from fairmp.kernels import reference as reference
+from fairmp.kernels.protocol import Kernels as Kernels
+from fairmp.kernels.protocol import gather as gather
+from fairmp.kernels.protocol import implementation as implementation
+from fairmp.kernels.protocol import not_compiled as not_compiled
+from fairmp.kernels.protocol import segment_sum as segment_sum
+from fairmp.kernels.protocol import softmax as softmax
+from fairmp.kernels.protocol import spmm as spmm
+from fairmp.kernels.protocol import use as use

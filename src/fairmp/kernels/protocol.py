@@ -1,4 +1,4 @@
-"""The primitives that pass over every node or edge, and the choice of their implementation."""
+"""Primitives that pass over every node or edge, the choice of their implementation, autograd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -18,6 +18,7 @@ from fairmp.errors import check_choice
 from fairmp.kernels import reference
 from fairmp.kernels.reference import Matrix
 
+MAX_TRANSPOSED_CLASSES = 16
 COMPILERS = {"cpu": "numba", "cuda": "triton"}
 
 P = ParamSpec("P")
@@ -132,3 +133,67 @@ def _compiled(device: str) -> Kernels:
         return cast("Kernels", import_module(f"fairmp.kernels.{device}.primitives"))
     except ImportError:  # installed, but not for this version of Python or NumPy
         return reference
+
+
+def softmax(f: Tensor) -> Tensor:
+    """Softmax of each row, as ``f.softmax(1)``.
+
+    For a handful of classes torch spends most of ``softmax(1)`` on overhead per row; along the
+    other dimension it vectorises over the nodes.
+    """
+    return f.softmax(1) if f.size(1) > MAX_TRANSPOSED_CLASSES else f.T.contiguous().softmax(0).T
+
+
+@not_compiled
+def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
+    """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count."""
+    return _SegmentSum.apply(values, codes, groups)
+
+
+@not_compiled
+def gather(table: Tensor, codes: Tensor) -> Tensor:
+    """Row of ``table`` of each node's group (n×C); zeros where the code is −1."""
+    return _Gather.apply(table, codes)
+
+
+@not_compiled
+def spmm(matrix: Matrix, transposed: Matrix, x: Tensor) -> Tensor:
+    """Multiply a matrix with ``x`` (n×C); its transpose is for the gradient."""
+    return _SpMM.apply(x, matrix, transposed)
+
+
+class _SegmentSum(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, codes: Tensor, groups: int) -> Tensor:
+        ctx.save_for_backward(codes)
+        kernels = implementation(values)
+        return kernels.segment_sum(values.contiguous(), codes, groups).to(values.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return gather(grad, *ctx.saved_tensors), None, None
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, codes: Tensor) -> Tensor:
+        ctx.save_for_backward(codes)
+        ctx.groups = table.size(0)
+        padded = torch.cat([table, table.new_zeros(1, table.size(1))])
+        return padded[torch.where(codes < 0, ctx.groups, codes)]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        (codes,) = ctx.saved_tensors
+        return segment_sum(grad, codes, ctx.groups), None
+
+
+class _SpMM(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, matrix: Matrix, transposed: Matrix) -> Tensor:
+        ctx.matrix, ctx.transposed = matrix, transposed
+        return implementation(x).aggregate(matrix, x.contiguous(), None, 0.0)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
+        return spmm(ctx.transposed, ctx.matrix, grad), None, None

@@ -13,8 +13,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.postprocessing.attributes import Attribute
-from fairmp.postprocessing.predictions import numbers
+from fairmp.postprocessing.predictions import Attribute, numbers
 
 Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
 NAMES: tuple[Name, ...] = get_args(Name)

@@ -20,8 +20,14 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number,
 from fairmp.groups import soft
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
-from fairmp.postprocessing.attributes import Attribute, attributes
-from fairmp.postprocessing.predictions import Predictions, read, read_labels, read_weight
+from fairmp.postprocessing.predictions import (
+    Attribute,
+    Predictions,
+    attributes,
+    read,
+    read_labels,
+    read_weight,
+)
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import Solution, solve
 from fairmp.postprocessing.summary import summarise

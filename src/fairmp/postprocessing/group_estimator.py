@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from torch import Tensor
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency, normalise
 from fairmp.nn.functional import propagate
-from fairmp.postprocessing.predictions import numbers
+from fairmp.postprocessing.predictions import Attribute, Estimate, numbers
 
 FOLDS = 5
 PENALTIES = (100.0, 10.0, 1.0)
@@ -21,14 +21,18 @@ HOPS = 4
 MIN_PROBABILITY = 1e-60  # above 0 at every temperature
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """Probabilities of groups, and how accurate they are on held-out known nodes."""
-
-    probabilities: Tensor  # n×G, float64; as given where the group is known
-    known: int  # nodes of known group
-    accuracy: float  # how often the most probable group is right
-    baseline: float  # how often the largest group alone is right
+def estimated(
+    attribute: Attribute, features: Any = None, edge_index: Tensor | Adjacency | None = None
+) -> Attribute:
+    """Estimate the groups of nodes of unknown group, if there are any."""
+    if bool(attribute.known.all()):
+        return attribute
+    try:
+        found = estimate(attribute.membership, features, edge_index)
+    except InputError as error:
+        value = f"{error.value} (attribute {attribute.name!r})"
+        raise InputError(error.argument, value, error.hint) from None
+    return replace(attribute, sens=found.probabilities.to(attribute.sens.device), estimate=found)
 
 
 def estimate(

@@ -20,9 +20,16 @@ from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.attributes import Attribute, attributes, estimated
 from fairmp.postprocessing.criteria import Measure
-from fairmp.postprocessing.predictions import Predictions, read, read_labels, read_weight
+from fairmp.postprocessing.group_estimator import estimated
+from fairmp.postprocessing.predictions import (
+    Attribute,
+    Predictions,
+    attributes,
+    read,
+    read_labels,
+    read_weight,
+)
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met

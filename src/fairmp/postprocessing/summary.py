@@ -14,8 +14,8 @@ from torch import Tensor
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
-from fairmp.postprocessing.attributes import Attribute
 from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, compare_groups, measures
+from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import (
     CriterionResult,
     DebiasResult,

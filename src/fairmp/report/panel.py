@@ -101,8 +101,7 @@ def reliability(
 
     The arguments are those of :func:`panel`.
     """
-    from fairmp.postprocessing.attributes import attributes
-    from fairmp.postprocessing.predictions import read
+    from fairmp.postprocessing.predictions import attributes, read
 
     proba = read(predictions, kind).proba
     if labels is None or proba.size(1) != 2:

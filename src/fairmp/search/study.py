@@ -21,7 +21,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
-from fairmp.datasets.checks import MASKS
+from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.outputs import without_password

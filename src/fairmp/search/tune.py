@@ -21,8 +21,7 @@ from optuna.study import Study
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import MASKS, check
-from fairmp.datasets.splits import split
+from fairmp.datasets.splits import MASKS, check, split
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.parallel import WorkerPool
 from fairmp.report.figures import front

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import check
+from fairmp.datasets.splits import check
 from fairmp.errors import InputError, shortlist
 
 

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import MASKS, check
-from fairmp.datasets.splits import split
+from fairmp.datasets.splits import MASKS, check, split
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver

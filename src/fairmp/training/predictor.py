@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.checks import MASKS
+from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import Adjacency, Graph
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.calibration import calibrate
 from fairmp.nn.fmp import PPR, Temperature
 from fairmp.nn.models import Network
-from fairmp.postprocessing.attributes import Attribute
+from fairmp.postprocessing.predictions import Attribute
 from fairmp.training import alignment, model_files
 from fairmp.training.loop import LocalReducer, needs_groups
 

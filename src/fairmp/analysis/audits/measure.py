@@ -25,7 +25,7 @@ from fairmp.analysis.theory import (
     predicted_block_change,
 )
 from fairmp.analysis.theory.measurement import averaged, held_out_bias, held_out_scores
-from fairmp.datasets.checks import check
+from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
 from fairmp.groups import group_operator
