@@ -353,10 +353,7 @@ class _ColumnStore:
         with pa.OSFile(str(self.copy), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in self.reader.batches(wanted):
                 writer.write(pa.record_batch(batch.columns, schema=schema))
-        names = [name for name in wanted if name != self.id]
-        self.reader.settle_commas((name, self._cells(name)) for name in names)
-        if "decimal" in self.reader.commas.values():
-            self.reader.refuse_points((name, self._cells(name)) for name in names)
+        self.reader.settle_commas([name for name in wanted if name != self.id], self._cells)
 
     def _cells(self, name: str) -> Any:
         if self.reader.dialect is None:
