@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -13,19 +13,19 @@ from fairmp.datasets.columns import (
     Column,
     LoadReport,
     Number,
-    check_scale,
+    Scale,
     closest,
     counted,
     fit_column,
     require_column,
 )
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.errors import InputError, check_integer, conform, shortlist
+from fairmp.errors import InputError, check_choice, check_integer, conform, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fairmp.datasets.columns import BinsGiven, Scale
+    from fairmp.datasets.columns import BinsGiven
 
 DEGREE = "log(1 + degree)"
 
@@ -63,7 +63,7 @@ class Roles:
 
     def feature_columns(self, columns: Sequence[str]) -> list[str]:
         """Check the roles against the columns of a table, and return the feature columns."""
-        check_scale(self.scale)
+        check_choice("scale", self.scale, get_args(Scale))
         check_integer("max_categories", self.max_categories, "give 1 or more")
         for argument in ("label", "sensitive"):
             if not getattr(self, argument):
