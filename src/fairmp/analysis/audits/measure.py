@@ -31,15 +31,9 @@ from fairmp.errors import InputError, check_integer
 from fairmp.groups import group_operator
 from fairmp.report.formatting import join_names
 
-MIN_GROUP_SIZE = 10
-"""Smaller groups are excluded from rules that are fitted on one half of the nodes."""
-
-MIN_BALANCED = 0.9
-"""Mean share of both sides on which a threshold of a leaking column is right, at least."""
-
-MAX_RANDOM_COLUMNS = 64
-"""Columns of the random-feature baseline: enough to show what the topology reveals."""
-
+MIN_GROUP_SIZE = 10  # of a group that rules are fitted for, on one half of the nodes
+MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right
+MAX_RANDOM_COLUMNS = 64  # of the random-feature baseline: enough to show what the topology reveals
 Folds = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -89,9 +83,12 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     random = torch.randn(len(x), columns, generator=generator).numpy()
     after_random = averaged(random, clean.edge_index, steps, "row") if columns else ()
 
+    def cross_fitted(values: np.ndarray) -> list[float]:
+        """Separation and predictability, averaged over random halves."""
+        return np.mean([held_out_bias(values, *fold) for fold in folds], axis=0).tolist()
+
     def measure(step: int, values: np.ndarray) -> FeatureBias:
-        gap = mean_gap(values, clean.sens.numpy())
-        return FeatureBias(step, *gap, *_cross_fitted(values, folds))
+        return FeatureBias(step, *mean_gap(values, clean.sens.numpy()), *cross_fitted(values))
 
     before = measure(0, x)
     row, symmetric = (
@@ -124,7 +121,7 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         row=row,
         symmetric=symmetric,
         random_baseline=tuple(
-            _cross_fitted(values, folds)[1] for values in (random, *after_random) if columns
+            cross_fitted(values)[1] for values in (random, *after_random) if columns
         ),
         noise=noise,
         forecast=_forecast(x, clean, folds),
@@ -226,12 +223,11 @@ def best_thresholds(
         recall, specificity = 1 - true_below / total, (below - true_below) / (n - total)
         balanced = (recall + specificity) / 2
         k = int(np.abs(balanced - 0.5).argmax())
-        above = bool(balanced[k] >= 0.5)
         right = float((total - true_below[k] + below[k] - true_below[k]) / n)
-        score = float(balanced[k])
-        yield (score, float(ordered[ends[k]]), True, right) if above else (
-            1 - score, float(ordered[ends[k]]), False, 1 - right
-        )  # fmt: skip
+        score, threshold = float(balanced[k]), float(ordered[ends[k]])
+        above = score >= 0.5
+        score, right = (score, right) if above else (1 - score, 1 - right)
+        yield score, threshold, above, right
 
 
 def _groups(data: Data) -> tuple[Group, ...]:
@@ -274,12 +270,6 @@ def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     return groups, half
 
 
-def _cross_fitted(values: np.ndarray, folds: Folds) -> tuple[float, float]:
-    """Separation and predictability, averaged over random halves."""
-    separation, predictability = np.mean([held_out_bias(values, *fold) for fold in folds], axis=0)
-    return float(separation), float(predictability)
-
-
 def mean_gap(values: np.ndarray, sens: np.ndarray) -> tuple[float, float]:
     """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
@@ -304,7 +294,7 @@ def _forecast(x: np.ndarray, data: Data, folds: Folds) -> Forecast:
     parities, distances, conditions = [], [], []
     try:
         blocks = block_counts(graph)
-        halves = [half for fold in folds for half in held_out_scores(x, *fold, reference=0)]
+        halves = [half for fold in folds for half in held_out_scores(x, *fold, with_first=True)]
         for scores, own in halves:
             # The ridge only matters for constant scores.
             tensors = torch.from_numpy(scores), torch.from_numpy(own)
