@@ -68,9 +68,8 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     check_integer("steps", steps, "give 1 or more")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
     clean, notes = _cleaned(data)
-    table = statistics(clean)
-    groups = _groups(clean)
-    known = [group for group in groups if group.share is not None]
+    table, facts = statistics(clean), _facts(clean)
+    known = [group for group in facts["groups"] if group.share is not None]
     centred = clean.x - clean.x.mean(0)
     deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
     # Rounding can give a constant column a deviation, and a nearly constant one none.
@@ -101,23 +100,17 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     noise = 2 * math.sqrt(sum(0.25 / size for size in smallest)) if len(smallest) == 2 else None
     n = table.nodes
     return Audit(
-        name=table.name,
-        nodes=n,
-        edges=table.edges // 2,
+        **facts,
         directed_edges=table.edges,
         features=table.features,
         constant_features=int((~varied).sum()),
         labelled=table.labelled or 0,
-        classes=tuple(clean.class_names),
         unknown_groups=n - sum(group.nodes for group in known),
         unknown_edges=float(unknown.mean()) if table.edges else None,
         density=table.edges / (n * (n - 1)),
-        average_degree=table.edges / n,
-        homophily=homophily(clean.edge_index, clean.sens),
         label_homophily=table.label_homophily if table.labelled else None,
         label_homophily_labelled=table.label_homophily_labelled,
         c=known[1].share if len(known) == 2 else None,
-        groups=groups,
         row=row,
         symmetric=symmetric,
         random_baseline=tuple(
@@ -125,7 +118,6 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         ),
         noise=noise,
         forecast=_forecast(x, clean, folds),
-        leaks=_leaks(clean),
         notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
@@ -338,15 +330,22 @@ def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
 
 def describe(data: Data) -> dict[str, Any]:
     """Size, homophily, groups and leaking columns of a graph: the fast part of an audit."""
-    clean, _ = _cleaned(data)
-    edges = clean.edge_index.size(1)
+    found = _facts(_cleaned(data)[0])
+    found["verdict"] = list(map(str, found.pop("leaks")))
+    found["groups"] = list(map(vars, found["groups"]))
+    return {**found, "homophily": vars(found["homophily"])}
+
+
+def _facts(data: Data) -> dict[str, Any]:
+    """What needs no averaging, by its name in :class:`Audit`."""
+    edges = data.edge_index.size(1)
     return {
-        "name": clean.name,
-        "nodes": len(clean.sens),
+        "name": data.name,
+        "nodes": len(data.sens),
         "edges": edges // 2,
-        "average_degree": edges / len(clean.sens),
-        "homophily": vars(homophily(clean.edge_index, clean.sens)),
-        "classes": clean.class_names,
-        "groups": [vars(group) for group in _groups(clean)],
-        "verdict": list(map(str, _leaks(clean))),
+        "average_degree": edges / len(data.sens),
+        "homophily": homophily(data.edge_index, data.sens),
+        "classes": tuple(data.class_names),
+        "groups": _groups(data),
+        "leaks": _leaks(data),
     }
