@@ -20,10 +20,10 @@ from torch_geometric.utils import coalesce
 from fairmp import groups
 from fairmp.datasets.columns import BinsGiven, Column, LoadReport
 from fairmp.datasets.edges import EdgeTable, node_ids
-from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
+from fairmp.datasets.tables import Encoding, Roles, fit_encoding
 from fairmp.distributed import partition
 from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.partition import Order, Partition

@@ -35,7 +35,7 @@ from fairmp.training.predictor import (
 )
 
 if TYPE_CHECKING:
-    from fairmp.datasets.encoding import Encoding
+    from fairmp.datasets.tables import Encoding
     from fairmp.postprocessing.debiaser import Debiaser
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
