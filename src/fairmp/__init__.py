@@ -21,21 +21,8 @@ if TYPE_CHECKING:
     from fairmp.postprocessing.result import DebiasResult
     from fairmp.training.classifier import FairClassifier, Run
 
-__all__ = [
-    "FMP",
-    "PPR",
-    "Audit",
-    "DebiasResult",
-    "Debiaser",
-    "Evaluation",
-    "FairClassifier",
-    "InputError",
-    "Run",
-    "__version__",
-    "audit",
-    "debias",
-    "evaluate",
-]
+__all__ = ["FMP", "PPR", "Audit", "DebiasResult", "Debiaser", "Evaluation", "FairClassifier"]
+__all__ += ["InputError", "Run", "__version__", "audit", "debias", "evaluate"]
 
 _HOME = {
     **dict.fromkeys(("Audit", "audit"), "fairmp.analysis.audits"),

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import types
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
 
 
@@ -96,47 +97,37 @@ def conform(value: Any, kind: Any, name: str) -> Any:
         ValueError: patience is '2', not int | None
     """
     origin, inner = get_origin(kind), get_args(kind)
-    wrong = ValueError(f"{name} is {shorten(repr(value), 60)}, not {shorten(_hint(kind))}")
     if kind is Any:
         return value
     if origin in (Union, types.UnionType):
         for one in inner:
-            try:
+            with suppress(ValueError):
                 return conform(value, one, name)
-            except ValueError:
-                continue
-        raise wrong
-    if origin is Literal:
-        fits = value in inner if isinstance(value, str | int) else False
+    elif origin is Literal:
+        if isinstance(value, str | int) and value in inner:
+            return value
     elif origin in (tuple, list):
-        if not isinstance(value, list | tuple):
-            raise wrong
-        return origin(conform(one, inner[0], name) for one in value)
+        if isinstance(value, list | tuple):
+            return origin(conform(one, inner[0], name) for one in value)
     elif origin is dict:
-        if not isinstance(value, dict):
-            raise wrong
-        return {key: conform(one, inner[1], str(key)) for key, one in value.items()}
+        if isinstance(value, dict):
+            return {key: conform(one, inner[1], str(key)) for key, one in value.items()}
     elif dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        if not isinstance(value, dict):
-            raise wrong
-        hints = get_type_hints(kind)
-        names = [field.name for field in dataclasses.fields(kind)]
-        return kind(**{own: conform(value.get(own), hints[own], own) for own in names})
+        if isinstance(value, dict):
+            hints = get_type_hints(kind)
+            names = [field.name for field in dataclasses.fields(kind)]
+            return kind(**{own: conform(value.get(own), hints[own], own) for own in names})
     elif kind in (int, float):
         number = isinstance(value, int | kind) and not isinstance(value, bool)
-        fits = number and abs(value) < 2**63 if kind is int else number and math.isfinite(value)
-    else:
-        fits = isinstance(value, kind)
-    if not fits:
-        raise wrong
-    return value
+        if number and (abs(value) < 2**63 if kind is int else math.isfinite(value)):
+            return value
+    elif isinstance(value, kind):
+        return value
+    hint = kind.__name__ if isinstance(kind, type) and not inner else str(kind)
+    raise ValueError(f"{name} is {shorten(repr(value), 60)}, not {shorten(hint)}")
 
 
 def shortlist(names: Sequence[Any], limit: int = 12) -> str:
     """Join names with commas; those beyond the limit are counted."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(str, names[:limit])) + more
-
-
-def _hint(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind)

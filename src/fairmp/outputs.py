@@ -25,7 +25,7 @@ try:
 except ImportError:  # Windows: two writers are not detected there
     fcntl = None  # type: ignore[assignment]
 
-LOCK = ".lock"
+LOCK, OLD = ".lock", ".old"
 WAIT_S = 60.0
 _held: dict[Path, tuple[Path, ExitStack]] = {}  # folders this process has locked
 
@@ -73,8 +73,8 @@ def hold(path: Path, *, overwrite: bool) -> None:
 
 def release() -> None:
     """Give up all locks, and remove what was not finished."""
-    for key in list(_held):
-        _held.pop(key)[1].close()
+    while _held:
+        _held.popitem()[1][1].close()
 
 
 @contextmanager
@@ -112,15 +112,16 @@ def _publish(staging: Path, goal: Path, keep: bool, in_place: bool) -> None:
     # Renaming the working directory would leave a shell in a directory without a name.
     if in_place or os.path.ismount(goal) or Path.cwd().is_relative_to(goal):
         for file in files:
-            (goal / file.relative_to(staging)).parent.mkdir(parents=True, exist_ok=True)
-            os.replace(file, goal / file.relative_to(staging))
+            place = goal / file.relative_to(staging)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, place)
         return
     if not goal.is_dir() or not any(goal.iterdir()):
         os.rename(staging, goal)
         return
     if keep:
         shutil.copytree(goal, staging, True, copy_function=_link, dirs_exist_ok=True)
-    aside = _aside(staging)
+    aside = staging.with_suffix(OLD)
     os.rename(goal, aside)
     os.rename(staging, goal)
     shutil.rmtree(aside, ignore_errors=True)
@@ -152,7 +153,7 @@ def _take(path: Path, *, wait: bool) -> Path:
         time.sleep(0.05)
     stack.callback(shutil.rmtree, staging, ignore_errors=True)
     stack.enter_context(lock)
-    aside = _aside(staging)
+    aside = staging.with_suffix(OLD)
     if aside.exists() and not path.exists():  # a process died between two renames
         os.rename(aside, path)
     for left in (aside, *(entry for entry in staging.iterdir() if entry.name != LOCK)):
@@ -166,7 +167,8 @@ def _lock(staging: Path) -> IO[str] | None:
     with suppress(FileNotFoundError):  # its owner removes it right now
         staging.mkdir(exist_ok=True)
         file = (staging / LOCK).open("a+")
-        if try_lock(file) and _same(file, staging / LOCK):
+        held = try_lock(file) and (staging / LOCK).exists()
+        if held and os.path.samestat(os.fstat(file.fileno()), (staging / LOCK).stat()):
             file.truncate(0)
             started = time.strftime("%H:%M")
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {started}")
@@ -178,18 +180,12 @@ def _lock(staging: Path) -> IO[str] | None:
 
 def try_lock(file: IO[Any]) -> bool:
     """Try to lock a file; a file system without locks is taken as it is."""
-    if fcntl is not None:
-        try:
+    try:
+        if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        except OSError:
-            return True
+    except OSError as error:
+        return not isinstance(error, BlockingIOError)
     return True
-
-
-def _same(file: IO[Any], path: Path) -> bool:
-    return path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat())
 
 
 def _owner(staging: Path) -> str | None:
@@ -210,10 +206,6 @@ def _staging(path: Path) -> Path:
     short = f"{goal.name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, goal.name)}"
     name = goal.name if len(goal.name.encode()) < 200 else short
     return goal.with_name(f".{name}.partial")
-
-
-def _aside(staging: Path) -> Path:
-    return staging.with_suffix(".old")
 
 
 def _missing(path: Path) -> list[Path]:

@@ -20,12 +20,10 @@ from fairmp.errors import InputError, check_integer
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-MAX_DEFAULT_WORKERS = 8
-
 
 def default_workers() -> int:
-    """One process per core, at most :data:`MAX_DEFAULT_WORKERS`."""
-    return max(1, min(os.cpu_count() or 1, MAX_DEFAULT_WORKERS))
+    """One process per core, at most 8."""
+    return min(os.cpu_count() or 1, 8)
 
 
 class WorkerPool(Generic[Job, Result]):
@@ -47,12 +45,8 @@ class WorkerPool(Generic[Job, Result]):
             self._others = set(multiprocessing.active_children())
             # A forked process would inherit torch's threads in an unknown state. Plain pickle,
             # because torch's own passes tensors in shared memory, which containers have little of.
-            self._pool = ProcessPoolExecutor(
-                self.workers,
-                multiprocessing.get_context("spawn"),
-                initializer=_start,
-                initargs=(pickle.dumps(self._work),),
-            )
+            spawn, work = multiprocessing.get_context("spawn"), pickle.dumps(self._work)
+            self._pool = ProcessPoolExecutor(self.workers, spawn, _start, (work,))
         return self
 
     def map(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
@@ -66,11 +60,9 @@ class WorkerPool(Generic[Job, Result]):
             for future in as_completed(running):
                 yield running[future], pickle.loads(future.result())
         except BrokenProcessPool:
-            raise InputError(
-                "workers",
-                f"one of {self.workers} processes died, perhaps for lack of memory",
-                "run the same command again with fewer workers",
-            ) from None
+            value = f"one of {self.workers} processes died, perhaps for lack of memory"
+            hint = "run the same command again with fewer workers"
+            raise InputError("workers", value, hint) from None
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         torch.set_num_threads(self._threads)

@@ -22,13 +22,8 @@ def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (
-        TextColumn(what),
-        BarColumn(),
-        TextColumn("{task.completed}/{task.total}"),
-        TextColumn("{task.description}"),
-        TimeRemainingColumn(),
-    )
+    done = TextColumn("{task.completed}/{task.total} {task.description}")
+    columns = TextColumn(what), BarColumn(), done, TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
         task = shown.add_task("", total=total)
         yield lambda text: shown.update(task, advance=1, description=text)

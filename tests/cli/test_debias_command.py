@@ -246,7 +246,7 @@ def test_a_correction_is_saved_and_applied(
         ("loans.csv --sensitive sex --temperature hard", ["--temperature: 'hard'"]),
         ("loans.csv --sensitive sex --features age", ["--features", "--estimate-sens"]),
         ("loans.csv --sensitive sex --population age", ["--population", "neither true"]),
-        ("loans.csv --sensitive sex --out loans.csv --overwrite", ["is the table"]),
+        ("loans.csv --sensitive sex --out loans.csv --overwrite", ["is an input table"]),
         ("loans.csv --sensitive sex --out loans.csv", ["exists", "--overwrite"]),
         ("loans.csv --sensitive sex --k 0", ["--k: 0"]),
         ("loans.csv --sensitive sex --apply loans.csv", ["loans.csv: not a correction"]),

@@ -35,31 +35,6 @@ def record() -> dict[str, object]:
     return one_split("projection", make, data, split=0, bootstrap=20)[0]
 
 
-def test_records_of_one_method(record, tmp_path: Path) -> None:
-    (tmp_path / "records.jsonl").write_text(json.dumps(record) + "\n")
-    document = document_of(tmp_path)
-    assert document["title"] == "embedded network: trained classifier"
-    assert len(document["groups"]) == 2
-    page = together([tmp_path])
-    assert "Decisions by group" in page
-    assert "On one split" in page
-
-
-def test_records_of_several_methods_and_data_sets(record, tmp_path: Path) -> None:
-    other = {**record, "name": "another", "split": 1}
-    failed = {**record, "failed": "it broke"}
-    lines = [json.dumps(line) for line in (record, other, failed)]
-    (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    document = document_of(tmp_path)
-    assert [point["name"] for point in document["points"]] == ["projection", "another"]
-    elsewhere = json.dumps({**record, "dataset": "NBA"})
-    (tmp_path / "records.jsonl").write_text("\n".join([*lines, elsewhere]))
-    assert document_of(tmp_path)["lines"]["header"][0] == "data"
-    (tmp_path / "records.jsonl").write_text(json.dumps(failed))
-    with pytest.raises(InputError, match="every run failed"):
-        document_of(tmp_path)
-
-
 def test_corrected_predictions(tmp_path: Path) -> None:
     debias = pytest.importorskip("fairmp.postprocessing.api").debias
     rng = np.random.default_rng(0)
@@ -130,8 +105,7 @@ def test_several_reports_are_compared_first(tmp_path: Path) -> None:
         ("corrected.json", "{"),
         ("corrected.json", '{"classes": 1}'),
         ("best.json", '{"chosen": 3}'),
-        ("audit.json", "[1]"),
-        ("records.jsonl", "{}\n{"),
+        ("best.json", "[1]"),
     ],
 )
 def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -> None:

@@ -17,19 +17,8 @@ from fairmp.cli.options import expand
 from fairmp.errors import InputError
 
 COMMANDS = (
-    *(
-        "demo",
-        "audit",
-        "train",
-        "predict",
-        "compare",
-        "debias",
-        "monitor",
-        "tune",
-        "shard",
-        "bench",
-    ),
-    *("report", "data", "reproduce"),
+    *("demo", "audit", "train", "predict", "compare", "debias", "monitor", "tune", "shard"),
+    *("bench", "report", "data", "reproduce"),
 )
 STOPPED = "stopped; nothing was written"
 NO_ROOM = (

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fairmp.cli import options
+from fairmp.cli.options import option
 from fairmp.errors import InputError, check_choice
 from fairmp.progress import bar
 
@@ -18,15 +17,11 @@ _BYTES_PER_EDGE, _BYTES_PER_FEATURE = 1500, 16
 
 def command(
     target: options.Results,
-    device: Annotated[
-        str | None, typer.Option(help="cpu or cuda; by default cuda if available.")
-    ] = None,
-    nodes: Annotated[
-        int | None, typer.Option(min=4, help="Nodes; by default as many as Pokec-z has.")
-    ] = None,
-    edges: Annotated[int | None, typer.Option(min=2, help="Directed edges.")] = None,
-    features: Annotated[int | None, typer.Option(min=1, help="Features.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Times each epoch is timed, in turns.")] = 10,
+    device: str | None = option("cpu or cuda; by default cuda if available."),
+    nodes: int | None = option("Nodes; by default as many as Pokec-z has.", min=4),
+    edges: int | None = option("Directed edges.", min=2),
+    features: int | None = option("Features.", min=1),
+    rounds: int = option("Times each epoch is timed, in turns.", 10, min=1),
     as_json: options.AsJson = False,
 ) -> None:
     """Time an epoch of FMP on this machine, next to its alternatives.
@@ -37,7 +32,6 @@ def command(
     import torch
 
     from fairmp.comparison import speed
-    from fairmp.outputs import results
 
     out = None if target.out is None else target.folder("bench")
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
@@ -53,34 +47,30 @@ def command(
     arguments = "--nodes {} --edges {} --features {} --rounds {} --device {}"
     found = {"command": f"fairmp bench {arguments.format(*size, rounds, device)}", **found}
     if out is not None:
-        with results(out, overwrite=target.overwrite) as folder:
-            text = json.dumps(found, indent=2, ensure_ascii=False) + "\n"
-            (folder / "bench.json").write_text(text, encoding="utf-8")
+        with target.staging(out) as folder:
+            text = json.dumps(found, indent=2, ensure_ascii=False)
+            (folder / "bench.json").write_text(text + "\n", encoding="utf-8")
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
-        return
+        return options.print_json(found)
     _show(found)
     if out is not None:
-        typer.echo(f"Written to {out / 'bench.json'}.")
+        options.show(f"Written to {out / 'bench.json'}.")
 
 
 def _show(found: dict[str, Any]) -> None:
-    from rich.console import Console
-    from rich.table import Table
+    from fairmp.report.formats import Table, rich_table
 
     graph, machine = found["graph"], found["machine"]
     size = f"{graph['nodes']:,} nodes, {graph['directed_edges']:,} directed edges"
-    table = Table("network", title=f"One epoch, {size}, {graph['features']} features")
     columns = {"ms": "milliseconds", "× MLP": "times_the_mlp", "× FMP": "times_fmp"}
-    for header in columns:
-        table.add_column(header, justify="right")
-    for name in found["milliseconds"]:
-        table.add_row(name, *(f"{found[key][name]:.2f}" for key in columns.values()))
-    console = Console(highlight=False)
-    console.print(table)
+    rows = [
+        [name, *(f"{found[key][name]:.2f}" for key in columns.values())]
+        for name in found["milliseconds"]
+    ]
+    title = f"One epoch, {size}, {graph['features']} features"
     place = machine["gpu"] or f"{machine['threads']} CPU threads"
     note = f"{place}, {found['kernels']}. debias takes {found['debias_milliseconds']:.1f} ms."
-    console.print(note, soft_wrap=True)
+    options.show(rich_table(Table(title, ["network", *columns], rows)), note)
 
 
 def _fits(nodes: int, edges: int, features: int) -> bool:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections import Counter
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.options import network, say
+from fairmp.cli.options import network, option, panel, say
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
 from fairmp.progress import bar
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from fairmp.comparison.page import Comparison
     from fairmp.report.formats import Table
 
-_grid = partial(typer.Option, rich_help_panel="Grid")
+_grid = panel("Grid")
 RECORDS = "records.jsonl"
 FORECAST_RUNS = 5
 MAX_COLUMNS = 3
@@ -33,53 +33,37 @@ MAX_COLUMNS = 3
 def command(
     context: typer.Context,
     tables: options.Tables,
-    out: Annotated[
-        Path, typer.Option(help="Folder for the results; one with records is continued.")
-    ] = Path("fairmp-compare"),
+    out: Path = option("Folder; one with records is continued.", Path("fairmp-compare")),
     data: options.DataNames = None,
     data_dir: options.DataDir = None,
     protocol: options.Protocol = None,
-    backbones: Annotated[
-        str,
-        _grid(
-            help="all, or some of mlp, gcn, gat, sgc, appnp, ppr (plain), fmp, auto; with commas."
-        ),
-    ] = "all",
-    strategies: Annotated[
-        str,
-        _grid(
-            help="all, or some of vanilla, regulariser, adversary, thresholds-val, "
-            "thresholds-batch, per-node; commas between."
-        ),
-    ] = "all",
-    strengths: Annotated[
-        str, _grid(help="h of regulariser and adversary: default (5), all, or 1,2,5.")
-    ] = "default",
-    targets: Annotated[
-        str | None,
-        _grid(
-            help="Target gap (λ_f of papc and paper) of fmp and thresholds: default (0), all, or "
-            "0,0.02; as --strengths, if that is a word."
-        ),
-    ] = None,
-    splits: Annotated[int, _grid(min=1, help="Number of splits.")] = 10,
-    seeds: Annotated[int, _grid(min=1, help="Initialisations per split.")] = 1,
+    backbones: str = _grid("all, or mlp, gcn, gat, sgc, appnp, ppr (plain), fmp, auto.", "all"),
+    strategies: str = _grid(
+        "all, or vanilla, regulariser, adversary, thresholds-val, thresholds-batch, per-node.",
+        "all",
+    ),
+    strengths: str = _grid("h of regulariser, adversary: default (5), all, or 1,2,5.", "default"),
+    targets: str | None = _grid(
+        "Targets (λ_f) of fmp and thresholds: default (0), all, 0,0.02; or as --strengths."
+    ),
+    splits: int = _grid("Number of splits.", 10, min=1),
+    seeds: int = _grid("Initialisations per split.", 1, min=1),
     epochs: options.Epochs = 200,
-    lr: Annotated[float, network("Learning rate.")] = 1e-2,
-    weight_decay: Annotated[float, network("Weight decay.")] = 1e-5,
-    hidden: Annotated[int, network("Hidden width.")] = 64,
+    lr: float = network("Learning rate.", 1e-2),
+    weight_decay: float = network("Weight decay.", 1e-5),
+    hidden: int = network("Hidden width.", 64),
     layers: options.Layers = 2,
-    dropout: Annotated[float, network("Dropout.")] = 0.0,
+    dropout: float = network("Dropout.", 0.0),
     eval_every: options.EvalEvery = 5,
-    k: Annotated[int, network("Propagation steps of ppr and fmp.", "--k")] = 5,
-    lambda_s: Annotated[float, network("Smoothing of ppr and fmp.")] = 3.0,
-    lambda_f: Annotated[float, network("Fairness strength of papc and paper.")] = 1.0,
-    solver: Annotated[str, network("Of fmp: projection, papc or paper.")] = "projection",
-    target: Annotated[float, network("Largest gap of fmp with a strategy.")] = 0.0,
+    k: int = network("Propagation steps of ppr and fmp.", 5),
+    lambda_s: float = network("Smoothing of ppr and fmp.", 3.0),
+    lambda_f: float = network("Fairness strength of papc and paper.", 1.0),
+    solver: str = network("Of fmp: projection, papc or paper.", "projection"),
+    target: float = network("Largest gap of fmp with a strategy.", 0.0),
     pretrain: options.Pretrain = 70,
     workers: options.Workers = None,
     device: options.Device = "cpu",
-    retry: Annotated[bool, typer.Option("--retry", help="Train failed runs again.")] = False,
+    retry: bool = option("Train failed runs again.", False, "--retry"),
     track: options.Track = None,
     as_json: options.AsJson = False,
 ) -> None:
@@ -91,7 +75,6 @@ def command(
     --edges the methods are compared on your own tables.
     """
     check_used(context, solver)
-    options.check_tracker(track)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.columns import counted
@@ -162,48 +145,39 @@ def run_with_progress(
     how["workers"] = how["workers"] or default_workers()
     forecast = min(max(FORECAST_RUNS, 2 * how["workers"]), left - 1)
     say(f"{len(specs)} runs, {len(specs) - left} done already, {left} to go in {out}.")
-    first, done = 0.0, 0
+    times: list[float] = []
     try:
         with bar(left, "runs") as advance:
 
             def report(record: dict[str, Any]) -> None:
-                nonlocal done, first
-                done += 1
-                if done == 1:  # before it, processes start and files are read
-                    first = time.perf_counter()
-                elif done == forecast:
-                    rest = (time.perf_counter() - first) / (done - 1) * (left - done)
-                    time_left = options.duration(rest)
-                    say(f"About {time_left} to go, estimated from the first {done} runs.")
+                times.append(time.perf_counter())
+                done = len(times)
+                if done == forecast > 1:  # before the first, processes start and files are read
+                    rest = (times[-1] - times[0]) / (done - 1) * (left - done)
+                    left_s = timedelta(seconds=round(rest))
+                    say(f"About {left_s} to go (h:mm:ss), estimated from the first {done} runs.")
                 advance(f"{record['data']}, {record['name']}")
 
             return compare.run(specs, load, path, **how, on_record=report)
     except KeyboardInterrupt:
-        say(f"fairmp: stopped; {done} new runs are in {path}, the same command continues")
+        say(f"fairmp: stopped; {len(times)} new runs are in {path}, the same command continues")
         sys.exit(130)
 
 
 def show(found: Comparison, out: Path, *, as_json: bool) -> None:
     """Print the tables and the reasons of failures, or all of it as JSON."""
     if as_json:
-        typer.echo(json.dumps(found.to_dict(), ensure_ascii=False))
-        return
+        return options.print_json(found.to_dict())
     for reason, count in Counter(record["failed"] for record in found.failed).items():
-        typer.echo(f"{count} run{'s' * (count != 1)} failed: {reason}")
+        options.show(f"{count} run{'s' * (count != 1)} failed: {reason}")
     tables = [part for table in found.tables() for part in _narrow(table)]
     options.print_tables(tables, out, leave_out=("AUC", "splits"))
 
 
 def _narrow(table: Table) -> list[Table]:
     """Split a table with one column per data set, so that no column is cut on a terminal."""
-    from fairmp.report.formats import Table
-
     if "splits" in table.header or table.header[-1] == "verdict":
         return [table]
-    parts, step = [], 2 if table.header[-1].endswith("ours") else MAX_COLUMNS
-    for first in range(1, len(table.header), step):
-        kept = [0, *range(first, min(first + step, len(table.header)))]
-        bold = frozenset((row, kept.index(column)) for row, column in table.bold if column in kept)
-        header, *rows = ([row[column] for column in kept] for row in (table.header, *table.rows))
-        parts.append(Table(table.title, header, rows, bold))
-    return parts
+    titles, step = table.header[1:], 2 if table.header[-1].endswith("ours") else MAX_COLUMNS
+    parts = [titles[first : first + step] for first in range(0, len(titles), step)]
+    return [table.without([title for title in titles if title not in part]) for part in parts]

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmp.cli import options
+from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
     from fairmp.datasets.sources import Source
-    from fairmp.datasets.statistics import Statistics
 
 app = typer.Typer(
     help="List, download, verify and describe the benchmark graphs.", no_args_is_help=True
@@ -52,8 +51,7 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
         names = {"key": source.key, "title": source.title, "class": source.class_name}
         rows.append({**names, "found": entry.found, "files": files})
     if as_json:
-        _echo(rows)
-        return
+        return options.print_json(rows)
     for row in rows:
         typer.echo(f"{row['key']:15} {row['title']} ({'found' if row['found'] else 'missing'})")
         for file in row["files"]:
@@ -65,17 +63,10 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
 
 @app.command()
 def fetch(
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME...", help="Data sets, such as 'nba'.")
-    ] = None,
-    everything: Annotated[
-        bool, typer.Option("--all", help="Download all data sets with a public home.")
-    ] = False,
+    names: list[str] | None = argument("Data sets, such as 'nba'.", None, metavar="NAME..."),
+    everything: bool = option("Download all data sets with a public home.", False, "--all"),
     data_dir: options.DataDir = None,
-    mirror: Annotated[
-        str | None,
-        typer.Option(help="Address of a copy of a data folder; by default $FAIRMP_MIRROR."),
-    ] = None,
+    mirror: str | None = option("Address of a copy of the files; by default $FAIRMP_MIRROR."),
     as_json: options.AsJson = False,
 ) -> None:
     """Download the raw files that are missing, and verify them."""
@@ -97,7 +88,7 @@ def fetch(
         if not as_json:
             typer.echo(f"{source.key}: {', '.join(paths.values())}")
     if as_json:
-        _echo(entries)
+        options.print_json(entries)
 
 
 @app.command()
@@ -120,7 +111,7 @@ def verify(
     }
     files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
-        _echo(checked)
+        options.print_json(checked)
     else:
         for key, file in files:
             typer.echo(f"{key:15} {file['path'] or file['name']}: {_STATES[file['state']]}")
@@ -146,8 +137,9 @@ def stats(
             raise InputError(source.key, f"{absent[0]} is missing", hint)
         (missing if absent else present).append(source)
 
-    from fairmp.datasets.statistics import PAPER, agreement, of_dataset
+    from fairmp.datasets.statistics import CAPTION, COLUMNS, PAPER, agreement, of_dataset, rows
     from fairmp.progress import bar
+    from fairmp.report.formats import Table, rich_table
 
     ours = {}
     with bar(len(present), "reading") as advance:
@@ -155,40 +147,28 @@ def stats(
             ours[source.key] = of_dataset(source.key, data_dir)
             advance(source.title)
     if as_json:
-        found = []
-        for key, own in ours.items():
-            paper = PAPER.get(key)
-            same = agreement(own, paper) if paper else {}
-            entry = {"ours": own.as_dict(), "paper": paper and paper.as_dict()}
-            found.append({**entry, "agrees": same})
-        _echo({"statistics": found, "missing": [source.key for source in missing]})
-        return
-    _print_table(ours)
+        found = [
+            {
+                "ours": own.as_dict(),
+                "paper": (paper := PAPER.get(key)) and paper.as_dict(),
+                "agrees": agreement(own, paper) if paper else {},
+            }
+            for key, own in ours.items()
+        ]
+        absent = [source.key for source in missing]
+        return options.print_json({"statistics": found, "missing": absent})
+    if ours:
+        table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
+        table.padding = (0, 1, 0, 0)  # to fit 80 columns
+        options.show(table, CAPTION.replace(". ", ".\n", 1))
+    else:
+        options.show("No data set has all its files; see 'fairmp data list'.")
     if missing:
         titles = ", ".join(source.title for source in missing)
-        typer.echo(f"Left out, their files are missing: {titles}.")
-
-
-def _print_table(ours: dict[str, Statistics]) -> None:
-    from rich.console import Console
-
-    from fairmp.datasets.statistics import CAPTION, COLUMNS, rows
-    from fairmp.report.formats import Table, rich_table
-
-    if not ours:
-        typer.echo("No data set has all its files; see 'fairmp data list'.")
-        return
-    table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
-    table.padding = (0, 1, 0, 0)  # to fit 80 columns
-    Console(highlight=False).print(table)
-    typer.echo(CAPTION.replace(". ", ".\n", 1))
+        options.show(f"Left out, their files are missing: {titles}.")
 
 
 def _sources(names: list[str] | None) -> list[Source]:
     from fairmp.datasets.sources import SOURCES, source_named
 
     return [source_named(name) for name in names] if names else list(SOURCES)
-
-
-def _echo(content: Any) -> None:
-    typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 import warnings
 from contextlib import suppress
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.gate import Gap, Gate
+from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -39,92 +36,38 @@ OPTIONS = {
 
 
 def command(
-    predictions: Annotated[Path, typer.Argument(help="Table of predictions: CSV, TSV, Parquet.")],
     gate: Gate,
-    sensitive: Annotated[
-        list[str] | None,
-        _table("Sensitive column, empty where unknown; with several, every gap is closed."),
-    ] = None,
-    probabilities: Annotated[
-        str | None,
-        _table(
-            "Column with the probability of class 1, or one per class: no,maybe,yes. By default "
-            "columns that look like it."
-        ),
-    ] = None,
-    logits: Annotated[
-        str | None, _table("The same as logits; a single column is the log-odds of class 1.")
-    ] = None,
-    decision: Annotated[
-        str | None,
-        _table("Column with decisions, where there are no scores; corrected ones are drawn."),
-    ] = None,
-    label: Annotated[str | None, _table("Column with true classes, empty where unknown.")] = None,
-    positive: Annotated[
-        str | None, _table("Value of --label (--decision) that is class 1.")
-    ] = None,
-    population: Annotated[
-        str | None,
-        _table("Column that is true (1, yes) for rows whose gap is closed; by default all."),
-    ] = None,
-    weight: Annotated[
-        str | None, _table("Column with the weight of each row: in gaps, rates and accuracy.")
-    ] = None,
-    sensitive_bins: Annotated[
-        str | None,
-        _table("Cut a sensitive column of numbers: a number of bins, or edges like '30,60'."),
-    ] = None,
-    cross: Annotated[bool, _table("Cross the sensitive columns into one.", "--cross")] = False,
-    criterion: Annotated[
-        list[str] | None,
-        _criteria(
-            "demographic-parity (the default), equal-opportunity or equalized-odds; may be given "
-            "several times."
-        ),
-    ] = None,
-    matrix: Annotated[
-        str | None,
-        _criteria(
-            "Columns of weights, a criterion of your own: the weighted sums of the predictions "
-            "must stay within the target."
-        ),
-    ] = None,
-    target: Annotated[
-        list[float] | None,
-        _criteria(
-            "Largest gap accepted between any two groups, 0.02 for two points; one, or one for "
-            "each criterion."
-        ),
-    ] = None,
-    temperature: Annotated[
-        str,
-        _criteria(
-            "1 for the gap of probabilities, 0.1 for nearly that of decisions, or 'decisions'."
-        ),
-    ] = "1",
-    edges: Annotated[Path | None, _graph("Edge table; with it predictions are smoothed.")] = None,
-    id: Annotated[str | None, _graph("Column with the ids.", "--id")] = None,
-    k: Annotated[int, _graph("Propagation steps.", "--k")] = 5,
-    lambda_s: Annotated[float, _graph("Strength of the smoothing.")] = 1.0,
-    estimate_sens: Annotated[
-        bool, _unknown("Estimate unknown groups, so that these rows take part.", "--estimate-sens")
-    ] = False,
-    features: Annotated[
-        str | None,
-        _unknown("Input columns of the estimate, or 'all' others; by default predictions."),
-    ] = None,
-    save: Annotated[
-        Path | None, _reuse("Write the correction to a JSON file, to apply it to other rows.")
-    ] = None,
-    apply: Annotated[
-        Path | None,
-        _reuse("Apply a saved correction row by row, instead of finding one for this table."),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of random draws.")] = 0,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results, or the name of a .csv or .parquet file."),
-    ] = None,
+    predictions: Path = argument("Table of predictions: CSV, TSV, Parquet."),
+    sensitive: list[str] | None = _table("Sensitive column, empty where unknown; repeatable."),
+    probabilities: str | None = _table(
+        "Column of class 1, or one per class: no,maybe,yes; by default those that look like it."
+    ),
+    logits: str | None = _table("Columns of logits; a single one is the log-odds of class 1."),
+    decision: str | None = _table("Column with decisions, if no scores; new ones are drawn."),
+    label: str | None = _table("Column with true classes, empty where unknown."),
+    positive: str | None = _table("Value of --label (--decision) that is class 1."),
+    population: str | None = _table("Column, true where the gap is closed; by default all rows."),
+    weight: str | None = _table("Column with the weight of each row."),
+    sensitive_bins: str | None = _table("Bin numeric groups: a number, or edges like '30,60'."),
+    cross: bool = _table("Cross the sensitive columns into one.", False, "--cross"),
+    criterion: list[str] | None = _criteria(
+        "demographic-parity (the default), equal-opportunity or equalized-odds; repeatable."
+    ),
+    matrix: str | None = _criteria("Columns of weights, whose weighted sums must meet the target."),
+    target: list[float] | None = _criteria(
+        "Largest gap accepted, 0.02 for two points; repeatable."
+    ),
+    temperature: str = _criteria("1 for the gap of probabilities, 'decisions' for theirs.", "1"),
+    edges: Path | None = _graph("Edge table; with it predictions are smoothed."),
+    id: str | None = _graph("Column with the ids."),
+    k: int = _graph("Propagation steps.", 5),
+    lambda_s: float = _graph("Strength of the smoothing.", 1.0),
+    estimate_sens: bool = _unknown("Estimate unknown groups.", False, "--estimate-sens"),
+    features: str | None = _unknown("Columns of the estimate, or 'all'; by default predictions."),
+    save: Path | None = _reuse("Write the correction to a JSON file, for --apply."),
+    apply: Path | None = _reuse("Apply a saved correction row by row, instead of finding one."),
+    seed: int = option("Seed of random draws.", 0, min=0),
+    out: Path | None = option("Folder, or the name of a .csv or .parquet file."),
     overwrite: options.Overwrite = False,
     safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
@@ -155,7 +98,7 @@ def command(
             raise InputError(stray, f"goes without {'--apply' if apply else '--save'}", "omit one")
     goal, record, page = _paths(out, predictions, overwrite=overwrite)
     if save is not None:
-        _check_file("--save", save, overwrite=overwrite)
+        options.check_file("--save", save, overwrite=overwrite)
     table = prediction_table.read(predictions, id)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
     taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
@@ -177,6 +120,8 @@ def command(
             groups = {name: table.raw.column(name).to_pylist() for name in sensitive}
         criteria = prediction_columns.criteria(table, criterion, matrix)
         weights = None if weight is None else table.numbers("--weight", weight)
+        known: Any = {"sensitive_features": groups, "labels": codes, "sample_weight": weights}
+        inside = prediction_columns.mask(table, population) if population else None
         kind = "logits" if logits is not None else "probabilities"
         targets: Any = target[0] if target and len(target) == 1 else target or 0.0
         tau: Any = temperature.strip()
@@ -187,25 +132,20 @@ def command(
             corrector.kind_ = kind
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")
-                result = corrector.evaluate(
-                    found.values, sensitive_features=groups, labels=codes, sample_weight=weights
-                )
+                result = corrector.evaluate(found.values, **known)
             found.notes += [str(one.message) for one in caught]
         elif save is not None:
             corrector = Debiaser(
                 criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
                 temperature=1.0 if tau == "decisions" else tau, class_names=names,
-            ).fit(
-                found.values, sensitive_features=groups, labels=codes, sample_weight=weights
-            )  # fmt: skip
+            ).fit(found.values, **known)  # fmt: skip
             assert corrector.result_ is not None
             result = corrector.result_
         else:
             result = debias(
                 found.values, groups, target=targets, temperature=tau, K=k, lambda_s=lambda_s,
                 edge_index=prediction_columns.edges_of(table, edges, id),
-                population=prediction_columns.mask(table, population) if population else None,
-                criterion=criteria, labels=codes, estimate_sens=estimate_sens,
+                population=inside, criterion=criteria, labels=codes, estimate_sens=estimate_sens,
                 features=prediction_columns.features_of(
                     table, features, estimate_sens, sensitive, label, id
                 ),
@@ -213,16 +153,10 @@ def command(
             )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
-    content = {
-        "data": predictions.name,
-        "file": str(goal),
-        "rows": len(table.frame),
-        "read": read,
-        **result.to_dict(),
-    }
-    command_line = shlex.join(["fairmp", *sys.argv[1:]])
+    content = {"data": predictions.name, "file": str(goal), "rows": len(table.frame), "read": read}
+    content |= result.to_dict()
+    command_line = options.rerun_command()
     if sensitive and not found.drawn and apply is None:
-        inside = prediction_columns.mask(table, population) if population else None
         content["panel"] = panel(
             found.values, groups, codes, command=command_line, population=inside, kind=kind,
             class_names=names,
@@ -243,18 +177,15 @@ def command(
         corrector.save(save)
     gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
     gaps = gaps or [Gap("the criterion", nan, None)]
-    if as_json:
-        typer.echo(json.dumps(content, ensure_ascii=False, allow_nan=False))
-        return gate.check(gaps)
-    for line in [*read, str(result), *_advice(result, found, decisions=tau == "decisions")]:
-        typer.echo(line)
+    lines = [*read, str(result), *_advice(result, found, decisions=tau == "decisions")]
     if save is not None:
         batch = result.expected_gap(1000)
-        typer.echo(
+        lines.append(
             f"Correction in {save}. From sampling alone, expect a gap of {100 * batch.mean:.1f} "
             f"points on 1,000 new rows, up to {100 * batch.high:.1f} in 95 % of such tables."
         )
-    typer.echo(f"Corrected predictions in {goal}, all figures in {record}; open {page}.")
+    where = f"Corrected predictions in {goal}, all figures in {record}; open {page}."
+    options.print_json(content) if as_json else options.show(*lines, where)
     gate.check(gaps)
 
 
@@ -288,17 +219,13 @@ def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
 def _advice(result: DebiasResult, found: Found, *, decisions: bool) -> list[str]:
     """Notes on how to read the result."""
     if found.drawn:
-        return [
-            "Decisions alone can only be equalised by chance: decision_corrected is drawn from the "
-            "corrected probabilities, with --seed."
-        ]
+        chance = "Decisions alone can only be equalised by chance: decision_corrected is drawn from"
+        return [f"{chance} the corrected probabilities, with --seed."]
     if not decisions and any(one.decisions_after > one.target + 0.01 for one in result.criteria):
         odds = any(one.criterion == "equalized_odds" for one in result.criteria)
         setting = "0.1 is nearer to" if odds else "decisions closes"
-        return [
-            f"The target is met by the probabilities; --temperature {setting} the gap of the "
-            "decisions."
-        ]
+        met = "The target is met by the probabilities"
+        return [f"{met}; --temperature {setting} the gap of the decisions."]
     return []
 
 
@@ -316,20 +243,8 @@ def _paths(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
     record = out.with_name(f"{out.name.partition('.')[0]}.json")
     page = record.with_name("report.html" if record.name == RECORD else f"{record.stem}.html")
     for path in (out, record, page):
-        _check_file("--out", path, overwrite=overwrite)
-    if source.exists() and out.exists() and source.samefile(out):
-        raise InputError("--out", f"{out} is the table of predictions", "give another name")
+        options.check_file("--out", path, [source], overwrite=overwrite)
     return out, record, page
-
-
-def _check_file(option: str, path: Path, *, overwrite: bool) -> None:
-    """Refuse the name of a file that cannot be written, or that exists."""
-    if path.is_dir():
-        raise InputError(option, f"{path} is a folder", "give the name of a file")
-    if path.exists() and not overwrite:
-        raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
-    with options.typed({"--out": option}):
-        outputs.check_writable(path.absolute().parent)
 
 
 def _predictions(
@@ -344,11 +259,10 @@ def _predictions(
     named = [(option, columns) for option, columns in given.items() if columns is not None]
     if len(named) > 1:
         raise InputError(named[1][0], f"goes without {named[0][0]}", "give one of them")
-    match named:
-        case [("--probabilities", columns)]:
-            return prediction_columns.probabilities(table, columns)
-        case [("--logits", columns)]:
-            return prediction_columns.logits(table, columns)
-        case [(_, columns)]:
-            return prediction_columns.decisions(table, columns, positive)
-    return prediction_columns.detected(table, taken)
+    if not named:
+        return prediction_columns.detected(table, taken)
+    [(kind, columns)] = named
+    if kind == "--decision":
+        return prediction_columns.decisions(table, columns, positive)
+    read = prediction_columns.logits if kind == "--logits" else prediction_columns.probabilities
+    return read(table, columns)

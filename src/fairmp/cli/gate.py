@@ -35,10 +35,11 @@ class Gate:
 
     fail_over: Annotated[
         float | None,
-        _gate("Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."),
+        _gate("Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points.", ...),
     ] = None
     on: Annotated[
-        str, _gate("What must not exceed it: the estimate, or the upper-bound of its interval.")
+        str,
+        _gate("What must not exceed it: the estimate, or the upper-bound of its interval.", ...),
     ] = "estimate"
 
     def __post_init__(self) -> None:
@@ -72,9 +73,9 @@ class Gate:
 class CriterionGate(Gate):
     """The same with a criterion, for commands that have no such option of their own."""
 
-    criterion: Annotated[str, _gate("demographic-parity, equal-opportunity or equalized-odds.")] = (
-        "demographic-parity"
-    )
+    criterion: Annotated[
+        str, _gate("demographic-parity, equal-opportunity or equalized-odds.", ...)
+    ] = "demographic-parity"
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.gate import CriterionGate, of_evaluation
+from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -22,22 +20,13 @@ UNCHANGED = "Nothing changed by more than sampling error."
 
 
 def command(
-    run: Annotated[Path, typer.Argument(help="Results of 'fairmp train'.")],
-    predictions: Annotated[
-        Path, typer.Argument(help="Table of new predictions, as 'fairmp predict' writes it.")
-    ],
     results: options.Results,
     gate: CriterionGate,
-    sensitive: Annotated[
-        str | None, typer.Option(help="Sensitive column; by default that of the training table.")
-    ] = None,
-    label: Annotated[
-        str | None,
-        typer.Option(help="Column with labels that have come in; by default as in training."),
-    ] = None,
-    probabilities: Annotated[
-        str | None, typer.Option(help="Columns with the probability of each class: no,yes.")
-    ] = None,
+    run: Path = argument("Results of 'fairmp train'."),
+    predictions: Path = argument("Table of new predictions, as 'fairmp predict' writes it."),
+    sensitive: str | None = option("Sensitive column; by default that of training."),
+    label: str | None = option("Column with known labels; by default that of training."),
+    probabilities: str | None = option("Columns with the probability of each class: no,yes."),
     as_json: options.AsJson = False,
 ) -> None:
     """Compare new predictions with those at training: has anything changed?
@@ -49,6 +38,7 @@ def command(
     folder = results.folder("monitor")
     from fairmp.cli import prediction_table
     from fairmp.metrics.drift import changes
+    from fairmp.metrics.evaluation import aligned
     from fairmp.report import document
     from fairmp.report.from_evaluation import from_evaluations
 
@@ -62,25 +52,27 @@ def command(
     if sensitive is None:
         raise InputError("--sensitive", "missing", "name the column with the groups")
     after, strangers = _measure(table, before, sensitive, label, probabilities)
-    figures, scores = changes(before, after.to_dict())
-    verdict = _verdict(figures, scores)
-    notes = [*after.notes]
+    now, notes = after.to_dict(), [*after.notes]
+    figures, scores = changes(before, now)
+    names = [one.name for one in figures if one.changed]
+    names += [f"scores of {one.group}" for one in scores if one.changed]
+    verdict = f"Changed by more than sampling error: {', '.join(names)}." if names else UNCHANGED
     if strangers:
         notes.append(f"{strangers:,} rows of unknown group, or of one not seen in training")
     record = {
         "verdict": verdict,
-        "changed": verdict != UNCHANGED,
+        "changed": bool(names),
         "figures": [one._asdict() for one in figures],
         "scores": [one._asdict() for one in scores],
         "training": before,
-        "now": after.to_dict(),
+        "now": now,
         "notes": notes,
     }
     rows = _rows(figures, scores)
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
+    with results.staging(folder) as staging:
         text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1)
         (staging / "monitor.json").write_text(text + "\n", encoding="utf-8")
-        page = from_evaluations(record["now"], None)  # type: ignore[arg-type]
+        page = from_evaluations(now)
         page |= {"title": f"{predictions.name} against {run}", "summary": verdict, "notes": notes}
         caption = (
             "Training: the saved model's test nodes. Changed: the difference exceeds sampling "
@@ -88,16 +80,12 @@ def command(
         )
         lines = {"header": rows[0], "rows": rows[1:], "title": "Then and now", "caption": caption}
         document.write(page | {"lines": lines, "command": options.rerun_command()}, staging)
-    gap = of_evaluation(record["now"], gate.criterion)  # type: ignore[arg-type]
     if as_json:
-        typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        return gate.check([gap])
-    from fairmp.metrics.evaluation import aligned
-
-    for line in [*aligned(rows), *(f"note: {note}" for note in notes), verdict]:
-        typer.echo(line)
-    typer.echo(f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}.")
-    gate.check([gap])
+        options.print_json(record)
+    else:
+        where = f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}."
+        options.show(*aligned(rows), *(f"note: {note}" for note in notes), verdict, where)
+    gate.check([of_evaluation(now, gate.criterion)])
 
 
 def _reference(run: Path) -> dict[str, Any]:
@@ -108,10 +96,7 @@ def _reference(run: Path) -> dict[str, Any]:
             found = json.loads(file.readline())["run"]["test"]
         if not found["groups"] or not found["class_names"]:
             raise ValueError("no groups")
-    except OSError as error:
-        hint = "give the folder that 'fairmp train' wrote"
-        raise InputError("RUN", f"{path} cannot be read ({error.strerror})", hint) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (OSError, KeyError, TypeError, ValueError) as error:
         hint = "give the folder that 'fairmp train' wrote"
         raise InputError("RUN", f"{path} is not a record of a training ({error})", hint) from None
     return dict(found)
@@ -168,15 +153,6 @@ def _measure(
     with options.typed({"sens": "--sensitive"}):
         measured = evaluate(proba, y, sens, class_names=classes, group_names=groups)
     return measured, int((sens < 0).sum())
-
-
-def _verdict(figures: list[Change], scores: list[ScoreChange]) -> str:
-    """What changed, in a sentence."""
-    names = [one.name for one in figures if one.changed]
-    names += [f"scores of {one.group}" for one in scores if one.changed]
-    if not names:
-        return UNCHANGED
-    return f"Changed by more than sampling error: {', '.join(names)}."
 
 
 def _rows(figures: list[Change], scores: list[ScoreChange]) -> list[list[str]]:

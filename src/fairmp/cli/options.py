@@ -4,93 +4,83 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import json
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
-from functools import wraps
+from functools import partial, wraps
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
+from fairmp import outputs
 from fairmp.errors import InputError
-from fairmp.outputs import free_name, hold, without_password
+from fairmp.outputs import check_writable, free_name, hold, without_password
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from fairmp.report.formats import Table
 
-TABLES = (
-    *("nodes", "edges", "id", "label", "sensitive", "sensitive_bins", "drop", "unknown"),
-    "categorical",
-)
+
+def option(help: str, default: Any = None, *names: str, **more: Any) -> Any:
+    """Make an option: the default of a parameter, or with ``...`` part of its annotation."""
+    return typer.Option(default, *names, help=help, **more)
+
+
+def argument(help: str, default: Any = ..., **more: Any) -> Any:
+    """Make a positional argument."""
+    return typer.Argument(default, help=help, **more)
 
 
 def panel(title: str) -> Callable[..., Any]:
-    """Return a function that makes an option, listed under a title, from its help and name."""
-    return lambda help, *names, **more: typer.Option(
-        *names, help=help, rich_help_panel=title, **more
-    )
+    """Make options that are listed under a title."""
+    return partial(option, rich_help_panel=title)
 
 
-own = panel("Your own tables")
+def _known_tracker(name: str | None) -> str | None:
+    if name is not None:
+        from fairmp.comparison import tracking
 
-network = panel("Network and training")
+        tracking.check_tracker(name)
+    return name
+
+
+own, network = panel("Your own tables"), panel("Network and training")
 
 DATA_HELP = (
     "A data set ('fairmp data list' names them), the 'embedded' network, or 'embedded:3000' for "
     "3,000 nodes of it."
 )
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace results of the same name in --out.")
-]
-SafeCSV = Annotated[
-    bool,
-    typer.Option(
-        "--safe-csv/--raw-csv",
-        help="Put ' before text that a spreadsheet would run as a formula (=, +, -, @), or not.",
-    ),
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-Seed = Annotated[int, typer.Option(min=0, help="Seed of initialisation and of the first split.")]
-Splits = Annotated[int, typer.Option(min=1, help="Number of splits.")]
-DataDir = Annotated[
-    Path | None,
-    # Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
-    typer.Option(help="Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."),
-]
-DataNames = Annotated[list[str] | None, typer.Option(help=f"{DATA_HELP} May be repeated.")]
-Nodes = Annotated[
-    str | None,
-    own("Node table: separated text, JSON Lines, Parquet, Arrow; or sqlite:///people.db."),
-]
-NodesQuery = Annotated[str | None, own("SQL query of the node table, if --nodes is a database.")]
-EdgesQuery = Annotated[str | None, own("SQL query of the edge table, if --edges is a database.")]
-Workers = Annotated[
-    int | None, typer.Option(min=1, help="Processes; by default one per core, at most 8.")
-]
-Device = Annotated[str, network("cpu or cuda.")]
-Epochs = Annotated[int, network("Maximum number of epochs.")]
-Layers = Annotated[int, network("Number of layers.")]
-Patience = Annotated[int | None, network("Epochs without improvement before stopping.")]
-EvalEvery = Annotated[int, network("Epochs between two validations.")]
-Pretrain = Annotated[int, network("Epochs before the adversary is active.")]
-
-
-Track = Annotated[
-    str | None, typer.Option(help="Log the records to 'mlflow', where MLFLOW_TRACKING_URI says.")
-]
-Protocol = Annotated[
-    str | None,
-    typer.Option(
-        help="Split of the literature instead of our own, over initialisations: 'nifty' or "
-        "'fairgnn'."
-    ),
-]
+Overwrite = Annotated[bool, option("Replace results of the same name.", ..., "--overwrite")]
+SAFE_CSV = "Put ' before text that a spreadsheet would run as a formula (=, +, -, @), or not."
+SafeCSV = Annotated[bool, option(SAFE_CSV, ..., "--safe-csv/--raw-csv")]
+AsJson = Annotated[bool, option("Print JSON instead of a table.", ..., "--json")]
+Seed = Annotated[int, option("Seed of initialisation and of the first split.", ..., min=0)]
+Splits = Annotated[int, option("Number of splits.", ..., min=1)]
+# Not typer's envvar: FAIRMP_DATA is searched in addition to the cache, this folder alone.
+DATA_DIR = "Folder with the data sets' files; by default $FAIRMP_DATA, then the cache."
+DataDir = Annotated[Path | None, option(DATA_DIR, ...)]
+Names = list[str] | None
+DataNames = Annotated[Names, option(f"{DATA_HELP} May be repeated.", ...)]
+NODES = "Node table: separated text, JSON Lines, Parquet, Arrow; or sqlite:///people.db."
+WORKERS = "Processes; by default one per core, at most 8."
+Workers = Annotated[int | None, option(WORKERS, ..., min=1)]
+Device = Annotated[str, network("cpu or cuda.", ...)]
+Epochs = Annotated[int, network("Maximum number of epochs.", ...)]
+Layers = Annotated[int, network("Number of layers.", ...)]
+EvalEvery = Annotated[int, network("Epochs between two validations.", ...)]
+Pretrain = Annotated[int, network("Epochs before the adversary is active.", ...)]
+OUT = "Folder for the results; by default a new one named after the command."
+TRACK = "Log the records to 'mlflow', where MLFLOW_TRACKING_URI says."
+Track = Annotated[str | None, option(TRACK, ..., callback=_known_tracker)]
+PROTOCOL = "Split of the literature instead of our own, over initialisations: 'nifty' or 'fairgnn'."
+Protocol = Annotated[str | None, option(PROTOCOL, ...)]
 
 
 def with_protocol(names: list[str] | None, protocol: str | None) -> list[str]:
@@ -102,16 +92,14 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
     """Replace each parameter that is a dataclass of options by an option per field."""
     hints = get_type_hints(command, include_extras=True)
     shared: dict[str, Any] = {name: hint for name, hint in hints.items() if is_dataclass(hint)}
-    parameters, only = [], inspect.Parameter.KEYWORD_ONLY
-    for parameter in inspect.signature(command).parameters.values():
-        group = shared.get(parameter.name)
-        if group is None:
-            parameters.append(parameter.replace(annotation=hints[parameter.name], kind=only))
-            continue
-        types = get_type_hints(group, include_extras=True)
-        for own in fields(group):
-            kept = parameter.replace(name=own.name, default=own.default, kind=only)
-            parameters.append(kept.replace(annotation=types[own.name]))
+    types: dict[str, Any] = {}
+    defaults: dict[str, Any] = {}
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name in shared:
+            types |= get_type_hints(shared[name], include_extras=True)
+            defaults |= {own.name: own.default for own in fields(shared[name])}
+        else:
+            types[name], defaults[name] = hints[name], parameter.default
 
     @wraps(command)
     def run(**given: Any) -> None:
@@ -119,8 +107,11 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
             given[name] = group(**{own.name: given.pop(own.name) for own in fields(group)})
         command(**given)
 
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    only = inspect.Parameter.KEYWORD_ONLY
+    run.__annotations__ = types
+    run.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [inspect.Parameter(n, only, default=d, annotation=types[n]) for n, d in defaults.items()]
+    )
     return run
 
 
@@ -128,10 +119,7 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 class Results:
     """Where results go."""
 
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results; by default a new one named after the command."),
-    ] = None
+    out: Annotated[Path | None, option(OUT, ...)] = None
     overwrite: Overwrite = False
 
     def folder(self, name: str) -> Path:
@@ -140,38 +128,56 @@ class Results:
         hold(folder, overwrite=self.overwrite)
         return folder
 
+    def staging(self, folder: Path) -> AbstractContextManager[Path]:
+        """Give a directory to write to, which becomes the folder on success."""
+        return outputs.results(folder, overwrite=self.overwrite)
+
 
 @dataclass(frozen=True)
-class Tables:
+class Places:
+    """Where a node and an edge table are."""
+
+    nodes: Annotated[str | None, own(NODES, ...)] = None
+    edges: Annotated[str | None, own("Edge table: two columns of node ids.", ...)] = None
+    nodes_query: Annotated[str | None, own("Query of the node table, of a database.", ...)] = None
+    edges_query: Annotated[str | None, own("Query of the edge table, of a database.", ...)] = None
+    id: Annotated[str | None, own("Column with the node ids.", ..., "--id")] = None
+
+    @contextmanager
+    def paths(self) -> Iterator[tuple[Path | None, Path | None]]:
+        """Give the files of both tables, each of which may be a query."""
+        if not (self.nodes_query or self.edges_query or "://" in f"{self.nodes} {self.edges}"):
+            yield Path(self.nodes) if self.nodes else None, Path(self.edges) if self.edges else None
+            return
+        from fairmp.datasets.databases import as_file
+
+        with (
+            as_file(self.nodes, self.nodes_query, "--nodes") as nodes,
+            as_file(self.edges, self.edges_query, "--edges") as edges,
+        ):
+            yield nodes, edges
+
+
+@dataclass(frozen=True)
+class Tables(Places):
     """Your own tables."""
 
-    nodes: Nodes = None
-    edges: Annotated[str | None, own("Edge table: two columns of node ids.")] = None
-    nodes_query: NodesQuery = None
-    edges_query: EdgesQuery = None
-    id: Annotated[str | None, own("Column with the node ids.", "--id")] = None
-    label: Annotated[str | None, own("Column to predict; empty if unknown.")] = None
-    sensitive: Annotated[
-        list[str] | None, own("Sensitive column; give several to combine them.")
-    ] = None
+    label: Annotated[str | None, own("Column to predict; empty if unknown.", ...)] = None
+    sensitive: Annotated[Names, own("Sensitive column; several are combined.", ...)] = None
     sensitive_bins: Annotated[
-        str | None, own("Bin a numeric sensitive column: a number of bins, or edges like '30,60'.")
+        str | None, own("Bin numeric groups: a number, or edges like '30,60'.", ...)
     ] = None
-    drop: Annotated[list[str] | None, own("Column to leave out.")] = None
-    unknown: Annotated[
-        list[str] | None, own("Value of label and sensitive columns that means 'not known'.")
-    ] = None
-    categorical: Annotated[
-        list[str] | None, own("Column of numbers that are categories, such as postcodes.")
-    ] = None
+    drop: Annotated[Names, own("Column to leave out.", ...)] = None
+    unknown: Annotated[Names, own("Value of labels and groups that means 'not known'.", ...)] = None
+    categorical: Annotated[Names, own("Column of numbers that are categories.", ...)] = None
 
     def given(self) -> bool:
         """Whether tables are named; raise if that is done in part."""
         if self.nodes is None and self.edges is None:
             for own in fields(Tables):
                 if getattr(self, own.name):
-                    option = _option(own.name)
-                    raise InputError(option, "goes with --nodes and --edges", "give both")
+                    value = "goes with --nodes and --edges"
+                    raise InputError(_option(own.name), value, "give both")
             return False
         needed = ("nodes", "edges", "label", "sensitive")
         for name in needed:
@@ -188,8 +194,7 @@ class Tables:
             found["sensitive"] = self.sensitive[0]
         found |= {"drop": tuple(self.drop or ()), "sensitive_bins": _bins(self.sensitive_bins)}
         found["categorical"] = tuple(self.categorical or ())
-        places = self.nodes, self.nodes_query, self.edges, self.edges_query
-        with table_files(*places) as (nodes, edges), typed(id=self.id):
+        with self.paths() as (nodes, edges), typed(id=self.id):
             yield found | {"nodes": nodes, "edges": edges}
 
     def fingerprint(self) -> str:
@@ -210,11 +215,14 @@ class Tables:
             return from_tables(**arguments)
 
 
+TABLES = [own.name for own in fields(Tables) if not own.name.endswith("_query")]
+
+
 @dataclass(frozen=True)
 class Graph(Tables):
     """A data set, or your own tables."""
 
-    data: Annotated[str, typer.Option(help=DATA_HELP)] = "embedded"
+    data: Annotated[str, option(DATA_HELP, ...)] = "embedded"
     data_dir: DataDir = None
 
     def given(self) -> bool:
@@ -235,23 +243,6 @@ class Graph(Tables):
         return from_files(self.data, self.data_dir)
 
 
-@contextmanager
-def table_files(
-    nodes: str | None, nodes_query: str | None, edges: str | None, edges_query: str | None
-) -> Iterator[tuple[Path | None, Path | None]]:
-    """Give the files of a node and an edge table, each of which may be a query."""
-    if not (nodes_query or edges_query or "://" in f"{nodes} {edges}"):
-        yield (nodes and Path(nodes)) or None, (edges and Path(edges)) or None
-        return
-    from fairmp.datasets.databases import as_file
-
-    with (
-        as_file(nodes, nodes_query, "--nodes") as one,
-        as_file(edges, edges_query, "--edges") as other,
-    ):
-        yield one, other
-
-
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     """Raise if a part of some split has no node of a group, before anything is trained."""
     encoding = getattr(graph, "encoding", None)
@@ -262,19 +253,14 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
 
     for seed in split_seeds:
         parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
-        for part, mask in parts:
-            present = set(graph.sens[mask].tolist())
-            absent = [k for k in range(len(graph.group_names)) if k not in present]
-            if not absent:
+        for (part, mask), (k, name) in product(parts, enumerate(graph.group_names)):
+            if (graph.sens[mask] == k).any():
                 continue
             columns = " × ".join(repr(column.column) for column in encoding.sensitive)
-            count = counted(int(((graph.sens == absent[0]) & (graph.y >= 0)).sum()), "node")
-            raise InputError(
-                "--sensitive",
-                f"group {graph.group_names[absent[0]]!r} of {columns} has {count} with a known "
-                f"label and none among the {part} nodes of split {seed}",
-                "merge it with another group in the table, or leave its cells empty (unknown)",
-            )
+            count = counted(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
+            value = f"group {name!r} of {columns} has {count} with a known label and none among "
+            hint = "merge it with another group in the table, or leave its cells empty (unknown)"
+            raise InputError("--sensitive", f"{value}the {part} nodes of split {seed}", hint)
 
 
 def must_be_folder(data_dir: Path | None) -> None:
@@ -285,23 +271,17 @@ def must_be_folder(data_dir: Path | None) -> None:
 
 @contextmanager
 def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Iterator[None]:
-    """Report errors about arguments as errors about options; see :func:`as_typed`."""
-    try:
-        yield
-    except InputError as error:
-        raise as_typed(error, names, id=id) from None
-
-
-def as_typed(
-    error: InputError, names: Mapping[str, str] | None = None, *, id: str | None = ""
-) -> InputError:
-    """Translate the arguments in an error to the options that were typed for them.
+    """Translate the arguments in errors to the options that were typed for them.
 
     ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
     with --id, ``None`` if row numbers are used.
     """
     names = {**{name: _option(name) for name in TABLES}, **(names or {})}
-    found = error.rename(names)
+    try:
+        yield
+        return
+    except InputError as error:
+        found = error.rename(names)
     value, hint = str(found.value), found.hint
     for name, option in names.items():
         # As in sensitive_bins=[25, 40] or mode='per-node'; alone if it is no English word.
@@ -317,7 +297,7 @@ def as_typed(
         hint += "; is it separated by commas, semicolons, tabs, '|' or spaces?"
     if id is None and "joins two ids" in value:
         hint += "; --id names the column with the ids, without it they are row numbers"
-    return type(error)(found.argument, value, hint.removeprefix("; "))
+    raise type(found)(found.argument, value, hint.removeprefix("; "))
 
 
 def _option(name: str) -> str:
@@ -353,33 +333,42 @@ def track(tracker: str | None, records: Sequence[dict[str, Any]], folder: Path) 
         say(f"{count} run{'s' * (count != 1)} logged to {tracker}.")
 
 
-def check_tracker(tracker: str | None) -> None:
-    """Raise if a tracker cannot be used, before anything is trained."""
-    if tracker is not None:
-        from fairmp.comparison import tracking
-
-        tracking.check_tracker(tracker)
+def print_json(content: Any) -> None:
+    """Print a result for programs."""
+    typer.echo(json.dumps(content, ensure_ascii=False))
 
 
-def duration(seconds: float) -> str:
-    """Format a length of time."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} minutes" if seconds < 5400 else f"{seconds / 3600:.1f} hours"
+def show(*parts: Any) -> None:
+    """Print lines as they are, and text and tables of rich as wide as the terminal."""
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for part in parts:
+        console.print(part, markup=False, soft_wrap=isinstance(part, str))
+
+
+def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite: bool) -> None:
+    """Refuse the name of a file that cannot be written, that exists, or that is an input."""
+    if path.is_dir():
+        raise InputError(option, f"{path} is a folder", "give the name of a file")
+    if path.exists() and not overwrite:
+        raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
+    with typed({"--out": option}):
+        check_writable(path.absolute().parent)
+    for table in inputs:
+        if table and path.exists() and Path(table).exists() and path.samefile(table):
+            raise InputError(option, f"{path} is an input table", "give another name")
 
 
 def print_tables(tables: Sequence[Table], folder: Path, *, leave_out: Sequence[str] = ()) -> None:
     """Print tables, and where the page is."""
-    from rich.console import Console
-
     from fairmp.report.formats import rich_table
 
-    console = Console(highlight=False)
     for table in tables:
         if table.header[-1] == "verdict":  # sentences, too long for columns
-            console.print(table.title)
+            show(table.title)
             for claim, data, paper, ours, verdict in table.rows:
-                console.print(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
+                show(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
         else:
-            console.print(rich_table(table, leave_out=leave_out))
-    console.print(f"Open {folder / 'report.html'}.")
+            show(rich_table(table, leave_out=leave_out))
+    show(f"Open {folder / 'report.html'}.")

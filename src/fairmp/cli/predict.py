@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.gate import CriterionGate, of_evaluation
+from fairmp.cli.options import argument, option, own
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -23,51 +21,20 @@ if TYPE_CHECKING:
 
 
 def command(
-    model: Annotated[
-        Path, typer.Argument(help="Folder of a saved model, or results of 'fairmp train'.")
-    ],
     gate: CriterionGate,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="File for the predictions, CSV or Parquet; by default predictions.csv."),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing file.")
-    ] = False,
-    data: Annotated[str | None, typer.Option(help=options.DATA_HELP)] = None,
+    source: options.Places,
+    model: Path = argument("Folder of a saved model, or results of 'fairmp train'."),
+    out: Path | None = option("File, CSV or Parquet; by default predictions.csv."),
+    overwrite: bool = option("Replace an existing file.", False, "--overwrite"),
+    data: str | None = option(options.DATA_HELP),
     data_dir: options.DataDir = None,
-    nodes: options.Nodes = None,
-    edges: Annotated[
-        str | None,
-        options.own("Edge table: two columns of node ids; leave it out if there are no edges."),
-    ] = None,
-    nodes_query: options.NodesQuery = None,
-    edges_query: options.EdgesQuery = None,
-    id: Annotated[
-        str | None, options.own("Column with the node ids, if not as in training.", "--id")
-    ] = None,
-    mode: Annotated[
-        str,
-        typer.Option(
-            help="'batch' closes the gap of all these nodes together; 'per-node' applies the "
-            "correction found in training to each node, whichever others are predicted."
-        ),
-    ] = "batch",
-    where: Annotated[
-        str | None,
-        options.own("Predict only the rows with this value, as in 'year=2024'; all are context."),
-    ] = None,
-    only: Annotated[
-        Path | None, options.own("Predict only the nodes whose ids are in this table.")
-    ] = None,
-    keep_graph: Annotated[
-        bool,
-        options.own("Use the training graph kept with the model.", "--graph/--no-graph"),
-    ] = True,
-    unknown_groups: Annotated[
-        bool,
-        options.own("Treat groups not seen in training as unknown.", "--allow-unknown-groups"),
-    ] = False,
+    mode: str = option(
+        "'batch' closes the gap of these nodes together; 'per-node' corrects each alone.", "batch"
+    ),
+    where: str | None = own("Predict only the rows with a value, as in 'year=2024'."),
+    only: Path | None = own("Predict only the nodes whose ids are in this table."),
+    keep_graph: bool = own("Use the training graph, kept with it.", True, "--graph/--no-graph"),
+    unknown_groups: bool = own("Treat new groups as unknown.", False, "--allow-unknown-groups"),
     safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
@@ -82,7 +49,7 @@ def command(
     closed among the new ones. Or give tables of all nodes and edges, and say with --where or --only
     who is predicted.
     """
-    goal = _goal(out, (nodes, edges), overwrite=overwrite)
+    goal = _goal(out, (source.nodes, source.edges), overwrite=overwrite)
 
     from fairmp.cli.prediction_table import without_formulas
     from fairmp.datasets.context import FILE as GRAPH
@@ -92,14 +59,18 @@ def command(
     names = {"path": "MODEL", "label": "--nodes", "sensitive": "--nodes", "mode": "--mode"}
     with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
         fitted = FairClassifier.load(place)
-        with options.table_files(nodes, nodes_query, edges, edges_query) as tables:
-            context = place / GRAPH if keep_graph and not (where or only) else None
-            graph, chosen = _graph(fitted, data, data_dir, *tables, id, context, unknown_groups)
+        with source.paths() as (nodes, edges):
+            if data is not None:
+                given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
+                graph, chosen = given.load(), None
+            else:
+                context = place / GRAPH if keep_graph and not (where or only) else None
+                how: Any = {"id": source.id, "context": context, "allow": unknown_groups}
+                graph, chosen = _graph(fitted, nodes, edges, **how)
             if where or only:
-                chosen = _selected(graph, tables[0], where, only, id)
-        how: Any = {"nodes": chosen, "mode": mode}
-        proba, found = fitted.predict_and_evaluate(graph, **how)
-    predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), id)
+                chosen = _selected(graph, nodes, where, only, source.id)
+        proba, found = fitted.predict_and_evaluate(graph, nodes=chosen, mode=mode)  # type: ignore[arg-type]
+    predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), source.id)
     with outputs.atomic_file(goal) as draft:
         if goal.suffix.lower() == ".csv":
             written = without_formulas(predictions) if safe_csv else predictions
@@ -110,18 +81,17 @@ def command(
     read = [] if report is None else list(report.lines())
     count, decisions = len(predictions), predictions["decision"].value_counts().to_dict()
     figures = None if found is None else found.to_dict()
-    if as_json:
-        record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
-        record |= {"read": read, "evaluation": figures}
-        typer.echo(json.dumps(record, ensure_ascii=False, allow_nan=False))
-        return gate.check([of_evaluation(figures, gate.criterion)])
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
     if figures is not None:
         from fairmp.report.from_evaluation import cautions
 
         lines += ["Measured on all these nodes, including any the model was trained on:"]
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
-    typer.echo("\n".join([*lines, f"Predictions in {goal}."]))
+    if as_json:
+        record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
+        options.print_json(record | {"read": read, "evaluation": figures})
+    else:
+        options.show(*lines, f"Predictions in {goal}.")
     gate.check([of_evaluation(figures, gate.criterion)])
 
 
@@ -130,34 +100,23 @@ def _goal(out: Path | None, tables: Iterable[str | None], *, overwrite: bool) ->
     out = outputs.free_name("predictions.csv") if out is None else out
     if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
         raise InputError("--out", f"{out} ends in neither .csv nor .parquet", "give one of them")
-    if out.is_dir():
-        raise InputError("--out", f"{out} is a folder", "give the name of a file")
-    if out.exists() and not overwrite:
-        raise InputError("--out", f"{out} exists", "give another name, or add --overwrite")
     folder = out.absolute().parent
     if not folder.is_dir():
         raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
-    outputs.check_writable(folder)
-    for table in tables:
-        if table and out.exists() and Path(table).exists() and out.samefile(table):
-            raise InputError("--out", f"{out} is an input table", "give another name")
+    options.check_file("--out", out, tables, overwrite=overwrite)
     return out
 
 
 def _graph(
     fitted: FairClassifier,
-    data: str | None,
-    data_dir: Path | None,
     nodes: Path | None,
     edges: Path | None,
+    *,
     id: str | None,
     context: Path | None,
     allow: bool,
 ) -> tuple[Data, Tensor | None]:
-    """Return the graph, and the mask of the nodes to predict, ``None`` for all."""
-    if data is not None:
-        table = None if nodes is None else str(nodes)
-        return options.Graph(nodes=table, id=id, data=data, data_dir=data_dir).load(), None
+    """Return the graph of tables, and the mask of the nodes to predict, ``None`` for all."""
     if nodes is None:
         hint = "give --nodes and --edges (--nodes alone for nodes without edges), or --data"
         raise InputError("--nodes", "missing", hint)
@@ -185,7 +144,12 @@ def _selected(
         raise InputError(option, "goes with --nodes", "give the table of all nodes")
     from fairmp.datasets.context import listed, matching
 
-    chosen = matching(nodes, *_equation(where)) if where else None
+    chosen = None
+    if where:
+        column, equals, value = where.partition("=")
+        if not equals or not column:
+            raise InputError("--where", f"{where!r} is no COLUMN=VALUE", "write year=2024")
+        chosen = matching(nodes, column, value)
     if only is not None:
         found = listed(graph, only, id or graph.encoding.id)
         chosen = found if chosen is None else chosen & found
@@ -193,13 +157,6 @@ def _selected(
     if not chosen.any():
         raise InputError("--where" if where else "--only", "names no node", "check the value")
     return chosen
-
-
-def _equation(text: str) -> tuple[str, str]:
-    column, equals, value = text.partition("=")
-    if not equals or not column:
-        raise InputError("--where", f"{text!r} is no COLUMN=VALUE", "write year=2024")
-    return column, value
 
 
 def _table(

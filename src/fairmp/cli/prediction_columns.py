@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -102,18 +102,16 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     candidates: dict[str, np.ndarray] = {}
     for column in table.columns:
         values = as_numbers(table.frame[column])
-        if values is None:
-            continue
-        there = values[np.isfinite(values)]
+        there = values[np.isfinite(values)] if values is not None else np.empty(0)
         if ((there >= 0) & (there <= 1)).all() and ((there != 0) & (there != 1)).any():
-            candidates[column] = values
+            candidates[column] = values  # type: ignore[assignment]
     free = {column: values for column, values in candidates.items() if column not in taken}
     if candidates and not free:
         column = next(iter(candidates))
         value = f"no other column of {table.path.name} than {column!r} is in [0, 1]"
         hint = "give another column here, or name --probabilities, --logits or --decision"
         raise InputError(taken[column], f"{value} and can hold the predictions", hint)
-    together = [group for group in _alike(list(free)) if len(group) > 1 and _sum(free, group)]
+    together = [group for group in _alike(list(free)) if len(group) > 1 and _sums_to_1(free, group)]
     likely = [column for column in free if PREDICTION_NAME.fullmatch(column.strip())]
     chosen = together[0] if len(together) == 1 else likely
     if not chosen or (not together and len(likely) != 1):
@@ -136,7 +134,7 @@ def _alike(columns: list[str]) -> list[list[str]]:
     return [columns, *(group for group in groups.values() if group != columns)]
 
 
-def _sum(candidates: dict[str, np.ndarray], group: Sequence[str]) -> bool:
+def _sums_to_1(candidates: dict[str, np.ndarray], group: Sequence[str]) -> bool:
     """Whether columns sum to 1 in most rows."""
     total = np.sum([candidates[column] for column in group], axis=0)
     return bool((np.abs(total - 1) <= ROUNDING_ERROR * len(group)).mean() > 0.9)
@@ -152,8 +150,7 @@ def class_names(columns: Sequence[str]) -> list[str]:
 
 def _common_start(words: Sequence[str]) -> str:
     """What words begin with, up to the end of a part: "north" and "nowhere" share nothing."""
-    letters = takewhile(lambda pair: len(set(pair)) == 1, zip(*words, strict=False))
-    return re.sub(r"[^\W_]*$", "", "".join(pair[0] for pair in letters))
+    return re.sub(r"[^\W_]*$", "", os.path.commonprefix(list(words)))  # noqa: RUF071, of letters
 
 
 def labels(

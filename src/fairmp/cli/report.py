@@ -3,32 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from fairmp import outputs
+from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 
 def command(
-    results: Annotated[
-        list[Path],
-        typer.Argument(help="Result directories of train, audit, debias, tune, compare or demo."),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Page to write; by default report.html, in the directory if it is one."),
-    ] = None,
-    card: Annotated[
-        bool, typer.Option("--card", help="Write a model card, as .md and .html, instead.")
-    ] = False,
-    use: Annotated[
-        str, typer.Option(help="Intended use of the model, for its card: who decides what.")
-    ] = "",
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace an existing page.")
-    ] = False,
+    results: list[Path] = argument("Result directories of other commands."),
+    out: Path | None = option("Page to write; by default report.html."),
+    card: bool = option("Write a model card, as .md and .html, instead.", False, "--card"),
+    use: str = option("Intended use of the model, for its card: who decides what.", ""),
+    overwrite: bool = option("Replace an existing page.", False, "--overwrite"),
 ) -> None:
     """Make one report page from the results of earlier commands.
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,9 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.options import print_tables, rerun_command, say
+from fairmp.cli.options import option, print_tables, rerun_command, say
 from fairmp.errors import InputError
 from fairmp.progress import bar
 
@@ -31,13 +29,11 @@ app = typer.Typer(
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-Splits = Annotated[
-    int | None, typer.Option(min=1, help="Number of splits; by default the experiment's.")
-]
-Quick = Annotated[
-    bool, typer.Option("--quick", help="A small run with the same structure, in two minutes.")
-]
-Device = Annotated[str, typer.Option(help="cpu or cuda.")]
+QUICK = "A small run with the same structure, in two minutes."
+Quick = Annotated[bool, option(QUICK, ..., "--quick")]
+SPLITS = "Number of splits; by default the experiment's."
+Splits = Annotated[int | None, option(SPLITS, ..., min=1)]
+Device = Annotated[str, option("cpu or cuda.", ...)]
 
 
 @dataclass(frozen=True)
@@ -69,9 +65,7 @@ def _add_grid_command(
 
     def command(
         scope: Scope,
-        out: Annotated[
-            Path | None, typer.Option(help="Folder for the results; one with records is continued.")
-        ] = None,
+        out: Path | None = option("Folder for the results; one with records is continued."),
         splits: Splits = None,
         workers: options.Workers = None,
         device: Device = "cpu",
@@ -129,9 +123,8 @@ def runtime(
     graphs, _ = scope.graphs("embedded:1000")
     specs = grids.runtime(list(graphs), quick=scope.quick)
     say(f"{len(specs)} runs, one at a time.")
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
-        with bar(len(specs), "runs") as advance:
-            records = experiment.run(specs, graphs, staging, device, advance)
+    with results.staging(folder) as staging, bar(len(specs), "runs") as advance:
+        records = experiment.run(specs, graphs, staging, device, advance)
         tables = experiment.write(records, staging, command=rerun_command())
     _show(records, tables, folder, as_json)
 
@@ -144,9 +137,8 @@ def statistics(results: options.Results, scope: Scope, as_json: options.AsJson =
     from fairmp.datasets.by_name import present
     from fairmp.reproduction import statistics as experiment
 
-    names, absent = present(
-        scope.data or (experiment.QUICK if scope.quick else None), scope.data_dir
-    )
+    usual = experiment.QUICK if scope.quick else None
+    names, absent = present(scope.data or usual, scope.data_dir)
     found: dict[str, Statistics] = {}
     with bar(len(names), "data sets") as advance:
         for name in names:
@@ -156,7 +148,7 @@ def statistics(results: options.Results, scope: Scope, as_json: options.AsJson =
                 absent[name] = " ".join(str(error).split())
             advance(name)
     _check_some(found, absent)
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
+    with results.staging(folder) as staging:
         table = experiment.write(found, absent, staging, command=rerun_command())
     _show({key: row.as_dict() for key, row in found.items()}, [table], folder, as_json)
 
@@ -165,7 +157,7 @@ def statistics(results: options.Results, scope: Scope, as_json: options.AsJson =
 def topology(
     results: options.Results,
     scope: Scope,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of samples and layouts.")] = 0,
+    seed: int = option("Seed of samples and layouts.", 0, min=0),
     as_json: options.AsJson = False,
 ) -> None:
     """Draw each data set's graph, with the edges between groups in red."""
@@ -174,10 +166,8 @@ def topology(
     from fairmp.reproduction import topology as experiment
 
     graphs, absent = scope.graphs("embedded:1000")
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
-        command = rerun_command()
-        with bar(len(graphs), "pictures") as advance:
-            experiment.write(graphs, absent, staging, command, seed, advance)
+    with results.staging(folder) as staging, bar(len(graphs), "pictures") as advance:
+        experiment.write(graphs, absent, staging, rerun_command(), seed, advance)
     _show([str(path) for path in sorted(folder.glob("*.png"))], [], folder, as_json)
 
 
@@ -186,7 +176,7 @@ def synthetic(
     results: options.Results,
     quick: Quick = False,
     data_dir: options.DataDir = None,
-    seed: Annotated[int, typer.Option(help="Seed of the graphs.")] = 0,
+    seed: int = option("Seed of the graphs.", 0),
     as_json: options.AsJson = False,
 ) -> None:
     """Bias under message passing on synthetic graphs, measured against the theory.
@@ -201,9 +191,8 @@ def synthetic(
     say(f"This takes about {'a minute' if quick else '15 minutes'} on two cores.")
     graphs, absent = available(None, data_dir)
     count = sum(len(settings) for _, settings in experiment.designs(quick).values())
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
-        with bar(count, "settings") as advance:
-            summary = experiment.run(staging, quick, seed, graphs.values(), advance)
+    with results.staging(folder) as staging, bar(count, "settings") as advance:
+        summary = experiment.run(staging, quick, seed, graphs.values(), advance)
         tables = experiment.write(summary, staging, command=rerun_command())
     if not as_json:
         typer.echo(experiment.witness_text(summary))
@@ -232,9 +221,8 @@ def unknown(
     graphs, absent = scope.graphs("embedded:3000", list(experiment.DATA))
     setting = experiment.QUICK if scope.quick else experiment.Setting()
     setting = replace(setting, splits=splits or setting.splits)
-    with outputs.results(folder, overwrite=results.overwrite) as staging:
-        with bar(len(graphs) * setting.splits, "splits") as advance:
-            records = experiment.run(graphs, setting, workers or default_workers(), advance)
+    with results.staging(folder) as staging, bar(len(graphs) * setting.splits, "splits") as advance:
+        records = experiment.run(graphs, setting, workers or default_workers(), advance)
         tables = experiment.write(records, staging, command=rerun_command(), absent=absent)
     _show(records, tables, folder, as_json)
 
@@ -249,6 +237,6 @@ def _check_some(graphs: object, absent: dict[str, str]) -> None:
 
 def _show(found: object, tables: Sequence[Table], folder: Path, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        options.print_json(found)
     else:
         print_tables(tables, folder)

@@ -2,30 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import time
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from fairmp import outputs
 from fairmp.cli import options
+from fairmp.cli.options import option
+
+SIZES = ("nodes", "entries", "halo")
 
 
 def command(
     results: options.Results,
     graph: options.Graph,
-    parts: Annotated[
-        int, typer.Option(min=1, help="Parts: the number of training processes, or a multiple.")
-    ] = 4,
-    order: Annotated[
-        str,
-        typer.Option(
-            help="Order of the nodes: 'locality' (reverse Cuthill-McKee), 'metis' (fewest rows "
-            "exchanged; all edges in memory), or 'given' (as in the table)."
-        ),
-    ] = "locality",
+    parts: int = option("Parts: the number of training processes, or a multiple.", 4, min=1),
+    order: str = option(
+        "Of the nodes: 'locality', 'metis' (edges in memory) or 'given'.", "locality"
+    ),
     splits: options.Splits = 3,
     seed: options.Seed = 0,
     as_json: options.AsJson = False,
@@ -62,29 +56,23 @@ def command(
     if as_json:
         keys = ("name", "nodes", "edges", "order", "fingerprint", "report")
         record = {"folder": str(folder), **{key: getattr(manifest, key) for key in keys}}
-        typer.echo(json.dumps({**record, "parts": part_sizes}, ensure_ascii=False))
-        return
-    from rich.console import Console
-    from rich.table import Table
+        return options.print_json({**record, "parts": part_sizes})
+    from fairmp.report.formats import Table, rich_table
 
-    console = Console(highlight=False)
-    for line in manifest.report:
-        console.print(line)
-    table = Table(title=f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}")
-    for title in ("part", "nodes", "entries", "halo nodes", "MB"):
-        table.add_column(title, justify="right")
-    for index, part in enumerate(part_sizes[:16]):
-        sizes = [f"{part[key]:,}" for key in ("nodes", "entries", "halo")]
-        table.add_row(str(index), *sizes, f"{part['bytes'] / 1e6:,.1f}")
+    rows = [
+        [str(k), *(f"{part[key]:,}" for key in SIZES), f"{part['bytes'] / 1e6:,.1f}"]
+        for k, part in enumerate(part_sizes[:16])
+    ]
     if len(part_sizes) > 16:
-        table.add_row(f"… {len(part_sizes) - 16} more", "", "", "", "")
-    console.print(table)
+        rows.append([f"… {len(part_sizes) - 16} more", "", "", "", ""])
+    title = f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}"
+    table = Table(title, ["part", "nodes", "entries", "halo nodes", "MB"], rows)
     seconds = time.perf_counter() - start
-    rate = manifest.edges / max(seconds, 1e-9)
-    console.print(f"{seconds:.0f} s, {rate:,.0f} edges per second. Shards in {folder}; train with")
+    rate = f"{seconds:.0f} s, {manifest.edges / max(seconds, 1e-9):,.0f} edges per second"
     words = ["torchrun", "--nproc-per-node", str(len(part_sizes)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
     if seeds[0] is not None:  # None: the split came with the graph
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
-    console.print(f"  {shlex.join(words)}", soft_wrap=True)
+    last = [f"{rate}. Shards in {folder}; train with", f"  {shlex.join(words)}"]
+    options.show(*manifest.report, rich_table(table), *last)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -11,13 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
 from fairmp.cli import options
 from fairmp.cli.gate import Gate, of_evaluation
+from fairmp.cli.options import network, option, own, panel
 from fairmp.errors import InputError
 from fairmp.outputs import hold, results
 from fairmp.training import defaults
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
 CHECKPOINTS = "checkpoint"
 REPORT_DELAY_S = 5.0
-_fair, _net = options.panel("Fairness"), options.panel("Network and training")
-_shards = options.panel("Shards")
+_fair = panel("Fairness")
+_shards = panel("Shards")
 _PROPAGATING = ("projection", "papc", "paper", "plain")
 _NEEDS = {  # the solvers that use an option
     "target": ("projection",),
@@ -43,18 +44,10 @@ _NEEDS = {  # the solvers that use an option
     "lambda_s": _PROPAGATING,
 }
 _SETTINGS = (  # options that go to the classifier as they are
-    *("lambda_f", "target", "pretrain", "hidden", "dropout", "epochs"),
-    *("graph_features", "time_budget"),
-    *("lr", "weight_decay", "patience", "select", "eval_every", "predict_temperature", "device"),
-    "calibrate",
+    *("lambda_f", "target", "pretrain", "hidden", "dropout", "epochs", "lr", "weight_decay"),
+    *("graph_features", "time_budget", "patience", "select", "eval_every", "calibrate"),
+    *("predict_temperature", "device"),
 )
-
-
-_STRATEGIES = {
-    "--regulariser": "regulariser",
-    "--adversary": "adversary",
-    "--group-free": "lagrangian",
-}
 
 
 def _typed(context: typer.Context, name: str) -> bool:
@@ -74,11 +67,11 @@ def _smoothing(text: str | None, *, learned: bool) -> float | Literal["learned"]
 
 def check_used(context: typer.Context, solver: str) -> None:
     """Raise if an option was typed that the solver does not use."""
+    if solver not in (*_PROPAGATING, "none"):
+        return
     for name, solvers in _NEEDS.items():
-        given = _typed(context, name) and not (
-            name == "target" and context.params.get("group_free")
-        )
-        if given and solver in (*_PROPAGATING, "none") and solver not in solvers:
+        own = name == "target" and context.params.get("group_free")
+        if _typed(context, name) and solver not in solvers and not own:
             hint = f"leave it out, or choose --solver {' or '.join(solvers)}"
             option = f"--{name.replace('_', '-')}"
             raise InputError(option, f"--solver {solver} does not use it", hint)
@@ -89,85 +82,50 @@ def command(
     written: options.Results,
     source: options.Graph,
     gate: Gate,
-    solver: Annotated[
-        str, _fair("projection, papc, paper; or 'plain' propagation, or 'none'.")
-    ] = "projection",
-    target: Annotated[
-        float, _fair("Largest gap allowed, 0.02 for two points; of several groups, to the mean.")
-    ] = 0.0,
-    criterion: Annotated[
-        str,
-        _fair(
-            "demographic-parity; or equal-opportunity or equalized-odds, after plain propagation."
-        ),
-    ] = "demographic-parity",
-    k: Annotated[int, _fair("Propagation steps.", "--k")] = 5,
-    lambda_s: Annotated[
-        str | None,
-        _fair("Strength of the smoothing; 'learned' by default, 3 for papc, paper and shards."),
-    ] = None,
-    lambda_f: Annotated[float, _fair("Strength of the pull towards parity (papc, paper).")] = 1.0,
-    group_free: Annotated[
-        bool,
-        _fair("Predict without groups: a penalty, raised until validation meets --target."),
-    ] = False,
-    regulariser: Annotated[float, _fair("Weight of the demographic regulariser.")] = 0.0,
-    adversary: Annotated[float, _fair("Weight of the adversary.")] = 0.0,
-    pretrain: Annotated[int, _fair("Epochs before the adversary is active.")] = 70,
-    predict_temperature: Annotated[
-        str, _fair("Temperature at prediction: a number, or 'decisions' for the gap of decisions.")
-    ] = "decisions",
-    backbone: Annotated[
-        str | None,
-        _net(
-            "auto (the default) chooses on validation nodes; mlp (that of shards), gcn, gat, sgc, "
-            "appnp; trees, forest, logistic."
-        ),
-    ] = None,
-    graph_features: Annotated[
-        bool | None,
-        _net("Let the backbone read the neighbourhood; by default auto decides."),
-    ] = None,
-    time_budget: Annotated[
-        float, _net("Seconds after which auto starts no other candidate.")
-    ] = 300.0,
-    hidden: Annotated[int, _net("Hidden width.")] = defaults.HIDDEN,
-    layers: Annotated[int, _net("Number of layers.")] = defaults.NUM_LAYERS,
-    dropout: Annotated[float, _net("Dropout.")] = defaults.DROPOUT,
-    epochs: Annotated[int, _net("Maximum number of epochs.")] = defaults.EPOCHS,
-    lr: Annotated[float, _net("Learning rate.")] = defaults.LR,
-    weight_decay: Annotated[float, _net("Weight decay.")] = defaults.WEIGHT_DECAY,
-    patience: Annotated[
-        int, _net("Epochs without improvement before stopping; 0 for all epochs.", min=0)
-    ] = defaults.PATIENCE,
-    select: Annotated[str, _net("Epoch kept: best accuracy, best loss, or last.")] = "accuracy",
-    eval_every: Annotated[int, _net("Epochs between two validations.")] = defaults.EVAL_EVERY,
-    calibrate: Annotated[
-        bool, _net("Fit a temperature and a bias per class to the validation labels.")
-    ] = True,
-    paper: Annotated[
-        bool, _net("The paper's settings, except for options that are given.", "--paper")
-    ] = False,
-    device: Annotated[str, _net("cpu or cuda.")] = "cpu",
+    solver: str = _fair("projection, papc, paper; 'plain' propagation, or 'none'.", "projection"),
+    target: float = _fair("Largest gap, 0.02 for two points; of several groups, to the mean.", 0.0),
+    criterion: str = _fair(
+        "Or equal-opportunity, equalized-odds (plain only).", "demographic-parity"
+    ),
+    k: int = _fair("Propagation steps.", 5),
+    lambda_s: str | None = _fair("Smoothing; 'learned' by default, 3 for papc, paper and shards."),
+    lambda_f: float = _fair("Strength of the pull towards parity (papc, paper).", 1.0),
+    group_free: bool = _fair(
+        "Predict without groups: a penalty, raised until --target holds.", False
+    ),
+    regulariser: float = _fair("Weight of the demographic regulariser.", 0.0),
+    adversary: float = _fair("Weight of the adversary.", 0.0),
+    pretrain: int = _fair("Epochs before the adversary is active.", 70),
+    predict_temperature: str = _fair("At prediction: a number, or 'decisions'.", "decisions"),
+    backbone: str | None = network(
+        "auto (the default), mlp (that of shards), gcn, gat, sgc, appnp; trees, forest, logistic."
+    ),
+    graph_features: bool | None = network("Features of neighbours; by default auto decides."),
+    time_budget: float = network("Seconds after which auto starts no other candidate.", 300.0),
+    hidden: int = network("Hidden width.", defaults.HIDDEN),
+    layers: int = network("Number of layers.", defaults.NUM_LAYERS),
+    dropout: float = network("Dropout.", defaults.DROPOUT),
+    epochs: int = network("Maximum number of epochs.", defaults.EPOCHS),
+    lr: float = network("Learning rate.", defaults.LR),
+    weight_decay: float = network("Weight decay.", defaults.WEIGHT_DECAY),
+    patience: int = network(
+        "Epochs without improvement; 0 for no stopping.", defaults.PATIENCE, min=0
+    ),
+    select: str = network("Epoch kept: best accuracy, best loss, or last.", "accuracy"),
+    eval_every: int = network("Epochs between two validations.", defaults.EVAL_EVERY),
+    calibrate: bool = network("Fit temperature and bias to the validation labels.", True),
+    paper: bool = network("The paper's settings, except for given options.", False, "--paper"),
+    device: str = network("cpu or cuda.", "cpu"),
     splits: options.Splits = 3,
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
-    picture: Annotated[bool, typer.Option(help="Draw the graph in the report.")] = True,
-    keep_graph: Annotated[
-        bool,
-        options.own(
-            "Keep the graph (features, groups, ids and edges, no labels) with the model, so that "
-            "new nodes can use their edges to it.",
-            "--graph/--no-graph",
-        ),
-    ] = True,
+    picture: bool = option("Draw the graph in the report.", True),
+    keep_graph: bool = own("Keep the graph, no labels, for new nodes.", True, "--graph/--no-graph"),
     track: options.Track = None,
     as_json: options.AsJson = False,
-    shards: Annotated[
-        Path | None, _shards("Train on what 'fairmp shard' wrote, with all processes of torchrun.")
-    ] = None,
-    checkpoint_every: Annotated[int, _shards("Epochs between two checkpoints.", min=1)] = 10,
-    timeout: Annotated[float, _shards("Seconds to wait for another process.")] = 600.0,
+    shards: Path | None = _shards("Train on what 'fairmp shard' wrote, with torchrun."),
+    checkpoint_every: int = _shards("Epochs between two checkpoints.", 10, min=1),
+    timeout: float = _shards("Seconds to wait for another process.", 600.0),
 ) -> None:
     """Train one configuration on several splits, and save its model.
 
@@ -183,15 +141,14 @@ def command(
     if group_free and not _typed(context, "solver"):
         solver = "plain"
     check_used(context, solver)
-    options.check_tracker(track)
     if shards is None:
         folder = written.folder("train")
     from fairmp.training.classifier import build_classifier
 
-    penalties = {"--regulariser": regulariser, "--adversary": adversary, "--group-free": group_free}
-    chosen = [option for option, weight in penalties.items() if weight]
-    if len(chosen) > 1:
-        raise InputError(chosen[1], f"goes without {chosen[0]}", "choose one of them")
+    penalties = {"regulariser": regulariser, "adversary": adversary, "group-free": group_free}
+    strategy, *others = [name for name, weight in penalties.items() if weight] or ["vanilla"]
+    if others:
+        raise InputError(f"--{others[0]}", f"goes without --{strategy}", "choose one of them")
     if group_free and (solver not in ("plain", "none") or criterion != "demographic_parity"):
         value = f"--solver {solver} and --criterion {criterion}"
         hint = "it is for --solver plain or none, and demographic-parity"
@@ -202,30 +159,22 @@ def command(
         solver,
         K=k,
         num_layers=layers,
-        strategy=_STRATEGIES[chosen[0]] if chosen else "vanilla",
+        strategy="lagrangian" if group_free else strategy,
         h=regulariser or adversary,
         backbone=backbone or ("auto" if shards is None else "mlp"),
         lambda_s=_smoothing(lambda_s, learned=shards is None and solver not in ("papc", "paper")),
         **{**{name: context.params[name] for name in _SETTINGS}, "criterion": criterion},
     )
     seeds = range(seed, seed + splits)
-    if shards is not None and gate.fail_over is not None:
-        raise InputError("--fail-over", "goes without --shards", "gate 'fairmp predict' instead")
     if shards is not None:
+        if gate.fail_over is not None:
+            hint = "gate 'fairmp predict' instead"
+            raise InputError("--fail-over", "goes without --shards", hint)
         named = {"--data": source.data != "embedded", "--nodes": source.nodes}
         for option, is_given in {**named, "--edges": source.edges}.items():
             if is_given:
                 raise InputError(option, "goes without --shards, which hold a graph already")
-        given = (
-            shards,
-            solver,
-            make,
-            seeds,
-            written.out,
-            written.overwrite,
-            checkpoint_every,
-            as_json,
-        )
+        given = shards, solver, make, seeds, written, checkpoint_every, as_json
         return _on_ranks(partial(_train_shards, *given), device, timeout)
     if protocol is not None:
         if source.given():
@@ -278,22 +227,16 @@ def _write(
     with results(folder, overwrite=overwrite) as staging:
         lines = train_report.write(data, records, model, staging, command=command, **shown)
     if as_json:
-        typer.echo(json.dumps(records, ensure_ascii=False))
+        options.print_json(records)
         return records
-    from rich.console import Console
-
     from fairmp.report import over, to_rich
 
-    console = Console(highlight=False)
-    for line in notes:
-        console.print(line)
-    console.print(to_rich(lines, f"{name}: test nodes, {over(len(runs))}"))
-    for line in train_report.summary(model):
-        console.print(line, soft_wrap=True)
     took = f"{time.perf_counter() - start:.0f} s"
     if ranks is not None:
         took += f" on {ranks} rank{'s' * (ranks != 1)}"
-    console.print(f"{took}. Model in {folder / 'model'}; open {folder / 'report.html'}.")
+    table = to_rich(lines, f"{name}: test nodes, {over(len(runs))}")
+    last = f"{took}. Model in {folder / 'model'}; open {folder / 'report.html'}."
+    options.show(*notes, table, *train_report.summary(model), last)
     return records
 
 
@@ -330,8 +273,7 @@ def _train_shards(
     solver: str,
     make: Callable[[], FairClassifier],
     seeds: range,
-    out: Path | None,
-    overwrite: bool,
+    written: options.Results,
     checkpoint_every: int,
     as_json: bool,
     ranks: Ranks,
@@ -343,7 +285,7 @@ def _train_shards(
     first = ranks.together(make)
     setting = {**first.config(), "seed": seeds[0], "splits": len(seeds), "method": solver}
     ranks.agree("configuration", setting, "start all ranks with the same command")
-    folder = ranks.on_first(lambda: _shards_folder(out, overwrite))
+    folder = ranks.on_first(lambda: _shards_folder(written.out, written.overwrite))
     shard = load_shard(shards, ranks, device=str(first.device))
     manifest = shard.manifest
     runs: list[Run] = []
@@ -358,8 +300,8 @@ def _train_shards(
     if ranks.rank == 0:
         # Whatever is in the folder by now belongs to this training, or may be replaced.
         graph = Statistics(**manifest.statistics)
-        written = folder, solver, graph, manifest.report, runs, first, start
-        _write(*written, as_json=as_json, ranks=ranks.size)
+        made = folder, solver, graph, manifest.report, runs, first, start
+        _write(*made, as_json=as_json, ranks=ranks.size)
     ranks.objects(None)  # wait for rank 0
     if ranks.rank == 0:
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -367,10 +309,8 @@ def _train_shards(
 
 def _shards_folder(out: Path | None, overwrite: bool) -> Path:
     """Return an empty folder, or one with an unfinished training to resume."""
-    folder, count = out or Path("fairmp-train"), 1
-    while out is None and folder.exists() and not _unfinished(folder):
-        count += 1
-        folder = Path(f"fairmp-train-{count}")
+    usual = map(Path, chain(["fairmp-train"], (f"fairmp-train-{k}" for k in count(2))))
+    folder = out or next(name for name in usual if not name.exists() or _unfinished(name))
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     resumed = restarted or _unfinished(folder)
     hold(folder, overwrite=overwrite or resumed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import json
 import shlex
 import sys
 import time
@@ -11,15 +10,14 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.options import say
+from fairmp.cli.options import argument, option, panel, say
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.progress import bar
 
@@ -27,8 +25,8 @@ if TYPE_CHECKING:
     from fairmp.search.study import TrialResult
     from fairmp.search.tune import Tuned
 
-_goal_option = partial(typer.Option, rich_help_panel="Goal")
-_search = partial(typer.Option, rich_help_panel="Search")
+_goal_option = panel("Goal")
+_search = panel("Search")
 STUDY, BEST = "study.db", "best.json"
 DEFAULT_LIMIT = 0.02
 MAX_FRONT_ROWS = 12
@@ -37,45 +35,24 @@ MAX_FRONT_ROWS = 12
 def command(
     context: typer.Context,
     source: options.Graph,
-    dataset: Annotated[
-        str | None, typer.Argument(metavar="[DATASET]", help="A data set, as --data takes it.")
-    ] = None,
-    out: Annotated[
-        Path, typer.Option(help="Folder for study and results; a search in it is continued.")
-    ] = Path("fairmp-tune"),
+    dataset: str | None = argument("A data set, as --data takes it.", None, metavar="[DATASET]"),
+    out: Path = option("Folder; a search in it is continued.", Path("fairmp-tune")),
     overwrite: options.Overwrite = False,
-    dp: Annotated[
-        float | None, _goal_option(help="Largest ΔDP on validation nodes; 0.02, two points.")
-    ] = None,
-    eo: Annotated[float | None, _goal_option(help="The same with ΔEO (equal opportunity).")] = None,
-    front: Annotated[bool, _goal_option("--front", help="The whole Pareto front instead.")] = False,
-    criterion: Annotated[
-        str | None, _goal_option(help="Gap of the front: dp (the default) or eo.")
-    ] = None,
-    backbone: Annotated[
-        str,
-        _search(help="fmp; ppr, which is fmp without correction; or mlp, gcn, gat, sgc, appnp."),
-    ] = "fmp",
-    strategy: Annotated[
-        str, _search(help="vanilla, or regulariser or adversary, whose strength h is searched too.")
-    ] = "vanilla",
-    space: Annotated[
-        list[str] | None,
-        _search(help="Space of a setting: lr=0.01, hidden=16,64 or lambda_s=1..10; repeatable."),
-    ] = None,
-    trials: Annotated[int, _search(min=1, help="Total number of trials.")] = 50,
-    timeout: Annotated[float | None, _search(help="Seconds after which no trial begins.")] = None,
-    workers: Annotated[
-        int, _search(min=1, help="Processes; with one, the same seed gives the same trials.")
-    ] = 1,
-    storage: Annotated[
-        str | None,
-        _search(help="File, or URL such as postgresql://user@host/name; study.db in --out."),
-    ] = None,
-    study_name: Annotated[str, _search(help="Name of the study in its storage.")] = "fairmp",
-    splits: Annotated[int, _search(min=1, help="Splits each trial is trained on.")] = 3,
+    dp: float | None = _goal_option("Largest ΔDP on validation nodes; 0.02, two points."),
+    eo: float | None = _goal_option("The same with ΔEO (equal opportunity)."),
+    front: bool = _goal_option("The whole Pareto front instead.", False, "--front"),
+    criterion: str | None = _goal_option("Gap of the front: dp (the default) or eo."),
+    backbone: str = _search("fmp, ppr (fmp uncorrected), mlp, gcn, gat, sgc or appnp.", "fmp"),
+    strategy: str = _search("vanilla, or regulariser or adversary (h is searched).", "vanilla"),
+    space: list[str] | None = _search("As lr=0.01, hidden=16,64 or lambda_s=1..10; repeatable."),
+    trials: int = _search("Total number of trials.", 50, min=1),
+    timeout: float | None = _search("Seconds after which no trial begins."),
+    workers: int = _search("Processes; with one, the same seed gives the same trials.", 1, min=1),
+    storage: str | None = _search("File, or URL like postgresql://user@host/name."),
+    study_name: str = _search("Name of the study in its storage.", "fairmp"),
+    splits: int = _search("Splits each trial is trained on.", 3, min=1),
     epochs: options.Epochs = 300,
-    patience: options.Patience = None,
+    patience: int | None = options.network("Epochs without improvement before stopping."),
     eval_every: options.EvalEvery = 1,
     layers: options.Layers = 2,
     pretrain: options.Pretrain = 70,
@@ -148,7 +125,7 @@ def command(
         again = options.rerun_command()
         found = page.write(tuned, staging, train=train, command=again, data=data)
     if as_json:
-        typer.echo(json.dumps(found, ensure_ascii=False))
+        options.print_json(found)
     else:
         _show(tuned, train, out, time.perf_counter() - began)
     if not tuned.met:
@@ -196,27 +173,24 @@ def _goal(
 
 
 def _show(tuned: Tuned, train: str | None, out: Path, seconds: float) -> None:
-    from rich.console import Console
+    from rich.text import Text
 
     from fairmp.report.formats import Table, rich_table
     from fairmp.search import page
     from fairmp.search.space import format_settings
 
-    console = Console(highlight=False)
-    console.print(page.title(tuned), style="bold")
-    console.print(page.summary(tuned))
     header = [f"trial {tuned.chosen.number}", *page.COLUMNS.values()]
-    console.print(rich_table(Table("", header, page.figures_table(tuned))))
-    console.print("Settings: " + format_settings(tuned.chosen.settings))
+    figures = rich_table(Table("", header, page.figures_table(tuned)))
+    settings = Text("Settings: " + format_settings(tuned.chosen.settings))
+    options.show(Text(page.title(tuned), "bold"), Text(page.summary(tuned)), figures, settings)
     if tuned.search.limit is None:
-        console.print(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
+        options.show(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
     for reason, count in Counter(trial.failed for trial in tuned.trials).items():
         if reason is not None:
-            console.print(f"{count} trial{'s' * (count != 1)} failed: {reason}", soft_wrap=True)
+            options.show(f"{count} trial{'s' * (count != 1)} failed: {reason}")
     if tuned.running:
-        console.print(
-            f"Other processes have {tuned.running} more running; the same command includes them."
-        )
+        more = f"Other processes have {tuned.running} more running"
+        options.show(f"{more}; the same command includes them.")
     if train is not None:
-        console.print("Again: " + train, soft_wrap=True)
-    console.print(f"{seconds:.0f} s. Model in {out / 'model'}; open {out / 'report.html'}.")
+        options.show("Again: " + train)
+    options.show(f"{seconds:.0f} s. Model in {out / 'model'}; open {out / 'report.html'}.")

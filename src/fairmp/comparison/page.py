@@ -16,10 +16,10 @@ from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
 from fairmp.metrics.evaluation import json_safe
 from fairmp.report import Line, Section, formats, page, pareto, summarise
-from fairmp.report.document import Document
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, to_svg
 from fairmp.report.formats import METRICS, SPREAD, Table
+from fairmp.report.sections import Document
 
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "

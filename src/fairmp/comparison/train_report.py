@@ -16,12 +16,12 @@ from fairmp.datasets import context
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
-from fairmp.report.document import Document, Point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import COLUMNS, cells
 from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
 from fairmp.report.panel import panel, reliability
+from fairmp.report.sections import Document, Point
 from fairmp.report.topology import take_caption, topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairmp.datasets.columns import LoadReport
+    from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.graphs import (
         NBA,
         Bail,
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     )
     from fairmp.datasets.splits import split
     from fairmp.datasets.synthetic import social_network
-    from fairmp.datasets.tables import Encoding, from_tables
+    from fairmp.datasets.tables import from_tables
 
 __all__ = [
     "NBA",
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Encoding": "tables",
+    "Encoding": "encoding",
     "LoadReport": "columns",
     "from_tables": "tables",
     "social_network": "synthetic",

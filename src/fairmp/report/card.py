@@ -8,13 +8,13 @@ from pathlib import Path
 from fairmp.errors import InputError
 from fairmp.report.document import page, summary
 from fairmp.report.formats import Table, markdown
-from fairmp.report.formatting import is_known, points, with_interval
 from fairmp.report.sections import (
     Document,
     Section,
     flags,
     group_table,
     groups_section,
+    metric_cells,
     reliability_section,
 )
 
@@ -39,16 +39,7 @@ def card(document: Document, use: str = "") -> list[Section]:
         parts.append(Section("Data", text=text, header=header, rows=rows))
     by_group = groups_section(document)
     parts.append(Section("Groups", header=by_group.header, rows=by_group.rows))
-    rows = [
-        [
-            metric["name"],
-            with_interval(metric.get("before"), metric.get("before_interval")),
-            with_interval(metric.get("after"), metric.get("after_interval")),
-            f"≤ {points(target)}" if is_known(target := metric.get("target")) else "",
-            metric.get("meaning", ""),
-        ]
-        for metric in metrics
-    ]
+    rows = [[m["name"], *metric_cells(m), m.get("meaning", "")] for m in metrics]
     header = ["", "without the correction", "as it is", "target", "meaning"]
     measured = f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals."
     parts.append(Section("Criteria and gaps", header=header, rows=rows, caption=measured))

@@ -19,19 +19,7 @@ from fairmp.report.formatting import (
     points,
     wilson_interval,
 )
-from fairmp.report.sections import (
-    Card,
-    Document,
-    GroupSummary,
-    Metric,
-    Point,
-    Section,
-    changed,
-    flags,
-    sections,
-)
-
-__all__ = ["Document", "GroupSummary", "Metric", "Point", "cards", "html", "read", "write"]
+from fairmp.report.sections import Card, Document, Section, changed, flags, sections
 
 DOCUMENT, PAGE = "report.json", "report.html"
 MAX_BYTES = 5_000_000

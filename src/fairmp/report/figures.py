@@ -169,15 +169,11 @@ def to_svg(fig: Any) -> str:
     buffer = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": "fairmp", "svg.fonttype": "none"}):
         fig.savefig(buffer, format="svg", metadata={"Date": None})
-    text = buffer.getvalue()
-    text = re.sub(r"(fill|stroke): (#[0-9a-f]{6})", _themed, text[text.index("<svg") :])
+    text = buffer.getvalue()[buffer.getvalue().index("<svg") :]
+    # A neutral colour is a variable of the page, which has a dark form.
+    for colour, name in THEME.items():
+        text = re.sub(rf"(fill|stroke): {colour}", rf"\1: var({name}, {colour})", text)
     return text
-
-
-def _themed(found: re.Match[str]) -> str:
-    """A neutral colour as a variable of the page, which has a dark form."""
-    name = THEME.get(found[2])
-    return f"{found[1]}: var({name}, {found[2]})" if name else found[0]
 
 
 def embedded(path: Path, alt: str) -> str:
@@ -210,9 +206,7 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
             style = {"height": 0.36, "xerr": errors, "error_kw": ERRORS, **STYLES[when]}
             drawn = axes.barh(list(intervals), shares, **style)
             axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
-        axes.set_xlim(0, 100)
-        name = repr(shorten(str(names[c])))
-        axes.set_xlabel(f"decided {name}, of 100 {noun}")
+        axes.set(xlim=(0, 100), xlabel=f"decided {shorten(str(names[c]))!r}, of 100 {noun}")
     if both:
         handles = [Patch(label=when, **style) for when, style in STYLES.items()]
         fig.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
@@ -241,13 +235,12 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
         axes.bar_label(drawn, labels, padding=4, fontsize=9)
         widest = max(widest, *shares)
     axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlim(-1.25 * widest if two else 0, 1.25 * widest)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
     label = f"decisions changed, of 100 {noun} of the group"
     if two:
         one, other = (shorten(str(name)) for name in classes)
         label = f"← now {one!r}, of 100 {noun} of the group, now {other!r} →"
-    axes.set_xlabel(label)
+    axes.set(xlim=(-1.25 * widest if two else 0, 1.25 * widest), xlabel=label)
     return fig
 
 
@@ -257,15 +250,14 @@ def curve(document: Mapping[str, Any]) -> Any:
     line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
         gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
-        line_style = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
-        axes.plot(gaps, accuracies, zorder=2, label="post-processed to each gap", **line_style)
+        style: Any = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
+        axes.plot(gaps, accuracies, zorder=2, label="post-processed to each gap", **style)
     others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
     found = document.get("points", [])
     for point in found:
-        style = POINTS.get(point.get("kind", "other"))
-        if style is None:
-            colour, marker = next(others, (BEFORE, "o"))
-            style = {"color": colour, "marker": marker, "markersize": 8, "zorder": 3}
+        style = POINTS.get(point.get("kind", "other")) or {"markersize": 8, "zorder": 3}
+        if "color" not in style:
+            style["color"], style["marker"] = next(others, (BEFORE, "o"))
         pair = _interval(point, "gap"), _interval(point, "accuracy")
         errorbar(axes, [pair], {"label": point["name"], **MARKER, **style})
     target = document.get("target")
@@ -286,15 +278,12 @@ def reliability(curves: Sequence[Mapping[str, Any]]) -> Any:
     """Observed frequency against predicted probability, one curve per group, with intervals."""
     fig, axes = figure(NARROW, 4.2)
     axes.plot([0, 100], [0, 100], "--", color="#555555", linewidth=1)
-    for k, curve in enumerate(curves[: len(COLOURS)]):
-        x, y, low, high = (
-            100 * np.array(curve[key], dtype=float)
-            for key in ("predicted", "observed", "low", "high")
-        )
-        style: dict[str, Any] = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 6}
-        style |= {"capsize": 2, "elinewidth": 0.8, "linewidth": 1.4}
-        errors = np.maximum([y - low, high - y], 0)
-        axes.errorbar(x, y, yerr=errors, label=shorten(str(curve["group"])), **style)
+    keys = ("predicted", "observed", "low", "high")
+    style = {"markersize": 6, "capsize": 2, "elinewidth": 0.8, "linewidth": 1.4}
+    for colour, marker, curve in zip(COLOURS, MARKERS, curves, strict=False):
+        x, y, low, high = 100 * np.array([curve[key] for key in keys], dtype=float)
+        own: Any = {"color": colour, "marker": marker, "label": shorten(str(curve["group"]))}
+        axes.errorbar(x, y, yerr=np.maximum([y - low, high - y], 0), **own, **style)
     axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
     axes.set(xlabel="predicted probability, %", ylabel="observed frequency, %")
     axes.legend(frameon=False, fontsize=9, loc="upper left")
@@ -309,8 +298,8 @@ def _interval(point: Mapping[str, Any], key: str) -> Interval:
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The largest groups, in their order, if there are too many for a chart."""
-    least = sorted((group["nodes"] for group in groups), reverse=True)[:MAX_GROUPS][-1]
-    return [group for group in groups if group["nodes"] >= least][:MAX_GROUPS]
+    order = sorted(range(len(groups)), key=lambda k: -groups[k]["nodes"])
+    return [groups[k] for k in sorted(order[:MAX_GROUPS])]
 
 
 def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> None:

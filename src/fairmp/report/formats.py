@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,10 @@ COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "
 METRICS = ("accuracy", "dp", "eo", "auc")
 LOWER_IS_BETTER = frozenset({"dp", "eo"})
 MIN_SPLITS = 5  # for an interval; fewer splits have a range
+LATEX_SYMBOLS = str.maketrans(
+    {symbol: f"\\{symbol}" for symbol in "&%$#{}_"}
+    | {"\\": "\\textbackslash ", "Δ": "$\\Delta$", "±": "$\\pm$", "−": "$-$"}
+)
 SPREAD = (
     f"± is half of a 95 % interval of the mean over splits; with fewer than {MIN_SPLITS}, brackets "
     "are the smallest and the largest."
@@ -80,9 +85,7 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
         groups.setdefault(record["name"], []).append(record["run"])
     lines = []
     for name, runs in groups.items():
-        figures = {}
-        for key in METRICS:
-            figures[key] = spread([run["test"][key] for run in runs])
+        figures = {key: spread([run["test"][key] for run in runs]) for key in METRICS}
         seconds = sum(run["seconds"] for run in runs) / len(runs)
         lines.append(Line(name, figures, seconds, len(runs)))
     return lines
@@ -203,12 +206,7 @@ def latex(tables: Sequence[Table]) -> str:
 
 
 def _escape(text: str) -> str:
-    for symbol in "\\&%$#{}":
-        text = text.replace(symbol, "\\textbackslash " if symbol == "\\" else f"\\{symbol}")
-    text = text.replace("λ_f", "$\\lambda_f$").replace("λ_s", "$\\lambda_s$").replace("_", "\\_")
-    # Restore the underscore inside a formula.
-    text = text.replace("$\\lambda\\_", "$\\lambda_")
-    return text.replace("Δ", "$\\Delta$").replace("±", "$\\pm$").replace("−", "$-$")
+    return re.sub(r"λ\\_([fs])", r"$\\lambda_\1$", text.translate(LATEX_SYMBOLS))
 
 
 def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:

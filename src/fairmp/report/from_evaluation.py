@@ -23,9 +23,7 @@ def _constant(evaluation: Mapping[str, Any]) -> list[str]:
 
 
 def from_evaluations(
-    after: Mapping[str, Any],
-    before: Mapping[str, Any] | None = None,
-    target: float | None = None,
+    after: Mapping[str, Any], before: Mapping[str, Any] | None = None, target: float | None = None
 ) -> Document:
     """Classes, groups and metrics of evaluations (:meth:`fairmp.metrics.Evaluation.to_dict`).
 

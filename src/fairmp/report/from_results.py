@@ -13,7 +13,6 @@ import numpy as np
 from fairmp.errors import InputError
 from fairmp.metrics.counts import gap_interval
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
-from fairmp.report.formats import SPREAD, of_frame, results, summarise
 from fairmp.report.formatting import is_known, points, wilson_interval, with_interval
 from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.sections import (
@@ -27,7 +26,7 @@ from fairmp.report.sections import (
     sections,
 )
 
-RESULTS = (DOCUMENT, "corrected.json", "best.json", "audit.json", "records.jsonl")
+RESULTS = (DOCUMENT, "corrected.json", "best.json")
 """Files that a report can be made from, in order of preference."""
 NAMES = {
     "demographic_parity": ("ΔDP", "gap between groups (ΔDP)"),
@@ -40,31 +39,19 @@ def document_of(path: Path) -> Document:
     """Report of a result directory (the ``--out`` of a command), or of one of its files."""
     if path.is_file():
         return _read_file(path)
-    if not path.is_dir():
-        raise InputError("RESULTS", f"{path} does not exist", "give a result directory")
     for name in RESULTS:
         if (path / name).is_file():
-            document = _read_file(path / name)
-            if name != DOCUMENT and (path / "topology.svg").is_file():
-                document["picture"] = "topology.svg"
-            return document
-    problem = f"{path} has none of {', '.join(RESULTS)}"
-    raise InputError("RESULTS", problem, "give a result directory")
+            return _read_file(path / name)
+    problem = f"has none of {', '.join(RESULTS)}" if path.is_dir() else "does not exist"
+    raise InputError("RESULTS", f"{path} {problem}", "give a result directory")
 
 
 def _read_file(path: Path) -> Document:
     if path.name == DOCUMENT:
         return read(path.parent)
     try:
-        text = path.read_text(encoding="utf-8")
-        if path.suffix == ".jsonl":
-            return from_records([json.loads(line) for line in text.splitlines() if line])
-        found = json.loads(text)
-        if "decisions_before" in str(found.get("criteria")):
-            return from_corrected(found)
-        return from_best(found) if "chosen" in found else from_audit(found)
-    except InputError:
-        raise
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return from_best(found) if "chosen" in found else from_corrected(found)
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         problem = f"is damaged, of another version, or not a result of fairmp ({error!r})"
         raise InputError(str(path), problem, "run the command again") from None
@@ -120,78 +107,21 @@ def _overview(documents: list[Document]) -> Section | None:
     return Section("Comparison", header=header, rows=rows, caption=caption, chapter=True)
 
 
-def from_records(records: list[dict[str, Any]]) -> Document:
-    """Report of trained classifiers, from the records of ``train``, ``demo`` and ``compare``."""
-    by_data: dict[str, list[dict[str, Any]]] = {}
-    for record in records:
-        if "failed" not in record:
-            by_data.setdefault(str(record["dataset"]), []).append(record)
-    if not by_data:
-        raise InputError("records.jsonl", "every run failed", "run the command again")
-    lines = {data: summarise(own) for data, own in by_data.items()}
-    frame = results(lines)
-    first, *more = lines
-    table = of_frame("", frame.drop(columns=["splits"] if more else ["data", "splits"]))
-    run = by_data[first][0]["run"]
-    part = {"title": "On one split", "caption": "Test nodes of one split."}
-    if (frame["splits"] > 1).any():
-        caption = f"Test nodes. {SPREAD}"
-        part = {"title": "Over several splits", "caption": caption}
-    document: Document = {
-        "title": "Comparison of methods",
-        "lines": {**part, "header": table.header, "rows": table.rows},
-        "versions": run["versions"],
-    }
-    if len(frame) == 1:
-        propagation = run["config"].get("propagation") or {}
-        target = propagation.get("target") if propagation.get("solver") == "projection" else None
-        document["title"] = f"{first}: trained classifier"
-        document["points"] = [point("this model", "chosen", run["test"])]
-        return {**from_evaluations(run["test"], target=target), **document}
-    if not more:
-        document["points"] = []
-        for line in lines[first]:
-            means = {key: line.figures[key].mean for key in ("accuracy", "dp")}
-            ends = {key: line.figures[key][1:3] for key in means}
-            document["points"].append(point(line.name, "other", {**means, "intervals": ends}))
-    return document
-
-
-def from_audit(found: Mapping[str, Any]) -> Document:
-    """Report of an audit, from ``audit.json``."""
-    verdict = list(found.get("verdict", []))
-    return {
-        "title": f"{found['name']}: audit of the topology",
-        "summary": "".join(verdict[:2][-1:]),
-        "graph": dict(found),
-        "notes": list(found.get("notes", [])),
-        "read": list(found.get("read", [])),
-    }
-
-
 def from_corrected(found: Mapping[str, Any]) -> Document:
-    """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`.
-
-    ``title``, ``command``, ``assumptions``, ``curve`` and ``versions`` are optional.
-    """
+    """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
     several = len({group["attribute"] for group in found["groups"]}) > 1
-    own = [*found["criteria"], *found.get("others", [])]
-    metrics = [_criterion(one, found, several) for one in own]
+    criteria = [*found["criteria"], *found.get("others", [])]
+    metrics = [_criterion(one, found, several) for one in criteria]
     labelled = found.get("labelled") or 0
     if labelled:
-        before, after = found["accuracy_before"], found["accuracy_after"]
-        accuracy: Metric = {
-            "name": "accuracy",
-            "meaning": f"share of correct decisions on {labelled:,} labelled nodes.",
-            "unit": "%",
-            "before": before,
-            "after": after,
-            "before_interval": list(wilson_interval(before * labelled, labelled)),
-            "after_interval": list(wilson_interval(after * labelled, labelled)),
-        }
+        meaning = f"share of correct decisions on {labelled:,} labelled nodes."
+        accuracy: Any = {"name": "accuracy", "meaning": meaning, "unit": "%"}
+        for when in ("before", "after"):
+            share = accuracy[when] = found[f"accuracy_{when}"]
+            accuracy[f"{when}_interval"] = list(wilson_interval(share * labelled, labelled))
         metrics.insert(0, accuracy)
     document: Document = {
-        "title": str(found.get("title") or f"{found.get('data', 'Predictions')}, corrected"),
+        "title": f"{found.get('data', 'Predictions')}, corrected",
         "classes": [str(name) for name in found["classes"]],
         "measured": f"{found['nodes']:,} nodes",
         "changed": [int(found["changed"]), int(found["nodes"])],
@@ -200,15 +130,14 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
         "metrics": metrics,
         "notes": list(found.get("warnings", [])),
         "assumptions": [
-            *found.get("assumptions", []),
             *filter(None, map(_uncertainty, found.get("group_uncertainty", []))),
             "The correction uses the group of every node it applies to.",
             "Which gap to close, and how far, is a decision rather than a measurement: closing one "
             "gap can open another.",
-            *["The labels are correct."] * bool(found.get("labelled")),
+            *["The labels are correct."] * bool(labelled),
         ],
     }
-    optional = ("command", "curve", "points", "versions", "read", "panel", "reliability")
+    optional = ("command", "read", "panel", "reliability")
     return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
 
 
@@ -217,8 +146,7 @@ def _criterion(one: Mapping[str, Any], found: Mapping[str, Any], several: bool) 
     name, label = NAMES.get(one["criterion"], (title, f"gap: {title}"))
     if several:
         name, label = f"{name}, {attribute}", f"{label}, {attribute}"
-    groups = [g for g in found["groups"] if g["attribute"] == attribute]
-    groups = [g for g in groups if g["group"] != "unknown"]
+    groups = [g for g in found["groups"] if g["attribute"] == attribute and g["group"] != "unknown"]
     return {
         "name": name,
         "label": label,

@@ -115,45 +115,41 @@ def reliability(
 def _heading(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
     """What does not change with the target."""
     groups = _groups(result)
-    shown = [1] if len(result.classes) == 2 else list(range(len(result.classes)))[:MAX_CLASSES]
     return {
-        "classes": [result.classes[c] for c in shown],
+        "classes": list(result.classes[_shown(result)]),
         "groups": [g.group if names is None else names[int(g.group)] for g in groups],
         "nodes": [g.nodes for g in groups],
         "total": result.nodes,
-        "before": {
-            **_gaps(result, "decisions_before"),
-            "accuracy": _rounded(result.accuracy_before),
-            "rates": [[_rounded(g.decided_before[c]) for c in shown] for g in groups],
-        },
+        "before": _figures(result, "before"),
     }
 
 
 def _step(result: Any, target: float) -> dict[str, Any]:
-    groups = _groups(result)
-    shown = slice(1, 2) if len(result.classes) == 2 else slice(0, MAX_CLASSES)
+    changed = [g.changed for g in _groups(result)]
+    figures = {"target": target, **_figures(result, "after")}
+    return {**figures, "changed": changed, "total": result.changed}
+
+
+def _figures(result: Any, when: str) -> dict[str, Any]:
+    """Accuracy, the largest gap of each criterion over the attributes, and rates by group."""
+    gaps: dict[str, float] = {}
+    for one in (*result.criteria, *result.others):
+        if key := GAPS.get(one.criterion):
+            gaps[key] = max(gaps.get(key, 0.0), getattr(one, f"decisions_{when}"))
+    rates = [getattr(g, f"decided_{when}")[_shown(result)] for g in _groups(result)]
     return {
-        "target": target,
-        "accuracy": _rounded(result.accuracy_after),
-        **_gaps(result, "decisions_after"),
-        "rates": [list(map(_rounded, g.decided_after[shown])) for g in groups],
-        "changed": [g.changed for g in groups],
-        "total": result.changed,
+        "accuracy": _rounded(getattr(result, f"accuracy_{when}")),
+        **{key: _rounded(value) for key, value in gaps.items()},
+        "rates": [list(map(_rounded, own)) for own in rates],
     }
+
+
+def _shown(result: Any) -> slice:
+    return slice(1, 2) if len(result.classes) == 2 else slice(0, MAX_CLASSES)
 
 
 def _groups(result: Any) -> list[Any]:
     return [g for g in result.groups if g.group != "unknown" and g.nodes][:MAX_GROUPS]
-
-
-def _gaps(result: Any, which: str) -> dict[str, Any]:
-    """The largest gap of each criterion over the attributes."""
-    found: dict[str, float] = {}
-    for one in (*result.criteria, *result.others):
-        key = GAPS.get(one.criterion)
-        if key:
-            found[key] = max(found.get(key, 0.0), getattr(one, which))
-    return {key: _rounded(value) for key, value in found.items()}
 
 
 def _rounded(value: float) -> float:

@@ -147,29 +147,26 @@ class Document(TypedDict, total=False):
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
-    found: list[Section] = []
-    if any(is_known(metric.get("before")) for metric in document.get("metrics", [])):
-        found.append(_result(document))
-    if document.get("groups"):
-        found.append(groups_section(document))
-    if changes := _changed(document):
-        found.append(changes)
-    if document.get("panel"):
-        found.append(_live(document))
-    if document.get("curve") or document.get("points"):
-        found.append(_tradeoff(document))
+    parts: list[Section | None] = [
+        _result(document),
+        groups_section(document) if document.get("groups") else None,
+        _changed(document),
+        _live(document) if document.get("panel") else None,
+        _tradeoff(document) if document.get("curve") or document.get("points") else None,
+    ]
     if lines := document.get("lines"):
-        found.append(Section.from_dict({"title": "Over several splits", **lines}))
+        parts.append(Section.from_dict({"title": "Over several splits", **lines}))
     if document.get("reliability"):
-        found.append(reliability_section(document))
+        parts.append(reliability_section(document))
     if document.get("graph"):
-        found.append(_graph(document, folder))
+        parts.append(_graph(document, folder))
     extra = [Section.from_dict(part) for part in document.get("extra", [])]
-    found += [part for part in extra if not part.appendix]
+    parts += [part for part in extra if not part.appendix]
     if assumptions := document.get("assumptions"):
-        found.append(Section("Assumptions", bullets=assumptions))
+        parts.append(Section("Assumptions", bullets=assumptions))
     if document.get("command"):
-        found.append(_rerun(document))
+        parts.append(_rerun(document))
+    found = [part for part in parts if part is not None]
     if not found:
         raise InputError(document["title"], "the report is empty", "run the command again")
     return found + [part for part in extra if part.appendix]
@@ -177,21 +174,14 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
 
 def flags(document: Document) -> list[str]:
     """Warnings for the headline, such as gaps that grew by over two points."""
-    return [
-        *document.get("flags", []),
-        *_opened(document),
-    ]
-
-
-def _opened(document: Document) -> list[str]:
-    return [
+    return [*document.get("flags", [])] + [
         f"the correction made another gap worse. The {metric.get('label', metric['name'])} grew "
-        f"from {points(metric['before'])} to {points(metric['after'])} points."
+        f"from {points(before)} to {points(after)} points."
         for metric in document.get("metrics", [])
         if metric.get("unit", "points") == "points"
-        and is_known(metric.get("before"))
-        and is_known(metric.get("after"))
-        and (metric["after"] or 0.0) - (metric["before"] or 0.0) > OPENED
+        and is_known(before := metric.get("before"))
+        and is_known(after := metric.get("after"))
+        and after - before > OPENED
     ]
 
 
@@ -199,15 +189,12 @@ def _graph(document: Document, folder: Path | None) -> Section:
     graph = document["graph"]
     picture, noun = document.get("picture"), document.get("noun", "people")
     drawn = folder / picture if picture and folder is not None else None
-    facts = (
-        f"{graph['nodes']:,} {noun} and {graph['edges']:,} edges between them, "
-        f"{graph['average_degree']:.1f} per node on average."
-    )
-    if is_known(graph["homophily"]["raw"]):
-        facts += (
-            f" Of 100 edges, {per_hundred(graph['homophily']['raw'])} are within a group; by "
-            f"chance it would be {per_hundred(graph['homophily']['chance'])}."
-        )
+    facts = f"{graph['nodes']:,} {noun} and {graph['edges']:,} edges between them"
+    facts += f", {graph['average_degree']:.1f} per node on average."
+    raw, chance = (graph["homophily"][key] for key in ("raw", "chance"))
+    if is_known(raw):
+        facts += f" Of 100 edges, {per_hundred(raw)} are within a group; by chance it would be "
+        facts += f"{per_hundred(chance)}."
     header, *rows = group_table(graph, noun)
     note = f"The picture: {document['picture_note']} " if document.get("picture_note") else ""
     return Section(
@@ -255,8 +242,8 @@ def groups_section(document: Document) -> Section:
     columns = {"group": [g["name"] for g in groups], noun: [f"{g['nodes']:,}" for g in groups]}
     sentences = []
     for c in shown:
-        title = f"decided {classes[c]!r} %"
-        columns[title] = [_share(group["after"][c], group["nodes"]) for group in groups]
+        cells = [_share(group["after"][c], group["nodes"]) for group in groups]
+        columns[f"decided {classes[c]!r} %"] = cells
         rated = [group for group in groups if is_known(group["after"][c])]
         if len(rated) > 4:  # name the lowest and the highest only
             rated = sorted(rated, key=lambda group: group["after"][c] or 0.0)[:: len(rated) - 1]
@@ -292,23 +279,28 @@ def _share(share: float | None, n: int) -> str:
     return with_interval(share, wilson_interval(share * n, n) if is_known(share) else None)
 
 
-def _result(document: Document) -> Section:
-    metrics = [metric for metric in document["metrics"] if is_known(metric.get("before"))]
+def metric_cells(metric: Metric) -> list[str]:
+    """A metric before and after, with intervals, and its target."""
+    before, after = (
+        with_interval(metric.get(when), metric.get(f"{when}_interval"))  # type: ignore[arg-type]
+        for when in ("before", "after")
+    )
+    return [before, after, f"≤ {points(t)}" if is_known(t := metric.get("target")) else ""]
+
+
+def _result(document: Document) -> Section | None:
+    metrics = [m for m in document.get("metrics", []) if is_known(m.get("before"))]
+    if not metrics:
+        return None
     targeted = any(is_known(metric.get("target")) for metric in metrics)
     rows = []
     for metric in metrics:
-        target = metric.get("target")
-        row = [
-            f"{metric['name']}, {metric.get('unit', 'points')}",
-            with_interval(metric["before"], metric.get("before_interval")),
-            with_interval(metric.get("after"), metric.get("after_interval")),
-            change_text(metric["before"], metric.get("after")),
-            f"≤ {points(target)}" if is_known(target) else "",
-        ]
-        rows.append(row if targeted else row[:-1])
+        before, after, target = metric_cells(metric)
+        change = change_text(metric["before"], metric.get("after"))
+        name = f"{metric['name']}, {metric.get('unit', 'points')}"
+        rows.append([name, before, after, change, *[target] * targeted])
     bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
-    notes = ["Brackets are 95 % intervals."] * bracketed
-    notes.append(GAP_NOTE)
+    notes = [*["Brackets are 95 % intervals."] * bracketed, GAP_NOTE]
     least = min((group["nodes"] for group in document.get("groups", [])), default=0)
     if 0 < least < 100:
         one = points(1 / least)
@@ -317,7 +309,7 @@ def _result(document: Document) -> Section:
         "Result",
         text=[document["correction"]] if document.get("correction") else [],
         bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
-        header=["", "before", "after", "change", *(["target"] * targeted)],
+        header=["", "before", "after", "change", *["target"] * targeted],
         rows=rows,
         caption=" ".join(notes),
     )
@@ -328,9 +320,9 @@ def changed(document: Document) -> tuple[int | None, int]:
     if "changed" in document:
         return document["changed"][0], document["changed"][1]
     groups = document.get("groups", [])
-    counts = [count for group in groups if (count := group.get("changed")) is not None]
-    total = sum(group["nodes"] for group in groups)
-    return sum(counts) if groups and len(counts) == len(groups) else None, total
+    counts = [group.get("changed") for group in groups]
+    known = sum(filter(None, counts)) if counts and None not in counts else None
+    return known, sum(group["nodes"] for group in groups)
 
 
 def _changed(document: Document) -> Section | None:
@@ -346,8 +338,8 @@ def _changed(document: Document) -> Section | None:
         cells = [f"{counts.get(kind, 0):,}" for kind in kinds]
         share = per_hundred(count / n if n else None)
         rows.append([group["name"], f"{n:,}", f"{count:,}", share, *cells])
-    total, everyone = changed(document)
-    total = total or 0
+    found, everyone = changed(document)
+    total = found or 0
     share = per_hundred(total / everyone if everyone else None)
     text = f"The decision changed for {total:,} of {everyone:,} {noun}: {share} of 100."
     moves = [f"{classes[a]} → {classes[b]}" for a, b in kinds]
@@ -366,7 +358,7 @@ def _live(document: Document) -> Section:
     header, rows = live.table(found, noun)
     text = json.dumps({**found, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
     criteria = [criterion["title"] for criterion in found["criteria"]]
-    content = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
+    panel = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
     return Section(
         "Try another target",
         text=[
@@ -374,8 +366,8 @@ def _live(document: Document) -> Section:
             f"computed for the same {found['total']:,} {noun} when this page was made, by "
             "correcting the predictions that the model makes on its own."
         ],
-        panel={**content, "header": header, "rows": rows},
-        caption=LIVE_NOTE if len(criteria) > 1 else "",
+        panel={**panel, "header": header, "rows": rows},
+        caption=LIVE_NOTE * (len(criteria) > 1),
     )
 
 
@@ -385,9 +377,8 @@ def reliability_section(document: Document) -> Section:
     name = repr(classes[1]) if len(classes) == 2 else "the class"
     rows = []
     for curve in curves:
-        low, high = curve["predicted"][0], curve["predicted"][-1]
-        row = [curve["group"], f"{sum(curve['counts']):,}", points(curve["error"])]
-        rows.append([*row, f"{points(low)} to {points(high)}"])
+        ends = interval_text([curve["predicted"][0], curve["predicted"][-1]])
+        rows.append([curve["group"], f"{sum(curve['counts']):,}", points(curve["error"]), ends])
     worst = max(curves, key=lambda curve: float(curve["error"]))
     text = (
         f"Where the model says 70 %, {name} should come true for 70 of 100. On average the "
@@ -412,9 +403,8 @@ def _tradeoff(document: Document) -> Section:
         f"{points(point['gap'])} points."
         for point in document.get("points", [])
         if point.get("kind") == "chosen"
-    ][-1:]
-    if document.get("curve_note"):
-        text.append(document["curve_note"])
+    ]
+    text = [*text[-1:], *filter(None, [document.get("curve_note")])]
     return Section(
         "The trade-off",
         text=text,

@@ -57,9 +57,10 @@ def predicted_change(
     *,
     means: ArrayLike = MEANS,
     covariances: ArrayLike = COVARIANCE,
-    **how: Any,
+    steps: int = 1,
+    normalisation: Normalisation = "row",
 ) -> Change:
-    """Predict the change of the bias after averaging on an (n, ρ, ε, c)-graph.
+    """Predict the change of the bias after ``steps`` averaging steps on an (n, ρ, ε, c)-graph.
 
     The arguments are those of ``connection_probabilities`` and ``predicted_moments``.
 
@@ -68,8 +69,13 @@ def predicted_change(
         >>> round(float(change.information), 3), round(float(change.after.gap), 3)
         (-0.034, 0.498)
     """
-    model = blocks(n, rho, eps, c)
-    return predicted_block_change(*model, means=means, covariances=covariances, **how)
+    return predicted_block_change(
+        *blocks(n, rho, eps, c),
+        means=means,
+        covariances=covariances,
+        steps=steps,
+        normalisation=normalisation,
+    )
 
 
 def predicted_block_change(
@@ -78,7 +84,8 @@ def predicted_block_change(
     *,
     means: ArrayLike,
     covariances: ArrayLike,
-    **how: Any,
+    steps: int = 1,
+    normalisation: Normalisation = "row",
 ) -> Change:
     """Predict the change of the bias for any number of groups and any edge probabilities.
 
@@ -91,7 +98,9 @@ def predicted_block_change(
         (True, True)
     """
     before, size = as_moments(means, covariances), np.asarray(sizes, dtype=float)
-    after = predicted_moments(size, probabilities, *before, **how)
+    after = predicted_moments(
+        size, probabilities, *before, steps=steps, normalisation=normalisation
+    )
     weights = size / size.sum(-1, keepdims=True)
     return Change(bias_of(before, weights), bias_of(after, weights))
 
