@@ -25,13 +25,14 @@ from fairmp.datasets import by_name
 from fairmp.datasets.splits import split
 from fairmp.parallel import WorkerPool
 from fairmp.progress import bar
-from fairmp.training.model_files import versions
+from fairmp.training.loop import versions
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),
     *("facebook100", "pokec-n-graph"),
 )
 FIGURES = ("accuracy", "auc", "dp", "eo")
+TARGETS = (0.01, 0.02, 0.05, 0.1, 1.0)  # of the trade-off curve; 1 corrects nothing
 
 
 @lru_cache(maxsize=2)
@@ -62,15 +63,22 @@ def measure(
     run = model.fit(data, seed=0, split_seed=number, bootstrap=0, progress=False)
     test = split(data, seed=number).test
     alone = model.evaluate(data, nodes=test, mode="per-node", bootstrap=0)
+    layer, curve = model.network_.propagation, {}
+    for target in TARGETS:
+        layer.target = target
+        other = model.evaluate(data, nodes=test, bootstrap=0)
+        curve[target] = {figure: getattr(other, figure) for figure in FIGURES}
     y, sens = data.y[test], data.sens[test]
     return {
         "data": name,
         "split": number,
         "batch": {figure: getattr(run.test, figure) for figure in FIGURES},
         "per_node": {figure: getattr(alone, figure) for figure in FIGURES},
+        "targets": curve,  # of the same model; it was trained and chosen with target 0
         "validation": {figure: getattr(run.val, figure) for figure in FIGURES},
         "one_node": 1 / int(torch.bincount(sens[sens >= 0]).min()),
         "base_rate_bound": bound(y, sens),
+        "majority": float(torch.bincount(y).max()) / len(y),
         "seconds": time.perf_counter() - start,
         "gamma": list(getattr(model.network_.propagation, "gamma", ())),
         "tried": [trial.to_dict() for trial in run.tried],

@@ -21,6 +21,7 @@ from typing import Any
 from fairmp.comparison.page import compared
 from fairmp.metrics import Interval
 from fairmp.report.formats import Table, markdown, spread
+from fairmp.report.pareto import over_splits
 from fairmp.reproduction import paper, published, runtime
 
 ROOT = Path(__file__).parents[1]
@@ -154,6 +155,124 @@ def defaults() -> Table:
     return Table("", [*header, "one node"], rows)
 
 
+NETWORKS = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp")}
+NEAR = 0.01  # of validation accuracy that a penalty may cost
+
+
+def _mean(own: Sequence[Record], part: str, figure: str) -> float:
+    return sum(record[part][figure] for record in own) / len(own)
+
+
+def tuned(graph: str) -> dict[str, list[Record]]:
+    """Records of the tuned baselines on one graph, by method, with its strength if it has one."""
+    found: dict[str, list[Record]] = {}
+    for record in read("baselines")["records"]:
+        if record["data"] != graph:
+            continue
+        name = NETWORKS.get(record["method"], "trees")
+        if "strategy" in record:
+            name += f" + {record['strategy']} {record['strength']:g}"
+        found.setdefault(name, []).append(record)
+        if "fair" in record:
+            fair = {**record, "test": record["fair"]}
+            found.setdefault("trees + ThresholdOptimizer", []).append(fair)
+    return found
+
+
+def ours(graph: str) -> list[Record]:
+    """Records of ``FairClassifier()`` on one graph."""
+    return [record for record in read("defaults")["records"] if record["data"] == graph]
+
+
+def best_gnn(graph: str) -> str:
+    """The graph network of the highest validation accuracy."""
+    own = tuned(graph)
+    return max(
+        (n for n in NETWORKS.values() if n != "MLP"), key=lambda n: _mean(own[n], "val", "accuracy")
+    )
+
+
+def baselines() -> Table:
+    """Accuracy and ΔDP of the defaults and of tuned baselines, one column per graph."""
+    rows: dict[str, list[str]] = {}
+
+    def add(method: str, own: Sequence[Record], part: str = "test") -> None:
+        accuracy = cell(spread([record[part]["accuracy"] for record in own]))
+        dp = _mean(own, part, "dp")
+        rows.setdefault(method, []).append(f"{accuracy} / {100 * dp:.{1 + (dp < 0.01)}f}")
+
+    for graph in TITLES:
+        add("FMP, defaults", ours(graph), "batch")
+        add("FMP, defaults, per node", ours(graph), "per_node")
+        own = tuned(graph)
+        for name in (*NETWORKS.values(), "trees", "trees + ThresholdOptimizer"):
+            add(name, own[name])
+        for strategy in ("regulariser", "adversary"):
+            names = [name for name in own if strategy in name]
+            plain = own[names[0].split(" + ")[0]]
+            floor = _mean(plain, "val", "accuracy") - NEAR
+            near = [n for n in names if _mean(own[n], "val", "accuracy") >= floor] or names
+            add(f"best + {strategy}", own[min(near, key=lambda n: _mean(own[n], "val", "dp"))])
+    return Table("", ["accuracy % / ΔDP", *TITLES.values()], [[k, *v] for k, v in rows.items()])
+
+
+def bounds() -> Table:
+    """What a fair model could reach on each graph, and what the defaults reach."""
+    rows = []
+    for graph, title in TITLES.items():
+        own, fair, gnn = tuned(graph), ours(graph), best_gnn(graph)
+        limit = sum(record["base_rate_bound"] for record in fair) / len(fair)
+        unfair = {n: _mean(own[n], "test", "accuracy") for n in (*NETWORKS.values(), "trees")}
+        unfair["FMP, uncorrected"] = sum(r["targets"]["1.0"]["accuracy"] for r in fair) / len(fair)
+        best = max(unfair, key=unfair.__getitem__)
+        other = {record["split"]: record["test"]["accuracy"] for record in own[gnn]}
+        gains = [record["batch"]["accuracy"] - other[record["split"]] for record in fair]
+        rows.append(
+            [
+                title,
+                f"{100 * limit:.1f}",
+                f"{100 * unfair[best]:.1f} ({best})",
+                f"{100 * min(limit, unfair[best]):.1f}",
+                cell(spread([record["batch"]["accuracy"] for record in fair])),
+                f"{100 * unfair[gnn]:.1f} ({gnn})",
+                cell(spread(gains)),
+            ]
+        )
+    header = ["graph", "base rates allow", "best unfair model", "bound", "FMP, defaults"]
+    return Table("", [*header, "best unfair GNN", "FMP less that"], rows)
+
+
+def tradeoffs() -> Table:
+    """Hypervolume of accuracy against ΔDP: the defaults over targets, and the tuned baselines."""
+    rows: dict[str, list[str]] = {}
+    for graph in TITLES:
+        fair, own = ours(graph), tuned(graph)
+        majority = {record["split"]: record["majority"] for record in fair}
+
+        def point(split: int, strength: float, test: Record) -> Record:
+            base = {"split": split, "strength": strength, "majority": majority[split]}  # noqa: B023
+            return {**base, "run": {"test": test}}
+
+        curves = {"FMP, defaults": [point(r["split"], 0.0, r["batch"]) for r in fair]}
+        for record in fair:
+            for target, test in record["targets"].items():
+                curves["FMP, defaults"].append(point(record["split"], float(target), test))
+        for name in NETWORKS.values():
+            curves[name] = [point(r["split"], 0.0, r["test"]) for r in own[name]]
+        for strategy in ("regulariser", "adversary"):
+            names = [name for name in own if strategy in name]
+            curve = [point(r["split"], 0.0, r["test"]) for r in own[names[0].split(" + ")[0]]]
+            curve += [point(r["split"], r["strength"], r["test"]) for n in names for r in own[n]]
+            curves[f"best + {strategy}"] = curve
+        pair = own["trees"], own["trees + ThresholdOptimizer"]
+        curves["trees + ThresholdOptimizer"] = [
+            point(r["split"], k, r["test"]) for k, part in enumerate(pair) for r in part
+        ]
+        for name, curve in curves.items():
+            rows.setdefault(name, []).append(cell(over_splits(curve)))
+    return Table("", ["hypervolume, %", *TITLES.values()], [[k, *v] for k, v in rows.items()])
+
+
 def balanced() -> Table:
     """Credit with class-balanced training nodes."""
     rows = []
@@ -203,6 +322,9 @@ KINDS: dict[str, Callable[..., Table]] = {
     "published": published_rows,
     "runtime": runtimes,
     "defaults": defaults,
+    "baselines": baselines,
+    "bounds": bounds,
+    "tradeoffs": tradeoffs,
     "balanced": balanced,
     "group-free": group_free,
     "epochs": epochs,

@@ -90,6 +90,12 @@ def test_separation_and_predictability_of_normal_groups(distance):
     assert parity == pytest.approx(2 * ndtr(distance / 2) - 1, abs=0.02)
 
 
+def test_a_column_that_is_the_group_predicts_it():
+    groups = np.arange(40) % 2
+    assert measurement.held_out_bias(groups[:, None] * 1.0, groups, np.arange(40) // 2 % 2)[1] == 1
+    assert measurement.held_out_bias(np.ones((40, 1)), groups, np.arange(40) // 2 % 2)[1] == 0
+
+
 def test_many_columns_on_few_nodes_do_not_look_like_a_difference():
     generator = torch.Generator().manual_seed(0)
     data = Data(

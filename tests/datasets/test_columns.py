@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from fairmp.datasets.columns import LoadReport, as_numbers, factorize, fit_column, rescale
-from fairmp.datasets.encoding import Roles, stack
+from fairmp.datasets.tables import Roles, stack
 from fairmp.errors import InputError
 
 CELLS = {

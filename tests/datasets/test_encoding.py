@@ -12,7 +12,7 @@ from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from fairmp.datasets import from_tables
 from fairmp.datasets.columns import LoadReport, fit_column
-from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.tables import Encoding
 from fairmp.errors import InputError
 
 PEOPLE = pd.DataFrame(

@@ -48,6 +48,9 @@ def test_numbers_as_text_sort_as_numbers() -> None:
     (found,) = attributes(["10", "9", "-1", "10"], 4)
     assert found.groups == ("9", "10")
     assert found.sens.tolist() == [1, 0, -1, 1]
+    (found,) = attributes(["10", "9", "other", ""], 4)
+    assert found.groups == ("9", "10", "other")
+    assert found.sens.tolist() == [1, 0, 2, -1]
 
 
 def test_probabilities() -> None:

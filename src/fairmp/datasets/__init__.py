@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from fairmp.datasets.columns import LoadReport
-    from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.graphs import (
         NBA,
         Bail,
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     )
     from fairmp.datasets.splits import split
     from fairmp.datasets.synthetic import social_network
-    from fairmp.datasets.tables import from_tables
+    from fairmp.datasets.tables import Encoding, from_tables
 
 __all__ = [
     "NBA",
@@ -43,7 +42,7 @@ __all__ = [
 ]
 
 _MODULES = {
-    "Encoding": "encoding",
+    "Encoding": "tables",
     "LoadReport": "columns",
     "from_tables": "tables",
     "social_network": "synthetic",

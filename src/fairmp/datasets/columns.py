@@ -10,11 +10,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from fairmp.errors import InputError, check_choice, shortlist
+from fairmp.errors import InputError, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,11 +80,6 @@ class LoadReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
-
-
-def check_scale(scale: str) -> None:
-    """Refuse an unknown scale."""
-    check_choice("scale", scale, get_args(Scale))
 
 
 def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:

@@ -17,9 +17,8 @@ import torch
 from fairmp.datasets.cache import narrow, read_npz, write_npz
 from fairmp.datasets.columns import LoadReport, counted, require_column
 from fairmp.datasets.edges import blank_to_null, comparable, edge_positions, positions, undirected
-from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.tables import assemble, from_tables
+from fairmp.datasets.tables import Encoding, assemble, from_tables
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:

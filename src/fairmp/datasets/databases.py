@@ -53,23 +53,21 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> int:
             raise InputError(argument, f"{shown} does not exist", "give the file of a database")
         # A query must not change the database: SQLite needs to be told, PostgreSQL can be, and
         # elsewhere nothing is committed.
+        options = {"yield_per": BATCH_ROWS, "postgresql_readonly": True}
         engine = sqlalchemy.create_engine(
-            address, execution_options={"yield_per": BATCH_ROWS, "postgresql_readonly": True}
+            address, poolclass=sqlalchemy.pool.NullPool, execution_options=options
         )
-        try:
-            with engine.connect() as connection, path.open("w", newline="", encoding="utf8") as out:
-                if address.get_backend_name() == "sqlite":
-                    connection.exec_driver_sql("pragma query_only = on")
-                found = connection.execute(sqlalchemy.text(query))
-                if not found.returns_rows:
-                    raise InputError(f"{argument}-query", query, "give a query that selects rows")
-                writer = csv.writer(out, lineterminator="\n")
-                writer.writerow(found.keys())
-                for batch in found.partitions():
-                    writer.writerows(batch)
-                    rows += len(batch)
-        finally:
-            engine.dispose()
+        with engine.connect() as connection, path.open("w", newline="", encoding="utf8") as out:
+            if address.get_backend_name() == "sqlite":
+                connection.exec_driver_sql("pragma query_only = on")
+            found = connection.execute(sqlalchemy.text(query))
+            if not found.returns_rows:
+                raise InputError(f"{argument}-query", query, "give a query that selects rows")
+            writer = csv.writer(out, lineterminator="\n")
+            writer.writerow(found.keys())
+            for batch in found.partitions():
+                writer.writerows(batch)
+                rows += len(batch)
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, UnicodeError) as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         value = f"{shown} cannot be read: {without_password(reason).rstrip('.')}"

@@ -5,20 +5,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any, ClassVar
+from typing import Any, ClassVar, get_args
 
 import numpy as np
 from torch_geometric.data import Data, InMemoryDataset
 
 from fairmp.datasets import cache as disk
 from fairmp.datasets import sources
-from fairmp.datasets.columns import LoadReport, Scale, check_scale, rescale
+from fairmp.datasets.columns import LoadReport, Scale, rescale
 from fairmp.datasets.formats import Names, parse
 from fairmp.datasets.raw import FoundFile, PathLike, cache_home, fetch
 from fairmp.datasets.sources import Source, source_named
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.tables import assemble
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 
 
 class FairGraph(InMemoryDataset):
@@ -60,7 +60,7 @@ class FairGraph(InMemoryDataset):
         cache: bool = True,
         mirror: str | None = None,
     ) -> None:
-        check_scale(scale)
+        check_choice("scale", scale, get_args(Scale))
         super().__init__(None, transform)
         found = fetch(self.source, root, mirror=mirror)
         arrays, names, report = _load(self.source, found, partial, verify and not partial, cache)

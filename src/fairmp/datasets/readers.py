@@ -8,7 +8,7 @@ import io
 import mmap
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal
@@ -201,14 +201,9 @@ class TableReader:
             name.strip(): self.strip(name, column, missing=name.strip() not in text)
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
-        inferred = {name: column for name, column in cells.items() if name not in text}
-        self.settle_commas(inferred.items(), unused)
-        if "decimal" in self.commas.values():
-            floats = [name for name, cells in inferred.items() if pa.types.is_floating(cells.type)]
-            again = self.table(floats, text=floats) if floats else pa.table({})
-            text_cells = zip(floats, again.columns, strict=True)
-            self.refuse_points([*inferred.items(), *text_cells], unused)
-        cells |= {name: self.infer(name, column) for name, column in inferred.items()}
+        inferred = [name for name in cells if name not in text]
+        self.settle_commas(inferred, cells.__getitem__, unused)
+        cells |= {name: self.infer(name, cells[name]) for name in inferred}
         return pa.table(cells).to_pandas(date_as_object=False)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
@@ -231,8 +226,10 @@ class TableReader:
         gone = pc.is_in(cells, value_set=pa.array(MISSING, kind))
         return pc.if_else(gone, pa.scalar(None, kind), cells)
 
-    def settle_commas(self, columns: Iterable[tuple[str, Any]], unused: Sequence[str] = ()) -> None:
-        """Decide what commas inside numbers mean in each column of a text file.
+    def settle_commas(
+        self, names: Sequence[str], load: Callable[[str], Any], unused: Sequence[str] = ()
+    ) -> None:
+        """Decide what commas inside numbers mean in each stripped column of a text file.
 
         Where every value of a column fits both meanings, as ``2,101`` does, the other columns
         decide, and the file is refused if they cannot.
@@ -241,7 +238,8 @@ class TableReader:
             return
         unclear: dict[str, str] = {}
         mixed: set[str] = set()  # columns such as 0,5 and 1.5
-        for name, cells in columns:
+        for name in names:
+            cells = load(name)
             if not is_text(cells.type) or not pc.any(pc.match_substring(cells, ",")).as_py():
                 continue
             fits = {k: pc.match_substring_regex(cells, pattern) for k, pattern in _COMMAS.items()}
@@ -263,15 +261,17 @@ class TableReader:
             found = [name for name, settled in self.commas.items() if settled == kind]
             if found:
                 self.notes.append(f"{self.path.name}: {title} in column {shortlist(found)}")
+        if "decimal" in self.commas.values():
+            self._refuse_points([name for name in names if name not in unused], load)
 
-    def _example(self, cells: Any, mark: str) -> str:
-        row = pc.index(pc.match_substring(cells, mark), True).as_py()
-        return f"{self.locate(row)} has {cells[row].as_py()!r}"
-
-    def refuse_points(self, columns: Iterable[tuple[str, Any]], unused: Sequence[str] = ()) -> None:
-        """Refuse numbers such as 1.234 in text where other columns have decimal commas."""
-        for name, cells in columns:
-            if name in unused or not is_text(cells.type) or name in self.commas:
+    def _refuse_points(self, names: Sequence[str], load: Callable[[str], Any]) -> None:
+        """Refuse numbers such as 1.234 where other columns have decimal commas."""
+        floats = [name for name in names if pa.types.is_floating(load(name).type)]
+        again = self.table(floats, text=floats).columns if floats else ()
+        written = dict(zip(floats, again, strict=True))
+        for name in names:
+            cells = written[name] if name in written else load(name)
+            if not is_text(cells.type) or name in self.commas:
                 continue
             points = pc.match_substring(cells, ".")
             groups = pc.or_(pc.match_substring_regex(cells, _GROUPED), pc.invert(points))
@@ -279,6 +279,10 @@ class TableReader:
                 value = f"column {name!r} of {self.path.name}, {self._example(cells, '.')}"
                 hint = "write the numbers with one decimal mark"
                 raise InputError(self.argument, f"{value}, and others have decimal commas", hint)
+
+    def _example(self, cells: Any, mark: str) -> str:
+        row = pc.index(pc.match_substring(cells, mark), True).as_py()
+        return f"{self.locate(row)} has {cells[row].as_py()!r}"
 
     def infer(self, name: str, cells: Any) -> Any:
         """Convert a stripped column of text to numbers, booleans or dates if all of it is."""

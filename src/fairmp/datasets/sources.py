@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from typing import Literal
 from urllib.parse import quote
 
@@ -15,32 +16,9 @@ FAIRGNN = f"{_GITHUB}/EnyanDai/FairGNN/main/dataset"
 NIFTY = f"{_GITHUB}/chirag126/nifty/main/dataset"
 FACEBOOK = f"{_GITHUB}/CUAI/Non-Homophily-Large-Scale/master/data/facebook100"
 
-SHA256 = dict(
-    line.split()
-    for line in """
-nba.csv fe295195cff01f20b785fe9de1e24062123cb146bdae080ce8b3ea8315d45b80
-nba_relationship.txt 14c73245e5d6b6457cce7504e2bb0ded6b81155e25bf0e7d23793df7c01b4873
-region_job.csv 62f299e6
-region_job_2.csv 2b236a69
-banskobystricky_processed.csv 18087139c5df3ba436e38289c480dc20607afd9b76927dbf93bc94296f9b62f6
-banskobystricky.txt b357d9d79040ef12e916038f9d40c4cc44aa84020c55dde038534c43859b0bcd
-pokec-n_node_attribute.csv d2e6bb80f043ba38c2677c77c66000dd275f4bffcaf8807e7803c8713924126b
-pokec-n_node_label.csv f964d0868a45c19a37b6c3ed0d3b1b3d3494cf2889426bf31e504643fb7d2d1f
-edges.npz 33a45dfa02dc4f0881e07b4e016f7fe33e4b906f1983264a74ad6d70186e9098
-labels.npy 70cfb36200604f592f824106593a3430005803ead8cf87718c5c3c6e048cc481
-sens.npy 5b7c88c54db3113f874b9a882d6a0b36a8ef0e9f7c208f334a205b2fc73d6cb1
-german.csv 49cc549b1ca3f1650e3bdcd8cfce62313c763abfbcbf785d32b07fb76ae078ca
-german_edges.txt 404d107384e05a14ce9befe04a710d7df0a7492095569dc35ffb5d47742ee300
-credit.csv 5d7a93f25a09dd1648c78b5e0c6a883ca832ee88259d89dfe1062e8c848bfe5d
-graph_credit.edgelist 8a3a37e781d17ae1a489f3ef95e7552667294d151cc4e1990ebd704a8a9e4501
-bail.csv 11a7c62be2b7aed7cb069624789755d5f57acc8b69580564e2401b084e2d5faf
-bail_edges.txt c43049fb5d9a0a994fcf4931fb34838716e4bf40e4ae30b9e504d9f4362ca0fe
-Cornell5.mat d9ff76ae34e855cb77b0779a3a320f7f73f848901cb13352e2734c17804c4aec
-""".strip().splitlines()
-)
+_REGISTRY = files("fairmp.datasets").joinpath("registry.txt").read_text(encoding="utf-8")
+SHA256 = dict(line.split() for line in _REGISTRY.splitlines())
 """SHA-256 by file name; only the first digits are known for the node tables of Pokec."""
-
-Checksum = Literal["known", "partial", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -52,7 +30,7 @@ class RawFile:
     url: str = ""  # of the file or a zip archive with it; empty if no public home is known
 
     @property
-    def checksum(self) -> Checksum:
+    def checksum(self) -> Literal["known", "partial", "unknown"]:
         """Whether the SHA-256 is known in full, in part, or not at all."""
         if not self.sha256:
             return "unknown"

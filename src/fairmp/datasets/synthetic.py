@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from fairmp.datasets.splits import largest_remainder, with_split
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_number
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -69,8 +69,7 @@ def social_network(
         if number < low:
             raise InputError(name, f"{number} is too small", f"give {low} or more")
     for name, share in {"sens": sens_homophily, "label": label_homophily}.items():
-        if not 0 <= share <= 1:
-            raise InputError(f"{name}_homophily", f"{share} is outside [0, 1]", "give a share")
+        check_number(f"{name}_homophily", share, "give a share, from 0 to 1", low=0, high=1)
     edges = _edge_count(n, average_degree, density)
     shares = np.asarray(group_ratio, dtype=float)
     if shares.ndim == 0:
@@ -109,9 +108,10 @@ def social_network(
     x += (sens_signal * direction[classes:]).astype(np.float32)[sens]
 
     edge_index = both_directions(np.concatenate(pairs, axis=1), n)
-    arrays = {"x": x, "edge_index": edge_index, "y": y, "sens": sens}
     data = Data(
-        **{key: torch.from_numpy(array) for key, array in arrays.items()},
+        *map(torch.from_numpy, (x, edge_index)),
+        y=torch.from_numpy(y),
+        sens=torch.from_numpy(sens),
         feature_names=[f"f{k}" for k in range(features)],
         class_names=[f"class {k}" for k in range(classes)],
         group_names=[f"group {k}" for k in range(groups)],
@@ -153,10 +153,10 @@ def _edge_count(n: int, average_degree: float | None, density: float | None) -> 
     if average_degree is not None and density is not None:
         problem = f"{density} along with average_degree={average_degree}"
         raise InputError("density", problem, "give one of them")
-    if density is not None and not 0 < density <= 1:
-        raise InputError("density", f"{density} is outside (0, 1]", "give a share of all pairs")
     degree = 15.0 if average_degree is None else average_degree
-    degree = degree if density is None else density * (n - 1)
+    if density is not None:
+        check_number("density", density, "give a share of all pairs", low=0, high=1, above=True)
+        degree = density * (n - 1)
     edges = round(n * degree / 2) if 0 < degree <= n - 1 else 0
     if not edges:
         problem = f"{degree} is outside (0, {n - 1}] or gives no edge"

@@ -20,10 +20,10 @@ from torch_geometric.utils import coalesce
 from fairmp import groups
 from fairmp.datasets.columns import BinsGiven, Column, LoadReport
 from fairmp.datasets.edges import EdgeTable, node_ids
-from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
+from fairmp.datasets.tables import Encoding, Roles, fit_encoding
 from fairmp.distributed import partition
 from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.partition import Order, Partition
@@ -68,12 +68,11 @@ def shard(
     check(data)
     _check_undirected(data)
     y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
+    seeds: tuple[int | None, ...] = tuple(split_seeds or (0,))
     if split_seeds is None and all(name in data for name in MASKS):
         check(data, masks=True)
-        seeds: tuple[int | None, ...] = (None,)
-        splits = _subset(data[name] for name in MASKS)[:, None]
+        seeds, splits = (None,), _subset(data[name] for name in MASKS)[:, None]
     else:
-        seeds = tuple(split_seeds or (0,))
         splits = _splits(y, sens, seeds)
     report, encoding = getattr(data, "report", None), getattr(data, "encoding", None)
 
@@ -93,7 +92,7 @@ def shard(
     )
     x = data.x.detach().cpu()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
-    nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), lambda rows: x[rows])
+    nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows])
     with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
         partition.check_parts(parts, len(y))
         edges = EdgeSet(staging / "scratch", len(y), LoadReport(nodes=len(y)))
@@ -101,7 +100,7 @@ def shard(
         forward = source <= target
         edges.add(source[forward], target[forward])
         advance("edges")
-        return _write(staging, manifest, edges, nodes, splits, parts, advance)
+        return _write(staging, manifest, edges, nodes, parts, advance)
 
 
 def shard_tables(
@@ -138,7 +137,7 @@ def shard_tables(
     roles = Roles(*used_as, sensitive_bins=sensitive_bins, unknown=unknown)
     with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
         scratch, report = staging / "scratch", LoadReport()
-        encoded, ids, encoding = _read_nodes(nodes, roles, scratch, report)
+        encoded, ids, encoding = _read_nodes(nodes, roles, split_seeds, scratch, report)
         partition.check_parts(parts, len(ids))
         advance("nodes")
         table = EdgeTable(edges, ids, source, target, report)
@@ -153,8 +152,7 @@ def shard_tables(
             tuple(split_seeds),
             encoding.to_dict(),
         )
-        splits = _splits(encoded.y, encoded.sens, split_seeds)
-        return _write(staging, manifest, found, encoded, splits, parts, advance)
+        return _write(staging, manifest, found, encoded, parts, advance)
 
 
 def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport, integers: bool) -> EdgeSet:
@@ -212,13 +210,7 @@ def _check_undirected(data: Data) -> None:
 
 
 def _write(
-    staging: Path,
-    manifest: Manifest,
-    edges: EdgeSet,
-    nodes: Nodes,
-    splits: np.ndarray,
-    parts: int,
-    advance: Progress,
+    staging: Path, manifest: Manifest, edges: EdgeSet, nodes: Nodes, parts: int, advance: Progress
 ) -> Manifest:
     """Order the nodes, write the parts, and complete and write the manifest."""
     label, labelled, sens = edges.finish(nodes.y, nodes.sens)
@@ -238,7 +230,7 @@ def _write(
         edges=edges.report.edges,
         statistics=statistics.as_dict(),
         report=manifest.report or tuple(edges.report.lines()),
-        parts=tuple(_write_parts(staging, edges, nodes, splits, ordered, advance)),
+        parts=tuple(_write_parts(staging, edges, nodes, ordered, advance)),
     )
     manifest.write(staging)
     return manifest
@@ -258,12 +250,7 @@ def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Pat
 
 
 def _write_parts(
-    staging: Path,
-    edges: EdgeSet,
-    nodes: Nodes,
-    splits: np.ndarray,
-    ordered: Partition,
-    advance: Progress,
+    staging: Path, edges: EdgeSet, nodes: Nodes, ordered: Partition, advance: Progress
 ) -> Iterator[Part]:
     def degree(rows: np.ndarray) -> np.ndarray:
         return np.log1p(edges.degree[rows]).astype(np.float32)[:, None]
@@ -290,7 +277,7 @@ def _write_parts(
             "x": (x, (count, first.shape[1]), first.dtype),
             "y": ([nodes.y[own]], (count,), np.int32),
             "sens": ([nodes.sens[own]], (count,), np.int32),
-            "split": ([splits[own]], (count, splits.shape[1]), np.int8),
+            "split": ([nodes.splits[own]], (count, nodes.splits.shape[1]), np.int8),
             "number": ([own], (count,), np.int64),
             "row": ([row], (count + 1,), np.int64),
             "col": (columns(stop), (entries,), edges.kind),
@@ -305,15 +292,16 @@ def _write_parts(
 
 
 class Nodes(NamedTuple):
-    """Classes and groups (n, int32, −1 unknown), and the features of any rows."""
+    """Classes and groups (n, int32, −1 unknown), splits, and the features of any rows."""
 
     y: np.ndarray
     sens: np.ndarray
+    splits: np.ndarray  # n×s, int8: 0 training, 1 validation, 2 test, −1 none
     features: Callable[[np.ndarray], np.ndarray] | None  # none: log(1 + degree)
 
 
 def _read_nodes(
-    path: Path, roles: Roles, folder: Path, report: LoadReport
+    path: Path, roles: Roles, seeds: Sequence[int], folder: Path, report: LoadReport
 ) -> tuple[Nodes, Any, Encoding]:
     """Read a node table, one column in memory at a time: the nodes, their ids, the encoding."""
     table = _ColumnStore(path, roles, folder, report)
@@ -334,8 +322,8 @@ def _read_nodes(
     encoding, y, sens = fit_encoding(table.names, table.load, roles, report, save)
     report.nodes = len(y)
     ids = node_ids(y if roles.id is None else {roles.id: table.load(roles.id)}, roles.id)
-    nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), features if files else None)
-    return nodes, ids, encoding
+    codes, splits = (y.astype(np.int32), sens.astype(np.int32)), _splits(y, sens, seeds)
+    return Nodes(*codes, splits, features if files else None), ids, encoding
 
 
 class _ColumnStore:
@@ -353,10 +341,7 @@ class _ColumnStore:
         with pa.OSFile(str(self.copy), "wb") as file, pa.ipc.new_file(file, schema) as writer:
             for batch in self.reader.batches(wanted):
                 writer.write(pa.record_batch(batch.columns, schema=schema))
-        names = [name for name in wanted if name != self.id]
-        self.reader.settle_commas((name, self._cells(name)) for name in names)
-        if "decimal" in self.reader.commas.values():
-            self.reader.refuse_points((name, self._cells(name)) for name in names)
+        self.reader.settle_commas([name for name in wanted if name != self.id], self._cells)
 
     def _cells(self, name: str) -> Any:
         if self.reader.dialect is None:

@@ -95,7 +95,7 @@ def calibrate(
     what a bias of 1 adds to each row (n×1), if that is not 1.
     """
     from scipy.optimize import minimize
-    from scipy.special import log_softmax, softmax
+    from scipy.special import log_softmax
 
     n, classes = logits.shape
     z = logits - logits.mean(1, keepdims=True)
@@ -107,9 +107,10 @@ def calibrate(
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         scores = theta[0] * z + reach * theta[1:]
-        error = softmax(scores, axis=1) - one
+        logs = log_softmax(scores, axis=1)
+        error = np.exp(logs) - one
         prior = (theta - start) / unit
-        value = -(one * log_softmax(scores, axis=1)).sum()
+        value = -np.einsum("ij,ij->", one, logs)
         value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
         slope = np.append((error * z).sum(), (error * reach).sum(0))
         return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n

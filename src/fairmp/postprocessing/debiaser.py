@@ -237,14 +237,12 @@ class Debiaser(TransformerMixin, BaseEstimator):
             check_integer("seed", found.seed, "", low=0)
             found.kind_ = check_choice("kind", record["kind"], ("logits", "probabilities"))
             found.classes_ = tuple(map(str, record["classes"]))
-            found.groups_ = [
-                (str(one["name"]), tuple(map(str, one["groups"]))) for one in record["attributes"]
-            ]
+            pairs = ((one["name"], one["groups"]) for one in record["attributes"])
+            found.groups_ = [(str(name), tuple(map(str, groups))) for name, groups in pairs]
             if any(len(set(groups)) < len(groups) for _, groups in found.groups_):
                 raise ValueError("a group is named twice")
-            temperature = record["temperature"]
-            found.temperature_ = check_number("temperature", temperature, "", low=0, above=True)
-            given = record["correction"]
+            given, tau = record["correction"], record["temperature"]
+            found.temperature_ = check_number("temperature", tau, "", low=0, above=True)
             sizes = {"g": sum(len(groups) for _, groups in found.groups_), "c": len(found.classes_)}
             found.correction_ = {"type": check_choice("type", given["type"], SHAPES)}
             for key, axes in SHAPES[given["type"]].items():

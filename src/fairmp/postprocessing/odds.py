@@ -153,9 +153,7 @@ class _Problem:
         return float(max(over[self.concerned].max(), 0.0))
 
     def _descend(self, start: Array) -> Array:
-        from scipy.optimize import minimize
-
-        bound = np.maximum(self.target, MIN_TARGET)[self.concerned]
+        from scipy.optimize import NonlinearConstraint, minimize
 
         @lru_cache(maxsize=1)
         def at(x: bytes) -> tuple[Array, Array]:
@@ -168,21 +166,16 @@ class _Problem:
             by_a = self.shares.T @ (by_shift * self.tilt).sum(1)
             return self.divergence(q), self.coordinates.T @ np.concatenate([by_w, by_a])
 
-        def slack(x: Array) -> Array:
-            gaps = self._gaps(at(x.tobytes())[1])[self.concerned]
-            return np.concatenate([bound - gaps, bound + gaps])
-
-        def slack_slopes(x: Array) -> Array:
-            slopes = self._slopes(at(x.tobytes())[1])
-            return np.concatenate([-slopes, slopes])
-
+        bound = np.maximum(self.target, MIN_TARGET)[self.concerned]
+        within = NonlinearConstraint(
+            lambda x: self._gaps(at(x.tobytes())[1])[self.concerned],
+            -bound,
+            bound,
+            jac=lambda x: self._slopes(at(x.tobytes())[1]),
+        )
+        limits = {"maxiter": MAX_STEPS, "ftol": 1e-10}
         found = minimize(
-            objective,
-            start,
-            jac=True,
-            method="SLSQP",
-            constraints=[{"type": "ineq", "fun": slack, "jac": slack_slopes}],
-            options={"maxiter": MAX_STEPS, "ftol": 1e-10},
+            objective, start, jac=True, method="SLSQP", constraints=within, options=limits
         )
         return np.asarray(found.x) if np.isfinite(found.x).all() else start
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.datasets.columns import MISSING
+from fairmp.datasets.columns import MISSING, as_text, factorize
 from fairmp.errors import InputError
 from fairmp.groups import known, likeliest, memberships, soft
 from fairmp.kernels import softmax
@@ -89,7 +89,7 @@ def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
     elif single:
         wrong = ((values - 0.5).abs() > 0.5).nonzero().flatten().tolist()
         if wrong:
-            value = f"{values[wrong[0]].item():g} in row {wrong[0]} is not a probability"
+            value = f"{float(values[wrong[0]]):g} in row {wrong[0]} is not a probability"
             hint = "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'"
             raise InputError("predictions", value, hint)
         values, kind = torch.stack([1 - values, values], 1), "probabilities"
@@ -267,17 +267,15 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
         return torch.from_numpy(array), tuple(map(str, getattr(values, "columns", ())))
     if array.ndim != 1:
         raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group per node")
-    found, place = np.unique(array.astype(str), return_inverse=True)
-    texts = [str(text).strip() for text in found]
-    names = sorted({text for text in texts if text not in MISSING}, key=_sort_key)
-    if all(_sort_key(text)[0] == 0 for text in names):  # "1.0" is "1", and "-1" unknown
-        texts = [text if text in MISSING else f"{float(text):g}" for text in texts]
-        names = [
-            text for text in dict.fromkeys(f"{float(text):g}" for text in names) if text != "-1"
-        ]
-    rank = {text: k for k, text in enumerate(names)}
-    codes = np.array([rank.get(text, -1) for text in texts], dtype=np.int64)
-    return torch.from_numpy(codes[place.reshape(-1)]), tuple(names)
+    import pandas as pd
+
+    texts = pd.Series(array.astype(str)).str.strip()
+    texts = texts.mask(texts.isin(MISSING))
+    numbers = pd.to_numeric(texts, errors="coerce").astype(float)
+    if numbers.notna().equals(texts.notna()):
+        texts = texts.mask(numbers == -1)
+    codes, names = factorize(numbers.astype(object).where(numbers.notna() & texts.notna(), texts))
+    return torch.from_numpy(codes), tuple(map(as_text, names))
 
 
 def _are_memberships(frame: Any) -> bool:
@@ -294,10 +292,3 @@ def _several(sens: Sequence[Any], n: int) -> bool:
     if not len(sens) or any(isinstance(one, str) or not np.ndim(one) for one in sens):
         return False
     return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
-
-
-def _sort_key(text: str) -> tuple[int, float, str]:
-    try:
-        return (0, float(text), "")
-    except ValueError:
-        return (1, 0.0, text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -141,8 +141,9 @@ class DebiasResult:
         name = canonical(criterion)
         parity = name == "demographic_parity"
         if not parity:
-            measured = [one.criterion for one in (*self.criteria, *self.others)]
-            check_choice("criterion", name, measured)
+            check_choice(
+                "criterion", name, [one.criterion for one in (*self.criteria, *self.others)]
+            )
         first = self.groups[0].attribute
         groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
         nodes = np.array([g.nodes if parity else sum(g.labelled) for g in groups])
@@ -170,9 +171,8 @@ class DebiasResult:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the predictions as plain JSON values, with ``None`` for nan."""
-        rest = {key: value for key, value in vars(self).items() if key != "predictions"}
-        for key in ("criteria", "others", "groups", "group_uncertainty"):
-            rest[key] = [asdict(item) for item in rest[key]]
+        rest = asdict(replace(self, predictions=None))
+        del rest["predictions"]
         return dict(json_safe({**rest, "opened": self.opened}))
 
     def __str__(self) -> str:
@@ -270,8 +270,8 @@ class DebiasResult:
             share = 100 * group.changed / max(group.nodes, 1)
             pairs = [(group.decided_before[c], group.decided_after[c]) for c in shown]
             if rates:
-                pairs += [(group.tpr_before[1], group.tpr_after[1])]
-                pairs += [(group.fpr_before[1], group.fpr_after[1])]
+                pairs.append((group.tpr_before[1], group.tpr_after[1]))
+                pairs.append((group.fpr_before[1], group.fpr_after[1]))
             moves = [f"{points(before)} → {points(after)}" for before, after in pairs]
             rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *moves])
         return rows

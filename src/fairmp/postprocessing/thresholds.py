@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from copy import copy
 from typing import Literal
 
 import numpy as np
@@ -87,26 +88,19 @@ class GroupThresholds:
         group = integers(sens, "sens", len(odds))
         label = integers(y, "y", len(odds))
         if label.max(initial=-1) > 1:
-            value = f"class {label.max()} for two columns of scores"
-            raise InputError("y", value, "give 0, 1 and -1")
+            raise InputError("y", f"class {label.max()} for two classes", "give 0, 1 and -1")
         if not (label[group >= 0] >= 0).any():
-            value = "no node of known group is labelled"
-            raise InputError("y", value, "use solve(), which needs none")
+            raise InputError("y", "no node of known group is labelled", "use solve()")
         curves = self._curves(odds, group, label, weights(sample_weight, len(odds)))
         steps = sorted((curve.step for curve in curves), reverse=True)
         allowed = max(self.target, (steps[0] + steps[1]) / 2) + 1e-12
         low = np.unique(np.concatenate([curve.rates for curve in curves]))
-        windows = [
-            (curve.rates.searchsorted(low), curve.rates.searchsorted(low + allowed, side="right"))
-            for curve in curves
-        ]
-        pairs = list(zip(curves, windows, strict=True))
-        hits = np.sum([_range_max(curve.hits, *window) for curve, window in pairs], axis=0)
-        w = int(hits.argmax())
-        cuts = [
-            int(first[w] + curve.hits[first[w] : last[w]].argmax())
-            for curve, (first, last) in pairs
-        ]
+        first = [curve.rates.searchsorted(low) for curve in curves]
+        last = [curve.rates.searchsorted(low + allowed, side="right") for curve in curves]
+        hits = sum(map(_range_max, [curve.hits for curve in curves], first, last))
+        w = int(np.argmax(hits))
+        windows = zip(curves, first, last, strict=True)
+        cuts = [int(a[w] + curve.hits[a[w] : b[w]].argmax()) for curve, a, b in windows]
         self._take(curves, cuts, warn=True)
         self.name = VALIDATION
         return self
@@ -143,7 +137,7 @@ class GroupThresholds:
             plain = np.average(odds > 0, weights=weight * (group == g))
             wanted = np.clip(plain, rate - self.target / 2, rate + self.target / 2)
             cuts.append(int(np.abs(curve.rates - wanted).argmin()))
-        result = GroupThresholds(self.target, ties=self.ties, seed=self.seed, kind=self.kind_)  # type: ignore[arg-type]
+        result = copy(self)
         result._take(curves, cuts, warn=0 < rate < 1)
         result.name = BATCH
         return result
@@ -203,8 +197,7 @@ class GroupThresholds:
         if warn and self.rate_ in (0.0, 1.0):
             who = "every" if self.rate_ else "no"
             hint = "allow a larger target" + " or ties='random'" * (self.ties == "keep")
-            text = f"the thresholds select {who} node of known group; {hint}"
-            warnings.warn(text, stacklevel=3)
+            warnings.warn(f"the thresholds select {who} node of known group; {hint}", stacklevel=3)
 
     def _curves(
         self, odds: np.ndarray, group: np.ndarray, label: np.ndarray, weight: np.ndarray

@@ -35,7 +35,7 @@ from fairmp.training.predictor import (
 )
 
 if TYPE_CHECKING:
-    from fairmp.datasets.encoding import Encoding
+    from fairmp.datasets.tables import Encoding
     from fairmp.postprocessing.debiaser import Debiaser
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
@@ -170,6 +170,11 @@ class FairClassifier(Predictor):
         """Whether training works towards a gap of its own."""
         return self.strategy is not None and self.strategy.gap_target is not None
 
+    @property
+    def calibrates(self) -> bool:
+        """Whether predictions are calibrated: not if training held the gap of other decisions."""
+        return self.calibrate and self._linear and not self._holds_gap
+
     def fit(
         self,
         data: Data,
@@ -294,8 +299,7 @@ class FairClassifier(Predictor):
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
         """Calibrate the network and its logits."""
-        # Calibrated decisions are others, and have another gap.
-        if not self.calibrate or self._holds_gap or not self._linear:
+        if not self.calibrates:
             return
         adjacency = graph.adjacency(self.logits_.dtype)
         z, c = plainly_propagated(self.logits_, self.network_.propagation, adjacency)

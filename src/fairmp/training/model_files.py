@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.tables import Encoding
 from fairmp.errors import InputError, conform
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.training import blend as blends

@@ -31,15 +31,9 @@ from fairmp.errors import InputError, check_integer
 from fairmp.groups import group_operator
 from fairmp.report.formatting import join_names
 
-MIN_GROUP_SIZE = 10
-"""Smaller groups are excluded from rules that are fitted on one half of the nodes."""
-
-MIN_BALANCED = 0.9
-"""Mean share of both sides on which a threshold of a leaking column is right, at least."""
-
-MAX_RANDOM_COLUMNS = 64
-"""Columns of the random-feature baseline: enough to show what the topology reveals."""
-
+MIN_GROUP_SIZE = 10  # of a group that rules are fitted for, on one half of the nodes
+MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right
+MAX_RANDOM_COLUMNS = 64  # of the random-feature baseline: enough to show what the topology reveals
 Folds = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -74,9 +68,8 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     check_integer("steps", steps, "give 1 or more")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
     clean, notes = _cleaned(data)
-    table = statistics(clean)
-    groups = _groups(clean)
-    known = [group for group in groups if group.share is not None]
+    table, facts = statistics(clean), _facts(clean)
+    known = [group for group in facts["groups"] if group.share is not None]
     centred = clean.x - clean.x.mean(0)
     deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
     # Rounding can give a constant column a deviation, and a nearly constant one none.
@@ -89,9 +82,12 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     random = torch.randn(len(x), columns, generator=generator).numpy()
     after_random = averaged(random, clean.edge_index, steps, "row") if columns else ()
 
+    def cross_fitted(values: np.ndarray) -> list[float]:
+        """Separation and predictability, averaged over random halves."""
+        return np.mean([held_out_bias(values, *fold) for fold in folds], axis=0).tolist()
+
     def measure(step: int, values: np.ndarray) -> FeatureBias:
-        gap = mean_gap(values, clean.sens.numpy())
-        return FeatureBias(step, *gap, *_cross_fitted(values, folds))
+        return FeatureBias(step, *mean_gap(values, clean.sens.numpy()), *cross_fitted(values))
 
     before = measure(0, x)
     row, symmetric = (
@@ -104,31 +100,24 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     noise = 2 * math.sqrt(sum(0.25 / size for size in smallest)) if len(smallest) == 2 else None
     n = table.nodes
     return Audit(
-        name=table.name,
-        nodes=n,
-        edges=table.edges // 2,
+        **facts,
         directed_edges=table.edges,
         features=table.features,
         constant_features=int((~varied).sum()),
         labelled=table.labelled or 0,
-        classes=tuple(clean.class_names),
         unknown_groups=n - sum(group.nodes for group in known),
         unknown_edges=float(unknown.mean()) if table.edges else None,
         density=table.edges / (n * (n - 1)),
-        average_degree=table.edges / n,
-        homophily=homophily(clean.edge_index, clean.sens),
         label_homophily=table.label_homophily if table.labelled else None,
         label_homophily_labelled=table.label_homophily_labelled,
         c=known[1].share if len(known) == 2 else None,
-        groups=groups,
         row=row,
         symmetric=symmetric,
         random_baseline=tuple(
-            _cross_fitted(values, folds)[1] for values in (random, *after_random) if columns
+            cross_fitted(values)[1] for values in (random, *after_random) if columns
         ),
         noise=noise,
         forecast=_forecast(x, clean, folds),
-        leaks=_leaks(clean),
         notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
@@ -226,12 +215,11 @@ def best_thresholds(
         recall, specificity = 1 - true_below / total, (below - true_below) / (n - total)
         balanced = (recall + specificity) / 2
         k = int(np.abs(balanced - 0.5).argmax())
-        above = bool(balanced[k] >= 0.5)
         right = float((total - true_below[k] + below[k] - true_below[k]) / n)
-        score = float(balanced[k])
-        yield (score, float(ordered[ends[k]]), True, right) if above else (
-            1 - score, float(ordered[ends[k]]), False, 1 - right
-        )  # fmt: skip
+        score, threshold = float(balanced[k]), float(ordered[ends[k]])
+        above = score >= 0.5
+        score, right = (score, right) if above else (1 - score, 1 - right)
+        yield score, threshold, above, right
 
 
 def _groups(data: Data) -> tuple[Group, ...]:
@@ -274,12 +262,6 @@ def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     return groups, half
 
 
-def _cross_fitted(values: np.ndarray, folds: Folds) -> tuple[float, float]:
-    """Separation and predictability, averaged over random halves."""
-    separation, predictability = np.mean([held_out_bias(values, *fold) for fold in folds], axis=0)
-    return float(separation), float(predictability)
-
-
 def mean_gap(values: np.ndarray, sens: np.ndarray) -> tuple[float, float]:
     """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
@@ -304,7 +286,7 @@ def _forecast(x: np.ndarray, data: Data, folds: Folds) -> Forecast:
     parities, distances, conditions = [], [], []
     try:
         blocks = block_counts(graph)
-        halves = [half for fold in folds for half in held_out_scores(x, *fold, reference=0)]
+        halves = [half for fold in folds for half in held_out_scores(x, *fold, with_first=True)]
         for scores, own in halves:
             # The ridge only matters for constant scores.
             tensors = torch.from_numpy(scores), torch.from_numpy(own)
@@ -348,15 +330,22 @@ def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
 
 def describe(data: Data) -> dict[str, Any]:
     """Size, homophily, groups and leaking columns of a graph: the fast part of an audit."""
-    clean, _ = _cleaned(data)
-    edges = clean.edge_index.size(1)
+    found = _facts(_cleaned(data)[0])
+    found["verdict"] = list(map(str, found.pop("leaks")))
+    found["groups"] = list(map(vars, found["groups"]))
+    return {**found, "homophily": vars(found["homophily"])}
+
+
+def _facts(data: Data) -> dict[str, Any]:
+    """What needs no averaging, by its name in :class:`Audit`."""
+    edges = data.edge_index.size(1)
     return {
-        "name": clean.name,
-        "nodes": len(clean.sens),
+        "name": data.name,
+        "nodes": len(data.sens),
         "edges": edges // 2,
-        "average_degree": edges / len(clean.sens),
-        "homophily": vars(homophily(clean.edge_index, clean.sens)),
-        "classes": clean.class_names,
-        "groups": [vars(group) for group in _groups(clean)],
-        "verdict": list(map(str, _leaks(clean))),
+        "average_degree": edges / len(data.sens),
+        "homophily": homophily(data.edge_index, data.sens),
+        "classes": tuple(data.class_names),
+        "groups": _groups(data),
+        "leaks": _leaks(data),
     }

@@ -90,8 +90,7 @@ class Audit:
         return sections(document(self))
 
     def _repr_html_(self) -> str:
-        header, *rows = group_table(asdict(self), "nodes")
-        tables = [[header, *rows], _step_table(self)]
+        tables = [group_table(asdict(self), "nodes"), _step_table(self)]
         return to_html(f"Audit of {self.name}", tables, [*self.verdict(), *self.notes])
 
     def plot(self, ax: Any = None) -> Any:
@@ -100,7 +99,20 @@ class Audit:
         Args:
             ax: matplotlib axes to draw on; new ones by default.
         """
-        return _draw_steps(self, figure(NARROW, 3.4)[1] if ax is None else ax)
+        axes = figure(NARROW, 3.4)[1] if ax is None else ax
+        lines = {"features, averaged": self.row, "features, averaged as by GCN": self.symmetric}
+        for k, (label, biases) in enumerate(lines.items()):
+            shares = [100 * bias.predictability for bias in biases]
+            axes.plot(shares, marker=MARKERS[k], color=COLOURS[k], label=label)
+        if self.forecast.after is not None:
+            style = {"color": "black", "fillstyle": "none", "markersize": 9}
+            axes.plot([1], [100 * self.forecast.after], "D", **style, label="predicted, one step")
+        baseline = [100 * share for share in self.random_baseline]
+        axes.plot(baseline, "--", color="#777777", label="random features, averaged")
+        axes.set(xlabel="averaging steps", ylabel="group predictability (points)")
+        axes.set(xticks=range(len(self.row)), ylim=(min(0.0, axes.get_ylim()[0]), None))
+        axes.legend(frameon=False, fontsize=9)
+        return axes
 
     def __str__(self) -> str:
         theory = _predictions(self)
@@ -142,34 +154,25 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
     """Report of an audit; ``read`` has the loader's messages about the tables."""
     from fairmp.training.loop import versions
 
-    effect = Section(
-        "The effect of averaging over neighbours",
-        svg=to_svg(audit.plot().figure) if audit.noise is not None else "",
-        alt="Group predictability after each step of averaging.",
-        caption=EFFECT,
-    )
+    extra = []
+    if audit.noise is not None:
+        title = "The effect of averaging over neighbours"
+        picture: Any = {"svg": to_svg(audit.plot().figure), "caption": EFFECT}
+        alt = "Group predictability after each step of averaging."
+        extra.append(Section(title, **picture, alt=alt))
+    if audit.notes:
+        extra.append(Section("Notes", text=audit.notes))
     header, *rows = _step_table(audit)
     # Of Ã the page shows the predictability only; the text and the JSON have the rest.
-    steps = Section(
-        "The steps in numbers",
-        header=[*header[:6], "predictability by Ã"],
-        rows=[[*row[:6], row[-1]] for row in rows],
-        caption=_guide(audit.noise),
-        appendix=True,
-    )
-    extra = [
-        *[effect] * bool(effect.svg),
-        *[Section("Notes", text=audit.notes)] * bool(audit.notes),
-    ]
-    extra.append(steps)
-    facts = [*_facts(audit), *_predictions(audit)]
-    title = "Statistics and theory"
-    extra.append(Section(title, header=["", "value"], rows=facts, appendix=True))
-    flags = [str(leak) for leak in audit.leaks if leak.of == "label"]
+    header, rows = [*header[:6], "predictability by Ã"], [[*row[:6], row[-1]] for row in rows]
+    steps: Any = {"header": header, "rows": rows, "caption": _guide(audit.noise)}
+    facts: Any = {"header": ["", "value"], "rows": [*_facts(audit), *_predictions(audit)]}
+    extra.append(Section("The steps in numbers", **steps, appendix=True))
+    extra.append(Section("Statistics and theory", **facts, appendix=True))
     return {
         "title": f"{audit.name}: audit of the topology",
         "summary": next((line for part in (_averaging, _homophily) for line in part(audit)), ""),
-        "flags": flags,
+        "flags": [str(leak) for leak in audit.leaks if leak.of == "label"],
         "graph": audit.to_dict(),
         "extra": [section.to_dict() for section in extra],
         "assumptions": ASSUMPTIONS,
@@ -177,29 +180,6 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
         "command": command,
         "versions": versions(),
     }
-
-
-def _draw_steps(audit: Audit, axes: Any) -> Any:
-    """Group predictability after each step, with the prediction for the first."""
-    for k, (label, biases) in enumerate(
-        (("features, averaged", audit.row), ("features, averaged as by GCN", audit.symmetric))
-    ):
-        shares = [100 * bias.predictability for bias in biases]
-        axes.plot(shares, marker=MARKERS[k], color=COLOURS[k], label=label)
-    if audit.forecast.after is not None:
-        style = {
-            "color": "black",
-            "fillstyle": "none",
-            "markersize": 9,
-            "label": "predicted, one step",
-        }
-        axes.plot([1], [100 * audit.forecast.after], "D", **style)
-    baseline = [100 * share for share in audit.random_baseline]
-    axes.plot(baseline, "--", color="#777777", label="random features, averaged")
-    axes.set(xlabel="averaging steps", ylabel="group predictability (points)")
-    axes.set(xticks=range(len(audit.row)), ylim=(min(0.0, axes.get_ylim()[0]), None))
-    axes.legend(frameon=False, fontsize=9)
-    return axes
 
 
 def _facts(audit: Audit) -> Rows:
@@ -218,15 +198,11 @@ def _facts(audit: Audit) -> Rows:
     ]
     if audit.c is not None:
         rows.append(("group ratio c", f"{audit.c:.3f} (share of {audit.groups[1].name})"))
-    rows += [
-        ("label homophily", f"{_percent(audit.label_homophily)} (unlabelled as a class)"),
-        ("  over labelled pairs", _percent(audit.label_homophily_labelled)),
-    ]
+    rows.append(("label homophily", f"{_percent(audit.label_homophily)} (unlabelled as a class)"))
+    rows.append(("  over labelled pairs", _percent(audit.label_homophily_labelled)))
     if audit.unknown_groups:
-        rows += [
-            ("nodes of unknown group", f"{audit.unknown_groups:,}"),
-            ("  edges with such an end", _percent(audit.unknown_edges)),
-        ]
+        rows.append(("nodes of unknown group", f"{audit.unknown_groups:,}"))
+        rows.append(("  edges with such an end", _percent(audit.unknown_edges)))
     return rows
 
 
@@ -372,7 +348,7 @@ def _groups(audit: Audit) -> Iterator[str]:
 
 def _guide(noise: float | None) -> str:
     end = f" Changes of predictability below {points(noise)} points may be due to chance."
-    return GUIDE + (end if noise is not None else "")
+    return GUIDE + end * (noise is not None)
 
 
 def _percent(share: float | None) -> str:

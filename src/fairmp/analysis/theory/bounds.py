@@ -99,14 +99,12 @@ def mutual_information(
     mu, factor, share = _mixture(means, covariances, weights)
     if mu.ndim != 2:
         raise InputError("means", f"shape {mu.shape} is more than one mixture", "give a G×d array")
-    groups, d = mu.shape
-    constant = _log_diagonal(factor) + 0.5 * d * np.log(2 * np.pi)
     rng = np.random.default_rng(seed)
     value, variance = 0.0, 0.0
-    for i in range(groups):
-        x = mu[i] + rng.standard_normal((samples, d)) @ factor[i].T
-        z = [np.linalg.solve(factor[j], (x - mu[j]).T) for j in range(groups)]
-        density = np.stack([-0.5 * (z[j] ** 2).sum(0) - constant[j] for j in range(groups)])
+    for i, points in enumerate(rng.standard_normal((len(mu), samples, mu.shape[1]))):
+        x = mu[i] + points @ factor[i].T
+        z = np.linalg.solve(factor, (x - mu[:, None]).swapaxes(1, 2))
+        density = -0.5 * (z**2).sum(1) - _log_diagonal(factor)[:, None]  # up to a constant
         gain = density[i] - np.logaddexp.reduce(np.log(share)[:, None] + density, axis=0)
         value += share[i] * gain.mean()
         variance += share[i] ** 2 * gain.var(ddof=1) / samples

@@ -95,11 +95,9 @@ def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Momen
         ([[1.0], [6.0]], [2.0, 2.0], [0.5, 0.5])
     """
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
-    moments, weights = _moments(values, group)
-    if ridge:
-        extra = ridge * values[group >= 0].var(0).mean() * np.eye(values.shape[1])
-        moments = Moments(moments.means, moments.covariances + extra)
-    return moments, weights
+    (means, covariances), weights = _moments(values, group)
+    extra = ridge * values[group >= 0].var(0).mean() * np.eye(values.shape[1])
+    return Moments(means, covariances + extra), weights
 
 
 def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray]:
@@ -141,22 +139,19 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 
 
 def held_out_scores(
-    values: np.ndarray, group: np.ndarray, half: np.ndarray, *, reference: int | None = None
+    values: np.ndarray, group: np.ndarray, half: np.ndarray, *, with_first: bool = False
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Fit rules for pairs of groups on half of the nodes; return scores and groups of the other."""
-    count = int(group.max()) + 1
-    pairs = list(combinations(range(count), 2))
-    if reference is not None:
-        pairs = [(reference, g) for g in range(count) if g != reference]
-    found = []
+    pairs = list(combinations(range(int(group.max()) + 1), 2))
+    if with_first:
+        pairs = [pair for pair in pairs if pair[0] == 0]
+    found, size = [], values.shape[1]
     for k in (0, 1):
-        moments, weights = _moments(values, np.where(half == k, group, -1))
-        variance = np.trace(weights @ moments.covariances.swapaxes(0, 1)) / values.shape[1]
-        rules = [(np.zeros(values.shape[1]), np.array(0.0))] * len(pairs)
-        if variance > 0:
-            ridge = HELD_OUT_RIDGE * variance * np.eye(values.shape[1])
-            moments = Moments(moments.means, moments.covariances + ridge)
-            rules = [decision(moments, weights, b, a) for a, b in pairs]
+        (means, covariances), weights = _moments(values, np.where(half == k, group, -1))
+        variance = np.trace(weights @ covariances.swapaxes(0, 1)) / size
+        ridge = HELD_OUT_RIDGE * variance if variance > 0 else 1.0
+        moments = Moments(means, covariances + ridge * np.eye(size))
+        rules = [decision(moments, weights, b, a) for a, b in pairs]
         directions = np.stack([w for w, _ in rules], 1).astype(values.dtype)
         scores = (values @ directions)[half == 1 - k] - np.array([t for _, t in rules])
         found.append((scores, group[half == 1 - k]))

@@ -57,10 +57,9 @@ def predicted_change(
     *,
     means: ArrayLike = MEANS,
     covariances: ArrayLike = COVARIANCE,
-    steps: int = 1,
-    normalisation: Normalisation = "row",
+    **how: Any,
 ) -> Change:
-    """Predict the change of the bias after ``steps`` averaging steps on an (n, ρ, ε, c)-graph.
+    """Predict the change of the bias after averaging on an (n, ρ, ε, c)-graph.
 
     The arguments are those of ``connection_probabilities`` and ``predicted_moments``.
 
@@ -69,13 +68,8 @@ def predicted_change(
         >>> round(float(change.information), 3), round(float(change.after.gap), 3)
         (-0.034, 0.498)
     """
-    return predicted_block_change(
-        *blocks(n, rho, eps, c),
-        means=means,
-        covariances=covariances,
-        steps=steps,
-        normalisation=normalisation,
-    )
+    model = blocks(n, rho, eps, c)
+    return predicted_block_change(*model, means=means, covariances=covariances, **how)
 
 
 def predicted_block_change(
@@ -84,8 +78,7 @@ def predicted_block_change(
     *,
     means: ArrayLike,
     covariances: ArrayLike,
-    steps: int = 1,
-    normalisation: Normalisation = "row",
+    **how: Any,
 ) -> Change:
     """Predict the change of the bias for any number of groups and any edge probabilities.
 
@@ -98,9 +91,7 @@ def predicted_block_change(
         (True, True)
     """
     before, size = as_moments(means, covariances), np.asarray(sizes, dtype=float)
-    after = predicted_moments(
-        size, probabilities, *before, steps=steps, normalisation=normalisation
-    )
+    after = predicted_moments(size, probabilities, *before, **how)
     weights = size / size.sum(-1, keepdims=True)
     return Change(bias_of(before, weights), bias_of(after, weights))
 

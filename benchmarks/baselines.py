@@ -1,0 +1,198 @@
+"""Baselines tuned as FMP's defaults were: networks, penalties, and trees with fairlearn.
+
+    python benchmarks/baselines.py --splits 10 --first 10
+
+For each graph and network, learning rate, dropout and weight decay are chosen by validation
+accuracy on the first splits, and the choice is trained on all of them. The regulariser and the
+adversary join the network of the highest validation accuracy, with the setting found for it.
+Boosted trees read the node features alone; fairlearn's ``ThresholdOptimizer`` is fitted on the
+validation nodes. Every fit is one line of ``--log``, and a run that was stopped goes on from there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from fairmp.training.build import build_classifier
+
+from defaults import FIGURES, GRAPHS, load
+from fairmp.datasets.splits import split
+from fairmp.metrics import evaluate
+from fairmp.parallel import WorkerPool
+from fairmp.progress import bar
+from fairmp.training.loop import versions
+
+NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
+SETTINGS = [
+    {"lr": lr, "dropout": dropout, "weight_decay": decay}
+    for lr, dropout, decay in itertools.product((1e-2, 1e-3), (0.0, 0.5), (5e-4, 1e-5))
+]
+TUNING_SPLITS = 3
+STRENGTHS = {"regulariser": (1.0, 10.0, 50.0), "adversary": (1.0, 5.0, 20.0)}
+Job = dict[str, Any]
+
+
+def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> Job:
+    """Train one baseline on one split, and return what it shows."""
+    data = load(job["data"], npz, data_dir)
+    start = time.perf_counter()
+    found = _trees(data, job) if job["method"] == "trees" else _network(data, job, device)
+    return {**job, **found, "seconds": round(time.perf_counter() - start, 2)}
+
+
+def _network(data: Any, job: Job, device: str) -> Job:
+    settings = dict(job["setting"], epochs=300, eval_every=5)
+    if data.num_nodes < 5_000:
+        device = "cpu"
+    strategy, strength = job.get("strategy", "vanilla"), job.get("strength", 1.0)
+    if strategy == "adversary":
+        settings |= {"select": "last", "patience": None, "adversary_lr": settings["lr"]}
+    model = build_classifier(
+        "none",
+        backbone=job["method"],
+        strategy=strategy,
+        h=strength,
+        calibrate=False,
+        device=device,
+        **settings,
+    )
+    run = model.fit(data, seed=0, split_seed=job["split"], bootstrap=0, progress=False)
+    return {name: _figures(getattr(run, name)) for name in ("val", "test")}
+
+
+def _trees(data: Any, job: Job) -> Job:
+    from fairlearn.postprocessing import ThresholdOptimizer
+    from sklearn.ensemble import HistGradientBoostingClassifier
+
+    masks = split(data, seed=job["split"])
+    x, y, sens = (part.numpy() for part in (data.x, data.y, data.sens))
+    train, val, test = (mask.numpy() for mask in masks)
+    model = HistGradientBoostingClassifier(random_state=0).fit(x[train], y[train])
+    rule = ThresholdOptimizer(
+        estimator=model,
+        constraints="demographic_parity",
+        prefit=True,
+        predict_method="predict_proba",
+    )
+    rule.fit(x[val], y[val], sensitive_features=sens[val])
+    drawn = rule.predict(x[test], sensitive_features=sens[test], random_state=job["split"])
+    found = {}
+    for name, decided in (("test", model.predict_proba(x[test])[:, 1]), ("fair", drawn)):
+        score = torch.from_numpy(np.asarray(decided, dtype=np.float32))
+        proba = torch.stack([1 - score, score], 1)
+        found[name] = _figures(evaluate(proba, data.y[test], data.sens[test], bootstrap=0))
+    return found
+
+
+def _figures(evaluation: Any) -> dict[str, float]:
+    return {figure: getattr(evaluation, figure) for figure in FIGURES}
+
+
+class Fits:
+    """Fits that are done, by job, and how to do others."""
+
+    def __init__(self, work: Any, workers: int, log: Path) -> None:
+        self.work, self.workers, self.log = work, workers, log
+        lines = log.read_text(encoding="utf8").splitlines() if log.exists() else []
+        self.done = {self._key(record): record for record in map(json.loads, lines)}
+
+    @staticmethod
+    def _key(job: Job) -> str:
+        names = "data", "method", "setting", "strategy", "strength", "split"
+        return json.dumps([job.get(name) for name in names], sort_keys=True)
+
+    def __call__(self, jobs: Sequence[Job], title: str) -> None:
+        """Do those that are not done."""
+        left = [job for job in jobs if self._key(job) not in self.done]
+        with (
+            WorkerPool(self.work, self.workers) as pool,
+            bar(len(left), title) as advance,
+            self.log.open("a", encoding="utf8") as file,
+        ):
+            for job, record in pool.map(left):
+                self.done[self._key(job)] = record
+                file.write(json.dumps(record) + "\n")
+                file.flush()
+                advance(job["data"])
+        print(f"{title}: {len(left)} fits", flush=True)
+
+    def mean(self, jobs: Sequence[Job], figure: str = "accuracy") -> float:
+        """Mean of a validation figure."""
+        return float(np.mean([self.done[self._key(job)]["val"][figure] for job in jobs]))
+
+
+def main() -> None:
+    """Tune, train, and write records."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("graphs", nargs="*", default=GRAPHS)
+    parser.add_argument("--splits", type=int, default=10)
+    parser.add_argument("--first", type=int, default=10, help="seed of the first split")
+    parser.add_argument("--npz", type=Path, help="folder with graphs as .npz files")
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--log", type=Path, default=Path("baselines.jsonl"))
+    results = Path(__file__).parent / "results" / "baselines.json"
+    parser.add_argument("--out", type=Path, default=results)
+    options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"
+    fits = Fits(
+        partial(measure, options.npz, options.data_dir, options.device),
+        options.workers,
+        options.log,
+    )
+    splits = range(options.first, options.first + options.splits)
+    # The largest graphs come first, so that no worker is left with one at the end.
+    graphs = list(reversed(options.graphs))
+    few = splits[:TUNING_SPLITS]
+
+    def jobs(numbers: Sequence[int], **job: Any) -> list[Job]:
+        return [{**job, "split": number} for number in numbers]
+
+    trees = [job for name in graphs for job in jobs(splits, data=name, method="trees")]
+    tuning = {
+        (name, method): [jobs(few, data=name, method=method, setting=s) for s in SETTINGS]
+        for name in graphs
+        for method in NETWORKS
+    }
+    fits([job for many in tuning.values() for one in many for job in one], "tuning")
+    chosen = {key: max(many, key=fits.mean)[0]["setting"] for key, many in tuning.items()}
+    final = {
+        key: jobs(splits, data=key[0], method=key[1], setting=setting)
+        for key, setting in chosen.items()
+    }
+    fits([job for many in final.values() for job in many] + trees, "networks")
+    penalties = []
+    for name in graphs:
+        best = max(NETWORKS, key=lambda method: fits.mean(final[name, method]))
+        for strategy, strengths in STRENGTHS.items():
+            for strength in strengths:
+                job = {"strategy": strategy, "strength": strength, "setting": chosen[name, best]}
+                penalties += jobs(splits, data=name, method=best, **job)
+    fits(penalties, "penalties")
+    kept = [job for many in final.values() for job in many] + trees + penalties
+    content = {
+        "command": " ".join(["python", *sys.argv]),
+        "versions": versions(),
+        "tuned": {"settings": SETTINGS, "splits": list(few), "by": "validation accuracy"},
+        "records": [fits.done[fits._key(job)] for job in kept],
+    }
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    rows = ",\n".join("  " + json.dumps(record) for record in content.pop("records"))
+    text = json.dumps(content, indent=1).removesuffix("\n}")
+    options.out.write_text(f'{text},\n "records": [\n{rows}\n ]\n}}\n', encoding="utf8")
+
+
+if __name__ == "__main__":
+    main()
