@@ -269,13 +269,14 @@ def _codes(name: str, values: Any) -> tuple[Tensor, tuple[str, ...]]:
         raise InputError(name, f"{array.dtype} of shape {array.shape}", "give one group per node")
     import pandas as pd
 
-    texts = pd.Series(array.astype(str)).str.strip()
+    distinct, place = np.unique(array.astype(str), return_inverse=True)
+    texts = pd.Series(distinct).str.strip()
     texts = texts.mask(texts.isin(MISSING))
     numbers = pd.to_numeric(texts, errors="coerce").astype(float)
     if numbers.notna().equals(texts.notna()):
         texts = texts.mask(numbers == -1)
     codes, names = factorize(numbers.astype(object).where(numbers.notna() & texts.notna(), texts))
-    return torch.from_numpy(codes), tuple(map(as_text, names))
+    return torch.from_numpy(codes[place]), tuple(map(as_text, names))
 
 
 def _are_memberships(frame: Any) -> bool:
