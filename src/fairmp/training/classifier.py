@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
@@ -394,9 +395,6 @@ class FairClassifier(Predictor):
         return model_files.load(cls, path, device=device, trust=trust)
 
     def _build(self, in_channels: int, out_channels: int, backbone: Any = None) -> Network:
-        names = "hidden", "num_layers", "dropout", "norm"
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        settings |= {"in_channels": in_channels, "out_channels": out_channels}
         backbone = self.backbone if backbone is None else backbone
         # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
         layer = copy.deepcopy(self.propagation)
@@ -405,11 +403,13 @@ class FairClassifier(Predictor):
             layer = PPR(own.K, own.lambda_s, initial_lambda_s=own.initial_lambda_s)
         if isinstance(backbone, nn.Module):
             return Network(copy.deepcopy(backbone), layer)
+        names = "hidden", "num_layers", "dropout", "norm"
+        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
+        settings |= {"in_channels": in_channels, "out_channels": out_channels}
         return build(backbone, **settings, propagation=layer)
 
     def __repr__(self) -> str:
-        name = name_of(self.backbone)
-        return f"FairClassifier({self.propagation!r}, backbone={name!r})"
+        return f"FairClassifier({self.propagation!r}, backbone={name_of(self.backbone)!r})"
 
 
 def build_classifier(
@@ -438,7 +438,13 @@ def build_classifier(
         FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
     """
     check_choice("solver", solver, (*SOLVERS, "plain", "none"))
-    check_choice("strategy", strategy, ("vanilla", "regulariser", "adversary", "lagrangian"))
+    penalties: dict[str, Callable[[], Strategy | None]] = {
+        "vanilla": lambda: None,
+        "regulariser": lambda: Regulariser(h),
+        "lagrangian": lambda: Lagrangian(target),
+        "adversary": lambda: Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr),
+    }
+    check_choice("strategy", strategy, penalties)
     with suppress(KeyError, ValueError):
         settings["predict_temperature"] = float(settings["predict_temperature"])
     propagation: PPR | None = None
@@ -446,11 +452,5 @@ def build_classifier(
         propagation = PPR(K, lambda_s)
     elif solver != "none":
         propagation = FMP(K, lambda_s, lambda_f, cast(Solver, solver), target)
-    penalty: Strategy | None = None
-    if strategy == "regulariser":
-        penalty = Regulariser(h)
-    elif strategy == "lagrangian":
-        penalty = Lagrangian(target)
-    elif strategy == "adversary":
-        penalty = Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr)
-    return FairClassifier(propagation, strategy=penalty, backbone=backbone, **settings)
+    settings |= {"strategy": penalties[strategy](), "backbone": backbone}
+    return FairClassifier(propagation, **settings)
