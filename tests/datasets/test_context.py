@@ -9,7 +9,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp import FMP, FairClassifier
-from fairmp.datasets import context, from_tables
+from fairmp.datasets import cache, from_tables
 from fairmp.errors import InputError
 
 
@@ -38,12 +38,12 @@ def model(tables, tmp_path: Path) -> FairClassifier:
     data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
     model = FairClassifier(FMP(K=3), epochs=5, hidden=8, backbone="mlp")
     model.fit(data)
-    context.save(data, tmp_path)
+    cache.save_graph(data, tmp_path)
     return model
 
 
 def joined(model: FairClassifier, nodes, edges, tmp_path: Path) -> tuple[Data, torch.Tensor]:
-    return context.extend(tmp_path / context.FILE, nodes, edges, encoding=model.encoding_)
+    return cache.extend(tmp_path / cache.GRAPH, nodes, edges, encoding=model.encoding_)
 
 
 def test_new_nodes_have_the_edges_and_predictions_of_the_whole_tables(
@@ -98,9 +98,9 @@ def test_integer_ids_and_new_rows_of_old_nodes(tmp_path: Path) -> None:
     frame = people(60, 0, rng).assign(who=range(100, 160))
     edges = pd.DataFrame(rng.integers(100, 160, (150, 2)), columns=["a", "b"])
     data = from_tables(frame, edges, id="who", label="hired", sensitive="sex")
-    context.save(data, tmp_path)
+    cache.save_graph(data, tmp_path)
     moved = frame.iloc[[3]].assign(age=99.0)
-    graph, fresh = context.extend(tmp_path / context.FILE, moved, None, encoding=data.encoding)
+    graph, fresh = cache.extend(tmp_path / cache.GRAPH, moved, None, encoding=data.encoding)
     assert graph.num_nodes == 60
     assert int(fresh.sum()) == 1
     assert float(graph.x[0, graph.feature_names.index("age")]) > float(data.x.max())
@@ -108,7 +108,7 @@ def test_integer_ids_and_new_rows_of_old_nodes(tmp_path: Path) -> None:
 
 
 def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) -> None:
-    path = tmp_path / context.FILE
+    path = tmp_path / cache.GRAPH
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError) as error:
@@ -117,6 +117,6 @@ def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) ->
     other = from_tables(
         tables[0].drop(columns="age"), tables[2], id="who", label="hired", sensitive="sex"
     )
-    context.save(other, tmp_path)
+    cache.save_graph(other, tmp_path)
     with pytest.raises(InputError, match="another model"):
         joined(model, tables[1], tables[2], tmp_path)

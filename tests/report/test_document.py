@@ -13,8 +13,19 @@ import pytest
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
 from fairmp.report import Section, figures
-from fairmp.report.document import MAX_BYTES, Document, cards, html, read, summary, write
-from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
+from fairmp.report.document import (
+    MAX_BYTES,
+    Document,
+    add_decisions,
+    cards,
+    cautions,
+    from_evaluations,
+    html,
+    point,
+    read,
+    summary,
+    write,
+)
 from fairmp.report.panel import reliability
 from fairmp.report.sections import flags, sections
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from fairmp.report.formatting import (
+from fairmp.report.formats import (
     change_text,
     interval_text,
     is_known,

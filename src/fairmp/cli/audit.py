@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 from fairmp.cli import options
-from fairmp.cli.gate import Gate, of_labels
-from fairmp.cli.options import option
+from fairmp.cli.gate import check, of_labels
+from fairmp.cli.options import Gate, option
 from fairmp.progress import bar
 
 
@@ -39,4 +39,4 @@ def command(
     else:
         took = f"{time.perf_counter() - start:.0f} s"
         options.show(*record["read"], f"\n{found}\n", f"{took}. Open {folder / 'report.html'}.")
-    gate.check([of_labels(found)])
+    check(gate, [of_labels(found)])

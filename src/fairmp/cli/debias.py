@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import Gap, Gate
-from fairmp.cli.options import argument, option
+from fairmp.cli.gate import Gap, check
+from fairmp.cli.options import Gate, argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def command(
         )
     where = f"Corrected predictions in {goal}, all figures in {record}; open {page}."
     options.print_json(content) if as_json else options.show(*lines, where)
-    gate.check(gaps)
+    check(gate, gaps)
 
 
 def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:

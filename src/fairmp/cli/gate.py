@@ -1,16 +1,14 @@
-"""Options that fail a release whose gap between groups is too large."""
+"""A gate for releases: fail if the gap between groups is too large."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from math import isnan, nan
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import typer
 
-from fairmp.cli.options import panel
-from fairmp.errors import check_choice, check_number
+from fairmp.cli.options import Gate
 
 if TYPE_CHECKING:
     from fairmp.analysis.audits import Audit
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 STATUS = 3
 ROUNDING = 1e-9
 CRITERIA = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
-_gate = panel("A gate for releases")
 
 
 class Gap(NamedTuple):
@@ -29,57 +26,23 @@ class Gap(NamedTuple):
     interval: Sequence[float] | None
 
 
-@dataclass(frozen=True)
-class Gate:
-    """The largest gap that passes."""
-
-    fail_over: Annotated[
-        float | None,
-        _gate("Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points.", ...),
-    ] = None
-    on: Annotated[
-        str,
-        _gate("What must not exceed it: the estimate, or the upper-bound of its interval.", ...),
-    ] = "estimate"
-
-    def __post_init__(self) -> None:
-        check_choice("--on", self.on, ("estimate", "upper-bound"))
-        if self.fail_over is not None:
-            hint = "give the largest gap that passes, 0.02 for two points"
-            check_number("--fail-over", self.fail_over, hint, low=0, high=1)
-
-    def check(self, gaps: Iterable[Gap]) -> None:
-        """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
-        if self.fail_over is None:
-            return
-        for name, estimate, interval in gaps:
-            low, high = interval or (nan, nan)
-            value = high if self.on == "upper-bound" else estimate
-            if value <= self.fail_over + ROUNDING:
-                continue
-            measured = (
-                "cannot be measured" if isnan(estimate) else f"is {100 * estimate:.1f} points"
-            )
-            if not isnan(high):
-                measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-            elif self.on == "upper-bound" and not isnan(estimate):
-                measured += " and has no interval"
-            limit = f"--fail-over {self.fail_over:g} ({100 * self.fail_over:g} points)"
-            typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
-            raise typer.Exit(STATUS)
-
-
-@dataclass(frozen=True)
-class CriterionGate(Gate):
-    """The same with a criterion, for commands that have no such option of their own."""
-
-    criterion: Annotated[
-        str, _gate("demographic-parity, equal-opportunity or equalized-odds.", ...)
-    ] = "demographic-parity"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("--criterion", self.criterion, [name.replace("_", "-") for name in CRITERIA])
+def check(gate: Gate, gaps: Iterable[Gap]) -> None:
+    """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
+    if gate.fail_over is None:
+        return
+    for name, estimate, interval in gaps:
+        low, high = interval or (nan, nan)
+        value = high if gate.on == "upper-bound" else estimate
+        if value <= gate.fail_over + ROUNDING:
+            continue
+        measured = "cannot be measured" if isnan(estimate) else f"is {100 * estimate:.1f} points"
+        if not isnan(high):
+            measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+        elif gate.on == "upper-bound" and not isnan(estimate):
+            measured += " and has no interval"
+        limit = f"--fail-over {gate.fail_over:g} ({100 * gate.fail_over:g} points)"
+        typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
+        raise typer.Exit(STATUS)
 
 
 def of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:

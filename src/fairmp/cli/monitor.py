@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.cli import options
-from fairmp.cli.gate import CriterionGate, of_evaluation
-from fairmp.cli.options import argument, option
+from fairmp.cli.gate import check, of_evaluation
+from fairmp.cli.options import CriterionGate, argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def command(
     from fairmp.metrics.drift import changes
     from fairmp.metrics.evaluation import aligned
     from fairmp.report import document
-    from fairmp.report.from_evaluation import from_evaluations
+    from fairmp.report.document import from_evaluations
 
     before = _reference(run)
     table = prediction_table.read(predictions, None)
@@ -85,7 +85,7 @@ def command(
     else:
         where = f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}."
         options.show(*aligned(rows), *(f"note: {note}" for note in notes), verdict, where)
-    gate.check([of_evaluation(now, gate.criterion)])
+    check(gate, [of_evaluation(now, gate.criterion)])
 
 
 def _reference(run: Path) -> dict[str, Any]:

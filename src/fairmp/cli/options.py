@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from fairmp import outputs
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice, check_number
 from fairmp.outputs import check_writable, free_name, hold, without_password
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def _known_tracker(name: str | None) -> str | None:
 
 
 own, network = panel("Your own tables"), panel("Network and training")
+_gate = panel("A gate for releases")
 
 DATA_HELP = (
     "A data set ('fairmp data list' names them), the 'embedded' network, or 'embedded:3000' for "
@@ -241,6 +242,40 @@ class Graph(Tables):
         if not canonical(self.data).startswith(EMBEDDED):
             must_be_folder(self.data_dir)
         return from_files(self.data, self.data_dir)
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The largest gap that passes."""
+
+    fail_over: Annotated[
+        float | None,
+        _gate("Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points.", ...),
+    ] = None
+    on: Annotated[
+        str,
+        _gate("What must not exceed it: the estimate, or the upper-bound of its interval.", ...),
+    ] = "estimate"
+
+    def __post_init__(self) -> None:
+        check_choice("--on", self.on, ("estimate", "upper-bound"))
+        if self.fail_over is not None:
+            hint = "give the largest gap that passes, 0.02 for two points"
+            check_number("--fail-over", self.fail_over, hint, low=0, high=1)
+
+
+@dataclass(frozen=True)
+class CriterionGate(Gate):
+    """The same with a criterion, for commands that have no such option of their own."""
+
+    criterion: Annotated[
+        str, _gate("demographic-parity, equal-opportunity or equalized-odds.", ...)
+    ] = "demographic-parity"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = ("demographic-parity", "equal-opportunity", "equalized-odds")
+        check_choice("--criterion", self.criterion, names)
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:

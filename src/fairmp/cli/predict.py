@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import CriterionGate, of_evaluation
-from fairmp.cli.options import argument, option, own
+from fairmp.cli.gate import check, of_evaluation
+from fairmp.cli.options import CriterionGate, argument, option, own
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def command(
     goal = _goal(out, (source.nodes, source.edges), overwrite=overwrite)
 
     from fairmp.cli.prediction_table import without_formulas
-    from fairmp.datasets.context import FILE as GRAPH
+    from fairmp.datasets.cache import GRAPH
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
@@ -83,7 +83,7 @@ def command(
     figures = None if found is None else found.to_dict()
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
     if figures is not None:
-        from fairmp.report.from_evaluation import cautions
+        from fairmp.report.document import cautions
 
         lines += ["Measured on all these nodes, including any the model was trained on:"]
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
@@ -92,7 +92,7 @@ def command(
         options.print_json(record | {"read": read, "evaluation": figures})
     else:
         options.show(*lines, f"Predictions in {goal}.")
-    gate.check([of_evaluation(figures, gate.criterion)])
+    check(gate, [of_evaluation(figures, gate.criterion)])
 
 
 def _goal(out: Path | None, tables: Iterable[str | None], *, overwrite: bool) -> Path:
@@ -127,7 +127,7 @@ def _graph(
     unknown: Any = "refuse" if fitted.uses_groups and not allow else "allow"
     how: Any = {"id": id, "encoding": fitted.encoding_, "unknown_groups": unknown}
     if context is not None and context.exists():
-        from fairmp.datasets.context import extend
+        from fairmp.datasets.cache import extend
 
         return extend(context, nodes, edges, **how)
     from fairmp.datasets import from_tables
@@ -142,7 +142,7 @@ def _selected(
     if nodes is None:
         option = "--where" if where else "--only"
         raise InputError(option, "goes with --nodes", "give the table of all nodes")
-    from fairmp.datasets.context import listed, matching
+    from fairmp.datasets.cache import listed, matching
 
     chosen = None
     if where:

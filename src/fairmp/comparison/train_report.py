@@ -11,15 +11,15 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.analysis.audits.measure import describe
-from fairmp.comparison import Record, write_records
-from fairmp.datasets import context
+from fairmp.comparison import Record
+from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
+from fairmp.report.document import add_decisions, cautions, from_evaluations, point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import to_svg
-from fairmp.report.formats import COLUMNS, cells
-from fairmp.report.from_evaluation import add_decisions, cautions, from_evaluations, point
+from fairmp.report.formats import COLUMNS, cells, write_records
 from fairmp.report.panel import panel, reliability
 from fairmp.report.sections import Document, Point
 from fairmp.report.topology import take_caption, topology
@@ -53,7 +53,7 @@ def write(
     shown = [*lines, *per_split]
     write_runs(records, lines, tradeoff(shown[:8], f"{data.name}: {lines[0].name}"), model, folder)
     if keep_graph and model.encoding_ is not None and whole:
-        context.save(data, folder / "model")
+        save_graph(data, folder / "model")
     report = document(data, model, command) if whole else _figures(data, model)
     report["command"] = command
     report["lines"] = {

@@ -1,19 +1,38 @@
-"""Arrays and JSON metadata in one ``.npz`` file: parsed graphs kept for the next time."""
+"""Graphs in ``.npz`` files: parsed ones for the next time, and the training graph beside a model.
+
+The latter lets new nodes use their edges to it. It has the encoded features (``x``), the groups
+(``sens``), the ids (``ids``) and each edge once (``edges``), compressed; no labels.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import torch
 
+from fairmp.datasets.columns import LoadReport, counted, require_column
+from fairmp.datasets.edges import blank_to_null, comparable, edge_positions, positions, undirected
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.tables import Encoding, assemble, from_tables
+from fairmp.errors import InputError
 from fairmp.outputs import atomic_file
 
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
+
+    from fairmp.datasets.edges import Table
+
+
 VERSION = 2
+GRAPH = "graph.npz"
 _BLOCK_BYTES = 1 << 16
 _BLOCKS = 16
 _METADATA = "words"  # part of the file format
@@ -83,3 +102,90 @@ def narrow(array: np.ndarray) -> np.ndarray:
         if fits and np.array_equal(small := array.astype(kind.dtype), array):
             return small
     return array
+
+
+def save_graph(data: Data, folder: Path) -> Path:
+    """Write what prediction needs of a graph that :func:`from_tables` made."""
+    ids = data.__dict__["ids"].to_numpy(zero_copy_only=False)
+    edges = data.edge_index.numpy()
+    arrays = {
+        "x": data.x.numpy(),
+        "sens": narrow(data.sens.numpy()),
+        "ids": ids.astype(str) if ids.dtype == object else ids,
+        "edges": narrow(edges[:, edges[0] < edges[1]]),
+    }
+    write_npz(folder / GRAPH, arrays, {"nodes": len(ids)}, compress=True)
+    return folder / GRAPH
+
+
+def extend(
+    path: Path, nodes: Table, edges: Table | None, *, encoding: Encoding, **how: Any
+) -> tuple[Data, torch.Tensor]:
+    """Join new nodes to the graph that :func:`save_graph` wrote; return the graph and their mask.
+
+    New nodes come first, and a node of the training graph among them has its new row. The others
+    have no label, and ``origin`` is the place of each node of the training graph.
+    """
+    try:
+        old, _ = read_npz(path)
+        known, x, sens, stored = (old[name] for name in ("ids", "x", "sens", "edges"))
+    except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        hint = "train again, or leave it out with --no-graph"
+        raise InputError("graph", f"{path} cannot be read ({error})", hint) from None
+    if x.shape[1:] != (len(encoding.feature_names),) or not len(known) == len(x) == len(sens):
+        raise InputError("graph", f"{path} is of another model", "train again, or use --no-graph")
+    source, target = how.pop("source", encoding.source), how.pop("target", encoding.target)
+    new = from_tables(nodes, None, encoding=encoding, **how)
+    report: LoadReport = new.__dict__["report"]
+    own, before = comparable(new.__dict__["ids"], pa.array(known))
+    # Of each old node among the new ones, −1 if it is not there.
+    place = np.array(positions(own, before)[0], dtype=np.int64)
+    kept = np.flatnonzero(place < 0)
+    place[kept] = len(own) + np.arange(len(kept))
+    ids = pa.concat_arrays([own, before.take(pa.array(kept))])
+    count, edge_index = len(ids), place[stored]
+    if edges is not None:
+        report.notes = [note for note in report.notes if not note.startswith("no edge table")]
+        ends = edge_positions(edges, ids, source, target, report, isolated=True)
+        given = undirected(*ends, count, report)
+        edge_index = np.concatenate([given, edge_index], axis=1)
+    edge_index = undirected(edge_index[0], edge_index[1], count, LoadReport())
+    features = np.concatenate([new.x, x[kept]])
+    if encoding.degree:
+        features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]
+    labels = np.concatenate([new.y, np.full(len(kept), -1)])
+    data = assemble(features, edge_index, labels, np.concatenate([new.sens, sens[kept]]), report)
+    names = ("feature_names", "class_names", "group_names", "name")
+    data.update({name: new[name] for name in names})
+    data.origin = torch.from_numpy(place)
+    data.__dict__ |= {"encoding": encoding, "ids": ids}
+    fresh = torch.arange(count) < len(own)
+    across = int((fresh[edge_index[0]] & ~fresh[edge_index[1]]).sum())
+    report.notes.append(
+        f"with {counted(len(kept), 'node')} of the training graph, "
+        f"{counted(across, 'edge')} between them and these"
+    )
+    return data, fresh
+
+
+def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
+    """Mask of the rows of a node table that have a value, as it is written, in a column."""
+    reader = TableReader(nodes, "nodes")
+    require_column("--where", column, reader.names, "the node table")
+    [cells] = reader.table((column,), text=(column,)).columns
+    return torch.tensor([str(cell).strip() == value for cell in cells.to_pylist()])
+
+
+def listed(data: Data, table: Path, id: str | None) -> torch.Tensor:
+    """Mask of the nodes whose ids are in a table; all of them must be nodes."""
+    reader = TableReader(table, "--only")
+    column = id if id in reader.names else reader.names[0]
+    [cells] = reader.table((column,), text=(column,)).columns
+    own, wanted = comparable(data.__dict__["ids"], blank_to_null(cells.combine_chunks()))
+    [rows] = positions(own, wanted)
+    if (rows < 0).any():
+        example = wanted[int((rows < 0).argmax())].as_py()
+        raise InputError("--only", f"{example!r} is not in the node table", "give ids of --nodes")
+    mask = torch.zeros(len(own), dtype=torch.bool)
+    mask[torch.from_numpy(rows.astype(np.int64))] = True
+    return mask

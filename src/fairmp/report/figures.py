@@ -14,8 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fairmp.metrics import Interval
-from fairmp.report.formats import Line
-from fairmp.report.formatting import is_known, shorten, wilson_interval
+from fairmp.report.formats import Line, is_known, shorten, wilson_interval
 
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")

@@ -12,9 +12,18 @@ import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.metrics.counts import gap_interval
-from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
-from fairmp.report.formatting import is_known, points, wilson_interval, with_interval
-from fairmp.report.from_evaluation import from_evaluations, point
+from fairmp.report.document import (
+    DOCUMENT,
+    MAX_BYTES,
+    cards,
+    from_evaluations,
+    html,
+    page,
+    point,
+    read,
+    summary,
+)
+from fairmp.report.formats import is_known, points, wilson_interval, with_interval
 from fairmp.report.sections import (
     Document,
     Ends,

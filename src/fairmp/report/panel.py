@@ -12,7 +12,7 @@ from typing import Any
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
 from fairmp.metrics.evaluation import json_safe
-from fairmp.report.formatting import per_hundred, points
+from fairmp.report.formats import per_hundred, points
 
 GAPS = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
 TITLES = {
@@ -51,13 +51,14 @@ def panel(
         command: command line that the chosen target and criterion are added to.
         options: further arguments of ``debias``.
     """
-    from fairmp.postprocessing.api import debias
+    from fairmp.postprocessing.solver import solve
+    from fairmp.postprocessing.summary import summarise
 
     found: dict[str, Any] = {}
     for name, gap_key in GAPS.items():
         if labels is None and gap_key != "dp":
             continue
-        fixed = {**options, "labels": labels, "criterion": name, "full_output": True}
+        fixed = {**options, "labels": labels, "criterion": name}
         steps = []
         for temperature in ("decisions", SOFT):
             fixed["temperature"] = temperature
@@ -65,10 +66,10 @@ def panel(
             # groups is an error, and decisions of some criteria are.
             with suppress(InputError), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                start = debias(predictions, sens, target=1.0, **fixed)
+                start = summarise(solve(predictions, sens, target=1.0, **fixed))
                 found |= _heading(start, group_names) if not found else {}
                 steps = [
-                    _step(debias(predictions, sens, target=target, **fixed), target)
+                    _step(summarise(solve(predictions, sens, target=target, **fixed)), target)
                     for target in _targets(start, gap_key)
                 ]
                 break

@@ -13,7 +13,7 @@ import numpy as np
 from fairmp.errors import InputError
 from fairmp.report import figures
 from fairmp.report import panel as live
-from fairmp.report.formatting import (
+from fairmp.report.formats import (
     GAP_NOTE,
     change_text,
     interval_text,

@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 from fairmp.datasets.columns import counted
 from fairmp.errors import check_integer
 from fairmp.report.figures import COLOURS, MARKERS
-from fairmp.report.formatting import shorten
+from fairmp.report.formats import shorten
 
 CAPTION = "caption"
 NUM_WALKS = 24

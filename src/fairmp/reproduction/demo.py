@@ -20,9 +20,9 @@ from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.parallel import WorkerPool
 from fairmp.report import Line, Section, over, summarise, tradeoff
+from fairmp.report.document import from_evaluations, point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import COLUMNS, cells
-from fairmp.report.from_evaluation import from_evaluations, point
 from fairmp.report.sections import Document, Point
 from fairmp.training.classifier import FairClassifier, build_classifier
 

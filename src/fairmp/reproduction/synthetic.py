@@ -19,12 +19,11 @@ import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.comparison import write_records
 from fairmp.comparison.page import write_page
 from fairmp.metrics.evaluation import json_safe
 from fairmp.report import Section
 from fairmp.report.figures import embedded
-from fairmp.report.formats import Table
+from fairmp.report.formats import Table, write_records
 from fairmp.reproduction import paper
 from fairmp.reproduction import synthetic_figures as figures
 from fairmp.reproduction.synthetic_runs import COVARIANCES, FORMS, Setting, measure, place, sign

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch_geometric.data import Data
 
-from fairmp.comparison import Record, write_records
+from fairmp.comparison import Record
 from fairmp.comparison.page import write_page
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
@@ -21,7 +21,7 @@ from fairmp.postprocessing.api import debias
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg
-from fairmp.report.formats import SPREAD, Table, cell_text, spread
+from fairmp.report.formats import SPREAD, Table, cell_text, spread, write_records
 from fairmp.training.classifier import build_classifier
 
 DATA = ("embedded", "pokec-province", "bail")

@@ -18,8 +18,7 @@ from fairmp.groups import certain
 from fairmp.metrics import Evaluation, Interval
 from fairmp.report import Section, page
 from fairmp.report.figures import COLOURS, errorbar, figure, to_svg
-from fairmp.report.formats import SPREAD, cell_text, spread
-from fairmp.report.formatting import points
+from fairmp.report.formats import SPREAD, cell_text, points, spread
 from fairmp.report.panel import panel, reliability
 from fairmp.report.sections import Document, sections
 from fairmp.search.space import format_settings, format_value, python_code

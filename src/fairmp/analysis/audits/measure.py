@@ -29,7 +29,7 @@ from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
 from fairmp.groups import group_operator
-from fairmp.report.formatting import join_names
+from fairmp.report.formats import join_names
 
 MIN_GROUP_SIZE = 10  # of a group that rules are fitted for, on one half of the nodes
 MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right

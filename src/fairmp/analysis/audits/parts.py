@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from fairmp.report.formatting import points
+from fairmp.report.formats import points
 
 
 @dataclass(frozen=True)

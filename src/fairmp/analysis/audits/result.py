@@ -16,7 +16,7 @@ from fairmp.metrics.evaluation import aligned
 from fairmp.metrics.notebook import to_html
 from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
-from fairmp.report.formatting import points
+from fairmp.report.formats import points
 from fairmp.report.sections import Document, Section, group_table, sections
 from fairmp.report.topology import take_caption, topology
 
