@@ -38,18 +38,18 @@ _STATES = {
 @app.command("list")
 def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> None:
     """List the data sets and where their raw files are."""
-    from fairmp.datasets.raw import listing
+    from fairmp.datasets.raw import find
 
     options.must_be_folder(data_dir)
     rows: list[dict[str, Any]] = []
-    for entry in listing(data_dir):
-        source, files = entry.source, []
-        for found in entry.files:
+    for source in _sources(None):
+        files: list[dict[str, Any]] = []
+        for found in find(source, data_dir):
             raw, path = found.file, found.path and str(found.path)
             shown = {"role": found.role, "name": raw.name, "path": path, "sha256": raw.checksum}
             files.append({**shown, "url": raw.url or None})
         names = {"key": source.key, "title": source.title, "class": source.class_name}
-        rows.append({**names, "found": entry.found, "files": files})
+        rows.append({**names, "found": all(file["path"] for file in files), "files": files})
     if as_json:
         return options.print_json(rows)
     for row in rows:

@@ -102,14 +102,15 @@ def present(
     names: Sequence[str] | None = None, data_dir: str | Path | None = None
 ) -> tuple[list[str], dict[str, str]]:
     """Return the names whose files were found, of all by default, and why the others were not."""
-    from fairmp.datasets.raw import listing
+    from fairmp.datasets.raw import find
+    from fairmp.datasets.sources import SOURCES
 
-    entries = {entry.source.key: entry for entry in listing(data_dir)}
-    wanted = [canonical(name) for name in (entries if names is None else names)]
-    keys = {name: name.partition("+")[0] for name in wanted}
-    missing = [name for name, key in keys.items() if key in entries and not entries[key].found]
+    titles = {source.key: source.title for source in SOURCES}
+    absent = {s.key for s in SOURCES if not all(file.path for file in find(s, data_dir))}
+    wanted = [canonical(name) for name in (titles if names is None else names)]
+    missing = [name for name in wanted if name.partition("+")[0] in absent]
     found = [name for name in wanted if name not in missing]
-    return found, {entries[keys[name]].source.title: "its files were not found" for name in missing}
+    return found, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
 
 
 def available(

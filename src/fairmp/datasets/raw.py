@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple, cast
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import url2pathname
 
-from fairmp.datasets.sources import SOURCES, RawFile, Source
+from fairmp.datasets.sources import RawFile, Source
 from fairmp.errors import InputError, shorten, shortlist
 
 MAX_EXTRACTED_BYTES = 4 << 30
@@ -52,18 +52,6 @@ class FoundFile(NamedTuple):
         return "differs"
 
 
-class Availability(NamedTuple):
-    """A benchmark graph and its raw files."""
-
-    source: Source
-    files: tuple[FoundFile, ...]
-
-    @property
-    def found(self) -> bool:
-        """Whether every raw file was found."""
-        return all(file.path for file in self.files)
-
-
 def cache_home() -> Path:
     """Return the folder for downloads and parsed graphs: ``fairmp`` in the user's cache folder."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fairmp"
@@ -90,11 +78,6 @@ def find(source: Source, root: PathLike | None = None) -> tuple[FoundFile, ...]:
         file, path = next((hit for hit in paths if hit[1]), (candidates[0], None))
         found.append(FoundFile(role, file, path))
     return tuple(found)
-
-
-def listing(root: PathLike | None = None) -> list[Availability]:
-    """List every benchmark graph with its raw files."""
-    return [Availability(source, find(source, root)) for source in SOURCES]
 
 
 def fetch(
