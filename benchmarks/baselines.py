@@ -29,8 +29,8 @@ from fairmp.training.build import build_classifier
 from defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
+from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
-from fairmp.progress import bar
 from fairmp.training.loop import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")

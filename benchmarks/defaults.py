@@ -23,8 +23,8 @@ import torch
 from fairmp import FairClassifier
 from fairmp.datasets import by_name
 from fairmp.datasets.splits import split
+from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
-from fairmp.progress import bar
 from fairmp.training.loop import versions
 
 GRAPHS = (

@@ -1,4 +1,4 @@
-"""Atomic result files and directories.
+"""Atomic result files and directories, and a progress bar.
 
 What is being written lies beside its goal, under a name that ends in ``.partial`` and with a lock
 on it. A process that dies leaves it there without the lock, and the next one removes it.
@@ -10,10 +10,11 @@ import os
 import re
 import shutil
 import socket
+import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -244,3 +245,25 @@ def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     os.fsync(descriptor)
     os.close(descriptor)
+
+
+@contextmanager
+def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """Show a bar of ``total`` steps, by default if standard error is a terminal.
+
+    Example:
+        >>> with bar(2, "counting") as advance:
+        ...     for number in ("one", "two"):
+        ...         advance(number)
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda text: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    done = TextColumn("{task.completed}/{task.total} {task.description}")
+    columns = TextColumn(what), BarColumn(), done, TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=total)
+        yield lambda text: shown.update(task, advance=1, description=text)

@@ -15,7 +15,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import to_undirected
 
 from fairmp import InputError, audit
-from fairmp.analysis.audits.measure import homophily, mean_gap
+from fairmp.analysis.audits.measure import mean_gap
+from fairmp.analysis.audits.parts import homophily
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import social_network

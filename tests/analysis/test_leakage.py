@@ -12,7 +12,7 @@ from sklearn.metrics import balanced_accuracy_score
 from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
-from fairmp.analysis.audits.measure import best_thresholds, describe
+from fairmp.analysis.audits.parts import best_thresholds, describe
 from fairmp.datasets import social_network
 
 

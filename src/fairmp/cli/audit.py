@@ -7,7 +7,7 @@ import time
 from fairmp.cli import options
 from fairmp.cli.gate import check, of_labels
 from fairmp.cli.options import Gate, option
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 
 def command(

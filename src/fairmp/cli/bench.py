@@ -9,7 +9,7 @@ from typing import Any
 from fairmp.cli import options
 from fairmp.cli.options import option
 from fairmp.errors import InputError, check_choice
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 # Peak memory of the largest network of the table, GAT, in bytes: roughly.
 _BYTES_PER_EDGE, _BYTES_PER_FEATURE = 1500, 16

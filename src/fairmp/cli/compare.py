@@ -17,7 +17,7 @@ from fairmp.cli import options
 from fairmp.cli.options import network, option, panel, say
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 if TYPE_CHECKING:
     from fairmp.comparison.grid import RunSpec, Setting

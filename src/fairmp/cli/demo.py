@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from fairmp.cli.options import AsJson, Results, Seed, Splits, option, print_json, show
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 
 def command(

@@ -14,7 +14,7 @@ import typer
 from fairmp.cli import options
 from fairmp.cli.options import option, print_tables, rerun_command, say
 from fairmp.errors import InputError
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -19,7 +19,7 @@ from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.options import argument, option, panel, say
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.progress import bar
+from fairmp.outputs import bar
 
 if TYPE_CHECKING:
     from fairmp.search.study import TrialResult

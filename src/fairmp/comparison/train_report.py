@@ -10,7 +10,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.analysis.audits.measure import describe
+from fairmp.analysis.audits.parts import describe
 from fairmp.comparison import Record
 from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split

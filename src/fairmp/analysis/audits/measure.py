@@ -13,9 +13,15 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
-from torch_geometric.utils import remove_self_loops, to_undirected
 
-from fairmp.analysis.audits.parts import FeatureBias, Forecast, Group, Homophily, Leak
+from fairmp.analysis.audits.parts import (
+    MIN_GROUP_SIZE,
+    FeatureBias,
+    Forecast,
+    Group,
+    cleaned,
+    graph_facts,
+)
 from fairmp.analysis.audits.result import Audit
 from fairmp.analysis.theory import (
     bias_enhancement,
@@ -25,14 +31,10 @@ from fairmp.analysis.theory import (
     predicted_block_change,
 )
 from fairmp.analysis.theory.measurement import averaged, held_out_bias, held_out_scores
-from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
-from fairmp.groups import group_operator
 from fairmp.report.formats import join_names
 
-MIN_GROUP_SIZE = 10  # of a group that rules are fitted for, on one half of the nodes
-MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right
 MAX_RANDOM_COLUMNS = 64  # of the random-feature baseline: enough to show what the topology reveals
 Folds = Sequence[tuple[np.ndarray, np.ndarray]]
 
@@ -67,8 +69,8 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     """
     check_integer("steps", steps, "give 1 or more")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
-    clean, notes = _cleaned(data)
-    table, facts = statistics(clean), _facts(clean)
+    clean, notes = cleaned(data)
+    table, facts = statistics(clean), graph_facts(clean)
     known = [group for group in facts["groups"] if group.share is not None]
     centred = clean.x - clean.x.mean(0)
     deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
@@ -121,132 +123,6 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         notes=(*notes, *_notes(known, varied)),
         seed=seed,
     )
-
-
-def _cleaned(data: Data) -> tuple[Data, list[str]]:
-    """Return an undirected graph without self-loops, and notes on what was changed."""
-    check(data, labels=False)
-    if not isinstance(data.get("sens"), Tensor):
-        hint = "give the group of each node, -1 where it is unknown"
-        raise InputError("data.sens", "missing", hint)
-    sens = data.sens.cpu().long()
-    group_operator(sens)
-    n = data.x.size(0)
-    y = data.y.cpu().long() if isinstance(data.get("y"), Tensor) else torch.full((n,), -1)
-    edges, notes = data.edge_index.cpu(), []
-    if edges.dim() != 2 or edges.size(0) != 2 or (edges.numel() and int(edges.max()) >= n):
-        largest = int(edges.max()) if edges.numel() else -1
-        value = f"shape {tuple(edges.shape)}, largest index {largest}, for {n} nodes"
-        raise InputError("data.edge_index", value, "give a (2, edges) tensor of node indices")
-    if bool((edges[0] == edges[1]).any()):
-        edges = remove_self_loops(edges)[0]
-        notes.append("self-loops were removed")
-    both = to_undirected(edges, num_nodes=n)
-    if not torch.equal(both, edges):
-        notes.append("edges were made undirected and unique")
-    x, name = data.x.detach().cpu().float(), str(getattr(data, "name", "graph"))
-    clean = Data(x=x, edge_index=both, y=y, sens=sens, name=name)
-    columns = data.get("feature_names")
-    named = isinstance(columns, list | tuple) and len(columns) == x.size(1)
-    clean.feature_names = list(map(str, columns if named else range(x.size(1))))
-    for key, codes in (("group_names", sens), ("class_names", y)):
-        count, given = int(codes.max()) + 1, data.get(key)
-        fits = isinstance(given, list | tuple) and len(given) >= count
-        clean[key] = [str(name) for name in (given if fits else range(count))]
-    return clean, notes
-
-
-def homophily(edge_index: Tensor, sens: Tensor) -> Homophily:
-    """Sensitive homophily among edges between nodes of known group, raw and adjusted for chance."""
-    source, target = sens[edge_index]
-    known = (source >= 0) & (target >= 0)
-    source, target = source[known], target[known]
-    if not source.numel():
-        return Homophily(None, None, None)
-    raw = float((source == target).double().mean())
-    degrees = torch.bincount(source).double()
-    chance = float(((degrees / degrees.sum()) ** 2).sum())
-    return Homophily(raw, chance, (raw - chance) / (1 - chance) if chance < 1 else None)
-
-
-def _leaks(data: Data) -> tuple[Leak, ...]:
-    """Columns that give the label or the group away, the worst first."""
-    found = []
-    x, names = data.x.numpy(), data.feature_names
-    for of, codes, values in (
-        ("label", data.y.numpy(), data.class_names),
-        ("group", data.sens.numpy(), data.group_names),
-    ):
-        known = codes >= 0
-        counts = np.bincount(codes[known], minlength=1)
-        # Two values mirror each other: one of them is enough. Few nodes agree by chance.
-        tested = range(1, 2) if len(counts) == 2 else range(len(counts))
-        for c in [c for c in tested if MIN_GROUP_SIZE <= counts[c] <= known.sum() - MIN_GROUP_SIZE]:
-            for column, best in enumerate(best_thresholds(x[known], codes[known] == c)):
-                balanced, threshold, above, right = best
-                if balanced < MIN_BALANCED:
-                    continue
-                rule = f"{names[column]} {'>' if above else '≤'} {threshold:.4g}"
-                if threshold == x[known, column].min():
-                    rule += " (its smallest value)"
-                most = float(max(counts[c], known.sum() - counts[c]) / known.sum())
-                found.append(Leak(names[column], of, values[c], rule, right, balanced, most))
-    return tuple(sorted(found, key=lambda leak: -leak.balanced))
-
-
-def best_thresholds(
-    x: np.ndarray, positive: np.ndarray
-) -> Iterator[tuple[float, float, bool, float]]:
-    """The threshold of each column that separates best, by sorting.
-
-    Yields the balanced accuracy of the rule "x > threshold" (or "x ≤ threshold", if not ``above``),
-    the threshold, ``above``, and the share of rows on which it is right.
-    """
-    total, n = int(positive.sum()), len(positive)
-    for column in x.T:
-        order = np.argsort(column, kind="stable")
-        ordered, hits = column[order], np.cumsum(positive[order])
-        # The last place of each value but the largest: rows up to it against those after it.
-        ends = np.flatnonzero(ordered[:-1] < ordered[1:])
-        if not len(ends):
-            yield 0.5, math.nan, True, max(total, n - total) / n
-            continue
-        below, true_below = ends + 1, hits[ends]
-        recall, specificity = 1 - true_below / total, (below - true_below) / (n - total)
-        balanced = (recall + specificity) / 2
-        k = int(np.abs(balanced - 0.5).argmax())
-        right = float((total - true_below[k] + below[k] - true_below[k]) / n)
-        score, threshold = float(balanced[k]), float(ordered[ends[k]])
-        above = score >= 0.5
-        score, right = (score, right) if above else (1 - score, 1 - right)
-        yield score, threshold, above, right
-
-
-def _groups(data: Data) -> tuple[Group, ...]:
-    """Describe each group, and last the nodes of unknown group if there are any."""
-    sens, y = data.sens.numpy(), data.y.numpy()
-    degree = np.bincount(data.edge_index[0].numpy(), minlength=len(sens))
-    source, target = sens[data.edge_index.numpy()]
-    known = int((sens >= 0).sum())
-    names = [*data.group_names, "unknown"]
-    found = []
-    for g in [*range(int(sens.max()) + 1), *([-1] if known < len(sens) else [])]:
-        labels, own = y[(sens == g) & (y >= 0)], degree[sens == g]
-        reached = target[(source == g) & (target >= 0)]
-        counts = np.bincount(labels, minlength=len(data.class_names))
-        group = Group(
-            name=names[g],
-            nodes=len(own),
-            share=len(own) / known if g >= 0 else None,
-            labelled=len(labels),
-            base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
-            mean_degree=float(own.mean()),
-            median_degree=float(np.median(own)),
-            isolated=int((own == 0).sum()),
-            inside=float((reached == g).mean()) if g >= 0 and len(reached) else None,
-        )
-        found.append(group)
-    return tuple(found)
 
 
 def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
@@ -326,26 +202,3 @@ def _notes(known: list[Group], varied: Tensor) -> Iterator[str]:
         )
     if len(known) > 2:
         yield "gaps are those between the two most distinct groups"
-
-
-def describe(data: Data) -> dict[str, Any]:
-    """Size, homophily, groups and leaking columns of a graph: the fast part of an audit."""
-    found = _facts(_cleaned(data)[0])
-    found["verdict"] = list(map(str, found.pop("leaks")))
-    found["groups"] = list(map(vars, found["groups"]))
-    return {**found, "homophily": vars(found["homophily"])}
-
-
-def _facts(data: Data) -> dict[str, Any]:
-    """What needs no averaging, by its name in :class:`Audit`."""
-    edges = data.edge_index.size(1)
-    return {
-        "name": data.name,
-        "nodes": len(data.sens),
-        "edges": edges // 2,
-        "average_degree": edges / len(data.sens),
-        "homophily": homophily(data.edge_index, data.sens),
-        "classes": tuple(data.class_names),
-        "groups": _groups(data),
-        "leaks": _leaks(data),
-    }
