@@ -145,10 +145,8 @@ class GroupOperator:
     def gap(self, p: Tensor) -> Tensor:
         """Δ p, the gap between groups (G'×C)."""
         if self.population_codes is None:
-            sums = self.population_membership.to(p.dtype).T @ p
-        else:
-            sums = segment_sum(p, self.population_codes, self.num_groups)
-        return self.gap_of_sums(sums)
+            return self.gap_of_sums(self.population_membership.to(p.dtype).T @ p)
+        return self.gap_of_sums(segment_sum(p, self.population_codes, self.num_groups))
 
     def gap_of_sums(self, sums: Tensor) -> Tensor:
         """The gap, from this process's sums of predictions per group (G×C)."""
@@ -156,7 +154,11 @@ class GroupOperator:
 
     def largest_gap(self, p: Tensor) -> Tensor:
         """The gap between the two groups farthest apart, for each class (C)."""
-        parts = self.gap(p).split(self.blocks)
+        return self.spread(self.gap(p))
+
+    def spread(self, rows: Tensor) -> Tensor:
+        """The largest difference between rows of a block, by column; of one row its size."""
+        parts = rows.split(self.blocks)
         sizes = [part.abs() if len(part) == 1 else part.amax(0) - part.amin(0) for part in parts]
         return torch.stack([size.view(-1) for size in sizes]).amax(0)
 
@@ -194,23 +196,13 @@ def stack(*operators: GroupOperator) -> GroupOperator:
     if len(operators) == 1:
         return first
     population = torch.stack([part.population for part in operators]).any(0)
-    if all(part.codes is not None for part in operators):
-        return _combined(operators, population)
-    return GroupOperator(
-        torch.cat([part.membership for part in operators], 1),
-        population,
-        torch.block_diag(*[part.rows for part in operators]),
-        measured=torch.cat([part.population_membership for part in operators], 1),
-        blocks=_blocks(operators),
-    )
-
-
-def _blocks(operators: tuple[GroupOperator, ...]) -> tuple[int, ...]:
-    return tuple(size for part in operators for size in part.blocks)
-
-
-def _combined(operators: tuple[GroupOperator, ...], population: Tensor) -> GroupOperator:
-    """Number the combinations of groups that occur, among corrected or measured nodes."""
+    blocks = tuple(size for part in operators for size in part.blocks)
+    if any(part.codes is None for part in operators):
+        membership = torch.cat([part.membership for part in operators], 1)
+        measured = torch.cat([part.population_membership for part in operators], 1)
+        rows = torch.block_diag(*[part.rows for part in operators])
+        return GroupOperator(membership, population, rows, measured=measured, blocks=blocks)
+    # Number the combinations of groups that occur, among corrected or measured nodes.
     corrected = torch.zeros_like(population, dtype=torch.int64)
     measured = corrected
     for part in operators:
@@ -229,9 +221,8 @@ def _combined(operators: tuple[GroupOperator, ...], population: Tensor) -> Group
     unknown = int(combinations[0] == 0)
     rows = torch.cat(columns[::-1])[:, unknown:]
     corrected, measured = (codes - unknown).int()
-    return GroupOperator(
-        None, population, rows, codes=corrected, measured=measured, blocks=_blocks(operators)
-    )
+    inputs = None, population, rows
+    return GroupOperator(*inputs, codes=corrected, measured=measured, blocks=blocks)
 
 
 def group_operator(

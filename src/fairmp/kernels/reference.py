@@ -22,7 +22,6 @@ with warnings.catch_warnings():
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
-    """Propagate, with a skip to the input."""
     row, col, weight, left, right = matrix
     value = torch.ones(col.numel(), dtype=f.dtype, device=f.device) if weight is None else weight
     # torch requires row pointers and columns of the same integer type.
@@ -37,7 +36,6 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
-    """Sum shifted softmaxes and their products by group."""
     groups, classes = shift.shape
     z, codes = _counted(z, codes)
     logits = (z.double() - shift[codes]) / temperature
@@ -52,12 +50,10 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
 
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Subtract the shift of its group from each node's logits."""
     return z - _rows(shift.to(z.dtype), codes)
 
 
 def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
-    """Sum rows by group."""
     g, codes = _counted(g, codes)
     return _sum_by_group(g.double(), codes, groups)
 
@@ -65,14 +61,12 @@ def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
 def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add the gradient of the shifted softmax, weighted by group, to g."""
     q = ((z.double() - _rows(shift, codes)) / temperature).softmax(1)
     weight = _rows(w, codes)
     return (g.double() + q * (weight - (weight * q).sum(1, keepdim=True))).to(g.dtype)
 
 
 def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the softmax's coupling with a table."""
     q, weight = z.double().softmax(1), _rows(w, codes)
     # Centred under q, the derivative of ⟨g, q ⊙ (w − ⟨w, q⟩)⟩ is that of ⟨g ⊙ w, q⟩.
     centred = g - (g * q).sum(1, keepdim=True)
@@ -82,7 +76,6 @@ def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[T
 
 
 def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of a linear layer on top of a ReLU."""
     out = torch.where(h <= 0, 0, g @ weight)
     return out, out.sum(0), g.t() @ h
 

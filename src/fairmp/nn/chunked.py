@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -61,11 +62,8 @@ def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Te
     with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
         parts = [run(begin, first)]
     fits = len(rest) * sum(saved.values()) <= keep * free
-    for rows in rest:
-        parts.append(
-            run(rows, first) if fits else checkpoint(run, rows, first, use_reentrant=False)
-        )
-    return torch.cat(parts)
+    again = run if fits else partial(checkpoint, run, use_reentrant=False)
+    return torch.cat(parts + [again(rows, first) for rows in rest])
 
 
 def free_bytes(device: torch.device) -> int:

@@ -99,7 +99,8 @@ def close_decision_gap(
         table, decided, drawn = method(before, groups, target, ties, generator)
     shifted = _with_decisions(logits, groups, table, decided)
     gap = _gap(_decisions(shifted.detach()), groups, logits.size(1))
-    if gap > target + _one_node(groups) + ROUNDING:
+    one_node = float(groups.spread(groups.rows).max())  # of the smallest group
+    if gap > target + one_node + ROUNDING:
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),
@@ -107,12 +108,6 @@ def close_decision_gap(
             stacklevel=2,
         )
     return DecisionShift(shifted, table, drawn, gap)
-
-
-def _one_node(groups: GroupOperator) -> float:
-    """The gap that one node of the smallest group makes."""
-    parts = groups.rows.split(groups.blocks)
-    return max(float((p.abs() if len(p) == 1 else p.amax(0) - p.amin(0)).max()) for p in parts)
 
 
 def _decisions(logits: Tensor) -> Tensor:
@@ -255,7 +250,7 @@ def _continue(
     ranges = (logits.amax(1) - logits.amin(1)).double() * groups.population
     sums = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
     typical = max(float(sums[0] / sums[1].clamp_min(1)), 1e-12)
-    best: tuple[float, Tensor, Tensor] | None = None
+    found: list[tuple[float, Tensor, Tensor]] = []
     u: Tensor | None = None
     previous = 1.0
     for part in TEMPERATURES:
@@ -265,13 +260,11 @@ def _continue(
         u, _ = solve_dual(z, groups, target, temperature, start, torch.float32)
         decided = shift_groups(z, groups, u, temperature, z.dtype).argmax(1)
         gap = _gap(decided, groups, classes)
-        if best is None or gap < best[0]:
-            best = gap, temperature * groups.by_group(u), decided
+        found.append((gap, temperature * groups.by_group(u), decided))
         if gap <= target + ROUNDING:
             break
         previous = temperature
-    assert best is not None
-    gap, table, decided = best
+    _, table, decided = min(found, key=lambda part: part[0])
     drawn = 0
     # Nodes of one group each, held here, can be changed one by one.
     if groups.codes is not None and groups.is_local and len(groups.blocks) == 1:
@@ -339,18 +332,13 @@ def _wanted_counts(counts: np.ndarray, target: float) -> np.ndarray:
 
     # Rounding may leave two groups up to two nodes apart: move single nodes while that helps.
     while spread(wanted) > limit:
-        moves = [
-            (group, leave, enter)
-            for group, leave in np.argwhere(wanted > 0)
-            for enter in range(counts.shape[1])
-            if enter != leave
-        ]
         candidates = []
-        for group, leave, enter in moves:
-            candidate = wanted.copy()
-            candidate[group, leave] -= 1
-            candidate[group, enter] += 1
-            candidates.append(candidate)
+        for group, leave in np.argwhere(wanted > 0):
+            for enter in range(counts.shape[1]):
+                candidate = wanted.copy()
+                candidate[group, leave] -= 1
+                candidate[group, enter] += 1
+                candidates.append(candidate)
         nearest = min(candidates, key=spread)
         if spread(nearest) >= spread(wanted):
             break

@@ -105,9 +105,8 @@ def compress(x: Tensor) -> Compressed | None:
 
     sample = x[:: max(x.size(0) // 1000, 1)]
     common = sample.median(0).values  # a value that most rows have is their median
-    if not hasattr(implementation(x), "sparse_linear"):
-        return None
-    if float((sample != common).float().mean()) > MAX_DENSITY:
+    dense = float((sample != common).float().mean()) > MAX_DENSITY
+    if dense or not hasattr(implementation(x), "sparse_linear"):
         return None
     rest = csr_array((x - common).numpy())
     starts = range(0, x.size(0), BLOCK_ROWS)

@@ -111,9 +111,8 @@ class _SolveDual(torch.autograd.Function):
         # Each process has the part of the gradient that comes from its own nodes.
         incoming = ctx.groups.total(grad_u.double()).cpu().numpy()
         problem = dual_problem(z, ctx.groups, ctx.temperature)
-        return problem.vjp(ctx.solution, respond(ctx.solution, problem.scale, incoming)), *(
-            5 * (None,)
-        )
+        w = respond(ctx.solution, problem.scale, incoming)
+        return problem.vjp(ctx.solution, w), None, None, None, None, None
 
 
 class _Shift(torch.autograd.Function):
@@ -166,12 +165,8 @@ class HardGroupDual(_GroupDual):
         # The sums of q_c·q_d are minus the curvature between classes, those of q_c(1−q_c) within.
         second = np.where(np.eye(classes, dtype=bool), second, -second) / temperature
         hessian = np.einsum("ag,bg,gcd->acbd", self.rows, self.rows, second)
-        count = self.shape[0] * classes
-        return Moments(
-            float(numbers[0]) / tau,
-            (self.rows @ sums).ravel(),
-            np.ascontiguousarray(hessian).reshape(count, count),
-        )
+        gradient = (self.rows @ sums).ravel()
+        return Moments(float(numbers[0]) / tau, gradient, hessian.reshape(2 * gradient.shape))
 
     def width(self) -> float:
         """Largest logit range of a node in the population."""

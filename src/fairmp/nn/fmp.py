@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
@@ -64,10 +65,8 @@ class PPR(nn.Module):
     ) -> None:
         super().__init__()
         self.K = check_integer("K", K, "give a number of steps, 1 or more")
-        hint = "give a number above 0, where the learned strength starts"
-        self.initial_lambda_s = check_number(
-            "initial_lambda_s", initial_lambda_s, hint, low=0, above=True
-        )
+        name, hint = "initial_lambda_s", "give a number above 0, where the learned strength starts"
+        self.initial_lambda_s = check_number(name, initial_lambda_s, hint, low=0, above=True)
         self.lambda_s: Smoothing = "learned"
         self.theta: nn.Parameter | None = None
         if lambda_s == "learned":
@@ -130,11 +129,8 @@ class PPR(nn.Module):
         self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None
     ) -> Adjacency:
         if not isinstance(edge_index, Adjacency):
-            return self._cache.get(
-                (edge_index, edge_weight),
-                ("adjacency", x.size(0), x.dtype),
-                lambda: normalise(edge_index, x.size(0), edge_weight, x.dtype),
-            )
+            make = partial(normalise, edge_index, x.size(0), edge_weight, x.dtype)
+            return self._cache.get((edge_index, edge_weight), ("adj", x.size(0), x.dtype), make)
         if edge_index.num_nodes != x.size(0):
             value = f"an adjacency of {edge_index.num_nodes} nodes for {x.size(0)} rows of x"
             raise InputError("edge_index", value, "normalise the graph x belongs to")
@@ -217,9 +213,7 @@ class FMP(PPR):
         self.lambda_f = check_number("lambda_f", lambda_f, "give a number, 0 or more", low=0)
         hint = "give the largest gap you accept, in [0, 1], 0.02 for 2 points"
         self.target = check_number("target", target, hint, low=0, high=1)
-        self.temperature = _check_temperature(temperature)
-        if self.temperature != 1:
-            self._refuse_temperature(temperature)
+        self.temperature = self._check_temperature(temperature, given=temperature != 1)
 
     @not_compiled
     def forward(
@@ -248,8 +242,8 @@ class FMP(PPR):
             decisions: close the gap of decisions after the last step, to within one node of the
                 smallest group (:func:`fairmp.nn.decisions.close_decision_gap`).
         """
-        options: dict[str, Any] = {"temperature": temperature, "decisions": decisions}
-        return self.solve(x, edge_index, sens, population, edge_weight, **options).f.to(x.dtype)
+        inputs = x, edge_index, sens, population, edge_weight
+        return self.solve(*inputs, temperature=temperature, decisions=decisions).f.to(x.dtype)
 
     def solve(
         self,
@@ -267,19 +261,15 @@ class FMP(PPR):
 
         The trace has the objective, the gap and the dual after each step.
         """
-        if temperature is not None:
-            self._refuse_temperature(_check_temperature(temperature))
+        tau = self.temperature if temperature is None else self._check_temperature(temperature)
         x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         groups = self._group_operator(x, sens, population)
         options: dict[str, Any] = {"lambda_f": self.lambda_f}
         if self.solver == "projection":
-            tau = self.temperature if temperature is None else temperature
             options = {"target": self.target, "temperature": tau}
-        solver = getattr(functional, self.solver)
-        solution: Solution = solver(
-            x, adjacency, groups, **options, trace=trace, **self._options(x)
-        )
+        options = {**options, **self._options(x), "trace": trace}
+        solution: Solution = getattr(functional, self.solver)(x, adjacency, groups, **options)
         if decisions:
             found = close_decision_gap(solution.f, groups, self.target)
             solution = replace(solution, f=found.logits, decisions=found)
@@ -299,15 +289,10 @@ class FMP(PPR):
         """
         dtype, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        sens = _check_sens(x, torch.as_tensor(sens, device=x.device))
-        return functional.frozen(
-            x,
-            adjacency,
-            memberships(sens, group_duals.size(1)).to(x.dtype),
-            group_duals,
-            lambda_s=self._strength(x.dtype),
-            projected=self.solver == "projection",
-        ).to(dtype)
+        membership = memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype)
+        strength, projected = self._strength(x.dtype), self.solver == "projection"
+        inputs = x, adjacency, membership, group_duals
+        return functional.frozen(*inputs, lambda_s=strength, projected=projected).to(dtype)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer."""
@@ -322,9 +307,8 @@ class FMP(PPR):
             raise InputError("sens", value, "for plain propagation use PPR")
         if not isinstance(sens, GroupOperator):
             key = ("groups", x.size(0), x.dtype, x.device, self.training)
-            return self._cache.get(
-                (sens, population), key, lambda: self._delta(x, sens, population)
-            )
+            make = partial(self._delta, x, sens, population)
+            return self._cache.get((sens, population), key, make)
         if sens.population.numel() != x.size(0):
             value = f"a group operator of {sens.population.numel()} nodes for {x.size(0)} rows of x"
             raise InputError("sens", value, "make one from the groups of these nodes")
@@ -334,14 +318,13 @@ class FMP(PPR):
         return sens
 
     def _delta(self, x: Tensor, sens: Tensor, population: Tensor | None) -> GroupOperator:
-        sens = _check_sens(x, torch.as_tensor(sens, device=x.device))
         absent: Literal["error", "ignore"] = "ignore" if self.training else "error"
-        groups = group_operator(sens, population, dtype=x.dtype, absent=absent)
+        groups = group_operator(_check_sens(x, sens), population, dtype=x.dtype, absent=absent)
         if self.training and bool((groups.rows == 0).all(0).any()):
             warnings.warn(
                 "sens: a group has no node in the population of this batch, and no gap to it is "
                 "closed; in eval mode this is an error",
-                stacklevel=5,
+                stacklevel=4,
             )
         return groups
 
@@ -354,10 +337,13 @@ class FMP(PPR):
             return {}
         return {"decisions": True} if temperature == "decisions" else {"temperature": temperature}
 
-    def _refuse_temperature(self, temperature: float) -> None:
-        if self.solver != "projection":
-            value = f"{temperature!r} has no meaning for the solver {self.solver!r}"
-            raise InputError("temperature", value, "leave it out, or use solver='projection'")
+    def _check_temperature(self, value: object, given: bool = True) -> float:
+        hint = "give a number above 0, 1 for probabilities, 0.1 for decisions"
+        temperature = check_number("temperature", value, hint, low=0, above=True)
+        if self.solver != "projection" and given:
+            text = f"{value!r} has no meaning for the solver {self.solver!r}"
+            raise InputError("temperature", text, "leave it out, or use solver='projection'")
+        return temperature
 
 
 def _logits(x: Tensor) -> Tensor:
@@ -376,12 +362,8 @@ def _logits(x: Tensor) -> Tensor:
 
 
 def _check_sens(x: Tensor, sens: Tensor) -> Tensor:
+    sens = torch.as_tensor(sens, device=x.device)
     if sens.dim() == 0 or sens.size(0) != x.size(0):
         value = f"shape {tuple(sens.shape)} for {x.size(0)} nodes"
         raise InputError("sens", value, "give one group per node")
     return sens
-
-
-def _check_temperature(value: object) -> float:
-    hint = "give a number above 0, 1 for probabilities, 0.1 for decisions"
-    return check_number("temperature", value, hint, low=0, above=True)

@@ -31,7 +31,7 @@ from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, not_compiled, softmax
 from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
-from fairmp.nn.fused import Gamma, Problem, State, as_floats, collect, fused, replayed
+from fairmp.nn.fused import Gamma, Loop, Problem, State, as_floats, collect, fused, replayed
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -186,14 +186,11 @@ def projection(
     full parity (hundreds, in more than two classes or groups), u is taken as a constant.
     """
     problem = Problem(graph, groups, skip_weights(lambda_s, K), (target, temperature))
-    results = None if trace else fused(x, projection_steps, problem, cuda_graphs, projects=True)
-    states = [] if results else list(projection_steps(x, problem))
-    f, duals, statistics = results or collect(states, x)
+    (f, duals, statistics), steps = _run(x, projection_steps, problem, trace, cuda_graphs)
     # On a GPU the host would have to wait for the residual.
     if not statistics.is_cuda and float(statistics[-1, 0]) > MAX_EXCESS:
         over = f"it is exceeded by up to {float(statistics[-1, 0]):.2g}"
         warnings.warn(f"the projection did not meet the target: {over}", stacklevel=2)
-    steps = _trace(x, states, problem, 0.0, temperature) if trace else ()
     return Solution(f, duals, groups, temperature, steps, statistics)
 
 
@@ -237,10 +234,7 @@ def _primal_dual(
     cuda_graphs: CUDAGraphCache | None = None,
 ) -> Solution:
     problem = Problem(graph, groups, skip_weights(lambda_s, K), numbers)
-    results = None if trace else fused(x, primal_dual_steps, problem, cuda_graphs, projects=False)
-    states = [] if results else list(primal_dual_steps(x, problem))
-    f, duals = results or collect(states, x)
-    steps = _trace(x, states, problem, numbers[0], 1.0) if trace else ()
+    (f, duals), steps = _run(x, primal_dual_steps, problem, trace, cuda_graphs)
     return Solution(f, duals, groups, steps=steps)
 
 
@@ -302,8 +296,7 @@ def subtract_coupling(
     """Agg − γG(F, Δᵀu); nodes of unknown group keep what was propagated."""
     if groups.codes is None:
         return agg - gamma * coupling_gradient(f, groups.shift(u.to(f.dtype)))
-    inputs = agg.contiguous(), f.contiguous(), u, gamma
-    return _SubtractCoupling.apply(*inputs, groups.codes, groups.rows)
+    return _SubtractCoupling.apply(agg.contiguous(), f.contiguous(), u, gamma, groups)
 
 
 def softmax_gap(f: Tensor, groups: GroupOperator) -> Tensor:
@@ -319,28 +312,22 @@ class _SubtractCoupling(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any,
-        agg: Tensor,
-        f: Tensor,
-        u: Tensor,
-        gamma: float | Tensor,
-        codes: Tensor,
-        rows: Tensor,
+        ctx: Any, agg: Tensor, f: Tensor, u: Tensor, gamma: float | Tensor, groups: Any
     ) -> Tensor:
-        shift = rows.T @ u
-        table = -gamma * shift
-        ctx.gamma = gamma
-        ctx.save_for_backward(f, table, shift, codes, rows)
-        return implementation(f).softmax_vjp(agg, f, codes, torch.zeros_like(table), 1.0, table)
+        shift = groups.by_group(u)
+        table, none = -gamma * shift, torch.zeros_like(shift)
+        ctx.gamma, ctx.groups = gamma, groups
+        ctx.save_for_backward(f, table, shift)
+        return implementation(f).softmax_vjp(agg, f, groups.codes, none, 1.0, table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        f, table, shift, codes, rows = ctx.saved_tensors
-        kernels = implementation(f)
-        grad_f, grad_table = kernels.coupling_backward(grad.contiguous(), f, codes, table)
+        f, table, shift = ctx.saved_tensors
+        inputs = grad.contiguous(), f, ctx.groups.codes, table
+        grad_f, grad_table = implementation(f).coupling_backward(*inputs)
         grad_gamma = -(grad_table * shift).sum() if ctx.needs_input_grad[3] else None
-        return grad, grad_f, -ctx.gamma * (rows @ grad_table), grad_gamma, None, None
+        return grad, grad_f, -ctx.gamma * (ctx.groups.rows @ grad_table), grad_gamma, None
 
 
 class _SoftmaxSums(torch.autograd.Function):
@@ -361,12 +348,19 @@ class _SoftmaxSums(torch.autograd.Function):
         return kernels.softmax_vjp(zeros, f, codes, torch.zeros_like(grad), 1.0, grad), None, None
 
 
-def _trace(
-    x: Tensor, states: Sequence[State], problem: Problem, lambda_f: float, temperature: float
-) -> tuple[Step, ...]:
-    steps, graph = [], problem.graph
+def _run(
+    x: Tensor, loop: Loop, problem: Problem, trace: bool, cuda_graphs: CUDAGraphCache | None
+) -> tuple[State, tuple[Step, ...]]:
+    """The results of a solver's loop, from a faster implementation if there is one; the trace."""
+    projects = loop is projection_steps
+    results = None if trace else fused(x, loop, problem, cuda_graphs, projects=projects)
+    if results is not None:
+        return results, ()
+    states = list(loop(x, problem))
+    steps, graph, weights = [], problem.graph, as_floats(problem.gamma)
+    lambda_f, temperature = (0.0, problem.numbers[1]) if projects else (problem.numbers[0], 1.0)
     with torch.no_grad():
-        for (f, u, *_), weight in zip(states, as_floats(problem.gamma), strict=True):
+        for (f, u, *_), weight in zip(states, weights, strict=True) if trace else ():
             gap = problem.groups.gap(softmax(f / temperature))
             lambda_s = 1 / weight - 1
             smoothness = lambda_s / 2 * float((f * (f - graph.aggregate(f, None, 0.0))).sum())
@@ -374,4 +368,4 @@ def _trace(
             fairness = lambda_f * float(gap.abs().sum())
             total = smoothness + fidelity + fairness
             steps.append(Step(total, smoothness, fidelity, fairness, gap, u.to(x.dtype, copy=True)))
-    return tuple(steps)
+    return collect(states, x), tuple(steps)

@@ -46,6 +46,9 @@ class Problem(NamedTuple):
     numbers: tuple[float, float]  # target and temperature, or strength and step size
 
 
+Loop = Callable[[Tensor, Problem], Iterator[State]]
+
+
 def as_floats(gamma: Gamma) -> Sequence[float]:
     """The skip weights as numbers."""
     return gamma.tolist() if isinstance(gamma, Tensor) else gamma
@@ -70,7 +73,7 @@ def collect(states: Iterable[State], x: Tensor) -> Results:
 
 def fused(
     x: Tensor,
-    steps: Callable[[Tensor, Problem], Iterator[State]],
+    loop: Loop,
     problem: Problem,
     cuda_graphs: CUDAGraphCache | None,
     *,
@@ -87,10 +90,10 @@ def fused(
             return None
         if not x.is_cuda:
             return _fused_on_cpu(kernels, x, problem)
-        steps = _scalar_steps
+        loop = _scalar_steps
 
     def run(x: Tensor, gamma: Gamma) -> Results:
-        return collect(steps(x, problem._replace(gamma=gamma)), x)
+        return collect(loop(x, problem._replace(gamma=gamma)), x)
 
     results = replayed(run, x, gamma, (graph, groups), (projects, *numbers), cuda_graphs)
     return run(x, gamma) if projects and results is None else results
@@ -195,56 +198,45 @@ class _FusedOnCPU(torch.autograd.Function):
 
 
 def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float) -> DualSolution:
-    """Find the dual of one gap between two classes, from a first guess (1×2)."""
-    scale = float(problem.scale[0])
-    guess = scale * float(start[0, 1] - start[0, 0])
-    root, curvature, residual, passes = _bracketed_root(problem, guess, target, tol)
-    half = root / 2 / scale
-    active = np.full((1, 2), root != 0 or target == 0)
-    hessian = np.array([[curvature, -curvature], [-curvature, curvature]])
-    u, constraints = np.array([[-half, half]]), np.zeros((2, 0))
-    return DualSolution(u, active, hessian, constraints, residual, passes)
+    """Find the dual of one gap between two classes, from a first guess (1×2).
 
-
-def _bracketed_root(
-    problem: ScalarProblem, root: float, target: float, tol: float
-) -> tuple[float, float, float, int]:
-    """Find w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough."""
+    It is w with gap(w) = Σ δσ(margin − δw) at ±target, or 0 if the gap there is small enough.
+    """
     scale = float(problem.scale[0])
-    low, high = -math.inf, math.inf
-    before, passes, bounded = math.inf, 0, False
-    while True:
-        passes += 1
+    root = scale * float(start[0, 1] - start[0, 0])
+    low, high, before, bounded = -math.inf, math.inf, math.inf, False
+    for passes in range(1, MAX_PASSES + 1):
         gap, curvature = problem.gap(root)
         gap, slope = scale * gap, scale * curvature
+        excess = gap - (target if root > 0 or (root == 0 and gap > 0) else -target)
         if root == 0 and abs(gap) <= target:
-            return root, curvature, 0.0, passes
-        level = target if root > 0 or (root == 0 and gap > 0) else -target
-        excess = gap - level
+            excess = 0.0
         if abs(excess) <= tol:
-            return root, curvature, abs(excess), passes
-        if excess > 0:
-            low = root
-        else:
-            high = root
+            break
+        low, high = (root, high) if excess > 0 else (low, root)
         step = root + excess / slope if slope > 0 else math.inf
-        halved = abs(excess) < before / 2
-        move = abs(step - root)
-        if not bounded and not (halved and low < step < high and move <= MAX_LOGIT_MOVE):
+        good = abs(excess) < before / 2 and low < step < high
+        if not bounded and not (good and abs(step - root) <= MAX_LOGIT_MOVE):
             # By this far every node of the smaller group has changed sides, and the gap with it.
             # Steps that are small and make progress do not need it.
             far, bounded = problem.width() + 45.0, True
             low, high = max(low, -far), min(high, far)
+            good = good and low < step < high
         # A step that leaves the bracket, or does not halve the excess, is no better than bisection.
-        if not (halved and low < step < high):
+        if not good:
             step = (low + high) / 2
             if step in (low, high):
-                return root, curvature, abs(excess), passes
+                break
         if root * step < 0 and low < 0 < high:
             step = 0.0
-        if step == root or passes >= MAX_PASSES:
-            return root, curvature, abs(excess), passes
+        if step == root or passes == MAX_PASSES:
+            break
         before, root = abs(excess), step
+    half = root / 2 / scale
+    active = np.full((1, 2), root != 0 or target == 0)
+    hessian = np.array([[curvature, -curvature], [-curvature, curvature]])
+    u, constraints = np.array([[-half, half]]), np.zeros((2, 0))
+    return DualSolution(u, active, hessian, constraints, abs(excess), passes)
 
 
 def _scalar_steps(x: Tensor, problem: Problem) -> Iterator[State]:

@@ -174,14 +174,9 @@ def build(
     if backbone == "gat" and hidden % GAT_HEADS:
         hint = f"give a multiple of the number of heads, {GAT_HEADS}"
         raise InputError("hidden", f"{hidden} with the backbone 'gat'", hint)
-    shape: dict[str, Any] = {
-        "in_channels": in_channels,
-        "hidden_channels": hidden,
-        "num_layers": num_layers,
-        "out_channels": out_channels,
-        "dropout": float(dropout),  # PyG takes an int for a list
-        "norm": norm,
-    }
+    shape: dict[str, Any] = {"in_channels": in_channels, "hidden_channels": hidden}
+    shape |= {"num_layers": num_layers, "out_channels": out_channels, "norm": norm}
+    shape["dropout"] = float(dropout)  # PyG takes an int for a list
     transform: nn.Module
     match backbone:
         case "mlp":

@@ -75,23 +75,14 @@ class DualProblem(ScalarProblem, Protocol):
 
 
 class DualSolution(NamedTuple):
-    """The dual at the solution.
+    """The dual at the solution."""
 
-    Attributes:
-        u: the dual (G'×C, rows that sum to 0).
-        active: gaps held at the target (G'×C).
-        hessian: of the scaled problem (G'C×G'C).
-        constraints: columns that the scaled dual is orthogonal to (G'C×m).
-        residual: by how much the gaps violate the optimality conditions.
-        passes: number of passes over the nodes.
-    """
-
-    u: Array
-    active: NDArray[np.bool_]
-    hessian: Array
-    constraints: Array
-    residual: float
-    passes: int
+    u: Array  # rows that sum to 0 (G'×C)
+    active: NDArray[np.bool_]  # gaps held at the target (G'×C)
+    hessian: Array  # of the scaled problem (G'C×G'C)
+    constraints: Array  # columns that the scaled dual is orthogonal to (G'C×m)
+    residual: float  # by how much the gaps violate the optimality conditions
+    passes: int  # over the nodes
 
 
 def solve(problem: DualProblem, start: Array, target: float, tol: float) -> DualSolution:
@@ -116,14 +107,8 @@ def solve(problem: DualProblem, start: Array, target: float, tol: float) -> Dual
 def respond(dual: DualSolution, scale: Array, incoming: Array) -> Array:
     r"""Differentiate the dual implicitly: held gaps stay held, :math:`H_{AA} du_A = (\Delta dP)_A`.
 
-    Args:
-        dual: the solution.
-        scale: of its problem.
-        incoming: gradient of a loss in u (G'×C).
-
-    Returns:
-        w (G'×C) of the scaled problem: the loss's gradient in the logits is
-        :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
+    From a loss's gradient in u (G'×C) to w (G'×C) of the scaled problem: its gradient in the logits
+    is :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
     """
     # Rows of u sum to 0 by choice, so the mean of the gradient over classes has no meaning.
     incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
@@ -157,20 +142,16 @@ class _Newton:
         ]
         share = np.repeat([1.0 if size == 1 else 0.5 for size in problem.blocks], problem.blocks)
         self.penalty = target * share.repeat(classes) / self.scale
-        self.constraints = self._constraints()
-        self.basis = np.kron(_span(problem.gram()), _span(np.eye(classes) - 1 / classes))
-        self.passes = 0
-
-    def _constraints(self) -> Array:
-        """One column per class and block of several rows: Σ_g u_g = 0, in the scaled dual."""
-        rows, classes = self.shape
-        columns = []
+        # One column per class and block of several rows: Σ_g u_g = 0, in the scaled dual.
+        columns: list[Array] = [np.zeros((self.scale.size, 0))]
         for block in self.blocks:
             if block.stop - block.start > 1:
-                weight = np.zeros(rows)
-                weight[block] = self.problem.scale[block].max() / self.problem.scale[block]
-                columns.append(np.kron(weight[:, None], np.eye(classes)))
-        return np.concatenate(columns, 1) if columns else np.zeros((rows * classes, 0))
+                weight = np.zeros((self.shape[0], 1))
+                weight[block, 0] = problem.scale[block].max() / problem.scale[block]
+                columns.append(np.asarray(np.kron(weight, np.eye(classes)), np.float64))
+        self.constraints = np.concatenate(columns, 1)
+        self.basis = np.kron(_span(problem.gram()), _span(np.eye(classes) - 1 / classes))
+        self.passes = 0
 
     def run(self, start: Array, tol: float) -> _Point:
         width = self.problem.width()
@@ -204,10 +185,8 @@ class _Newton:
     def _excess(self, point: _Point) -> float:
         """By how much the largest gap exceeds the target."""
         gap = (point.moments.gradient * self.scale).reshape(self.shape)
-        sizes = [
-            np.abs(gap[block]) if len(gap[block]) == 1 else np.ptp(gap[block], axis=0)
-            for block in self.blocks
-        ]
+        parts = [gap[block] for block in self.blocks]
+        sizes = [np.abs(part) if len(part) == 1 else np.ptp(part, axis=0) for part in parts]
         return float(max(size.max() for size in sizes)) - self.target
 
     def _at(self, v: Array, temperature: float) -> _Point:
@@ -268,14 +247,8 @@ class _Newton:
             hessian = free.T @ hessian @ free + RIDGE * np.eye(free.shape[1])
             return np.asarray(free @ np.linalg.solve(hessian, free.T @ gradient)) / unit
         linear = hessian @ (point.v * unit) + gradient
-        solution = _l1_quadratic(
-            hessian,
-            linear,
-            self.penalty / unit,
-            self.basis / unit[:, None],
-            self.constraints / unit[:, None],
-        )
-        return solution / unit - point.v
+        columns = self.basis / unit[:, None], self.constraints / unit[:, None]
+        return _l1_quadratic(hessian, linear, self.penalty / unit, *columns) / unit - point.v
 
 
 def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array, constraints: Array) -> Array:
@@ -299,40 +272,28 @@ def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array, constraints:
     metric = np.concatenate([np.ones(aim.size), np.zeros(centres.shape[1])])
     aim = np.concatenate([aim / unit, np.zeros(centres.shape[1])])
     gamma = np.zeros_like(aim)
-    upper, lower = bound.copy(), bound.copy()
-    x_upper = x_lower = np.full_like(bound, 1.0 / max(1.0, float(np.abs(basis).max())))
+    # The rows of these two are for the bounds from above and from below.
+    slack, sign = np.stack([bound, bound]), np.array([[1.0], [-1.0]])
+    x = np.full_like(slack, 1.0 / max(1.0, float(np.abs(basis).max())))
     for _ in range(100):
-        mu = float(x_upper @ upper + x_lower @ lower) / (2 * bound.size)
-        off = metric * (gamma - aim) + basis.T @ (x_upper - x_lower)
+        mu = float((x * slack).mean())
         if mu <= 1e-15:
             break
-        weight = x_upper / upper + x_lower / lower
-        centre = 0.05 * mu
-        pull = (centre / upper - x_upper) - (centre / lower - x_lower)
-        system = np.diag(metric) + (basis.T * weight) @ basis
-        right = -off - basis.T @ pull
+        pull = 0.05 * mu / slack - x
+        system = np.diag(metric) + (basis.T * (x / slack).sum(0)) @ basis
+        right = -metric * (gamma - aim) - basis.T @ (sign * (x + pull)).sum(0)
         if not (np.isfinite(system).all() and np.isfinite(right).all()):
             break
         try:
             d_gamma = np.linalg.lstsq(system, right, rcond=None)[0]
         except np.linalg.LinAlgError:
             break  # weights too large for a double: as good as rounding allows
-        move = basis @ d_gamma
-        d_x_upper = centre / upper - x_upper + x_upper / upper * move
-        d_x_lower = centre / lower - x_lower - x_lower / lower * move
-        shrink = max(
-            float((-d_x_upper / x_upper).max()),
-            float((-d_x_lower / x_lower).max()),
-            float((move / upper).max()),
-            float((-move / lower).max()),
-        )
-        length = min(1.0, 0.99 / max(shrink, 1e-300))
-        gamma = gamma + length * d_gamma
-        upper, lower = upper - length * move, lower + length * move
-        x_upper, x_lower = x_upper + length * d_x_upper, x_lower + length * d_x_lower
-    held = (x_upper * bound > upper) | (x_lower * bound > lower)
-    free = _complement(centres, held)
-    return np.asarray(free @ (free.T @ (x_upper - x_lower)) * unit)
+        move = sign * (basis @ d_gamma)
+        d_x = pull + x / slack * move
+        length = min(1.0, 0.99 / max(float((-d_x / x).max()), float((move / slack).max()), 1e-300))
+        gamma, slack, x = gamma + length * d_gamma, slack - length * move, x + length * d_x
+    free = _complement(centres, np.asarray((x * bound > slack).any(0)))
+    return np.asarray(free @ (free.T @ (x[0] - x[1])) * unit)
 
 
 def _pseudo_solve(h: Array, b: Array) -> Array:

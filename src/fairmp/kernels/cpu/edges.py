@@ -62,63 +62,55 @@ def _sum_two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[
 
 
 @inlined
-def _sum_four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array) -> None:
-    t0 = t1 = t2 = t3 = 0.0
+def _add_four(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array) -> None:
+    s0 = s1 = s2 = s3 = g.dtype.type(0)
     while e < stop:
-        piece = min(e + PIECE_EDGES, stop)
-        s0 = s1 = s2 = s3 = g.dtype.type(0)
-        while e < piece:
-            j = np.uint64(col[e])
-            w = g.dtype.type(1) if weight is None else weight[e]
-            s0 += w * g[j, 0, 0]
-            s1 += w * g[j, 0, 1]
-            s2 += w * g[j, 0, 2]
-            s3 += w * g[j, 0, 3]
-            e += ONE
-        t0 += s0
-        t1 += s1
-        t2 += s2
-        t3 += s3
-    total[0], total[1], total[2], total[3] = t0, t1, t2, t3
+        j = np.uint64(col[e])
+        w = g.dtype.type(1) if weight is None else weight[e]
+        s0 += w * g[j, 0, 0]
+        s1 += w * g[j, 0, 1]
+        s2 += w * g[j, 0, 2]
+        s3 += w * g[j, 0, 3]
+        e += ONE
+    sums = s0, s1, s2, s3
+    for c in range(np.uint64(4)):
+        total[c] += sums[c]
 
 
 @inlined
-def _sum_eights(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
+def _add_eight(
+    col: Array, weight: Any, g: Array, k: Index, e: Index, stop: Index, total: Array
+) -> None:
+    s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = g.dtype.type(0)
+    while e < stop:
+        j = np.uint64(col[e])
+        w = g.dtype.type(1) if weight is None else weight[e]
+        s0 += w * g[j, k, 0]
+        s1 += w * g[j, k, 1]
+        s2 += w * g[j, k, 2]
+        s3 += w * g[j, k, 3]
+        s4 += w * g[j, k, 4]
+        s5 += w * g[j, k, 5]
+        s6 += w * g[j, k, 6]
+        s7 += w * g[j, k, 7]
+        e += ONE
+    sums = s0, s1, s2, s3, s4, s5, s6, s7
+    for c in range(np.uint64(8)):
+        total[np.uint64(8) * k + c] += sums[c]
+
+
+@inlined
+def _sum_many(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: Array) -> None:
     for c in range(np.uint64(total.size)):
         total[c] = 0.0
-    while start < stop:
-        piece = min(start + PIECE_EDGES, stop)
-        for k in range(np.uint64(g.shape[1])):
-            s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = g.dtype.type(0)
-            for e in range(start, piece):
-                j = np.uint64(col[e])
-                w = g.dtype.type(1) if weight is None else weight[e]
-                s0 += w * g[j, k, 0]
-                s1 += w * g[j, k, 1]
-                s2 += w * g[j, k, 2]
-                s3 += w * g[j, k, 3]
-                s4 += w * g[j, k, 4]
-                s5 += w * g[j, k, 5]
-                s6 += w * g[j, k, 6]
-                s7 += w * g[j, k, 7]
-            at = np.uint64(8) * k
-            total[at] += s0
-            total[at + np.uint64(1)] += s1
-            total[at + np.uint64(2)] += s2
-            total[at + np.uint64(3)] += s3
-            total[at + np.uint64(4)] += s4
-            total[at + np.uint64(5)] += s5
-            total[at + np.uint64(6)] += s6
-            total[at + np.uint64(7)] += s7
-        start = piece
-
-
-@inlined
-def _sum_many(col: Array, weight: Any, g: Array, start: Index, stop: Index, total: Array) -> None:
-    if g.shape[2] == 4:
-        _sum_four(col, weight, g, start, stop, total)
-    else:
-        _sum_eights(col, weight, g, start, stop, total)
+    while e < stop:
+        piece = min(e + PIECE_EDGES, stop)
+        if g.shape[2] == 4:
+            _add_four(col, weight, g, e, piece, total)
+        else:
+            for k in range(np.uint64(g.shape[1])):
+                _add_eight(col, weight, g, k, e, piece, total)
+        e = piece
 
 
 @compiled

@@ -16,7 +16,7 @@ import torch
 from numba import prange
 
 from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts
-from fairmp.kernels.cpu.nodes import BLOCK_NODES, LANES, exp_minus
+from fairmp.kernels.cpu.nodes import BLOCK_NODES, FOUR, LANES, exp_minus, lane_sum, segment_sum
 from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
 
 CHUNK_NODES = 4096
@@ -24,23 +24,15 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 
 
 @Chunked
-def scale_two(right: Array, f: Array, g: Array) -> None:
-    """Fill ``g`` with diag(right) F, of two classes; both flat."""
-    nodes = right.size
-    for k in prange((nodes + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
-        start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, nodes)
-        for j in range(np.uint64(start), np.uint64(stop)):
-            at = TWO * j
-            g[at] = right[j] * f[at]
-            g[at + ONE] = right[j] * f[at + ONE]
-
-
-@Chunked
-def scale_many(right: Array, f: Array, g: Array) -> None:
-    """Fill ``g`` with diag(right) F, of any number of classes, padded with zeros."""
+def scale_rows(right: Array, f: Array, g: Array) -> None:
+    """Fill ``g`` with diag(right) F, padded with zeros."""
     for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
         start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, f.shape[0])
         for j in range(np.uint64(start), np.uint64(stop)):
+            if g.shape[1] == 2:
+                g[j, 0] = right[j] * f[j, 0]
+                g[j, 1] = right[j] * f[j, 1]
+                continue
             for c in range(np.uint64(f.shape[1])):
                 g[j, c] = right[j] * f[j, c]
             for c in range(np.uint64(f.shape[1]), np.uint64(g.shape[1])):
@@ -69,7 +61,6 @@ def _logistic_sums(
     q_sum = slope_sum = 0.0
     for begin in range(start, stop, BLOCK_NODES):
         count = np.uint64(min(BLOCK_NODES, stop - begin))
-        padded = (count + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
         at = np.uint64(begin)
         for i in range(count):
             t = margin[at + i] - shift
@@ -77,22 +68,11 @@ def _logistic_sums(
             large = 1 / (1 + e)
             q[0, i] = large if t > 0 else e * large
             q[1, i] = e * large * large
-        for i in range(count, padded):
-            q[0, i] = q[1, i] = 0.0
-        for i in range(count):
             slope[at + i] = q[1, i]
-        a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = 0.0
-        for i in range(np.uint64(0), padded, np.uint64(LANES)):
-            a0 += q[0, i]
-            a1 += q[0, i + ONE]
-            a2 += q[0, i + TWO]
-            a3 += q[0, i + np.uint64(3)]
-            b0 += q[1, i]
-            b1 += q[1, i + ONE]
-            b2 += q[1, i + TWO]
-            b3 += q[1, i + np.uint64(3)]
-        q_sum += (a0 + a1) + (a2 + a3)
-        slope_sum += (b0 + b1) + (b2 + b3)
+        for i in range(count, count + FOUR):
+            q[0, i] = q[1, i] = 0.0
+        q_sum += lane_sum(q[0], count)
+        slope_sum += lane_sum(q[1], count)
     return q_sum, slope_sum
 
 
@@ -142,19 +122,6 @@ def _shift(
 
 
 @Chunked
-def _dual_gradient(g: Array, codes: Array, weight: Array, parts: Array) -> None:
-    """Sum the gradient of the dual by chunk."""
-    for k in prange(parts.size):
-        a = b = 0.0
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
-        for i in range(np.uint64(start), np.uint64(stop)):
-            w = weight[np.uint64(codes[i] + 1)]
-            a += w * g[TWO * i]
-            b += w * g[TWO * i + ONE]
-        parts[k] = b - a
-
-
-@Chunked
 def _backward(
     g: Array, groups: Any, gamma: float, right: Array, skip: Any, total: Array, scaled: Array
 ) -> None:
@@ -198,11 +165,9 @@ class FusedProjection:
         dtype: torch.dtype,
         learned: bool,
     ) -> None:
-        forward, backward = graph.forward, graph.backward
-        self.matrix = matrix_arrays(forward.row, forward.col, forward.weight, dtype)
-        self.transposed = self.matrix
+        self.matrix = self.transposed = matrix_arrays(graph.matrix(transposed=False), dtype)
         if not graph.symmetric:
-            self.transposed = matrix_arrays(backward.row, backward.col, backward.weight, dtype)
+            self.transposed = matrix_arrays(graph.matrix(transposed=True), dtype)
         self.degree_scale = array(graph.scale, dtype)
         self.codes = array(groups.codes, torch.int32)
         self.measured = array(groups.population_codes, torch.int32)
@@ -226,7 +191,7 @@ class FusedProjection:
         """
         z, f = np.empty_like(x), np.empty_like(x)
         scaled, largest = np.empty(x.size, x.dtype), np.empty(self.chunks)
-        scale_two(self.work, self.degree_scale, x.reshape(-1), scaled)
+        scale_rows(self.work, self.degree_scale, x, scaled.reshape(-1, 2))
         u = np.zeros((1, 2))
         for gamma in self.gamma:
             if self.learned:
@@ -276,8 +241,10 @@ class FusedProjection:
         skip = none, none, np.empty(0)
         for k in reversed(range(len(self.duals))):
             flat, gamma = g.reshape(-1), self.gamma[k]
-            _dual_gradient(self.work, flat, self.codes, row, parts)
-            half = -self.temperature * parts.sum() / 2
+            sums = np.zeros((self.chunks, LANES, row.size, 2))
+            segment_sum(self.work, g, self.codes, CHUNK_NODES, sums)
+            zero, one = row @ sums.sum((0, 1))
+            half = -self.temperature * (one - zero) / 2
             incoming = np.array([[-half, half]])
             if grad_duals is not None:
                 incoming = incoming + grad_duals[k]

@@ -2,7 +2,8 @@
 
 Tables have an extra first row for the code −1: reading it is faster than branching. Passes that
 take a softmax process a chunk in blocks that fit the processor's L1 cache: what differs from node
-to node is gathered into plain arrays, which the arithmetic vectorises over.
+to node is gathered into plain arrays, which the arithmetic vectorises over. The number of classes
+is an argument that callers give as a constant where it is 2, so that loops over it are unrolled.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ from numba import prange
 from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
 
 Logits = tuple[Array, Array, Array, float]  # z, codes, shift and temperature
+Scratch = tuple[Array, Array, Array, Array]  # of a block: groups, largest logits, totals, softmax
 
 BLOCK_NODES = 256
 LANES = 4  # partial sums that nodes take turns in, so that an addition need not wait for the last
 BACKWARD_ROWS = 1024  # rows whose gradients are summed in the layer's own precision
+ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 LOG2_E = 1.4426950408889634
 # ln 2 in two parts, the first with enough trailing zeros for whole multiples to be exact.
@@ -24,7 +27,6 @@ LN2_HIGH = 0.693147180369123816490
 LN2_LOW = 1.90821492927058770002e-10
 ROUNDING_OFFSET = 6755399441055744.0  # 1.5·2⁵²: a number added to it loses its fraction
 UNDERFLOW = 707.0
-MAX_PRODUCT = 1e200  # a running product beyond this is replaced by its logarithm
 
 
 @inlined
@@ -54,202 +56,143 @@ def exp_minus(t: float) -> float:
     return 0.0 if t > UNDERFLOW else np.int64(bits).view(np.float64)
 
 
-@compiled
-def _moments_two(logits: Logits, start: int, stop: int, result: Array) -> None:
-    z, codes, shift, temperature = logits
-    groups = shift.shape[0] - 1
-    inverse = 1 / temperature
-    sums = np.zeros((LANES, groups + 1, 3))  # by group, of both entries of q and their product
-    group = np.zeros(BLOCK_NODES + LANES, np.int32)
-    margin, top = np.zeros(BLOCK_NODES + LANES), np.empty(BLOCK_NODES + LANES)
-    q = np.empty((4, BLOCK_NODES + LANES))
-    tops = logs = 0.0
-    for begin in range(start, stop, BLOCK_NODES):
-        m = np.uint64(0)
-        for i in range(np.uint64(begin), np.uint64(min(begin + BLOCK_NODES, stop))):
-            # A node without a group is overwritten by the next.
-            g = np.uint64(codes[i] + 1)
-            first = z[i, 0] - shift[g, 0]
-            second = z[i, 1] - shift[g, 1]
-            group[m] = g
-            margin[m] = (second - first) * inverse
-            top[m] = max(first, second)
-            m += np.uint64(codes[i] >= 0)
-        padded = (m + np.uint64(LANES - 1)) // np.uint64(LANES) * np.uint64(LANES)
-        for i in range(padded):
-            e = exp_minus(abs(margin[i]))
-            total = 1 + e
-            large = 1 / total
-            small = e * large
-            q[0, i] = small if margin[i] > 0 else large
-            q[1, i] = large if margin[i] > 0 else small
-            q[2, i] = large * small
-            q[3, i] = total
-        for i in range(m, padded):
-            group[i] = 0
-            top[i] = 0.0
-            q[3, i] = 1.0
-        t0 = t1 = t2 = t3 = 0.0
-        p0 = p1 = p2 = p3 = 1.0
-        for i in range(np.uint64(0), padded, np.uint64(LANES)):
-            t0 += top[i]
-            t1 += top[i + np.uint64(1)]
-            t2 += top[i + np.uint64(2)]
-            t3 += top[i + np.uint64(3)]
-            p0 *= q[3, i]
-            p1 *= q[3, i + np.uint64(1)]
-            p2 *= q[3, i + np.uint64(2)]
-            p3 *= q[3, i + np.uint64(3)]
-            for lane in range(np.uint64(LANES)):
-                g = np.uint64(group[i + lane])
-                sums[lane, g, 0] += q[0, i + lane]
-                sums[lane, g, 1] += q[1, i + lane]
-                sums[lane, g, 2] += q[2, i + lane]
-        tops += t0 + t1 + t2 + t3
-        logs += np.log(p0 * p1 * p2 * p3)
-    result[0] = tops + temperature * logs
-    for k in range(groups):
-        for c in range(3):
-            for j in range(1, LANES):
-                sums[0, k + 1, c] += sums[j, k + 1, c]
-        result[1 + 2 * k] = sums[0, k + 1, 0]
-        result[2 + 2 * k] = sums[0, k + 1, 1]
-        for c in range(4):
-            result[1 + 2 * groups + 4 * k + c] = sums[0, k + 1, 2]
+@inlined
+def lane_sum(values: Array, size: Index) -> float:
+    """Sum the first values; those after them, up to a multiple of LANES, must be 0."""
+    a = b = c = d = 0.0
+    for i in range(np.uint64(0), size, FOUR):
+        a += values[i]
+        b += values[i + ONE]
+        c += values[i + TWO]
+        d += values[i + THREE]
+    return (a + b) + (c + d)
+
+
+@inlined
+def _scratch(classes: int) -> Scratch:
+    size = BLOCK_NODES + LANES
+    group, q = np.empty(size, np.int32), np.empty((classes, size))
+    return group, np.empty(size), np.empty(size), q
 
 
 @inlined
 def _softmax_block(
-    logits: Logits, start: int, stop: int, group: Array, top: Array, total: Array, q: Array
+    logits: Logits, classes: int, start: int, stop: int, grouped: bool, scratch: Scratch
 ) -> Index:
-    """Fill ``q`` (C×block), yet to be divided by ``total``, for the nodes that have a group."""
+    """Take the softmax of nodes, of all or (``grouped``) of those in a group; return how many."""
     z, codes, shift, temperature = logits
+    group, top, total, q = scratch
     inverse = 1 / temperature
     m = np.uint64(0)
     for i in range(np.uint64(start), np.uint64(stop)):
-        if codes[i] < 0:
-            continue
+        # A node without a group is overwritten by the next.
         g = np.uint64(codes[i] + 1)
-        group[m] = codes[i]
         largest = -np.inf
-        for c in range(np.uint64(z.shape[1])):
+        for c in range(np.uint64(classes)):
             value = z[i, c] - shift[g, c]
             largest = max(largest, value)
             q[c, m] = value
-        top[m] = largest
-        m += np.uint64(1)
+        if grouped:
+            group[m] = codes[i]
+        if grouped or classes != 2:
+            top[m] = largest
+        m += np.uint64(codes[i] >= 0) if grouped else ONE
+    if classes == 2:  # one of the exponentials is 1
+        for i in range(m):
+            margin = (q[1, i] - q[0, i]) * inverse
+            e = exp_minus(abs(margin))
+            total[i] = 1 + e
+            large = 1 / total[i]
+            q[0, i] = e * large if margin > 0 else large
+            q[1, i] = large if margin > 0 else e * large
+        return m
     for i in range(m):
         total[i] = 0.0
-    for c in range(np.uint64(z.shape[1])):
+    for c in range(np.uint64(classes)):
         for i in range(m):
             q[c, i] = exp_minus((top[i] - q[c, i]) * inverse)
             total[i] += q[c, i]
+    for c in range(np.uint64(classes)):
+        for i in range(m):
+            q[c, i] /= total[i]
     return m
 
 
-@compiled
-def _moments_many(logits: Logits, start: int, stop: int, result: Array) -> None:
-    shift, temperature = logits[2:]
-    groups, classes = shift.shape[0] - 1, np.uint64(shift.shape[1])
-    size = groups * shift.shape[1]
-    sums = result[1 : 1 + size].reshape(groups, shift.shape[1])
-    second = result[1 + size :].reshape(groups, shift.shape[1], shift.shape[1])
-    result[:] = 0.0
-    group = np.empty(BLOCK_NODES, np.int32)
-    top, total, row = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES), np.empty(shift.shape[1])
-    q = np.empty((shift.shape[1], BLOCK_NODES))
-    tops, logs, product = 0.0, 0.0, 1.0
+@inlined
+def _log_product(values: Array, size: Index) -> float:
+    """As :func:`lane_sum`, of logarithms; the values after the last must be 1."""
+    a = b = c = d = 1.0
+    for i in range(np.uint64(0), size, FOUR):
+        a *= values[i]
+        b *= values[i + ONE]
+        c *= values[i + TWO]
+        d *= values[i + THREE]
+    return np.log(a) + np.log(b) + np.log(c) + np.log(d)
+
+
+@inlined
+def _moments(logits: Logits, classes: int, start: int, stop: int, sums: Array) -> float:
+    scratch, row, value, temperature = _scratch(classes), np.empty(classes), 0.0, logits[3]
+    group, top, total, q = scratch
     for begin in range(start, stop, BLOCK_NODES):
         end = min(begin + BLOCK_NODES, stop)
-        m = _softmax_block(logits, begin, end, group, top, total, q)
+        m = _softmax_block(logits, classes, begin, end, True, scratch)
+        for i in range(m, m + FOUR):
+            top[i], total[i] = 0.0, 1.0
+        value += lane_sum(top, m) + temperature * _log_product(total, m)
         for i in range(m):
-            tops += top[i]
-            product *= total[i]
-            if product > MAX_PRODUCT:
-                logs += np.log(product)
-                product = 1.0
             g = np.uint64(group[i])
-            inverse = 1 / total[i]
-            for c in range(classes):
-                row[c] = q[c, i] * inverse
-                sums[g, c] += row[c]
-            for c in range(classes):
-                for d in range(c + np.uint64(1), classes):
-                    second[g, c, d] += row[c] * row[d]
-    result[0] = tops + temperature * (logs + np.log(product))
-    for k in range(groups):
-        for a in range(shift.shape[1]):
-            for b in range(a):
-                second[k, a, b] = second[k, b, a]
-                second[k, a, a] += second[k, a, b]
-                second[k, b, b] += second[k, a, b]
+            if classes == 2:
+                lane = i % np.uint64(LANES)
+                sums[lane, g, 0, 0] += q[0, i]
+                sums[lane, g, 1, 1] += q[1, i]
+                sums[lane, g, 0, 1] += q[0, i] * q[1, i]
+                continue
+            for c in range(np.uint64(classes)):
+                row[c] = q[c, i]
+                sums[0, g, c, c] += row[c]
+            for c in range(np.uint64(classes)):
+                for d in range(c + ONE, np.uint64(classes)):
+                    sums[0, g, c, d] += row[c] * row[d]
+    return value
 
 
 @Chunked
-def moments(logits: Logits, size: int, parts: Array) -> None:
-    """Fill ``parts``, one row per chunk; their sum are the moments."""
+def moments(logits: Logits, size: int, values: Array, sums: Array) -> None:
+    """Fill ``values``, and add q_c to the diagonal of ``sums`` and q_c·q_d above it, by chunk."""
     z = logits[0]
-    for k in prange(parts.shape[0]):
+    for k in prange(values.size):
         start = np.int64(k) * size
         stop = min(start + size, z.shape[0])
         if z.shape[1] == 2:
-            _moments_two(logits, start, stop, parts[k])
+            values[k] = _moments(logits, 2, start, stop, sums[k])
         else:
-            _moments_many(logits, start, stop, parts[k])
+            values[k] = _moments(logits, z.shape[1], start, stop, sums[k])
 
 
-@compiled
-def _softmax_vjp_two(
-    grad: Array, logits: Logits, w: Array, start: int, stop: int, out: Array
+@inlined
+def _softmax_vjp(
+    grad: Array, logits: Logits, classes: int, w: Array, start: int, stop: int, out: Array
 ) -> None:
-    z, codes, shift, temperature = logits
-    inverse = 1 / temperature
-    margin, pull = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
-    for begin in range(start, stop, BLOCK_NODES):
-        size = np.uint64(min(BLOCK_NODES, stop - begin))
-        for j in range(size):
-            i = np.uint64(begin) + j
-            g = np.uint64(codes[i] + 1)
-            margin[j] = ((z[i, 1] - shift[g, 1]) - (z[i, 0] - shift[g, 0])) * inverse
-            pull[j] = w[g, 1] - w[g, 0]
-        for j in range(size):
-            e = exp_minus(abs(margin[j]))
-            large = 1 / (1 + e)
-            # Not 0 times anything: a node without a group may have logits that are not finite.
-            pull[j] = pull[j] * (e * large * large) if pull[j] != 0 else 0.0
-        for j in range(size):
-            i = np.uint64(begin) + j
-            out[i, 0] = grad[i, 0] - pull[j]
-            out[i, 1] = grad[i, 1] + pull[j]
-
-
-@compiled
-def _softmax_vjp_many(
-    grad: Array, logits: Logits, w: Array, start: int, stop: int, out: Array
-) -> None:
-    z, codes = logits[:2]
-    classes = np.uint64(z.shape[1])
-    group = np.empty(BLOCK_NODES, np.int32)
-    top, total = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
-    q = np.empty((z.shape[1], BLOCK_NODES))
+    codes, scratch = logits[1], _scratch(classes)
+    q = scratch[3]
     for begin in range(start, stop, BLOCK_NODES):
         end = min(begin + BLOCK_NODES, stop)
-        _softmax_block(logits, begin, end, group, top, total, q)
-        m = np.uint64(0)
-        for i in range(np.uint64(begin), np.uint64(end)):
-            if codes[i] < 0:
-                for c in range(classes):
-                    out[i, c] = grad[i, c]
-                continue
+        size = _softmax_block(logits, classes, begin, end, False, scratch)
+        for j in range(size):
+            i = np.uint64(begin) + j
             g = np.uint64(codes[i] + 1)
-            inner = 0.0
-            for c in range(classes):
-                inner += w[g, c] * q[c, m]
-            inverse = 1 / total[m]
-            inner *= inverse
-            for c in range(classes):
-                out[i, c] = grad[i, c] + q[c, m] * inverse * (w[g, c] - inner)
-            m += np.uint64(1)
+            # Not 0 times anything: a node without a group may have logits that are not finite.
+            if classes == 2:
+                pull = q[0, j] * q[1, j] * (w[g, 1] - w[g, 0]) if g else 0.0
+                out[i, 0] = grad[i, 0] - pull
+                out[i, 1] = grad[i, 1] + pull
+                continue
+            mean = 0.0
+            for c in range(np.uint64(classes)):
+                mean += w[g, c] * q[c, j]
+            for c in range(np.uint64(classes)):
+                out[i, c] = grad[i, c] + (q[c, j] * (w[g, c] - mean) if g else 0.0)
 
 
 @Chunked
@@ -259,89 +202,58 @@ def softmax_vjp(grad: Array, logits: Logits, w: Array, size: int, out: Array) ->
         start = np.int64(k) * size
         stop = min(start + size, grad.shape[0])
         if grad.shape[1] == 2:
-            _softmax_vjp_two(grad, logits, w, start, stop, out)
+            _softmax_vjp(grad, logits, 2, w, start, stop, out)
         else:
-            _softmax_vjp_many(grad, logits, w, start, stop, out)
+            _softmax_vjp(grad, logits, grad.shape[1], w, start, stop, out)
 
 
-@compiled
-def _coupling_two(
-    g: Array, z: Array, codes: Array, w: Array, start: int, stop: int, out: Array, sums: Array
+@inlined
+def _coupling_backward(
+    g: Array, logits: Logits, classes: int, w: Array, start: int, stop: int, out: Array, sums: Array
 ) -> None:
-    margin, pull = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
-    parts = np.zeros((LANES, w.shape[0]))
+    codes, scratch, product = logits[1], _scratch(classes), np.empty(classes)
+    q = scratch[3]
     for begin in range(start, stop, BLOCK_NODES):
-        size = np.uint64(min(BLOCK_NODES, stop - begin))
+        end = min(begin + BLOCK_NODES, stop)
+        size = _softmax_block(logits, classes, begin, end, False, scratch)
         for j in range(size):
             i = np.uint64(begin) + j
             k = np.uint64(codes[i] + 1)
-            # A node without a group may have logits that are not finite.
-            margin[j] = np.float64(z[i, 1]) - np.float64(z[i, 0]) if codes[i] >= 0 else np.inf
-            pull[j] = w[k, 1] - w[k, 0]
-        for j in range(size):
-            e = exp_minus(abs(margin[j]))
-            large = 1 / (1 + e)
-            bend = (e - 1) * large * pull[j]  # 1 − 2q, of the second class
-            pull[j] = bend if margin[j] > 0 else -bend
-            margin[j] = e * large * large
-        for j in range(size):
-            i = np.uint64(begin) + j
-            share = margin[j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
-            parts[j % np.uint64(LANES), np.uint64(codes[i] + 1)] += share
-            out[i, 0] = -share * pull[j]
-            out[i, 1] = share * pull[j]
-    sums[:, 1] = ((parts[0] + parts[1]) + (parts[2] + parts[3]))[1:]
-    sums[:, 0] = -sums[:, 1]
-
-
-@compiled
-def _coupling_many(
-    g: Array, z: Array, codes: Array, w: Array, start: int, stop: int, out: Array, sums: Array
-) -> None:
-    classes = np.uint64(z.shape[1])
-    group = np.empty(BLOCK_NODES, np.int32)
-    top, total = np.empty(BLOCK_NODES), np.empty(BLOCK_NODES)
-    q, product = np.empty((z.shape[1], BLOCK_NODES)), np.empty(z.shape[1])
-    logits = z, codes, np.zeros_like(w), 1.0
-    sums[:] = 0.0
-    for begin in range(start, stop, BLOCK_NODES):
-        end = min(begin + BLOCK_NODES, stop)
-        _softmax_block(logits, begin, end, group, top, total, q)
-        m = np.uint64(0)
-        for i in range(np.uint64(begin), np.uint64(end)):
-            if codes[i] < 0:
-                for c in range(classes):
-                    out[i, c] = 0
+            if classes == 2:
+                share = q[0, j] * q[1, j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
+                bend = (q[0, j] - q[1, j]) * (w[k, 1] - w[k, 0])
+                sums[j % np.uint64(LANES), k, 1] += share
+                out[i, 0] = -share * bend if k else 0.0
+                out[i, 1] = share * bend if k else 0.0
                 continue
-            k = np.uint64(codes[i])
-            inverse = 1 / total[m]
             g_mean = w_mean = mean = 0.0
-            for c in range(classes):
-                q[c, m] *= inverse
-                g_mean += g[i, c] * q[c, m]
-                w_mean += w[k + np.uint64(1), c] * q[c, m]
-            for c in range(classes):
+            for c in range(np.uint64(classes)):
+                g_mean += g[i, c] * q[c, j]
+                w_mean += w[k, c] * q[c, j]
+            for c in range(np.uint64(classes)):
                 centred = g[i, c] - g_mean
-                sums[k, c] += q[c, m] * centred
-                product[c] = centred * (w[k + np.uint64(1), c] - w_mean)
-                mean += product[c] * q[c, m]
-            for c in range(classes):
-                out[i, c] = q[c, m] * (product[c] - mean)
-            m += np.uint64(1)
+                sums[0, k, c] += q[c, j] * centred
+                product[c] = centred * (w[k, c] - w_mean)
+                mean += product[c] * q[c, j]
+            for c in range(np.uint64(classes)):
+                out[i, c] = q[c, j] * (product[c] - mean) if k else 0.0
 
 
 @Chunked
 def coupling_backward(
-    g: Array, z: Array, codes: Array, w: Array, size: int, out: Array, parts: Array
+    g: Array, logits: Logits, w: Array, size: int, out: Array, parts: Array
 ) -> None:
-    """Fill ``out`` with the gradient of z; ``parts``, one table per chunk, add up to that of w."""
+    """Fill ``out`` with the gradient of z, and add that of w to ``parts``, by chunk.
+
+    Of two classes, that of the second: the first is its opposite.
+    """
     for k in prange(parts.shape[0]):
         start = np.int64(k) * size
-        stop = min(start + size, z.shape[0])
-        if z.shape[1] == 2:
-            _coupling_two(g, z, codes, w, start, stop, out, parts[k])
+        stop = min(start + size, g.shape[0])
+        if g.shape[1] == 2:
+            _coupling_backward(g, logits, 2, w, start, stop, out, parts[k])
         else:
-            _coupling_many(g, z, codes, w, start, stop, out, parts[k])
+            _coupling_backward(g, logits, g.shape[1], w, start, stop, out, parts[k])
 
 
 @Chunked
@@ -358,32 +270,18 @@ def shift(z: Array, codes: Array, shift: Array, size: int, out: Array) -> None:
                     out[i, c] = z[i, c] - shift[g, c]
 
 
-@compiled
-def _sum_chunk(g: Array, codes: Array, start: int, stop: int, result: Array) -> None:
-    groups, classes = result.shape
-    sums = np.zeros((LANES, groups + 1, classes))
-    for i in range(np.uint64(start), np.uint64(stop)):
-        group = np.uint64(codes[i] + 1)
-        lane = i % np.uint64(LANES)
-        if classes == 2:
-            sums[lane, group, 0] += g[i, 0]
-            sums[lane, group, 1] += g[i, 1]
-        else:
-            for c in range(np.uint64(classes)):
-                sums[lane, group, c] += g[i, c]
-    for k in range(groups):
-        for c in range(classes):
-            result[k, c] = 0.0
-            for j in range(LANES):
-                result[k, c] += sums[j, k + 1, c]
-
-
 @Chunked
 def segment_sum(g: Array, codes: Array, size: int, parts: Array) -> None:
-    """Fill ``parts``, one table per chunk; their sum are the sums by group."""
+    """Add the rows of each group to ``parts``, by chunk."""
     for k in prange(parts.shape[0]):
-        start = np.int64(k) * size
-        _sum_chunk(g, codes, start, min(start + size, g.shape[0]), parts[k])
+        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, g.shape[0]))):
+            group, lane = np.uint64(codes[i] + 1), i % np.uint64(LANES)
+            if g.shape[1] == 2:
+                parts[k, lane, group, 0] += g[i, 0]
+                parts[k, lane, group, 1] += g[i, 1]
+            else:
+                for c in range(np.uint64(g.shape[1])):
+                    parts[k, lane, group, c] += g[i, c]
 
 
 @compiled

@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from threading import Lock
 from types import FunctionType
 from typing import Any
@@ -73,9 +74,8 @@ def compiled(function: Callable[..., Any], *, inline: bool = False) -> Callable[
     return numba.njit(error_model="numpy", forceinline=inline, **options)(function)
 
 
-def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile into each caller: passing an array costs as much as summing a row."""
-    return compiled(function, inline=True)
+# Compiled into each caller: passing an array costs as much as summing a row.
+inlined = partial(compiled, inline=True)
 
 
 class Chunked:
@@ -95,8 +95,9 @@ class Chunked:
 
     def __call__(self, work: int, *args: Any) -> None:
         """Run on as many threads as torch would use, or on this one where there is little work."""
-        threads = 1 if work < MIN_PARALLEL_WORK else _threads()
-        if threads == 1:
+        threads = min(torch.get_num_threads(), _CONFIG.NUMBA_NUM_THREADS)
+        # A forked process has none of its parent's threads.
+        if threads == 1 or work < MIN_PARALLEL_WORK or os.getpid() != _PROCESS:
             self._serial(*args)
             return
         with _POOL_LOCK:
@@ -122,21 +123,15 @@ def _entry(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     return entry
 
 
-def _threads() -> int:
-    if os.getpid() != _PROCESS:
-        return 1  # a forked process has none of its parent's threads
-    return min(torch.get_num_threads(), _CONFIG.NUMBA_NUM_THREADS)
-
-
 def array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:
     """View a tensor as an array, converted and contiguous."""
     tensor = tensor.detach() if dtype in (None, tensor.dtype) else tensor.detach().to(dtype)
     return tensor.contiguous().numpy()
 
 
-def matrix_arrays(row: Tensor, col: Tensor, weight: Tensor | None, dtype: torch.dtype) -> Matrix:
-    """View a matrix in CSR format as arrays."""
-    columns = array(col)
+def matrix_arrays(matrix: tuple[Any, ...], dtype: torch.dtype) -> Matrix:
+    """View a matrix in CSR format, of row pointers, columns and weights or None, as arrays."""
+    row, columns, weight = array(matrix[0]), array(matrix[1]), matrix[2]
     # Columns are never negative, and unsigned ones need no sign extension.
     columns = columns.view(np.uint32 if columns.itemsize == 4 else np.uint64)
-    return array(row), columns, None if weight is None else array(weight, dtype)
+    return row, columns, None if weight is None else array(weight, dtype)

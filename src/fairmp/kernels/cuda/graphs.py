@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
-Saved = TypeVar("Saved")
 Tensors = tuple[Tensor, ...]
-Forward = Callable[..., tuple[Tensors, Saved]]
-Backward = Callable[[Saved, Tensors], Tensors]
+Forward = Callable[..., tuple[Tensors, Any]]  # the results, and what the gradient needs
+Backward = Callable[[Any, Tensors], Tensors]
 
 
-class Recording(Generic[Saved]):
+class Recording:
     """A function of tensors and its gradients, as two CUDA graphs over the same memory.
 
     The memory holds the last call. For the gradient of an earlier one the function is run again on
     its input, which for a deterministic function restores the memory.
     """
 
-    def __init__(self, inputs: Tensors, forward: Forward[Saved], backward: Backward[Saved]) -> None:
+    def __init__(self, inputs: Tensors, forward: Forward, backward: Backward) -> None:
         self._inputs = tuple(x.detach().clone() for x in inputs)
         self._device = device = inputs[0].device
         # A first run compiles and inspects the graph, which can not be recorded. It uses a stream
@@ -84,7 +83,7 @@ class CUDAGraphCache:
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
-        self._recordings: OrderedDict[tuple[object, ...], Recording[Any]] = OrderedDict()
+        self._recordings: OrderedDict[tuple[object, ...], Recording] = OrderedDict()
         # The objects of each key are kept alive: an identity is valid only as long as they are.
         self._met: OrderedDict[tuple[object, ...], tuple[object, ...]] = OrderedDict()
 
@@ -93,9 +92,9 @@ class CUDAGraphCache:
         objects: tuple[object, ...],
         numbers: tuple[object, ...],
         inputs: Tensors,
-        forward: Forward[Saved],
-        backward: Backward[Saved],
-    ) -> Recording[Saved] | None:
+        forward: Forward,
+        backward: Backward,
+    ) -> Recording | None:
         """Return the recording of a function, or ``None`` the first time it is met.
 
         ``objects`` are what the function was made of, compared by identity, and ``numbers`` what

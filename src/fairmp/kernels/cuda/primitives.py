@@ -97,7 +97,6 @@ def _cached_hubs(row: Tensor) -> Hubs | None:
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
-    """Propagate, with a skip to the input."""
     row, col, weight, left, right = matrix
     rows, classes = row.numel() - 1, f.size(1)
     # Scaled beforehand: gathering the scales edge by edge would cost as much as gathering f.
@@ -126,7 +125,6 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
-    """Sum shifted softmaxes and their products by group."""
     (groups, classes), n = shift.shape, z.size(0)
     width = min(triton.next_power_of_2(classes), 8)
     sizes = block_sizes(classes, REDUCTION_BLOCK // width)
@@ -140,14 +138,12 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
 
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    """Subtract the shift of its group from each node's logits."""
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
     _launch_over_rows(nodes.shift, z, codes, shift, out)
     return out
 
 
 def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
-    """Sum rows by group."""
     n, classes = g.shape
     sizes = block_sizes(classes, REDUCTION_BLOCK)
     size = groups * classes
@@ -161,14 +157,12 @@ def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
 def softmax_vjp(
     g: Tensor, z: Tensor, codes: Tensor, shift: Tensor, temperature: float, w: Tensor
 ) -> Tensor:
-    """Add the gradient of the shifted softmax, weighted by group, to g."""
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     _launch_over_rows(nodes.softmax_vjp, g, z, codes, shift, w, out, temperature)
     return out
 
 
 def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of the softmax's coupling with a table."""
     out = torch.empty_like(g, memory_format=torch.contiguous_format)
     felt = torch.empty_like(out, dtype=torch.float64)
     _launch_over_rows(nodes.coupling_backward, g, z, codes, w, out, felt)
