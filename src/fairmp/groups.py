@@ -83,9 +83,10 @@ class GroupOperator:
     @cached_property
     def population_codes(self) -> Tensor | None:
         """The codes within the population, −1 outside it; ``None`` without codes."""
-        if self.codes is None or self._measured is not None:
-            return None if self.codes is None else self._measured
-        return torch.where(self.population, self.codes, -1)
+        if self.codes is None:
+            return None
+        measured = self._measured
+        return torch.where(self.population, self.codes, -1) if measured is None else measured
 
     @cached_property
     def population_order(self) -> tuple[Tensor, Tensor, Tensor]:
@@ -135,11 +136,11 @@ class GroupOperator:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
         if self.population_codes is None:
             membership = self.population_membership.double()
-            gram = self.total(membership.T @ membership)
+            gram = membership.T @ membership
         else:
             one = self.population.double().unsqueeze(1)
-            counts = self.total(segment_sum(one, self.population_codes, self.num_groups))
-            gram = torch.diag(counts.flatten())
+            gram = segment_sum(one, self.population_codes, self.num_groups).flatten().diag()
+        gram = self.total(gram)
         return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
 
     def gap(self, p: Tensor) -> Tensor:
@@ -259,7 +260,7 @@ def group_operator(
     codes, membership = None, None
     if not soft(sens):
         codes = _codes(sens)
-        groups = max(int(codes.max()), -1) + 1 if codes.numel() else 0
+        groups = int(codes.max()) + 1 if codes.numel() else 0
         if groups < 2 and absent == "error":
             value = f"{groups} group{'s' * (groups != 1)} among the nodes of known group"
             raise InputError("sens", value, "fairness between groups needs at least two (0 and 1)")
@@ -288,9 +289,8 @@ def group_operator(
         part = mean_rows(counts[present], rows)
         matrix = matrix.repeat(len(part), 1)
         matrix[:, present] = part
-    return GroupOperator(
-        membership, inside, matrix, codes=codes, blocks=(matrix.size(0),), dtype=dtype
-    )
+    blocks = (matrix.size(0),)
+    return GroupOperator(membership, inside, matrix, codes=codes, blocks=blocks, dtype=dtype)
 
 
 def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:

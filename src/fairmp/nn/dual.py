@@ -41,9 +41,9 @@ def solve_dual(
     ``start`` is a first guess of u, ``dtype`` the type whose precision it needs (by default z's).
     Returns u (G'×C, float64), and the residual and number of passes over the nodes (2).
     """
+    numbers = target, temperature, tolerance(dtype or z.dtype)
     guess = None if start is None else start.detach().cpu().numpy()
-    tol = tolerance(dtype or z.dtype)
-    return _SolveDual.apply(z.contiguous(), groups, target, temperature, guess, tol)
+    return _SolveDual.apply(z.contiguous(), groups, numbers, guess)
 
 
 def shift_groups(
@@ -86,14 +86,9 @@ def relative_to_largest(z: Tensor) -> Tensor:
 class _SolveDual(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        z: Tensor,
-        groups: GroupOperator,
-        target: float,
-        temperature: float,
-        guess: Array | None,
-        tol: float,
+        ctx: Any, z: Tensor, groups: GroupOperator, numbers: tuple[float, ...], guess: Array | None
     ) -> tuple[Tensor, Tensor]:
+        target, temperature, tol = numbers
         problem = dual_problem(z, groups, temperature)
         start = np.zeros(problem.shape) if guess is None else guess
         method = solve_scalar if problem.shape == (1, 2) else solve
@@ -112,7 +107,7 @@ class _SolveDual(torch.autograd.Function):
         incoming = ctx.groups.total(grad_u.double()).cpu().numpy()
         problem = dual_problem(z, ctx.groups, ctx.temperature)
         w = respond(ctx.solution, problem.scale, incoming)
-        return problem.vjp(ctx.solution, w), None, None, None, None, None
+        return problem.vjp(ctx.solution, w), None, None, None
 
 
 class _Shift(torch.autograd.Function):

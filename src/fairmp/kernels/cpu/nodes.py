@@ -101,8 +101,9 @@ def _softmax_block(
         for i in range(m):
             margin = (q[1, i] - q[0, i]) * inverse
             e = exp_minus(abs(margin))
-            total[i] = 1 + e
-            large = 1 / total[i]
+            large = 1 / (1 + e)
+            if grouped:
+                total[i] = 1 + e
             q[0, i] = e * large if margin > 0 else large
             q[1, i] = large if margin > 0 else e * large
         return m
@@ -223,8 +224,9 @@ def _coupling_backward(
                 share = q[0, j] * q[1, j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
                 bend = (q[0, j] - q[1, j]) * (w[k, 1] - w[k, 0])
                 sums[j % np.uint64(LANES), k, 1] += share
-                out[i, 0] = -share * bend if k else 0.0
-                out[i, 1] = share * bend if k else 0.0
+                pull = share * bend if k else 0.0
+                out[i, 0] = -pull
+                out[i, 1] = pull
                 continue
             g_mean = w_mean = mean = 0.0
             for c in range(np.uint64(classes)):

@@ -41,9 +41,10 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     logits = array(z), _codes(codes), _table(shift), float(temperature)
     nodes.moments(z.numel(), logits, size, values, sums)
     total = sums.sum((0, 1))
-    first, products = np.einsum("gcc->gc", total), np.triu(total, 1)
-    products = products + products.transpose(0, 2, 1)
-    np.einsum("gcc->gc", products)[:] = products.sum(2)
+    diagonal = slice(None), *2 * (np.arange(classes),)
+    first, total[diagonal] = total[diagonal], 0.0
+    products = total + total.transpose(0, 2, 1)
+    products[diagonal] = products.sum(2)
     return torch.from_numpy(np.concatenate([[values.sum()], first.ravel(), products.ravel()]))
 
 
