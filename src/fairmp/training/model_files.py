@@ -12,19 +12,21 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
 
 import torch
 from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.datasets.tables import Encoding
 from fairmp.errors import InputError, conform
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.training import blend as blends
 from fairmp.training.loop import needs_groups, versions
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
+
+if TYPE_CHECKING:
+    from fairmp.datasets.tables import Encoding
 
 FORMAT = 2
 MODEL = "model.safetensors"
@@ -168,6 +170,8 @@ def load(
         value = f"the weights in {path} do not match their description: {error}"
         raise InputError("path", value, "save the model again") from None
     if encoding is not None:
+        from fairmp.datasets.tables import Encoding
+
         model.encoding_ = Encoding.from_dict(encoding)
         _check_encoding(model.encoding_, model)
     saved.load_state_dict(tensors, assign=True)
