@@ -9,6 +9,7 @@ and ``fairmp reproduce`` make tables and figures from the same records.
 from __future__ import annotations
 
 import argparse
+import ast
 import sys
 import time
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ from fairmp.comparison.compare import missing, read, run
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec, Setting, specs_of_options
 from fairmp.datasets.by_name import from_npz
 from fairmp.errors import InputError
-from fairmp.reproduction.grids import GRIDS
+from fairmp.reproduction.grids import GRIDS, RECORDED
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +85,9 @@ def _parser() -> argparse.ArgumentParser:
     add("--retry", action="store_true", help="train failed runs again")
     for field in fields(Setting):
         option = "--" + field.name.lower().replace("_", "-")
-        add(option, dest=field.name, type=type(field.default), default=field.default)
+        default = getattr(RECORDED, field.name)
+        kind = {"patience": int, "calibrate": ast.literal_eval}.get(field.name, type(default))
+        add(option, dest=field.name, type=kind, default=default)
     return parser
 
 

@@ -83,6 +83,29 @@ def test_a_wrong_comparison_is_one_line(
     assert not (tmp_path / "c").exists()
 
 
+def test_settings_are_those_of_train_or_the_papers(fairmp, tmp_path: Path) -> None:
+    words = ["--data", "embedded:240", "--splits", "1", "--json"]
+    one = ["--backbones", "fmp", "--strategies", "vanilla", "--workers", "1"]
+    for name, given in {
+        "defaults": [],
+        "paper": ["--paper", "--epochs", "4"],
+        "typed": ["--lambda-s", "2", "--patience", "0", "--epochs", "4", "--no-calibrate"],
+        "papc": ["--solver", "papc", "--epochs", "4"],
+    }.items():
+        status, _, err = fairmp("compare", *words, *one, *given, "--out", f"c-{name}")
+        assert status == 0, err
+        train = ["train", *words, *given, "--backbone", "mlp", "--no-picture"]
+        status, out, err = fairmp(*train, "--out", f"t-{name}")
+        assert status == 0, err
+        [record] = compare.read(tmp_path / f"c-{name}" / "records.jsonl")
+        [trained] = json.loads(out)
+        assert record["run"]["config"] == trained["run"]["config"]
+        assert record["run"]["test"]["accuracy"] == trained["run"]["test"]["accuracy"]
+    status, _, err = fairmp("compare", *words, *one, "--out", "c-paper")
+    assert status == 2
+    assert "epochs=4, this run has epochs=300" in err
+
+
 def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("all my work")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import os
 import random
@@ -8,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from torch_geometric.data import Data
 
 from fairmp.comparison import compare
 from fairmp.comparison.grid import (
-    BACKBONES,
     PENALTIES,
     STRATEGIES,
     TARGETS,
@@ -72,7 +72,10 @@ def test_keys_identify_runs() -> None:
     ("name", "grid"),
     [
         # From before "auto" and per-node prediction.
-        ("table", lambda names: run_specs(names, list(BACKBONES)[:-1], STRATEGIES[:-1])),
+        (
+            "table",
+            lambda names: run_specs(names, grids.NETWORKS, STRATEGIES[:-1], setting=grids.RECORDED),
+        ),
         ("pareto", grids.pareto),
         ("hyperparameters", grids.hyperparameters),
         ("ranges", None),
@@ -95,6 +98,21 @@ def test_committed_records_are_read(name: str, grid: Any, tmp_path: Path) -> Non
     if grid is not None:
         names = list(dict.fromkeys(record["data"] for record in records))
         assert compare.missing(grid(names), records) == []
+
+
+def test_the_defaults_are_those_of_training() -> None:
+    ours, theirs = (vars(model) for model in (classifier(RunSpec("nba", "auto")), FairClassifier()))
+    assert str(ours.pop("propagation")) == str(theirs.pop("propagation"))
+    assert ours == theirs
+    old = RunSpec("nba", "fmp", setting=grids.RECORDED)
+    assert classifier(old).patience is None
+    spec = json.loads(json.dumps(asdict(old)))
+    assert spec["setting"].pop("patience") is None
+    assert spec["setting"].pop("calibrate") is True
+    text = json.dumps(spec, sort_keys=True).encode()
+    assert old.key == hashlib.sha256(text).hexdigest()[:20]
+    for change in ({"patience": 7}, {"calibrate": False}):
+        assert replace(old, setting=replace(old.setting, **change)).key != old.key
 
 
 def test_the_grid_has_every_strength() -> None:
@@ -297,7 +315,7 @@ def lines_of(path: Path) -> int:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
 def test_killed_at_any_moment_it_goes_on_to_the_same_table(tmp_path: Path) -> None:
     graphs.save(small(), tmp_path / "small.npz")
-    setting = Setting(epochs=40, lr=0.02, hidden=8)
+    setting = replace(grids.RECORDED, epochs=40, lr=0.02, hidden=8)
     strategies = ["vanilla", "regulariser", "thresholds-val"]
     grid = run_specs(["small"], ["mlp", "fmp"], strategies, splits=4, setting=setting)
 

@@ -14,7 +14,7 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.options import network, option, panel, say
+from fairmp.cli.options import network, option, panel, say, smoothing
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
 from fairmp.outputs import bar
@@ -33,6 +33,7 @@ MAX_COLUMNS = 3
 def command(
     context: typer.Context,
     tables: options.Tables,
+    training: options.Training,
     out: Path = option("Folder; one with records is continued.", Path("fairmp-compare")),
     data: options.DataNames = None,
     data_dir: options.DataDir = None,
@@ -48,26 +49,21 @@ def command(
     ),
     splits: int = _grid("Number of splits.", 10, min=1),
     seeds: int = _grid("Initialisations per split.", 1, min=1),
-    epochs: options.Epochs = 200,
-    lr: float = network("Learning rate.", 1e-2),
-    weight_decay: float = network("Weight decay.", 1e-5),
-    hidden: int = network("Hidden width.", 64),
-    layers: options.Layers = 2,
-    dropout: float = network("Dropout.", 0.0),
-    eval_every: options.EvalEvery = 5,
     k: int = network("Propagation steps of ppr and fmp.", 5),
-    lambda_s: float = network("Smoothing of ppr and fmp.", 3.0),
+    lambda_s: str | None = network("Smoothing; 'learned' by default, 3 for papc and paper."),
     lambda_f: float = network("Fairness strength of papc and paper.", 1.0),
     solver: str = network("Of fmp: projection, papc or paper.", "projection"),
     target: float = network("Largest gap of fmp with a strategy.", 0.0),
     pretrain: options.Pretrain = 70,
     workers: options.Workers = None,
-    device: options.Device = "cpu",
     retry: bool = option("Train failed runs again.", False, "--retry"),
     track: options.Track = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Compare every method on every data set (by default 'embedded') over several splits.
+
+    The settings are those of 'fairmp train' unless others are given, and what it makes by default
+    is the method 'auto'.
 
     Each finished run is appended to records.jsonl in --out. If it is stopped or killed, the same
     command continues; with more data sets, methods or splits it adds theirs. Other shared settings
@@ -75,6 +71,8 @@ def command(
     --edges the methods are compared on your own tables.
     """
     check_used(context, solver)
+    given = training.settle(context) | {"K": k}
+    given["lambda_s"] = smoothing(given["lambda_s"], solver)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.datasets.columns import counted
@@ -85,9 +83,11 @@ def command(
         if data or protocol:
             raise InputError("--data", "goes without --nodes and --edges", "give one or the other")
         names, load = [tables.fingerprint()], tables.load_tables
-    specs = grid.specs_of_options(names, context.params | {"num_layers": layers, "K": k})
+    if training.paper and backbones == "all":  # its network is not chosen
+        given["backbones"] = ",".join(name for name in grid.BACKBONES if name != "auto")
+    specs = grid.specs_of_options(names, given)
     _check_setting(out, specs[0].setting)
-    how = {"workers": workers, "device": device, "retry": retry}
+    how = {"workers": workers, "device": training.device, "retry": retry}
     records = run_with_progress(specs, load, out, check_data=True, **how)
     methods = counted(len({spec.name for spec in specs}), "method")
     with outputs.results(out, overwrite=True, in_place=True) as staging:
@@ -114,10 +114,11 @@ def check_folder(out: Path) -> None:
 def _check_setting(out: Path, setting: Setting) -> None:
     """Refuse a folder with records of another setting, before anything is trained."""
     from fairmp.comparison import compare
+    from fairmp.comparison.grid import ADDED
 
     check_folder(out)
     for record in compare.read(out / RECORDS):
-        before = record.get("spec", {}).get("setting", {})
+        before = ADDED | record.get("spec", {}).get("setting", {})
         for name, value in vars(setting).items():
             if before.get(name) != value:
                 given = f"{name}={before.get(name)}, this run has {name}={value}"

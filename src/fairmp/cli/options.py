@@ -21,10 +21,12 @@ import typer
 from fairmp import outputs
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.outputs import check_writable, free_name, hold, without_password
+from fairmp.training import defaults as usual
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from fairmp.nn.fmp import Smoothing
     from fairmp.report.formats import Table
 
 
@@ -76,6 +78,7 @@ Device = Annotated[str, network("cpu or cuda.", ...)]
 Epochs = Annotated[int, network("Maximum number of epochs.", ...)]
 Layers = Annotated[int, network("Number of layers.", ...)]
 EvalEvery = Annotated[int, network("Epochs between two validations.", ...)]
+Patience = Annotated[int, network("Epochs without improvement; 0 for no stopping.", ..., min=0)]
 Pretrain = Annotated[int, network("Epochs before the adversary is active.", ...)]
 OUT = "Folder for the results; by default a new one named after the command."
 TRACK = "Log the records to 'mlflow', where MLFLOW_TRACKING_URI says."
@@ -132,6 +135,48 @@ class Results:
     def staging(self, folder: Path) -> AbstractContextManager[Path]:
         """Give a directory to write to, which becomes the folder on success."""
         return outputs.results(folder, overwrite=self.overwrite)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Settings of training, with the same defaults in every command."""
+
+    hidden: int = network("Hidden width.", usual.HIDDEN)
+    layers: Layers = usual.NUM_LAYERS
+    dropout: float = network("Dropout.", usual.DROPOUT)
+    epochs: Epochs = usual.EPOCHS
+    lr: float = network("Learning rate.", usual.LR)
+    weight_decay: float = network("Weight decay.", usual.WEIGHT_DECAY)
+    patience: Patience = usual.PATIENCE
+    eval_every: EvalEvery = usual.EVAL_EVERY
+    calibrate: bool = network("Fit temperature and bias to the validation labels.", True)
+    paper: bool = network("The paper's settings, except for given options.", False, "--paper")
+    device: Device = "cpu"
+
+    def settle(self, context: typer.Context) -> dict[str, Any]:
+        """Return all options, the paper's where none was typed; no patience is all epochs."""
+        given = context.params
+        for name, value in usual.PAPER.items() if self.paper else ():
+            if not typed_here(context, "layers" if name == "num_layers" else name):
+                given[name] = value
+        given["patience"] = given["patience"] or None
+        return given | {"num_layers": self.layers}
+
+
+def typed_here(context: typer.Context, name: str) -> bool:
+    """Whether an option was given, instead of its default."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def smoothing(text: str | None, solver: str, *, learned: bool = True) -> Smoothing:
+    """Parse the strength of the smoothing, by default learned where that is usual."""
+    if text == "learned" or (text is None and learned and solver not in ("papc", "paper")):
+        return "learned"
+    try:
+        return 3.0 if text is None else float(text)
+    except ValueError:
+        raise InputError("--lambda-s", f"{text!r} is neither a number nor 'learned'") from None
 
 
 @dataclass(frozen=True)

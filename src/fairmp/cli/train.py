@@ -12,16 +12,15 @@ from dataclasses import replace
 from functools import partial
 from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from fairmp.cli import options
 from fairmp.cli.gate import check, of_evaluation
-from fairmp.cli.options import Gate, network, option, own, panel
+from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
 from fairmp.errors import InputError
 from fairmp.outputs import hold, results
-from fairmp.training import defaults
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -46,23 +45,8 @@ _NEEDS = {  # the solvers that use an option
 _SETTINGS = (  # options that go to the classifier as they are
     *("lambda_f", "target", "pretrain", "hidden", "dropout", "epochs", "lr", "weight_decay"),
     *("graph_features", "time_budget", "patience", "select", "eval_every", "calibrate"),
-    *("predict_temperature", "device"),
+    *("predict_temperature", "device", "num_layers"),
 )
-
-
-def _typed(context: typer.Context, name: str) -> bool:
-    source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
-
-
-def _smoothing(text: str | None, *, learned: bool) -> float | Literal["learned"]:
-    """Parse the strength of the smoothing."""
-    if text == "learned" or (text is None and learned):
-        return "learned"
-    try:
-        return 3.0 if text is None else float(text)
-    except ValueError:
-        raise InputError("--lambda-s", f"{text!r} is neither a number nor 'learned'") from None
 
 
 def check_used(context: typer.Context, solver: str) -> None:
@@ -71,7 +55,7 @@ def check_used(context: typer.Context, solver: str) -> None:
         return
     for name, solvers in _NEEDS.items():
         own = name == "target" and context.params.get("group_free")
-        if _typed(context, name) and solver not in solvers and not own:
+        if typed_here(context, name) and solver not in solvers and not own:
             hint = f"leave it out, or choose --solver {' or '.join(solvers)}"
             option = f"--{name.replace('_', '-')}"
             raise InputError(option, f"--solver {solver} does not use it", hint)
@@ -82,6 +66,7 @@ def command(
     written: options.Results,
     source: options.Graph,
     gate: Gate,
+    training: options.Training,
     solver: str = _fair("projection, papc, paper; 'plain' propagation, or 'none'.", "projection"),
     target: float = _fair("Largest gap, 0.02 for two points; of several groups, to the mean.", 0.0),
     criterion: str = _fair(
@@ -102,20 +87,7 @@ def command(
     ),
     graph_features: bool | None = network("Features of neighbours; by default auto decides."),
     time_budget: float = network("Seconds after which auto starts no other candidate.", 300.0),
-    hidden: int = network("Hidden width.", defaults.HIDDEN),
-    layers: int = network("Number of layers.", defaults.NUM_LAYERS),
-    dropout: float = network("Dropout.", defaults.DROPOUT),
-    epochs: int = network("Maximum number of epochs.", defaults.EPOCHS),
-    lr: float = network("Learning rate.", defaults.LR),
-    weight_decay: float = network("Weight decay.", defaults.WEIGHT_DECAY),
-    patience: int = network(
-        "Epochs without improvement; 0 for no stopping.", defaults.PATIENCE, min=0
-    ),
     select: str = network("Epoch kept: best accuracy, best loss, or last.", "accuracy"),
-    eval_every: int = network("Epochs between two validations.", defaults.EVAL_EVERY),
-    calibrate: bool = network("Fit temperature and bias to the validation labels.", True),
-    paper: bool = network("The paper's settings, except for given options.", False, "--paper"),
-    device: str = network("cpu or cuda.", "cpu"),
     splits: options.Splits = 3,
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
@@ -133,12 +105,9 @@ def command(
     FairClassifier.load. report.html shows what it does to each group.
     """
     start, criterion = time.perf_counter(), criterion.replace("-", "_")
-    for name, value in defaults.PAPER.items() if paper else ():
-        if not _typed(context, "layers" if name == "num_layers" else name):
-            context.params[name] = value
-    context.params["patience"] = context.params["patience"] or None
-    backbone, lambda_s = context.params["backbone"], context.params["lambda_s"]
-    if group_free and not _typed(context, "solver"):
+    given = training.settle(context)
+    backbone, lambda_s = given["backbone"], given["lambda_s"]
+    if group_free and not typed_here(context, "solver"):
         solver = "plain"
     check_used(context, solver)
     if shards is None:
@@ -158,12 +127,12 @@ def command(
         build_classifier,
         solver,
         K=k,
-        num_layers=layers,
         strategy="lagrangian" if group_free else strategy,
         h=regulariser or adversary,
         backbone=backbone or ("auto" if shards is None else "mlp"),
-        lambda_s=_smoothing(lambda_s, learned=shards is None and solver not in ("papc", "paper")),
-        **{**{name: context.params[name] for name in _SETTINGS}, "criterion": criterion},
+        lambda_s=smoothing(lambda_s, solver, learned=shards is None),
+        criterion=criterion,
+        **{name: given[name] for name in _SETTINGS},
     )
     seeds = range(seed, seed + splits)
     if shards is not None:
@@ -174,8 +143,10 @@ def command(
         for option, is_given in {**named, "--edges": source.edges}.items():
             if is_given:
                 raise InputError(option, "goes without --shards, which hold a graph already")
-        given = shards, solver, make, seeds, written, checkpoint_every, as_json
-        return _on_ranks(partial(_train_shards, *given), device, timeout)
+        work = partial(
+            _train_shards, shards, solver, make, seeds, written, checkpoint_every, as_json
+        )
+        return _on_ranks(work, training.device, timeout)
     if protocol is not None:
         if source.given():
             raise InputError("--protocol", "goes with --data", "leave out --nodes and --edges")

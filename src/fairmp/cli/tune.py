@@ -20,6 +20,7 @@ from fairmp.cli import options
 from fairmp.cli.options import argument, option, panel, say
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.outputs import bar
+from fairmp.training import defaults
 
 if TYPE_CHECKING:
     from fairmp.search.study import TrialResult
@@ -51,10 +52,10 @@ def command(
     storage: str | None = _search("File, or URL like postgresql://user@host/name."),
     study_name: str = _search("Name of the study in its storage.", "fairmp"),
     splits: int = _search("Splits each trial is trained on.", 3, min=1),
-    epochs: options.Epochs = 300,
-    patience: int | None = options.network("Epochs without improvement before stopping."),
-    eval_every: options.EvalEvery = 1,
-    layers: options.Layers = 2,
+    epochs: options.Epochs = defaults.EPOCHS,
+    patience: options.Patience = defaults.PATIENCE,
+    eval_every: options.EvalEvery = defaults.EVAL_EVERY,
+    layers: options.Layers = defaults.NUM_LAYERS,
     pretrain: options.Pretrain = 70,
     device: options.Device = "cpu",
     seed: options.Seed = 0,
@@ -81,7 +82,7 @@ def command(
     from fairmp.search.space import Method
     from fairmp.search.tune import tune
 
-    method = Method(backbone, strategy, epochs, layers, patience, eval_every, pretrain)
+    method = Method(backbone, strategy, epochs, layers, patience or None, eval_every, pretrain)
     graph = source.load()
     if backbone == "fmp":
         options.check_groups(graph, [seed])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, cast
@@ -12,7 +11,9 @@ from typing import Any, Literal, cast
 import torch
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
+from fairmp.nn.fmp import Smoothing
 from fairmp.postprocessing.thresholds import BATCH, VALIDATION
+from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 
 BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
@@ -41,24 +42,30 @@ Strengths = Literal["default", "all"] | Sequence[float]
 
 @dataclass(frozen=True)
 class Setting:
-    """Hyperparameters that all runs of a comparison share."""
+    """Hyperparameters that all runs of a comparison share; by default those of ``fairmp train``."""
 
-    epochs: int = 200
-    lr: float = 1e-2
-    weight_decay: float = 1e-5
-    hidden: int = 64
-    num_layers: int = 2
-    dropout: float = 0.0
+    epochs: int = defaults.EPOCHS
+    lr: float = defaults.LR
+    weight_decay: float = defaults.WEIGHT_DECAY
+    hidden: int = defaults.HIDDEN
+    num_layers: int = defaults.NUM_LAYERS
+    dropout: float = defaults.DROPOUT
     select: str = "accuracy"
     select_adversary: str = "last"  # its most accurate epochs are those in which it loses
-    eval_every: int = 5
+    eval_every: int = defaults.EVAL_EVERY
     K: int = 5  # of ppr and fmp, like lambda_s
-    lambda_s: float = 3.0
+    lambda_s: Smoothing = "learned"
     lambda_f: float = 1.0  # of fmp, like the three that follow
     solver: str = "projection"
     target: float = 0.0
     predict_temperature: str = "decisions"
     pretrain: int = 70  # epochs before an adversary joins
+    patience: int | None = defaults.PATIENCE
+    calibrate: bool = True
+
+
+ADDED: dict[str, Any] = {"patience": None, "calibrate": True}
+"""Fields of :class:`Setting` that older records lack, with the values they were made with."""
 
 
 @dataclass(frozen=True)
@@ -77,13 +84,17 @@ class RunSpec:
     @classmethod
     def from_record(cls, record: dict[str, Any]) -> RunSpec:
         """Return the spec that a record was written for."""
-        return cls(**record["spec"] | {"setting": Setting(**record["spec"]["setting"])})
+        spec = record["spec"]
+        return cls(**spec | {"setting": Setting(**ADDED | spec["setting"])})
 
     @property
     def key(self) -> str:
-        """Hash that identifies this run, the same on every machine."""
-        text = json.dumps(asdict(self), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:20]
+        """Hash that identifies this run, the same on every machine and for older records."""
+        spec = asdict(self)
+        for name, value in ADDED.items():
+            if spec["setting"][name] == value:
+                del spec["setting"][name]
+        return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:20]
 
     @property
     def family(self) -> str:
@@ -168,20 +179,17 @@ def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassif
     """Build the classifier that a run trains."""
     spec = spec.training()
     setting: dict[str, Any] = {**asdict(spec.setting), "adversary_lr": spec.setting.lr}
+    last = setting.pop("select_adversary")
     if spec.strategy != "vanilla":
         setting["h"] = DEFAULT_H if spec.strength is None else spec.strength
     elif spec.strength is not None:
         setting["target" if spec.setting.solver == "projection" else "lambda_f"] = spec.strength
-    last = setting.pop("select_adversary")
     if spec.strategy == "adversary":
         setting["select"] = last
-    solver = setting.pop("solver")
     if spec.backbone not in FAIR:
-        solver = "plain" if spec.backbone == "ppr" else "none"
+        setting["solver"] = "plain" if spec.backbone == "ppr" else "none"
     backbone = "mlp" if spec.backbone in ("fmp", "ppr") else spec.backbone
-    return build_classifier(
-        solver, backbone=backbone, strategy=spec.strategy, device=device, patience=None, **setting
-    )
+    return build_classifier(backbone=backbone, strategy=spec.strategy, device=device, **setting)
 
 
 def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
@@ -217,14 +225,11 @@ def parse_strengths(text: str, option: str) -> Strengths:
     """Parse ``default``, ``all``, or numbers separated by commas."""
     if text in ("default", "all"):
         return cast(Strengths, text)
+    hint = "give default, all, or 1,2,5"
     try:
-        values = [float(part) for part in text.split(",")]
+        return [check_number("", float(part), hint, low=0) for part in text.split(",")]
     except ValueError:
-        values = [math.nan]
-    if not all(math.isfinite(value) and value >= 0 for value in values):
-        hint = "give default, all, or 1,2,5"
-        raise InputError(option, f"{text!r} is not a list of strengths", hint)
-    return values
+        raise InputError(option, f"{text!r} is not a list of strengths", hint) from None
 
 
 def _own(backbone: str, setting: Setting) -> float | None:

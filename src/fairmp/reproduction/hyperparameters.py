@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from fairmp.comparison import Record, page
-from fairmp.comparison.grid import Setting
 from fairmp.report import figures as charts
 from fairmp.report.formats import Line
 from fairmp.reproduction import paper
+from fairmp.reproduction.grids import RECORDED
 
 PANELS = ("λ_f", "target", "λ_s")
 SUMMARY = (
@@ -73,7 +73,7 @@ def _families(
         shown = strength.isna() | (strength == 10 * ~projection)
     else:
         shown = strength.notna() & (projection == (panel == "target"))
-        shown &= frame["lambda_s"] == Setting().lambda_s
+        shown &= frame["lambda_s"] == RECORDED.lambda_s
     frame["value"] = frame["lambda_s"] if panel == "λ_s" else strength
     series: dict[str, dict[float, Line]] = {}
     for row in frame[shown & frame["name"].isin(list(named))].to_dict("records"):
