@@ -76,6 +76,7 @@ def test_keys_identify_runs() -> None:
             "table",
             lambda names: run_specs(names, grids.NETWORKS, STRATEGIES[:-1], setting=grids.RECORDED),
         ),
+        ("fairgnn", lambda names: grids.table1(names, splits=5)),
         ("pareto", grids.pareto),
         ("hyperparameters", grids.hyperparameters),
         ("ranges", None),
