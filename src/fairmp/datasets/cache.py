@@ -15,13 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 import torch
 
 from fairmp.datasets.columns import LoadReport, counted, require_column
-from fairmp.datasets.edges import blank_to_null, comparable, edge_positions, positions, undirected
-from fairmp.datasets.readers import TableReader
-from fairmp.datasets.tables import Encoding, assemble, from_tables
 from fairmp.errors import InputError
 from fairmp.outputs import atomic_file
 
@@ -29,6 +25,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from fairmp.datasets.edges import Table
+    from fairmp.datasets.tables import Encoding
 
 
 VERSION = 2
@@ -126,6 +123,12 @@ def extend(
     New nodes come first, and a node of the training graph among them has its new row. The others
     have no label, and ``origin`` is the place of each node of the training graph.
     """
+    # A graph in a file is read without pandas and Arrow.
+    import pyarrow as pa
+
+    from fairmp.datasets.edges import comparable, edge_positions, positions, undirected
+    from fairmp.datasets.tables import assemble, from_tables
+
     try:
         old, _ = read_npz(path)
         known, x, sens, stored = (old[name] for name in ("ids", "x", "sens", "edges"))
@@ -170,6 +173,8 @@ def extend(
 
 def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
     """Mask of the rows of a node table that have a value, as it is written, in a column."""
+    from fairmp.datasets.readers import TableReader
+
     reader = TableReader(nodes, "nodes")
     require_column("--where", column, reader.names, "the node table")
     [cells] = reader.table((column,), text=(column,)).columns
@@ -178,6 +183,9 @@ def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
 
 def listed(data: Data, table: Path, id: str | None) -> torch.Tensor:
     """Mask of the nodes whose ids are in a table; all of them must be nodes."""
+    from fairmp.datasets.edges import blank_to_null, comparable, positions
+    from fairmp.datasets.readers import TableReader
+
     reader = TableReader(table, "--only")
     column = id if id in reader.names else reader.names[0]
     [cells] = reader.table((column,), text=(column,)).columns
