@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.kernels import gather, segment_sum
+from fairmp.kernels import gather, segment_sum, shift
 
 Rows = Literal["auto", "difference", "groups"]
 
@@ -172,6 +172,12 @@ class GroupOperator:
         if self.codes is None:
             return self.membership.to(u.dtype) @ self.by_group(u)
         return gather(self.by_group(u), self.codes)
+
+    def subtract(self, z: Tensor, table: Tensor) -> Tensor:
+        """Subtract a shift per group (G×C, float64); nodes of unknown group keep their logits."""
+        if self.codes is None:
+            return z - (self.membership.to(table.dtype) @ table).to(z.dtype)
+        return shift(z, table, self.codes)
 
     def total(self, part: Tensor) -> Tensor:
         """Sum over all processes, and so are the parts of its gradient."""

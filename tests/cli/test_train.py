@@ -20,7 +20,7 @@ from fairmp.nn.fmp import FMP
 from fairmp.nn.models import Network
 from fairmp.report.document import read
 
-MAX_FILES = 49  # of them eight compute the live panel of the report
+MAX_FILES = 45  # of them eight compute the live panel of the report
 SOURCE = Path(fairmp.__file__).parent
 
 

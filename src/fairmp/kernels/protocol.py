@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from fairmp.errors import check_choice
 from fairmp.kernels import reference
@@ -144,6 +145,11 @@ def softmax(f: Tensor) -> Tensor:
     return f.softmax(1) if f.size(1) > MAX_TRANSPOSED_CLASSES else f.T.contiguous().softmax(0).T
 
 
+def relative_to_largest(z: Tensor) -> Tensor:
+    """Subtract each row's largest logit, as a constant: softmax does not change."""
+    return z - z.detach().amax(1, keepdim=True)
+
+
 @not_compiled
 def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
     """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count."""
@@ -160,6 +166,11 @@ def gather(table: Tensor, codes: Tensor) -> Tensor:
 def spmm(matrix: Matrix, transposed: Matrix, x: Tensor) -> Tensor:
     """Multiply a matrix with ``x`` (n×C); its transpose is for the gradient."""
     return _SpMM.apply(x, matrix, transposed)
+
+
+def shift(z: Tensor, table: Tensor, codes: Tensor) -> Tensor:
+    """Subtract the row of ``table`` of each node's group (n×C); nothing where the code is −1."""
+    return _Shift.apply(z.contiguous(), table, codes)
 
 
 class _SegmentSum(torch.autograd.Function):
@@ -197,3 +208,18 @@ class _SpMM(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return spmm(ctx.transposed, ctx.matrix, grad), None, None
+
+
+class _Shift(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, table: Tensor, codes: Tensor) -> Tensor:
+        ctx.num_groups = table.size(0)
+        ctx.save_for_backward(codes)
+        return implementation(z).shift(z, codes, table)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
+        (codes,) = ctx.saved_tensors
+        sums = implementation(grad).segment_sum(grad.contiguous(), codes, ctx.num_groups)
+        return grad, -sums, None

@@ -26,12 +26,11 @@ from torch import Tensor
 
 from fairmp.errors import check_choice, check_number
 from fairmp.groups import GroupOperator
+from fairmp.kernels import relative_to_largest
 from fairmp.nn.dual import (
     clip_logits,
-    relative_to_largest,
     shift_groups,
     solve_dual,
-    subtract_by_group,
 )
 
 Ties = Literal["random", "keep"]
@@ -125,7 +124,7 @@ def _with_decisions(
     logits: Tensor, groups: GroupOperator, table: Tensor, decided: Tensor
 ) -> Tensor:
     """Shift the logits by group, and see to it that their largest entries are the decisions."""
-    exact = subtract_by_group(logits.double(), table, groups)
+    exact = groups.subtract(logits.double(), table)
     shifted = exact.to(logits.dtype)
     wrong = (groups.known & (_decisions(shifted.detach()) != decided)).nonzero().flatten()
     if not wrong.numel():

@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairmp.groups import GroupOperator
-from fairmp.kernels import implementation
-from fairmp.nn.fused import largest_logit, solve_scalar, tolerance
-from fairmp.nn.newton import Array, DualSolution, Moments, respond, solve
+from fairmp.kernels import implementation, relative_to_largest
+from fairmp.nn.fused import largest_logit, respond, solve_scalar, tolerance
+from fairmp.nn.newton import Array, DualSolution, Moments, solve
 
 MAX_MARGIN = 1e6  # in units of τ; float64 resolves a shift of this size to 1e-10
 
@@ -50,18 +50,11 @@ def shift_groups(
     z: Tensor, groups: GroupOperator, u: Tensor, temperature: float, dtype: torch.dtype
 ) -> Tensor:
     """Shift the logits of each group: z − τΔᵀu; nodes of unknown group keep theirs."""
-    f = subtract_by_group(z, temperature * groups.by_group(u), groups)
+    f = groups.subtract(z, temperature * groups.by_group(u))
     if f.dtype == dtype:
         return f
     # Relative to the largest, small margins survive the rounding of large logits.
     return torch.where(groups.known.unsqueeze(1), relative_to_largest(f), f).to(dtype)
-
-
-def subtract_by_group(z: Tensor, table: Tensor, groups: GroupOperator) -> Tensor:
-    """Subtract a shift per group (G×C, float64); nodes of unknown group keep their logits."""
-    if groups.codes is None:
-        return z - (groups.membership.to(table.dtype) @ table).to(z.dtype)
-    return _Shift.apply(z.contiguous(), table, groups.codes)
 
 
 def clip_logits(z: Tensor, groups: GroupOperator, temperature: float) -> Tensor:
@@ -76,11 +69,6 @@ def clip_logits(z: Tensor, groups: GroupOperator, temperature: float) -> Tensor:
         return z
     relative = relative_to_largest(z.double()).clamp_min(-MAX_MARGIN * temperature)
     return torch.where(groups.known.unsqueeze(1), relative, z.double())
-
-
-def relative_to_largest(z: Tensor) -> Tensor:
-    """Subtract each row's largest logit, as a constant: softmax does not change."""
-    return z - z.detach().amax(1, keepdim=True)
 
 
 class _SolveDual(torch.autograd.Function):
@@ -108,21 +96,6 @@ class _SolveDual(torch.autograd.Function):
         problem = dual_problem(z, ctx.groups, ctx.temperature)
         w = respond(ctx.solution, problem.scale, incoming)
         return problem.vjp(ctx.solution, w), None, None, None
-
-
-class _Shift(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, table: Tensor, codes: Tensor) -> Tensor:
-        ctx.num_groups = table.size(0)
-        ctx.save_for_backward(codes)
-        return implementation(z).shift(z, codes, table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        (codes,) = ctx.saved_tensors
-        sums = implementation(grad).segment_sum(grad.contiguous(), codes, ctx.num_groups)
-        return grad, -sums, None
 
 
 class _GroupDual:
@@ -178,7 +151,7 @@ class HardGroupDual(_GroupDual):
         return (self.rows * counts) @ self.rows.T
 
     def vjp(self, dual: DualSolution, w: Array) -> Tensor:
-        """The gradient in z, from w of :func:`~fairmp.nn.newton.respond`."""
+        """The gradient in z, from w of :func:`~fairmp.nn.fused.respond`."""
         zeros, tau = torch.zeros_like(self.z), self.temperature
         if not w.any():
             return zeros
@@ -233,7 +206,7 @@ class SoftGroupDual(_GroupDual):
         return np.asarray(self.groups.total(self.columns.T @ self.columns).cpu().numpy())
 
     def vjp(self, dual: DualSolution, w: Array) -> Tensor:
-        """The gradient in z, from w of :func:`~fairmp.nn.newton.respond`."""
+        """The gradient in z, from w of :func:`~fairmp.nn.fused.respond`."""
         _, q = self._at(dual.u * self.scale[:, None], 1.0)
         pull = self.columns @ torch.from_numpy(w).to(self.z.device)
         result = torch.zeros_like(self.z, dtype=torch.float64)

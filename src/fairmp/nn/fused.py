@@ -24,7 +24,15 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, reference
-from fairmp.nn.newton import MAX_LOGIT_MOVE, Array, DualSolution, ScalarProblem, respond
+from fairmp.nn.newton import (
+    FLAT,
+    MAX_LOGIT_MOVE,
+    Array,
+    DualSolution,
+    ScalarProblem,
+    complement,
+    pseudo_solve,
+)
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -282,3 +290,21 @@ class _ScalarProjection(torch.autograd.Function):
         codes, row = (groups.population_codes, groups.codes), groups.rows[0]
         found = kernels.binary_vjp(grad, z, *codes, row, state, target, temperature, outer)
         return found, None, None, None
+
+
+def respond(dual: DualSolution, scale: Array, incoming: Array) -> Array:
+    r"""Differentiate the dual implicitly: held gaps stay held, :math:`H_{AA} du_A = (\Delta dP)_A`.
+
+    From a loss's gradient in u (G'×C) to w (G'×C) of the scaled problem: its gradient in the logits
+    is :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
+    """
+    # Rows of u sum to 0 by choice, so the mean of the gradient over classes has no meaning.
+    incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
+    held = dual.active.ravel()
+    if held.size == 2 and held.all():
+        curvature = float(dual.hessian[1, 1])
+        return incoming / (2 * curvature) if curvature > FLAT else np.zeros_like(incoming)
+    # Along the constraints: held gaps of a block stay where they are relative to each other.
+    free = complement(dual.constraints, held)
+    w = free @ pseudo_solve(free.T @ dual.hessian @ free, free.T @ incoming.ravel())
+    return w.reshape(incoming.shape)

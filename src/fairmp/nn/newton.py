@@ -104,24 +104,6 @@ def solve(problem: DualProblem, start: Array, target: float, tol: float) -> Dual
     )
 
 
-def respond(dual: DualSolution, scale: Array, incoming: Array) -> Array:
-    r"""Differentiate the dual implicitly: held gaps stay held, :math:`H_{AA} du_A = (\Delta dP)_A`.
-
-    From a loss's gradient in u (G'×C) to w (G'×C) of the scaled problem: its gradient in the logits
-    is :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
-    """
-    # Rows of u sum to 0 by choice, so the mean of the gradient over classes has no meaning.
-    incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
-    held = dual.active.ravel()
-    if held.size == 2 and held.all():
-        curvature = float(dual.hessian[1, 1])
-        return incoming / (2 * curvature) if curvature > FLAT else np.zeros_like(incoming)
-    # Along the constraints: held gaps of a block stay where they are relative to each other.
-    free = _complement(dual.constraints, held)
-    w = free @ _pseudo_solve(free.T @ dual.hessian @ free, free.T @ incoming.ravel())
-    return w.reshape(incoming.shape)
-
-
 class _Point(NamedTuple):
     v: Array
     moments: Moments
@@ -243,7 +225,7 @@ class _Newton:
         hessian = point.moments.hessian / np.outer(unit, unit)
         gradient = point.moments.gradient / unit
         if self.target == 0:
-            free = _complement(self.constraints / unit[:, None], np.ones(unit.size, dtype=bool))
+            free = complement(self.constraints / unit[:, None], np.ones(unit.size, dtype=bool))
             hessian = free.T @ hessian @ free + RIDGE * np.eye(free.shape[1])
             return np.asarray(free @ np.linalg.solve(hessian, free.T @ gradient)) / unit
         linear = hessian @ (point.v * unit) + gradient
@@ -292,11 +274,11 @@ def _l1_quadratic(h: Array, b: Array, penalty: Array, basis: Array, constraints:
         d_x = pull + x / slack * move
         length = min(1.0, 0.99 / max(float((-d_x / x).max()), float((move / slack).max()), 1e-300))
         gamma, slack, x = gamma + length * d_gamma, slack - length * move, x + length * d_x
-    free = _complement(centres, np.asarray((x * bound > slack).any(0)))
+    free = complement(centres, np.asarray((x * bound > slack).any(0)))
     return np.asarray(free @ (free.T @ (x[0] - x[1])) * unit)
 
 
-def _pseudo_solve(h: Array, b: Array) -> Array:
+def pseudo_solve(h: Array, b: Array) -> Array:
     """Solve Hx = b for a symmetric H that may leave some directions undetermined, and x 0 there."""
     x, diagonal = np.zeros_like(b), np.diag(h)
     # Where every node is certain nothing moves, and rounding would decide how much.
@@ -311,7 +293,7 @@ def _pseudo_solve(h: Array, b: Array) -> Array:
     return x
 
 
-def _complement(constraints: Array, held: NDArray[np.bool_]) -> Array:
+def complement(constraints: Array, held: NDArray[np.bool_]) -> Array:
     """Orthonormal columns that span the held entries orthogonal to the constraints."""
     # A column per constraint at most, over entries of its own: classes do not mix.
     columns, left = [], held.copy()

@@ -25,12 +25,6 @@ SPARSE_ROWS = 512  # of a sparse matrix with a dense one, per chunk
 ONE, TWO = np.uint64(1), np.uint64(2)
 
 
-def strip_shape(classes: int) -> tuple[int, int]:
-    """Number of strips, and of classes in one."""
-    lanes = 4 if classes <= 4 else 8
-    return -(-classes // lanes), lanes
-
-
 @inlined
 def _first_row(row: Array, position: int) -> int:
     """Find the first row that starts at or after a position; row i starts at row[i] + i."""
