@@ -138,11 +138,8 @@ def run_specs(
 ) -> list[RunSpec]:
     """List the runs of a grid; targets follow the strengths where those are a word."""
     setting = setting or Setting()
-    for argument, names, known in (
-        ("data", data, data),
-        ("backbones", backbones, tuple(BACKBONES)),
-        ("strategies", strategies, STRATEGIES),
-    ):
+    axes = {"data": (data, data), "strategies": (strategies, STRATEGIES)}
+    for argument, (names, known) in (axes | {"backbones": (backbones, BACKBONES)}).items():
         if not names:
             raise InputError(argument, "none given", "name at least one")
         for name in names:
@@ -242,11 +239,10 @@ def _own(backbone: str, setting: Setting) -> float | None:
 def _strengths(
     backbone: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
-    if strategy == PER_NODE and (backbone not in FAIR or setting.solver != "projection"):
+    projects = backbone in FAIR and setting.solver == "projection"
+    if (strategy == PER_NODE or backbone == "auto") and not projects:
         return []
-    if backbone == "auto" and (
-        strategy not in ("vanilla", PER_NODE) or setting.solver != "projection"
-    ):
+    if backbone == "auto" and strategy not in ("vanilla", PER_NODE):
         return []
     given, default = targets, _own(backbone, setting)
     every: Sequence[float] = TARGETS if setting.solver == "projection" else LAMBDAS_F
