@@ -14,6 +14,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -85,12 +86,14 @@ def measure(
     }
 
 
-def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(
+    records: list[dict[str, Any]], modes: Sequence[str] = ("batch", "per_node")
+) -> dict[str, Any]:
     """Return mean and 95 % interval (Student's t) over the splits of one graph."""
     from scipy.stats import t
 
     found: dict[str, Any] = {"splits": len(records)}
-    for mode in ("batch", "per_node"):
+    for mode in modes:
         for figure in FIGURES:
             values = torch.tensor([record[mode][figure] for record in records]).double()
             mean, count = float(values.mean()), len(values)
@@ -99,7 +102,9 @@ def summary(records: list[dict[str, Any]]) -> dict[str, Any]:
                 half = float(t.ppf(0.975, count - 1) * values.std() / count**0.5)
             interval = None if math.isnan(half) else [mean - half, mean + half]
             found[f"{mode} {figure}"] = {"mean": mean, "interval": interval}
-    for figure in ("one_node", "base_rate_bound", "seconds"):
+    for figure in ("one_node", "base_rate_bound", "right_groups", "seconds"):
+        if figure not in records[0]:
+            continue
         found[figure] = sum(record[figure] for record in records) / len(records)
     return found
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from fairmp.datasets.graphs import (
         NBA,
         Bail,
+        BailWithoutTime,
         Credit,
         Facebook100,
         German,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NBA",
     "Bail",
+    "BailWithoutTime",
     "Credit",
     "Encoding",
     "Facebook100",

@@ -53,21 +53,41 @@ def parse(source: Source, paths: Paths, partial: bool, report: LoadReport) -> tu
 def _tables(raw: Raw) -> tuple[list[np.ndarray], Names]:
     source, title = raw.source, raw.source.title
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(read_raw, raw, "edges", ["source", "target"])
+        if "edges" in raw.paths:
+            pending = pool.submit(read_raw, raw, "edges", ["source", "target"])
         table, x, features = _node_table(raw)
-        edges = pending.result()
     count = raw.report.nodes = table.num_rows
     ids = table[source.id_column] if source.id_column else pa.array(np.arange(count))
     check_ids(ids, f"{title}: {raw.paths['nodes'].name}")
-    try:
-        ends = positions(ids, *(column.cast(pa.int64()) for column in edges.columns[:2]))
-    except pa.ArrowInvalid:
-        value = f"{raw.paths['edges'].name} has node ids that are not integers"
-        raise InputError(title, value) from None
+    ends: Sequence[np.ndarray]
+    if source.similarity:
+        group = _matrix(table.select([source.sensitive]), title)
+        ends = [*similar_nodes(np.concatenate([x, group], axis=1), source.similarity)]
+    else:
+        try:
+            columns = (column.cast(pa.int64()) for column in pending.result().columns[:2])
+            ends = positions(ids, *columns)
+        except pa.ArrowInvalid:
+            value = f"{raw.paths['edges'].name} has node ids that are not integers"
+            raise InputError(title, value) from None
     y = _codes(table[source.label], source.label_values, title)
     sens = _codes(table[source.sensitive], source.group_values, title)
     edge_index = undirected(ends[0], ends[1], count, raw.report)
     return [x, edge_index, y, sens], _names(source, features, y, sens)
+
+
+def similar_nodes(x: np.ndarray, threshold: float) -> np.ndarray:
+    """Pairs of nodes more similar than a share of what one of them and its nearest node are."""
+    from scipy.spatial import KDTree
+
+    tree = KDTree(x.astype(np.float64))
+    nearest = tree.query(tree.data, k=2)[0][:, 1]
+    least = threshold * (1 / (1 + nearest))
+    found = tree.query_ball_point(tree.data, 1 / least - 1 + 1e-6, workers=-1)
+    ends = np.repeat(np.arange(len(x)), [len(nodes) for nodes in found]), np.concatenate([*found])
+    distance = np.linalg.norm(tree.data[ends[0]] - tree.data[ends[1]], axis=1)
+    kept = (1 / (1 + distance) > least[ends[0]]) & (ends[0] != ends[1])
+    return np.unique(np.sort(np.stack(ends)[:, kept], axis=0), axis=1)
 
 
 def _names(source: Source, features: list[str], y: np.ndarray, sens: np.ndarray) -> Names:

@@ -192,6 +192,17 @@ class Bail(FairGraph):
     source = sources.BAIL
 
 
+class BailWithoutTime(FairGraph):
+    """Bail without ``TIME``, the column that leaks its label, as a feature and in the edges.
+
+    The edges are built again as those of :class:`Bail` were, of all columns but label and ``TIME``:
+    two nodes are connected if their similarity 1/(1+d), d the Euclidean distance, is above 0.6
+    times that of one of them and its nearest node.
+    """
+
+    source = sources.BAIL_WITHOUT_TIME
+
+
 class Facebook100(FairGraph):
     """Facebook friendships at one American university in September 2005.
 

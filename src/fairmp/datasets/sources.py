@@ -51,6 +51,7 @@ class Source:
     id_column: str | None = None  # rows are numbered from 0 without one
     layout: Literal["tables", "numpy", "matlab"] = "tables"
     drop: tuple[str, ...] = ()  # columns that are not features
+    similarity: float | None = None  # build the edges from the features, with this threshold
     label_values: Mapping[int, int] = field(default_factory=dict)  # class of each label value
     group_values: Mapping[str, int] = field(default_factory=dict)  # group of each sensitive value
 
@@ -122,6 +123,15 @@ CREDIT = replace(
     drop=("Single",),
 )
 BAIL = Source("bail", "Bail", "Bail", ("bail",), _BAIL_FILES, "RECID", "WHITE")
+BAIL_WITHOUT_TIME = replace(
+    BAIL,
+    key="bail-without-time",
+    title="Bail without TIME",
+    class_name="BailWithoutTime",
+    files={"nodes": _BAIL_FILES["nodes"]},
+    drop=("TIME",),
+    similarity=0.6,
+)
 
 
 def facebook100(name: str, label: str, sensitive: str) -> Source:
@@ -132,7 +142,10 @@ def facebook100(name: str, label: str, sensitive: str) -> Source:
 
 
 FACEBOOK100 = facebook100("Cornell5", "gender", "year>=2007")
-SOURCES = (NBA, POKEC_Z, POKEC_N, POKEC_PROVINCE, POKEC_N_GRAPH, GERMAN, CREDIT, BAIL, FACEBOOK100)
+SOURCES = (
+    *(NBA, POKEC_Z, POKEC_N, POKEC_PROVINCE, POKEC_N_GRAPH),
+    *(GERMAN, CREDIT, BAIL, BAIL_WITHOUT_TIME, FACEBOOK100),
+)
 
 
 def source_named(name: str, others: Sequence[str] = ()) -> Source:
