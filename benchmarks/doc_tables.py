@@ -115,7 +115,7 @@ def published_rows(data: str) -> Table:
     own = [r for r in records("published") if r["data"] == data]
     if own:
         return _only(published.tables(own))
-    quoted = paper.printed()["published"][paper.paper_key(data)]
+    quoted = paper.printed()["published"].get(paper.paper_key(data), [])
     rows = [[name, f"quoted: {source}", *map(str, values)] for name, source, *values in quoted]
     return Table("", ["method", "source", "accuracy %", "AUC", "F1", "ΔDP", "ΔEO"], rows)
 
@@ -273,6 +273,24 @@ def tradeoffs() -> Table:
     return Table("", ["hypervolume, %", *TITLES.values()], [[k, *v] for k, v in rows.items()])
 
 
+def studies() -> Table:
+    """The defaults where few groups are known, and where labels are wrong."""
+    if not (RESULTS.parent / "studies.json").exists():
+        return _only([])
+    titles = {**TITLES, "bail-without-time": "Bail without TIME"}
+    rows = []
+    for graph, conditions in read("studies")["summary"].items():
+        for condition, own in conditions.items():
+            found = [titles[graph], condition]
+            for mode in ("batch", "per_node"):
+                for one in (own[f"{mode} accuracy"], own[f"{mode} dp"]):
+                    found.append(points(one["mean"], one["interval"][1] - one["mean"]))
+            found.append(f"{100 * own['uncorrected dp']['mean']:.1f}")
+            rows.append([*found, f"{100 * own['right_groups']:.1f}"])
+    header = ["graph", "training saw", "accuracy %, batch", "ΔDP, batch", "accuracy %, per node"]
+    return Table("", [*header, "ΔDP, per node", "ΔDP, uncorrected", "test groups right %"], rows)
+
+
 def balanced() -> Table:
     """Credit with class-balanced training nodes."""
     rows = []
@@ -325,6 +343,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "baselines": baselines,
     "bounds": bounds,
     "tradeoffs": tradeoffs,
+    "studies": studies,
     "balanced": balanced,
     "group-free": group_free,
     "epochs": epochs,

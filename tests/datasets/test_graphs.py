@@ -16,6 +16,7 @@ from torch_geometric.utils import homophily
 from fairmp.datasets import (
     NBA,
     Bail,
+    BailWithoutTime,
     Credit,
     Facebook100,
     German,
@@ -441,3 +442,25 @@ def test_the_real_pokec_n_topology_loads_fast_from_the_cache(real_data):
     start = time.perf_counter()
     PokecNGraph(real_data)
     assert time.perf_counter() - start < 2
+
+
+def test_bail_without_its_leak_keeps_no_trace_of_it(folder):
+    data = BailWithoutTime(folder, verify=False)[0]
+    assert data.feature_names == ["AGE"]
+    # The same, by the definition, of AGE and WHITE alone.
+    table = pd.read_csv(folder / "bail.csv")
+    x = table[["AGE", "WHITE"]].to_numpy(float)
+    similarity = 1 / (1 + np.linalg.norm(x[:, None] - x[None], axis=2))
+    np.fill_diagonal(similarity, 0)
+    near = similarity > 0.6 * similarity.max(1, keepdims=True)
+    expected = np.argwhere(near | near.T)
+    assert data.edge_index.T.tolist() == expected.tolist()
+
+
+def test_the_edges_of_bail_are_built_from_its_columns(real_data):
+    table = pd.read_csv(real_data / "bail" / "bail.csv")
+    pairs = formats.similar_nodes(table.drop(columns="RECID").to_numpy(float), 0.6)
+    given = Bail(real_data)[0].edge_index
+    assert pairs.T.tolist() == given[:, given[0] < given[1]].T.tolist()
+    data = BailWithoutTime(real_data)[0]
+    assert (data.num_nodes, data.num_edges, data.num_features) == (18_876, 2 * 336_215, 16)

@@ -105,7 +105,7 @@ _add_grid_command(
     "published",
     "Quote published methods under NIFTY's protocol beside ours: German, Bail and Credit.",
     "german+nifty",
-    ["german+nifty", "bail+nifty", "credit+nifty"],
+    [f"{name}+nifty" for name in ("german", "bail", "bail-without-time", "credit")],
 )
 _add_grid_command("hyperparameters", "Vary λ_f, the projection's target and λ_s, one at a time.")
 
