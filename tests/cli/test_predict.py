@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from fairlearn.metrics import demographic_parity_difference
 
 from fairmp import FairClassifier
 from fairmp.cli import main
@@ -127,7 +128,7 @@ def test_labels_are_compared_with_where_they_are(fairmp, trained: Path) -> None:
     assert sum(record["decisions"].values()) == record["nodes"] == 160
     status, out, _ = fairmp("predict out --nodes people.csv --edges ties.csv --out q.csv")
     assert "accuracy" in out
-    assert "including any the model was trained on" in out
+    assert "including any the model was trained on" in out  # its graph was not kept
 
 
 def test_a_data_set_by_name(fairmp, trained: Path) -> None:
@@ -368,6 +369,15 @@ def test_who_is_predicted_is_said_with_where_and_only(
     late.drop(columns="hired").to_csv("new.csv", index=False)
     kept = ["predict", "run", "--nodes", "new.csv", "--out", "kept.csv"]
     assert run(*kept) == (0, "")
+    for who, words in (
+        (late["who"], f"on all these nodes, including {len(late)} of the training graph:"),
+        ("n" + late["who"], "on these nodes:"),
+    ):
+        late.assign(who=who).to_csv("labelled.csv", index=False)
+        monkeypatch.setattr(sys, "argv", ["fairmp", *kept[:2], "--nodes", "labelled.csv"])
+        with pytest.raises(SystemExit):
+            main()
+        assert f"Measured {words}" in capsys.readouterr().out
     tables_of = {name: pd.read_csv(f"{name}.csv") for name in ("where", "only", "kept")}
     for found in tables_of.values():
         assert list(found["who"]) == list(late["who"])
@@ -391,3 +401,48 @@ def test_the_paper_s_settings_are_one_option(fairmp, trained: Path) -> None:
     model = FairClassifier.load(trained / "paper" / "model")
     assert (model.lr, model.patience, model.calibrate, model.backbone) == (1e-3, None, False, "mlp")
     assert (model.epochs, model.weight_decay, model.propagation.lambda_s) == (3, 0.1, 3.0)
+
+
+def test_weights_count_in_training_metrics_and_gaps(fairmp, trained: Path) -> None:
+    people = pd.read_csv(trained / "people.csv", dtype={"who": str})
+    weight = np.random.default_rng(1).gamma(1.0, size=len(people)).round(3)
+    people.assign(times=weight).to_csv(trained / "weighted.csv", index=False)
+    own = OWN.replace("people", "weighted") + " --epochs 5 --splits 1 --no-picture --json"
+    status, _, err = fairmp(f"train {own} --weight times --out weighted")
+    assert (status, err) == (0, "")
+    model = FairClassifier.load(trained / "weighted" / "model")
+    assert "times" not in model.features_
+    new = "--nodes weighted.csv --edges ties.csv --out weighted-p.csv --json"
+    status, out, err = fairmp(f"predict weighted {new}")
+    assert (status, err) == (0, "")
+    table, figures = pd.read_csv(trained / "weighted-p.csv"), json.loads(out)["evaluation"]
+    gap = demographic_parity_difference(
+        table["hired"], table["decision"] == "yes", sensitive_features=table["sex"],
+        sample_weight=weight,
+    )  # fmt: skip
+    right = table["decision"] == table["hired"]
+    assert figures["dp"] == pytest.approx(gap)
+    assert figures["accuracy"] == pytest.approx(np.average(right, weights=weight))
+    # One of the heaviest nodes is what a gap can be off.
+    smallest = min(weight[people["sex"] == sex].sum() for sex in "fm")
+    assert figures["dp"] <= weight.max() / smallest
+    assert fairmp(f"predict weighted {NEW} --out unweighted.csv")[0] == 0  # has no such column
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("train --data embedded --weight times", "--weight: goes with --nodes and --edges"),
+        (f"train {OWN} --weight time", "--weight: the node table has no column 'time'"),
+        (f"train {OWN} --weight town", "--weight: column 'town' has 'Oslo' in row 1"),
+        (f"train {OWN} --weight hired", "--weight: column 'hired' is the label column already"),
+        (f"audit {OWN} --weight income", "--weight: 'income', but all nodes weigh the same here"),
+        (f"shard {OWN} --weight income", "--weight: 'income', but all nodes weigh the same here"),
+        ("train --shards out --weight income", "--weight: goes without --shards"),
+    ],
+)
+def test_wrong_weights_are_one_line(fairmp, trained: Path, words: str, message: str) -> None:
+    status, _, err = fairmp(f"{words} --out wrong")
+    assert (status, err.count("\n")) == (2, 1), err
+    assert err.startswith(f"fairmp: {message}")
+    assert not (trained / "wrong").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 
@@ -61,6 +62,19 @@ def test_a_comparison_is_a_run_per_record_once(fairmp, tmp_path: Path) -> None:
     for run in runs():
         test = records[run.data.tags["fairmp.key"]]["run"]["test"]
         assert run.data.metrics["test_accuracy"] == test["accuracy"]
+
+
+def test_a_search_is_a_run_per_trial_once(fairmp, tmp_path: Path) -> None:
+    words = ["tune", "embedded:240", "--trials", "2", "--epochs", "3", "--splits", "1"]
+    words += ["--dp", "1", "--out", "s", "--track", "mlflow"]
+    assert fairmp(*words)[1].endswith("2 runs logged to mlflow.\n")
+    assert fairmp(*words)[1].endswith("0 runs logged to mlflow.\n")
+    best = json.loads((tmp_path / "s" / "best.json").read_text("utf8"))["chosen"]
+    chosen, other = sorted(runs(), key=lambda run: "test_dp" not in run.data.metrics)
+    assert chosen.info.run_name.startswith(f"trial {best['trial']},")
+    assert float(chosen.data.params["lr"]) == best["settings"]["lr"]
+    assert chosen.data.metrics["val_accuracy"] >= other.data.metrics["val_accuracy"]
+    assert (Path(chosen.info.artifact_uri.removeprefix("file://")) / "report.html").is_file()
 
 
 def test_what_cannot_be_tracked_is_said_first(fairmp, monkeypatch, tmp_path: Path) -> None:

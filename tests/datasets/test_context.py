@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from fairmp import FMP, FairClassifier
 from fairmp.datasets import cache, from_tables
 from fairmp.errors import InputError
+from fairmp.training.graph_features import neighbourhood
 
 
 def people(n: int, start: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -120,3 +121,35 @@ def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) ->
     cache.save_graph(other, tmp_path)
     with pytest.raises(InputError, match="another model"):
         joined(model, tables[1], tables[2], tmp_path)
+
+
+@pytest.mark.parametrize("backbone", ["auto", "trees"])
+def test_graph_features_of_an_extended_graph_are_those_of_the_training_graph(
+    tables, tmp_path: Path, backbone: str
+) -> None:
+    old, new, edges = tables
+    inside = edges[edges["a"].isin(old["who"]) & edges["b"].isin(old["who"])]
+    data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
+    model = FairClassifier(FMP(K=3), epochs=5, hidden=8, backbone=backbone, graph_features=True)
+    model.fit(data, bootstrap=0)
+    cache.save_graph(data, tmp_path)
+    # New nodes without edges change nothing for the others. A warning would be an error.
+    graph, fresh = joined(model, new, None, tmp_path)
+    given = model.predict_proba(graph, mode="per-node")[~fresh]
+    assert torch.allclose(given, model.predict_proba(data, mode="per-node"), atol=1e-6)
+    # The shares of classes around a new node count the labels of the training graph.
+    graph, fresh = joined(model, new, edges, tmp_path)
+    inputs = model.network_.transform.inputs
+    rows = inputs("neighbourhood", graph.x, model._graph(graph))
+    labels = torch.full((len(graph.y),), -1)
+    labels[graph.origin] = torch.where(data.train_mask, data.y, -1)
+    expected = neighbourhood(graph.x, model._graph(graph), labels, 2)
+    assert torch.equal(rows, expected)
+    source, target = graph.edge_index
+    node = int(fresh.nonzero()[0])
+    around = labels[source[target == node]]
+    assert (around >= 0).any()  # so that something is counted
+    other = labels.clone()
+    other[source[target == node]] = -1
+    changed = neighbourhood(graph.x, model._graph(graph), other, 2)
+    assert not torch.equal(changed[node], rows[node])

@@ -3,6 +3,7 @@ import json
 import numpy as np
 import pytest
 import torch
+from fairlearn.metrics import demographic_parity_difference
 from sklearn.ensemble import RandomForestClassifier
 from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
@@ -194,7 +195,7 @@ def test_other_backbones_are_refused(backbone):
 def test_training_nodes_of_weight_zero_do_not_count(data, backbone):
     kept = data.train_mask & (torch.arange(data.num_nodes) % 3 > 0)
     weighted, fewer = data.clone(), data.clone()
-    weighted.sample_weight = torch.where(kept, 2.0, 0.0)
+    weighted.sample_weight = torch.where(data.train_mask & ~kept, 0.0, 2.0)
     fewer.train_mask = kept
     found = []
     for graph in (data, weighted, fewer):
@@ -212,3 +213,27 @@ def test_wrong_sample_weights_are_refused(data):
         graph.sample_weight = weight
         with pytest.raises(InputError, match="sample_weight"):
             FairClassifier(None, backbone="mlp", **FAST).fit(graph)
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_the_gap_that_weights_measure_is_closed(data, groups):
+    graph, rng = data.clone(), np.random.default_rng(0)
+    graph.sens = graph.sens + 2 * torch.from_numpy(rng.integers(0, groups - 1, data.num_nodes))
+    graph.sens = graph.sens.clamp_max(groups - 1)
+    graph.sample_weight = torch.from_numpy(rng.gamma(0.5, size=data.num_nodes))
+    model = FairClassifier(FMP(), backbone="mlp", **FAST)
+    run = model.fit(graph, bootstrap=0)
+    test = graph.test_mask
+    weight, sens = graph.sample_weight[test], graph.sens[test]
+    decided = model.predict_proba(graph, nodes=test).argmax(1)
+    by_fairlearn = demographic_parity_difference(
+        graph.y[test], decided, sensitive_features=sens, sample_weight=weight
+    )
+    assert run.test.dp == pytest.approx(by_fairlearn)
+    one_node = max(float(weight[sens == k].max() / weight[sens == k].sum()) for k in range(groups))
+    assert run.test.dp <= one_node
+    plain = FairClassifier(FMP(), backbone="mlp", **FAST).fit(data, bootstrap=0)
+    equal = data.clone()
+    equal.sample_weight = torch.full((data.num_nodes,), 3.0)
+    same = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0)
+    assert same.test.dp == pytest.approx(plain.test.dp, abs=1e-6)

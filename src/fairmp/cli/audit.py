@@ -21,6 +21,7 @@ def command(
 ) -> None:
     """Measure the effect of a graph's topology on its groups, before anything is trained."""
     start = time.perf_counter()
+    graph.without_weights()
     folder = results.folder("audit")
     with bar(3 if picture else 2, "audit") as advance:
         data = graph.load()

@@ -216,6 +216,7 @@ class Tables(Places):
     drop: Annotated[Names, own("Column to leave out.", ...)] = None
     unknown: Annotated[Names, own("Value of labels and groups that means 'not known'.", ...)] = None
     categorical: Annotated[Names, own("Column of numbers that are categories.", ...)] = None
+    weight: Annotated[str | None, own("Column of sample weights.", ...)] = None
 
     def given(self) -> bool:
         """Whether tables are named; raise if that is done in part."""
@@ -240,8 +241,16 @@ class Tables(Places):
             found["sensitive"] = self.sensitive[0]
         found |= {"drop": tuple(self.drop or ()), "sensitive_bins": _bins(self.sensitive_bins)}
         found["categorical"] = tuple(self.categorical or ())
+        if self.weight is None:
+            del found["weight"]
         with self.paths() as (nodes, edges), typed(id=self.id):
             yield found | {"nodes": nodes, "edges": edges}
+
+    def without_weights(self) -> None:
+        """Refuse sample weights, for commands that have no use for them."""
+        if self.weight is not None:
+            value = f"{self.weight!r}, but all nodes weigh the same here"
+            raise InputError("--weight", value, f"leave it out; --drop {self.weight} drops it")
 
     def fingerprint(self) -> str:
         """Name of the tables, different for other contents or columns."""

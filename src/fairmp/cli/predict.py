@@ -85,7 +85,7 @@ def command(
     if figures is not None:
         from fairmp.report.document import cautions
 
-        lines += ["Measured on all these nodes, including any the model was trained on:"]
+        lines += [f"Measured on {_measured_on(graph, chosen, place / GRAPH)}:"]
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
     if as_json:
         record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
@@ -133,6 +133,17 @@ def _graph(
     from fairmp.datasets import from_tables
 
     return from_tables(nodes, edges, **how), None
+
+
+def _measured_on(graph: Data, chosen: Tensor | None, kept: Path) -> str:
+    """Say whether the nodes of the training graph are among those predicted, where it is known."""
+    from fairmp.datasets.cache import joined
+
+    own = getattr(graph, "ids", None)
+    if own is None or not kept.exists():
+        return "all these nodes, including any the model was trained on"
+    count = joined(kept, own if chosen is None else own.filter(chosen.numpy()))
+    return f"all these nodes, including {count:,} of the training graph" if count else "these nodes"
 
 
 def _selected(

@@ -30,6 +30,7 @@ def command(
     'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
     """
     start = time.perf_counter()
+    graph.without_weights()
     folder = outputs.free_name("fairmp-shards") if results.out is None else results.out
 
     from fairmp.distributed import shard, shard_tables

@@ -140,7 +140,11 @@ def command(
             hint = "gate 'fairmp predict' instead"
             raise InputError("--fail-over", "goes without --shards", hint)
         named = {"--data": source.data != "embedded", "--nodes": source.nodes}
-        for option, is_given in {**named, "--edges": source.edges}.items():
+        for option, is_given in {
+            **named,
+            "--edges": source.edges,
+            "--weight": source.weight,
+        }.items():
             if is_given:
                 raise InputError(option, "goes without --shards, which hold a graph already")
         work = partial(

@@ -59,6 +59,7 @@ def command(
     pretrain: options.Pretrain = 70,
     device: options.Device = "cpu",
     seed: options.Seed = 0,
+    track: options.Track = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Search for the most accurate settings within a gap, or for the whole front.
@@ -125,6 +126,8 @@ def command(
     with outputs.results(out, overwrite=True, in_place=True) as staging:
         again = options.rerun_command()
         found = page.write(tuned, staging, train=train, command=again, data=data)
+    if track is not None:
+        options.track(track, page.trial_records(tuned), out)
     if as_json:
         options.print_json(found)
     else:

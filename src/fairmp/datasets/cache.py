@@ -161,6 +161,8 @@ def extend(
     names = ("feature_names", "class_names", "group_names", "name")
     data.update({name: new[name] for name in names})
     data.origin = torch.from_numpy(place)
+    if "sample_weight" in new:
+        data.sample_weight = torch.cat([new.sample_weight, torch.ones(len(kept))])
     data.__dict__ |= {"encoding": encoding, "ids": ids}
     fresh = torch.arange(count) < len(own)
     across = int((fresh[edge_index[0]] & ~fresh[edge_index[1]]).sum())
@@ -169,6 +171,16 @@ def extend(
         f"{counted(across, 'edge')} between them and these"
     )
     return data, fresh
+
+
+def joined(path: Path, ids: Any) -> int:
+    """Count the ids that are in the graph that :func:`save_graph` wrote."""
+    import pyarrow as pa
+
+    from fairmp.datasets.edges import comparable, positions
+
+    own, before = comparable(ids, pa.array(read_npz(path)[0]["ids"]))
+    return int((positions(before, own)[0] >= 0).sum())
 
 
 def matching(nodes: Path, column: str, value: str) -> torch.Tensor:

@@ -58,6 +58,7 @@ class Roles:
     scale: Scale = "standard"
     positive: Any = None
     unknown: Sequence[Any] | None = None
+    weight: str | None = None
 
     def check_unset(self) -> None:
         """Refuse roles beside an encoding, except the id and the endpoints of edges."""
@@ -80,6 +81,7 @@ class Roles:
                 raise InputError(argument, "missing", "name a column of the node table")
         roles: dict[str, str] = {}
         used = [("id", self.id), ("label", self.label), *(("sensitive", g) for g in self.groups)]
+        used.append(("weight", self.weight))
         for argument, column in used:
             if column is None:
                 continue
@@ -128,6 +130,7 @@ class Encoding:
     columns: tuple[Column, ...]
     ignored: tuple[str, ...]  # columns of the training table that are not features
     degree: bool = False  # log(1 + degree) is the only feature, because no column is left
+    weight: str | None = None  # column of sample weights
 
     @property
     def feature_names(self) -> list[str]:
@@ -186,6 +189,8 @@ class Encoding:
         else:
             absence = f"no column {self.label.column!r}"
             report.notes.append(f"{absence}: there are no labels to compare with")
+        if self.weight is not None and self.weight not in names:
+            report.notes.append(f"no column {self.weight!r}: all nodes weigh the same")
         return stack(blocks, len(table)), y, sens
 
 
@@ -223,12 +228,26 @@ def fit_encoding(
     used = {column.name for column in columns}
     ignored = tuple(name for name in names if name not in used)
     ends, targets = (roles.id, roles.source, roles.target), (label, *groups)
-    return Encoding(*ends, *targets, tuple(columns), ignored, degree=not columns), y, sens
+    parts = *ends, *targets, tuple(columns), ignored
+    return Encoding(*parts, degree=not columns, weight=roles.weight), y, sens
 
 
 def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
     """Put blocks of features side by side, as float32."""
     return np.concatenate([np.empty((rows, 0)), *blocks], axis=1, dtype=np.float32)
+
+
+def sample_weights(series: pd.Series) -> torch.Tensor:
+    """Read a column of weights: numbers of 0 or more, some above."""
+    import pandas as pd
+
+    numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
+    wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
+    if len(wrong) or not numbers.any():
+        first = f"{series.iloc[wrong[0]]!r} in row {wrong[0] + 1}" if len(wrong) else "only zeros"
+        value = f"column {series.name!r} has {first}"
+        raise InputError("weight", value, "give numbers of 0 or more, some above 0")
+    return torch.tensor(numbers)
 
 
 def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) -> InputError:
@@ -256,6 +275,7 @@ def from_tables(
     scale: Scale = "standard",
     positive: Any = None,
     unknown: Sequence[Any] | None = None,
+    weight: str | None = None,
     seed: int = 0,
     name: str | None = None,
     encoding: Encoding | None = None,
@@ -294,6 +314,8 @@ def from_tables(
         positive: The label value that is class 1; all others are class 0.
         unknown: Values of label and sensitive columns that mean "unknown"; by default −1 if it is
             the only negative number and there are at least two others.
+        weight: Column of sample weights (``data.sample_weight``), 0 or more, for training, metrics
+            and gaps.
         seed: Seed of the split into training, validation and test nodes.
         name: Name of the graph; by default that of the node file.
         encoding: Encoding of an earlier table (its ``data.encoding``, or a classifier's
@@ -318,7 +340,7 @@ def from_tables(
     report = LoadReport()
     own = None if id is ... else id
     used_as = own, label, sensitive, features, tuple(drop), tuple(categorical), source, target
-    how = sensitive_bins, sens_in_features, max_categories, scale, positive, unknown
+    how = sensitive_bins, sens_in_features, max_categories, scale, positive, unknown, weight
     roles = Roles(*used_as, *how)
     if encoding is not None:
         roles.check_unset()
@@ -357,6 +379,8 @@ def from_tables(
     if used.degree:
         x = np.log1p(np.bincount(edge_index[0], minlength=len(y)))[:, None]
     data = assemble(x, edge_index, y, sens, report)
+    if used.weight in table.columns:
+        data.sample_weight = sample_weights(table[used.weight])
     data.feature_names = used.feature_names
     data.class_names, data.group_names = list(used.label.classes), list(used.groups)
     data.__dict__["encoding"], data.__dict__["ids"] = used, ids

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 from collections import Counter
@@ -91,6 +92,26 @@ def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
         "study": {"storage": shown(search.storage), "name": search.study_name},
         "versions": tuned.model.run_.versions,
     }
+
+
+def trial_records(tuned: Tuned) -> list[dict[str, Any]]:
+    """Return a record per finished trial for a tracker, means over splits, the chosen one first."""
+    search, records = tuned.search, []
+    for trial in sorted(tuned.done, key=lambda trial: trial.number != tuned.chosen.number):
+        runs = [run.test.to_dict() for run in tuned.checked.get(trial.number, ())]
+        run = {"config": dict(trial.settings), "seed": search.seed, "seconds": trial.seconds}
+        run |= {"val": trial.figures, "test": means(runs) if runs else {}}
+        identity = json.dumps([search.identity(), search.graph, trial.number, run["config"]])
+        records.append(
+            {
+                "key": hashlib.sha256(identity.encode()).hexdigest()[:20],
+                "name": f"trial {trial.number}",
+                "dataset": tuned.name,
+                "split": search.seed,
+                "run": run | {"versions": tuned.model.run_.versions},
+            }
+        )
+    return records
 
 
 def title(tuned: Tuned) -> str:

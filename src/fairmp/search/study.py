@@ -32,7 +32,7 @@ from fairmp.training.classifier import FairClassifier, Run
 
 FIGURES = ("accuracy", "dp", "eo", "auc", "f1")
 POLL_S = 0.5
-_NEEDED = ("x", "edge_index", "y", "sens", "edge_weight", *MASKS)
+_NEEDED = ("x", "edge_index", "y", "sens", "edge_weight", "sample_weight", *MASKS)
 HEARTBEAT_S, GRACE_S = 10, 30
 """Seconds between two heartbeats of a trial, and without one until its process counts as dead."""
 MAX_RETRIES = 1

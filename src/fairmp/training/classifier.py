@@ -26,6 +26,7 @@ from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
 from fairmp.training.predictor import (
     PARITY,
+    SOFT_TEMPERATURE,
     Mode,
     Predictor,
     attributes,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from fairmp.postprocessing.debiaser import Debiaser
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
-SOFT_TEMPERATURE = 0.1  # for decisions where groups are probabilities and have no thresholds
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -189,7 +189,7 @@ class FairClassifier(Predictor):
 
         Args:
             data: a graph as :mod:`fairmp.datasets` makes them. Its ``sample_weight`` (n), if it has
-                one, weighs the training nodes.
+                one, weighs nodes in the loss, in figures and in the gap that is closed in batches.
             seed: seed of the initialisation and of dropout.
             split_seed: split labelled nodes of known group 50/25/25 with this seed; by default the
                 masks of the graph are used, if it has any.
@@ -259,9 +259,12 @@ class FairClassifier(Predictor):
                 self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
                 self._fit_debiaser(data, reducer)
                 fair = dict.fromkeys(MASKS, self._debiased(self.logits_, data.sens))
-        self.test_logits_ = fair["test_mask"][data.test_mask]
+        parts = {name: fair[name][data[name]] for name in MASKS}
+        if needs_groups(layer):
+            parts = {name: self._weighted(parts[name], data, data[name]) for name in MASKS}
+        self.test_logits_ = parts["test_mask"]
         train, val, test = (
-            self._measure(data, data[name], fair[name][data[name]], "batch", bootstrap, reducer)
+            self._measure(data, data[name], parts[name], "batch", bootstrap, reducer)
             for name in MASKS
         )
         seeds = seed, split_seed
@@ -314,7 +317,7 @@ class FairClassifier(Predictor):
         if self.criterion == PARITY:
             return
 
-        def find(logits: Tensor, sens: Tensor, y: Tensor) -> Debiaser:
+        def find(logits: Tensor, sens: Tensor, y: Tensor, *weight: Tensor) -> Debiaser:
             from fairmp.postprocessing.debiaser import Debiaser
 
             tau = self.predict_temperature
@@ -327,9 +330,12 @@ class FairClassifier(Predictor):
                 class_names=self.classes_,
             )
             named = attributes(sens, self.groups_)
-            return correction.fit(logits.cpu(), y.cpu(), sensitive_features=named)
+            weights = next((part.cpu() for part in weight), None)
+            known: Any = {"sensitive_features": named, "sample_weight": weights}
+            return correction.fit(logits.cpu(), y.cpu(), **known)
 
-        rows = (part[data.val_mask] for part in (self.logits_, data.sens, data.y))
+        parts = [data[name] for name in ("sens", "y", "sample_weight") if name in data]
+        rows = (part[data.val_mask] for part in (self.logits_, *parts))
         self.debiaser_ = reducer.on_first(find, *rows)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:

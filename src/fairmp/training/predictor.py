@@ -33,6 +33,7 @@ from fairmp.training import alignment, model_files
 from fairmp.training.loop import LocalReducer, needs_groups
 
 PARITY = "demographic_parity"  # the criterion that is held inside the propagation
+SOFT_TEMPERATURE = 0.1  # for decisions that have no thresholds
 Mode = Literal["batch", "per-node"]
 
 
@@ -169,7 +170,22 @@ class Predictor:
             inside = nodes & groups.known(sens)
             operator = reducer.group_operator(sens, inside, len(self.groups_))
             tau = self.predict_temperature
-            return self.network_(data.x, graph, operator, temperature=tau)[nodes]
+            logits = self.network_(data.x, graph, operator, temperature=tau)[nodes]
+            return self._weighted(logits, data, nodes)
+
+    def _weighted(self, logits: Tensor, data: Data, nodes: Tensor) -> Tensor:
+        """Close the gap that sample weights measure among some nodes, if there are weights."""
+        if "sample_weight" not in data:
+            return logits
+        from fairmp.postprocessing.api import debias
+
+        tau, sens = self.predict_temperature, data.sens[nodes]
+        if tau == "decisions" and (logits.size(1) > 2 or groups.soft(sens)):
+            tau = SOFT_TEMPERATURE
+        target = getattr(self.network_.propagation, "target", 0.0)
+        how: Any = {"kind": "logits", "target": target, "temperature": tau}
+        weight = data.sample_weight[nodes].cpu()
+        return debias(logits.cpu(), sens.cpu(), sample_weight=weight, **how).to(logits)
 
     def _measure(
         self,
@@ -182,9 +198,10 @@ class Predictor:
     ) -> Evaluation:
         """Evaluate logits of some nodes, on the first process if there are several."""
 
-        def measure(logits: Tensor, y: Tensor, sens: Tensor) -> Evaluation:
+        def measure(logits: Tensor, y: Tensor, sens: Tensor, *weight: Tensor) -> Evaluation:
             sure = groups.certain(sens)
             names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
+            names["sample_weight"] = next(iter(weight), None)
             found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
             if groups.soft(sens):
                 unsure = int((sure < 0).sum())
@@ -194,7 +211,8 @@ class Predictor:
             return replace(found, mode=per_node) if self.uses_groups else found
 
         reducer = reducer or LocalReducer()
-        return reducer.on_first(measure, logits, data.y[nodes], data.sens[nodes])
+        parts = [data[name][nodes] for name in ("y", "sens", "sample_weight") if name in data]
+        return reducer.on_first(measure, logits, *parts)
 
     def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
         """Return a graph as the network knows it, and the mask of nodes, on the device."""
