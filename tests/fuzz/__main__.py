@@ -1,4 +1,7 @@
-"""Long runs: ``python -m tests.fuzz --seed 7 --tables 20000 --jobs 2 --out fuzz.json``."""
+"""Long runs: ``python -m tests.fuzz --seed 7 --tables 20000 --jobs 16 --out fuzz.json``.
+
+Every kind is one entry of the file, and replaces an older one of the same kind and seed.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,37 @@ import time
 from collections import Counter
 from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 from tests.fuzz import KINDS
 from tests.fuzz.harness import Outcome, portion
 
 PORTION = 250
+COMMAND = "make fuzz SEED=… TABLES=… NUMBERS=… MODELS=… ARCHIVES=… KILLS=… JOBS=…"
+
+
+def tried(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
+    """Run some cases of a kind in several processes."""
+    start = time.perf_counter()
+    whole = Outcome(kind, seed)
+    size = max(1, min(PORTION, count // (4 * jobs)))
+    portions = [(kind, seed, range(k, min(k + size, count))) for k in range(0, count, size)]
+    with get_context("forkserver").Pool(min(jobs, len(portions)), maxtasksperchild=20) as pool:
+        pool.apply(portion, ((kind, seed, range(0)),))  # one process compiles, and keeps it
+        for part in pool.imap_unordered(portion, portions):
+            whole.ends += Counter(part.ends)
+            whole.failures |= part.failures
+    seconds = round(time.perf_counter() - start)
+    return {"kind": kind, "seed": seed, **whole.summary(), "seconds": seconds, "jobs": jobs}
+
+
+def merge(path: Path, run: dict[str, Any]) -> None:
+    """Put a run into a file of them."""
+    runs = json.loads(path.read_text(encoding="utf8"))["runs"] if path.exists() else []
+    runs = [old for old in runs if (old["kind"], old["seed"]) != (run["kind"], run["seed"])]
+    runs = sorted([*runs, run], key=lambda own: (list(KINDS).index(own["kind"]), own["seed"]))
+    text = json.dumps({"command": COMMAND, "runs": runs}, indent=1, ensure_ascii=False)
+    path.write_text(text + "\n", encoding="utf8")
 
 
 def main() -> None:
@@ -23,29 +52,17 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    found = {}
     failed = 0
     for kind in KINDS:
-        count = getattr(given, kind)
-        if not count:
+        if not getattr(given, kind):
             continue
-        start = time.perf_counter()
-        whole = Outcome(kind, given.seed)
-        jobs = [
-            (kind, given.seed, range(k, min(k + PORTION, count))) for k in range(0, count, PORTION)
-        ]
-        with get_context("forkserver").Pool(given.jobs, maxtasksperchild=20) as pool:
-            for part in pool.imap(portion, jobs):
-                whole.ends += Counter(part.ends)
-                whole.failures |= part.failures
-        seconds = time.perf_counter() - start
-        found[kind] = {**whole.summary(), "seconds": round(seconds)}
-        failed += len(whole.failures)
-        print(kind, json.dumps({**found[kind], "failures": len(whole.failures)}), flush=True)
-        for number, text in list(whole.failures.items())[:10]:
+        run = tried(kind, given.seed, getattr(given, kind), given.jobs)
+        failed += len(run["failures"])
+        print(kind, json.dumps({**run, "failures": len(run["failures"])}), flush=True)
+        for number, text in list(run["failures"].items())[:10]:
             print(f"--- {kind}, case {number}\n{text}", flush=True)
         if given.out:
-            given.out.write_text(json.dumps({"seed": given.seed, **found}, indent=1) + "\n")
+            merge(given.out, run)
     raise SystemExit(1 if failed else 0)
 
 

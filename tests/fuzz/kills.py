@@ -1,7 +1,7 @@
 """Commands that are killed at a random moment: run again, they end as if nothing had happened.
 
 The program is imported once, and every run is a forked process, so that a kill falls into the work
-of the command and not into its start.
+of the command and not into its start. Under torchrun the work begins with its first file.
 """
 
 from __future__ import annotations
@@ -12,27 +12,63 @@ import os
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
+from tests.distributed.torchrun import environment, torchrun
+
 SMALL = "--data embedded:120 --epochs 4"
+TORCHRUN = "torchrun "
+# What some of the commands read.
+BEFORE = (
+    f"train {SMALL} --splits 1 --no-picture --out run",
+    "shard --data embedded:120 --parts 2 --splits 1 --out shards",
+)
 # The command, and the files that must be the same whenever it has ended.
 COMMANDS = {
-    "train": (f"train {SMALL} --splits 1 --no-picture --out out", ["model/model.safetensors"]),
+    "train": (f"train {SMALL} --splits 1 --no-picture --out out", ["out/model/model.safetensors"]),
     "compare": (
         f"compare {SMALL} --splits 1 --backbones mlp --strategies vanilla --workers 1 --out out",
-        ["table.csv"],
+        ["out/table.csv"],
     ),
-    "tune": (f"tune {SMALL} --trials 2 --splits 1 --workers 1 --out out", ["best.json"]),
-    "reproduce": ("reproduce statistics --data embedded:120 --out out", ["statistics.json"]),
-    "debias": ("debias p.csv --sensitive s --out out", ["corrected.csv"]),
-    "shard": ("shard --data embedded:120 --parts 2 --splits 1 --out out", ["manifest.json"]),
+    "tune": (
+        f"tune {SMALL} --trials 12 --splits 1 --workers 1 --out out",
+        ["out/best.json", "out/front.csv", "out/model/model.safetensors"],
+    ),
+    "reproduce": ("reproduce statistics --data embedded:120 --out out", ["out/statistics.json"]),
+    "debias": ("debias p.csv --sensitive s --out out", ["out/corrected.csv"]),
+    "debias --save": (
+        "debias p.csv --sensitive s --save out.json --out out.csv",
+        ["out.csv", "out.json"],
+    ),
+    "shard": ("shard --data embedded:120 --parts 2 --splits 1 --out out", ["out/manifest.json"]),
+    "train --shards": (
+        f"{TORCHRUN}train --shards shards --epochs 30 --splits 1 --checkpoint-every 3 --out out",
+        ["out/model/model.safetensors"],
+    ),
+    "audit": ("audit --data embedded:120 --no-picture --out out", ["out/audit.json"]),
+    "predict": ("predict run --data embedded:120 --out out.csv", ["out.csv"]),
+    "report": ("report run --out out.html", ["out.html"]),
+    "monitor": ("monitor run p.csv --sensitive s --out out", ["out/monitor.json"]),
+    "bench": ("bench --nodes 60 --edges 200 --features 3 --rounds 1 --out out", []),
 }
+DONE = ("is not empty", "exists")  # what a command says if the results were there before the kill
 LIMIT_S = 300
+
+
+class Run(NamedTuple):
+    """How a command goes if nothing happens."""
+
+    waits_s: float  # until its work begins
+    takes_s: float
+    digests: list[str]
+    files: frozenset[str]
 
 
 @contextmanager
@@ -44,9 +80,12 @@ def started(command: str, place: Path) -> Iterator[int]:
         try:
             os.setsid()
             os.chdir(place)
-            log = os.open("log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            log = os.open("../log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(log, 1)
             os.dup2(log, 2)
+            if command.startswith(TORCHRUN):
+                words = torchrun(2, *command.removeprefix(TORCHRUN).split())
+                os.execve(sys.executable, words, environment())
             sys.argv = ["fairmp", *command.split()]
             from fairmp.cli import main
 
@@ -58,13 +97,35 @@ def started(command: str, place: Path) -> Iterator[int]:
     try:
         yield process
     finally:
-        # Its workers too; what is gone already needs no signal.
-        for kill in (os.killpg, os.kill):
-            try:
-                kill(process, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-        os.waitpid(process, 0) if alive(process) else None
+        kill(process)
+
+
+def kill(process: int) -> None:
+    """Kill a process and all it has started, and wait until they are gone."""
+    with suppress(ProcessLookupError):
+        os.kill(process, signal.SIGSTOP)  # it starts no more of them
+    family = [process, *descendants(process)]
+    for one in family:
+        with suppress(ProcessLookupError):
+            os.kill(one, signal.SIGKILL)
+    with suppress(ChildProcessError):
+        os.waitpid(process, 0)
+    while any(state(one) not in "ZX" for one in family):
+        time.sleep(0.01)
+
+
+def descendants(process: int) -> Iterator[int]:
+    for task in Path(f"/proc/{process}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            yield child
+            yield from descendants(child)
+
+
+def state(process: int) -> str:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return "X"
 
 
 def alive(process: int) -> bool:
@@ -74,76 +135,109 @@ def alive(process: int) -> bool:
         return False
 
 
-def finish(command: str, place: Path) -> int:
-    """Run a command to its end, and return its status."""
-    end = time.monotonic() + LIMIT_S
+def finish(command: str, place: Path) -> tuple[int, float]:
+    """Run a command to its end; its status, and the seconds until its first file."""
+    begin, first, before = time.monotonic(), 0.0, listing(place)
     with started(command, place) as process:
-        while time.monotonic() < end:
+        while time.monotonic() < begin + LIMIT_S:
             found, status = os.waitpid(process, os.WNOHANG)
             if found:
-                return os.waitstatus_to_exitcode(status)
+                return os.waitstatus_to_exitcode(status), first
+            if not first and listing(place) != before:
+                first = time.monotonic() - begin
             time.sleep(0.02)
     raise TimeoutError(f"{command} did not end in {LIMIT_S} s")
 
 
-def prepare(place: Path) -> None:
-    rng = np.random.default_rng(0)
-    rows = [f"{rng.random():.4f},{'fm'[k % 3 > 0]}" for k in range(300)]
-    (place / "p.csv").write_text("p,s\n" + "\n".join(rows) + "\n")
-
-
-def digests(out: Path, names: list[str]) -> list[str]:
+def digests(place: Path, names: list[str]) -> list[str]:
     found = []
     for name in names:
-        content = (out / name).read_bytes()
-        if name == "table.csv":  # the last column is the time it took
+        content = (place / name).read_bytes()
+        if name.endswith("table.csv"):  # the last column is the time it took
             content = b"\n".join(line.rpartition(b",")[0] for line in content.splitlines())
         found.append(hashlib.sha256(content).hexdigest())
     return found
-
-
-@functools.cache
-def undisturbed(name: str) -> tuple[float, list[str], frozenset[str]]:
-    """The time a command takes, the digests of its results, and the names of all files."""
-    import tempfile
-
-    command, names = COMMANDS[name]
-    with tempfile.TemporaryDirectory() as folder:
-        place = Path(folder)
-        prepare(place)
-        if finish(command, place):  # compiles what is not compiled yet
-            raise AssertionError((place / "log").read_text()[-2000:])
-        shutil.rmtree(place / "out")
-        start = time.perf_counter()
-        assert finish(command, place) == 0
-        took = time.perf_counter() - start
-        return took, digests(place / "out", names), listing(place)
 
 
 def listing(place: Path) -> frozenset[str]:
     return frozenset(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
-def case(rng: np.random.Generator, place: Path) -> str:
+def success(command: str, place: Path) -> float:
+    """Run a command that must succeed; the seconds until its first file."""
+    status, first = finish(command, place)
+    assert status == 0, (command, said(place))
+    return first
+
+
+def said(place: Path) -> str:
+    return (place.parent / "log").read_text()[-2000:]
+
+
+@functools.cache
+def template() -> tempfile.TemporaryDirectory[str]:
+    """A folder with what the commands read."""
+    folder = tempfile.TemporaryDirectory()
+    place = Path(folder.name) / "work"
+    place.mkdir()
+    rng = np.random.default_rng(0)
+    rows = [f"{rng.random():.4f},group {int(k % 3 > 0)}" for k in range(300)]
+    (place / "p.csv").write_text("p,s\n" + "\n".join(rows) + "\n")
+    for command in BEFORE:
+        success(command, place)
+    return folder
+
+
+def prepare(place: Path) -> Path:
+    return Path(shutil.copytree(Path(template().name) / "work", place / "work"))
+
+
+def remove(place: Path) -> None:
+    """Remove the results, for a new run."""
+    for path in place.glob("out*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+
+@functools.cache
+def undisturbed(name: str) -> Run:
+    command, names = COMMANDS[name]
+    with tempfile.TemporaryDirectory() as folder:
+        place = prepare(Path(folder))
+        success(command, place)  # compiles what is not compiled yet
+        remove(place)
+        start = time.monotonic()
+        first = success(command, place)
+        took = time.monotonic() - start
+        waits = first if command.startswith(TORCHRUN) else 0.0
+        return Run(waits, took, digests(place, names), listing(place))
+
+
+def case(rng: np.random.Generator, folder: Path) -> str:
     name = str(rng.choice(list(COMMANDS)))
     command, names = COMMANDS[name]
-    took, expected, files = undisturbed(name)
-    prepare(place)
+    usual = undisturbed(name)
+    place = prepare(folder)
     with started(command, place) as process:
-        time.sleep(took * rng.random())
+        time.sleep(usual.waits_s + (usual.takes_s - usual.waits_s) * rng.random())
         early = alive(process)
     if not early:
-        shutil.rmtree(place / "out")  # it had ended: a new run refuses a folder with results
-    status = finish(command, place)
-    assert status == 0, (name, (place / "log").read_text()[-2000:])
-    assert digests(place / "out", names) == expected, name
-    assert listing(place) == files, (name, listing(place) ^ files)
+        remove(place)  # it had ended: a new run refuses results that are there
+    status, _ = finish(command, place)
+    there = early and status == 2 and any(text in said(place) for text in DONE)
+    assert status == 0 or there, (name, said(place))
+    assert digests(place, names) == usual.digests, name
+    assert listing(place) == usual.files, (name, listing(place) ^ usual.files)
     return f"{name}, {'killed' if early else 'ended before'}"
 
 
 def warm_up() -> None:
+    import fairmp.cli.audit
+    import fairmp.cli.bench
     import fairmp.cli.compare
     import fairmp.cli.debias
+    import fairmp.cli.monitor
+    import fairmp.cli.predict
+    import fairmp.cli.report
     import fairmp.cli.reproduce
     import fairmp.cli.shard
     import fairmp.cli.train
@@ -154,5 +248,4 @@ def warm_up() -> None:
     import fairmp.training.classifier
 
     assert fairmp
-    for name in COMMANDS:
-        undisturbed(name)
+    template()

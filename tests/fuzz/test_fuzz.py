@@ -12,6 +12,7 @@ CORPUS = [  # every case that ever failed: kind, seed, number
     ("damaged", 101, 929),
     ("damaged", 101, 1732),
     ("models", 102, 1528),
+    ("tables", 901, 557),
 ]
 
 

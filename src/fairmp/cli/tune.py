@@ -75,8 +75,8 @@ def command(
             value = f"{source.data!r} beside the data set {dataset!r}"
             raise InputError("--data", value, "give one of them")
         source = replace(source, data=dataset)
-    if not any((out / file).is_file() for file in (STUDY, BEST)):
-        outputs.check_free(out, overwrite=overwrite)
+    continued = any((out / file).is_file() for file in (STUDY, BEST))
+    outputs.hold(out, overwrite=overwrite or continued)
 
     from fairmp.datasets.splits import with_split
     from fairmp.search import page
@@ -115,6 +115,7 @@ def command(
                 method=method,
                 space=space or (),
                 storage=storage or str(out / STUDY),
+                exclusive=storage is None,
                 on_start=on_start,
                 on_trial=on_trial,
                 **{name: context.params[name] for name in shared},

@@ -90,7 +90,7 @@ def sniff(path: Path, argument: str, start: FileStart | None = None) -> Dialect:
         raise InputError(argument, f"{name} is empty", "give a table with a header and rows")
     rows = {separator: _rows(lines, separator, cut) for separator in SEPARATORS}
     fitting = [one for one in rows if _agreement(rows[one])[0] == len(rows[one])]
-    aligned = [tuple(line.split()) for line in lines]
+    aligned = [tuple(tokens(line)) for line in lines]
     if " " not in fitting and _agreement(aligned)[0] == len(aligned):
         fitting.append(" ")
     commas = (cell for row in rows[";"] for cell in row if "," in cell)

@@ -15,7 +15,7 @@ import numpy as np
 import optuna
 from optuna.samplers import TPESampler
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
-from optuna.storages._heartbeat import BaseHeartbeat
+from optuna.storages._heartbeat import BaseHeartbeat, get_heartbeat_thread
 from optuna.storages.journal import JournalFileBackend, JournalRedisBackend
 from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
@@ -35,7 +35,7 @@ POLL_S = 0.5
 _NEEDED = ("x", "edge_index", "y", "sens", "edge_weight", "sample_weight", *MASKS)
 HEARTBEAT_S, GRACE_S = 10, 30
 """Seconds between two heartbeats of a trial, and without one until its process counts as dead."""
-MAX_RETRIES = 1
+MAX_RETRIES, MAX_RESTARTS = 1, 3
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ def open_study(search: Search) -> Iterator[Study]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            warnings.filterwarnings("ignore", "Heartbeat of storage")  # add_trial records it
             storage = _storage(search.storage)
             yield _study(search, storage)
     except optuna.exceptions.StorageInternalError as error:
@@ -123,16 +124,23 @@ class _HeartbeatJournal(JournalStorage, BaseHeartbeat):
 
 
 class _PerTrialSampler(TPESampler):
-    """A TPE sampler with a seed per trial, so that it does not matter which process asks."""
+    """A TPE sampler with a seed per trial and setting: it does not matter which process asks."""
 
     def __init__(self, seed: int, **options: Any) -> None:
         self._search_seed, self._options = seed, options
         super().__init__(seed=seed, **options)
 
-    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
-        sequence = np.random.SeedSequence([self._search_seed, trial.number])
+    def _reseed(self, *key: int) -> None:
+        sequence = np.random.SeedSequence([self._search_seed, *key])
         super().__init__(seed=int(sequence.generate_state(1)[0]), **self._options)
+
+    def before_trial(self, study: Study, trial: FrozenTrial) -> None:
+        self._reseed(trial.number)
         super().before_trial(study, trial)
+
+    def sample_independent(self, study: Study, trial: FrozenTrial, name: str, domain: Any) -> Any:
+        self._reseed(trial.number, *name.encode())
+        return super().sample_independent(study, trial, name, domain)
 
 
 def _storage(place: str | None) -> BaseStorage:
@@ -203,10 +211,7 @@ def _study(search: Search, storage: BaseStorage) -> Study:
             hint = "give another study name or storage"
             raise InputError("study", f"{name} was not made by fairmp tune", hint)
         study.set_user_attr("fairmp", identity)
-        limit = search.limit if search.criterion == "dp" else None
-        for settings in spaces.first_settings(search.space, limit):
-            study.enqueue_trial(settings)
-        return study
+        known = identity
     for key in dict.fromkeys([*identity, *known]):
         before, now = known.get(key, "unset"), identity.get(key, "unset")
         # Statistics of features may round differently on another machine.
@@ -216,6 +221,9 @@ def _study(search: Search, storage: BaseStorage) -> Study:
             raise InputError(
                 "study", value, "give the same, or another study name, storage or folder"
             )
+    limit = search.limit if search.criterion == "dp" else None
+    for settings in spaces.first_settings(search.space, limit)[len(_all(study)) :]:
+        study.enqueue_trial(settings)
     return study
 
 
@@ -287,22 +295,34 @@ def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
     """Add one trial to a study, unless it has all of them; several processes may at once."""
     if sum(map(_counts, _all(study))) >= search.trials:
         return
-    begun: list[int] = []
-
-    def objective(trial: Trial) -> float | tuple[float, float]:
-        begun.append(trial.number)
-        # Where more were begun than wanted, those with the largest numbers step back.
-        before = [t for t in _all(study) if t.number < trial.number]
-        if sum(_counts(t) or t.state == TrialState.WAITING for t in before) >= search.trials:
-            raise RuntimeError("enough trials have been begun")
-        return _evaluate(study, trial, search, parts)
-
+    optuna.storages.fail_stale_trials(study)
+    trial = study.ask()
     try:
-        study.optimize(objective, n_trials=1, catch=(Exception,))
+        with get_heartbeat_thread(trial._trial_id, study._storage):
+            # Where more were begun than wanted, those with the largest numbers step back.
+            before = [t for t in _all(study) if t.number < trial.number]
+            enough = sum(_counts(t) or t.state == TrialState.WAITING for t in before)
+            found = None if enough >= search.trials else _evaluate(trial, search, parts)
+        study.tell(trial, found, TrialState.FAIL if found is None else None)
+    except KeyboardInterrupt:
+        study._storage.set_trial_state_values(trial._trial_id, TrialState.WAITING)
+        raise
     except (ValueError, RuntimeError):
         # Taken for dead and queued again by another process: that one's figures count.
-        if not begun or not _all(study)[begun[0]].state.is_finished():
+        if not _all(study)[trial.number].state.is_finished():
             raise
+
+
+def restart(study: Study) -> None:
+    """Queue trials that were cut short again, in their places, if no other process has the study."""
+    for trial in _all(study):
+        if trial.state == TrialState.RUNNING:
+            count = trial.user_attrs.get("restarts", 0) + 1
+            again = count <= MAX_RESTARTS
+            attribute = ("restarts", count) if again else ("failed", f"ended {count} processes")
+            study._storage.set_trial_user_attr(trial._trial_id, *attribute)
+            state = TrialState.WAITING if again else TrialState.FAIL
+            study._storage.set_trial_state_values(trial._trial_id, state)
 
 
 def results(study: Study) -> list[TrialResult]:
@@ -343,8 +363,9 @@ def plain(evaluation: Evaluation) -> dict[str, float | None]:
 
 
 def _evaluate(
-    study: Study, trial: Trial, search: Search, parts: Sequence[Data]
-) -> float | tuple[float, float]:
+    trial: Trial, search: Search, parts: Sequence[Data]
+) -> float | tuple[float, float] | None:
+    """Train the settings of a trial; its values, or ``None`` if that failed."""
     start = time.perf_counter()
     try:
         settings = spaces.suggest(trial, search.space)
@@ -355,15 +376,12 @@ def _evaluate(
         if gap is None or accuracy is None:
             missing = "cannot be estimated on the validation nodes"
             raise InputError(spaces.SYMBOLS[search.criterion], missing)
-    except KeyboardInterrupt:
-        retry(study, _all(study)[trial.number])
-        raise
     except Exception as error:  # whatever it was, the other trials go on
         reason = " ".join(str(error).split())[:300]
         if not isinstance(error, InputError):
             reason = f"{type(error).__name__}: {reason}"
         trial.set_user_attr("failed", reason)
-        raise
+        return None
     finally:
         trial.set_user_attr("seconds", round(time.perf_counter() - start, 3))
     trial.set_user_attr("figures", figures)

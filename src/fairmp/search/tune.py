@@ -74,6 +74,7 @@ def tune(
     seed: int = 0,
     storage: str | None = None,
     study_name: str = "fairmp",
+    exclusive: bool = False,
     device: str = "cpu",
     on_start: Callable[[int, int], None] = lambda done, left: None,
     on_trial: Callable[[TrialResult], None] = lambda trial: None,
@@ -91,8 +92,8 @@ def tune(
     on its validation nodes than it is.
 
     With a ``storage`` a search is resumable: the same call adds trials until there are ``trials``
-    in total. Trials whose process was killed are repeated once. With one worker the same seed gives
-    the same trials, however often the search was stopped between two of them.
+    in total. Trials whose process was killed are repeated. With one worker the same seed gives the
+    same trials, however often the search was stopped; between two of them, unless ``exclusive``.
 
     Args:
         data: a graph. Its own masks are kept; without them labelled nodes of known group are split
@@ -110,6 +111,8 @@ def tune(
         storage: an SQLite file, another file for optuna's journal, or a URL of optuna's such as
             ``postgresql://user@host/name``; ``None`` keeps the study in memory.
         study_name: name of the study in its storage.
+        exclusive: no other process uses the study. Trials that were cut short begin again at once,
+            in their places, and not after the others once their heartbeat has stopped.
         device: device to train on.
         on_start: called once, with the numbers of trials done already and still to do.
         on_trial: called with each new finished trial.
@@ -146,7 +149,7 @@ def tune(
     graph = _fingerprint(parts[0])
     search = Search(method, domains, limit, criterion, *shared, graph, deadline)
     with studies.open_study(search) as study:
-        optuna.storages.fail_stale_trials(study)
+        studies.restart(study) if exclusive else optuna.storages.fail_stale_trials(study)
         seen = {trial.number for trial in studies.results(study)}
         left = max(0, trials - len(seen))
         on_start(len(seen), left)
