@@ -55,7 +55,7 @@ ARCHIVES ?= 200
 KILLS ?= 6
 fuzz: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz --seed $(SEED) --jobs $(JOBS) --tables $(TABLES) \
-		--damaged $(DAMAGED) --numbers $(NUMBERS) --models $(MODELS) --archives $(ARCHIVES) --kills $(KILLS)
+		--damaged $(DAMAGED) --numbers $(NUMBERS) --models $(MODELS) --archives $(ARCHIVES) --kills $(KILLS) $(if $(RECORD),--out $(RECORD))
 
 # Memory and results over many calls: make soak FITS=1000 CALLS=100000
 FITS ?= 1000

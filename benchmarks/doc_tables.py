@@ -13,6 +13,7 @@ import gzip
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
@@ -323,6 +324,26 @@ def epochs() -> Table:
     return Table("", ["network", *(h for title in times for h in (title, "× PyG MLP"))], rows)
 
 
+def fuzz() -> Table:
+    """Cases of every fuzzer: how many were tried with which seeds, how they ended, what failed."""
+    runs: dict[str, list[Record]] = {}
+    for run in read("fuzz")["runs"]:
+        runs.setdefault(run["kind"], []).append(run)
+    rows = []
+    for kind, own in runs.items():
+        ends: Counter[str] = Counter()
+        for end, count in ((e, n) for run in own for e, n in run["ends"].items()):
+            # A kill is of a command; a failure is counted in its own column.
+            ends[end.rpartition(", ")[2] if kind == "kills" else end.partition(":")[0]] += count
+        failed = sum(len(run["failures"]) for run in own)
+        ends.pop("FAILED", None)
+        shown = ", ".join(f"{end} {count:,}" for end, count in ends.most_common())
+        tried = f"{sum(run['tried'] for run in own):,}"
+        seeds = ", ".join(str(run["seed"]) for run in own)
+        rows.append([f"`{kind}`", seeds, tried, shown, f"{failed:,}"])
+    return Table("", ["fuzzer", "seeds", "cases", "ended", "failed"], rows)
+
+
 def _only(tables: Sequence[Table]) -> Table:
     return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
 
@@ -347,6 +368,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "balanced": balanced,
     "group-free": group_free,
     "epochs": epochs,
+    "fuzz": fuzz,
 }
 
 

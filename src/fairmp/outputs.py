@@ -14,7 +14,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -47,8 +47,8 @@ def check_free(path: Path, *, overwrite: bool) -> None:
         raise InputError("--out", f"{path} is not empty", "give another folder, or add --overwrite")
 
 
-def check_writable(path: Path) -> None:
-    """Raise if a directory cannot be created or written to; the attempt leaves nothing behind."""
+def check_writable(path: Path, *, beside: bool = True) -> None:
+    """Raise if a directory, or ``beside`` it, cannot be written to; nothing is left behind."""
     created: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
@@ -57,7 +57,7 @@ def check_writable(path: Path) -> None:
         created = _missing(goal)
         goal.mkdir(parents=True, exist_ok=True)
         # Some file systems refuse what their permissions allow, so try it.
-        for folder in (goal, goal.parent):
+        for folder in (goal, goal.parent)[: 1 + beside]:
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         value = f"{path} cannot be written to ({error.strerror})"
@@ -221,8 +221,21 @@ def _remove_empty(folders: list[Path]) -> None:
 
 
 @contextmanager
-def atomic_file(path: Path) -> Iterator[Path]:
-    """Give a name to write to, and move that file to ``path`` once it is on disk."""
+def text_files(contents: Mapping[Path, str], *, new: bool) -> Iterator[None]:
+    """Write files, which appear at the end; see :func:`atomic_file`."""
+    with ExitStack() as drafts:
+        for path, text in contents.items():
+            draft = drafts.enter_context(atomic_file(path, new=new))
+            draft.write_text(text, encoding="utf-8")
+        yield
+
+
+@contextmanager
+def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
+    """Give a name to write to, and move that file to ``path`` once it is on disk.
+
+    If it is to be ``new``, a file that another process has put there meanwhile is not replaced.
+    """
     stem = f".{path.name[:40]}-"
     for stale in path.parent.iterdir():
         if stale.name.startswith(stem) and stale.name.endswith(".partial"):
@@ -235,7 +248,13 @@ def atomic_file(path: Path) -> Iterator[Path]:
             try_lock(file)
             yield draft
             _sync(draft)
-            os.replace(draft, path)
+            try:
+                os.link(draft, path) if new else os.replace(draft, path)
+            except FileExistsError:
+                hint = "give another name, or add --overwrite"
+                raise InputError("--out", f"{path} exists by now", hint) from None
+            except OSError:  # a file system without links
+                os.replace(draft, path)
             _sync(path.parent)
     finally:
         draft.unlink(missing_ok=True)

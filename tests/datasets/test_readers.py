@@ -159,6 +159,10 @@ SPACES = {
     "spaces at the end": ("a b c\n1 2 3 \n44 5 6 \n", [[1, 2, 3], [44, 5, 6]]),
     "quotes": ('a b c\n1 "x  y" 3\n4  6\n', [[1, "x  y", 3], [4, None, 6]]),
     "aligned with quotes": ('a  b  c\n1  "x  y" 3\n4  "" 6\n', [[1, "x  y", 3], [4, None, 6]]),
+    "aligned with quotes and commas": (
+        'a  b     c\n1  "x y" 3\n4  "y x" 6\n7  x,y   9\n',
+        [[1, "x y", 3], [4, "y x", 6], [7, "x,y", 9]],
+    ),
     "aligned with an empty cell": ("a   b  c\n1      3\n44  5  6\n", None),
     "both": ("a b c\n1  3\n4  5 6\n", None),
 }

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import functools
 import html
 import itertools
 import json
@@ -9,6 +10,7 @@ import math
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -152,19 +154,56 @@ def quick_heartbeat(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tune_study, "GRACE_S", 1)
 
 
-@pytest.mark.parametrize("file", ["study.db", "study.log"])
-def test_the_trial_of_a_killed_process_is_repeated(
-    file: str, tmp_path: Path, quick_heartbeat: None
-) -> None:
+@functools.cache
+def dead(file: str) -> bytes:
+    """A storage whose third trial was killed."""
+    with tempfile.TemporaryDirectory() as folder:
+        _die(Path(folder), file)
+        return (Path(folder) / file).read_bytes()
+
+
+def killed(folder: Path, file: str) -> str:
+    (folder / file).write_bytes(dead(file))
+    return str(folder / file)
+
+
+def _die(folder: Path, file: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", KILLED, file],
-        cwd=tmp_path,
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=120,
     )
     assert (done.returncode, done.stdout) == (-signal.SIGKILL, "killed\n"), done.stderr
-    storage = str(tmp_path / file)
+
+
+@pytest.mark.parametrize("file", ["study.db", "study.log"])
+def test_alone_a_killed_search_goes_on_as_if_nothing_had_happened(
+    file: str, tmp_path: Path
+) -> None:
+    tuned = look(storage=killed(tmp_path, file), exclusive=True)
+    assert named(tuned.trials) == named(look().trials)
+
+
+def test_a_trial_that_ends_every_process_is_given_up(tmp_path: Path) -> None:
+    storage = killed(tmp_path, "study.db")
+    with open_study(_search(storage)) as study:
+        for _ in range(tune_study.MAX_RESTARTS):
+            tune_study.restart(study)
+            assert study.trials[2].state.name == "WAITING"
+            assert study.ask().number == 2
+    tuned = look(storage=storage, exclusive=True)
+    assert [trial.failed for trial in tuned.trials] == [None] * 2 + ["ended 4 processes"] + [
+        None
+    ] * 3
+
+
+@pytest.mark.parametrize("file", ["study.db", "study.log"])
+def test_the_trial_of_a_killed_process_is_repeated(
+    file: str, tmp_path: Path, quick_heartbeat: None
+) -> None:
+    storage = killed(tmp_path, file)
     before = trials_of(storage)
     assert [trial.state.name for trial in before] == ["COMPLETE", "COMPLETE", "RUNNING"]
 

@@ -167,14 +167,14 @@ def command(
         page: html(from_corrected({**content, "command": command_line})),
     }
     with outputs.into(goal.parent) as place:
-        more = _columns(found, result, seed)
-        prediction_table.write(table, more, place / goal.name, safe=safe_csv)
-        for path, text in texts.items():
-            with outputs.atomic_file(place / path.name) as draft:
-                draft.write_text(text, encoding="utf-8")
-    if save is not None:
-        save.absolute().parent.mkdir(parents=True, exist_ok=True)
-        corrector.save(save)
+        place.mkdir(parents=True, exist_ok=True)
+        more, beside = _columns(found, result, seed), {place / p.name: t for p, t in texts.items()}
+        with outputs.text_files(beside, new=not overwrite):
+            if save is not None:
+                save.absolute().parent.mkdir(parents=True, exist_ok=True)
+                corrector.save(save)
+            how = {"safe": safe_csv, "new": not overwrite}
+            prediction_table.write(table, more, place / goal.name, **how)
     gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
     gaps = gaps or [Gap("the criterion", nan, None)]
     lines = [*read, str(result), *_advice(result, found, decisions=tau == "decisions")]

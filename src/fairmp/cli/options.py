@@ -443,7 +443,7 @@ def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite
     if path.exists() and not overwrite:
         raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
     with typed({"--out": option}):
-        check_writable(path.absolute().parent)
+        check_writable(path.absolute().parent, beside=False)
     for table in inputs:
         if table and path.exists() and Path(table).exists() and path.samefile(table):
             raise InputError(option, f"{path} is an input table", "give another name")

@@ -71,7 +71,7 @@ def command(
                 chosen = _selected(graph, nodes, where, only, source.id)
         proba, found = fitted.predict_and_evaluate(graph, nodes=chosen, mode=mode)  # type: ignore[arg-type]
     predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), source.id)
-    with outputs.atomic_file(goal) as draft:
+    with outputs.atomic_file(goal, new=not overwrite) as draft:
         if goal.suffix.lower() == ".csv":
             written = without_formulas(predictions) if safe_csv else predictions
             written.to_csv(draft, index=False, float_format="%.6f")

@@ -97,7 +97,12 @@ def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def write(
-    table: PredictionTable, extra: Mapping[str, Any], goal: Path, *, safe: bool = True
+    table: PredictionTable,
+    extra: Mapping[str, Any],
+    goal: Path,
+    *,
+    safe: bool = True,
+    new: bool = False,
 ) -> None:
     """Write the table with more columns, in the format of the file's ending, atomically.
 
@@ -112,9 +117,8 @@ def write(
         if name in table.columns:
             value = f"{table.path.name} has a column {name!r} already"
             raise InputError("PREDICTIONS", value, "rename it")
-    goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     dialect, ending = table.reader.dialect, goal.suffix.lower()
-    with atomic_file(goal.absolute()) as staging:
+    with atomic_file(goal.absolute(), new=new) as staging:
         if ending in PARQUET:
             raw = table.raw
             if dialect is not None:  # cells of text become numbers where they are

@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from fairmp import outputs
-from fairmp.cli.options import argument, option
+from fairmp.cli.options import argument, check_file, option
 from fairmp.errors import InputError
 
 
@@ -33,19 +33,16 @@ def command(
     if goal.suffix.lower() not in (".html", ".htm"):
         raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
     for path in (goal, *[goal.with_suffix(".md")] * card):
-        if path.exists() and not (overwrite and path.is_file()):
-            raise InputError("--out", f"{path} exists", "give another name, or add --overwrite")
-    if not folder.is_dir():
-        raise InputError("--out", f"{folder} is not a directory", "give another name")
+        if not folder.is_dir():
+            raise InputError("--out", f"{folder} is not a directory", "give another name")
+        check_file("--out", path, overwrite=overwrite)
 
-    from fairmp.report.card import write
+    from fairmp.report.card import texts
     from fairmp.report.from_results import document_of, together
 
-    with outputs.results(folder, overwrite=True, in_place=True) as staging:
-        if card:
-            write(document_of(results[0]), staging / goal.name, use)
-            typer.echo(f"Open {goal}, or read {goal.with_suffix('.md')}.")
-            return
-        text = together(results)
-        (staging / goal.name).write_text(text, encoding="utf-8")
-    typer.echo(f"{len(text.encode()) / 1e6:.1f} MB. Open {goal}.")
+    content = texts(document_of(results[0]), use) if card else (together(results),)
+    paths = (goal, goal.with_suffix(".md"))[: len(content)]
+    with outputs.text_files(dict(zip(paths, content, strict=True)), new=not overwrite):
+        pass
+    more = f", or read {paths[1]}" if card else ""
+    typer.echo(f"{len(content[0].encode()) / 1e6:.1f} MB. Open {goal}{more}.")

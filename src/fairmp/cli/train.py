@@ -20,7 +20,7 @@ from fairmp.cli import options
 from fairmp.cli.gate import check, of_evaluation
 from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
 from fairmp.errors import InputError
-from fairmp.outputs import hold, results
+from fairmp.outputs import check_free, hold, results
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -289,9 +289,11 @@ def _shards_folder(out: Path | None, overwrite: bool) -> Path:
     folder = out or next(name for name in usual if not name.exists() or _unfinished(name))
     restarted = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     resumed = restarted or _unfinished(folder)
-    hold(folder, overwrite=overwrite or resumed)
-    if overwrite and not resumed:
+    hold(folder, overwrite=True)
+    # Of a training that was killed after it had written its results, or is to be replaced.
+    if not resumed and (overwrite or (folder / "records.jsonl").is_file()):
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
+    check_free(folder, overwrite=overwrite or resumed)
     return folder
 
 

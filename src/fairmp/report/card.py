@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from fairmp.errors import InputError
 from fairmp.report.document import page, summary
@@ -66,8 +65,7 @@ def to_markdown(title: str, sections: Sequence[Section]) -> str:
     return "\n\n".join(line.strip() for line in lines if line.strip()) + "\n"
 
 
-def write(document: Document, path: Path, use: str = "") -> None:
-    """Write the card to an HTML file, and as Markdown next to it."""
+def texts(document: Document, use: str = "") -> tuple[str, str]:
+    """The card as a page and as Markdown."""
     title, sections = f"Model card: {document['title']}", card(document, use)
-    path.write_text(page(title, "", sections), encoding="utf-8")
-    path.with_suffix(".md").write_text(to_markdown(title, sections), encoding="utf-8")
+    return page(title, "", sections), to_markdown(title, sections)

@@ -314,7 +314,7 @@ def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
 
 
 def restart(study: Study) -> None:
-    """Queue trials that were cut short again, in their places, if no other process has the study."""
+    """Queue trials that were cut short again, in their places, where no other process runs any."""
     for trial in _all(study):
         if trial.state == TrialState.RUNNING:
             count = trial.user_attrs.get("restarts", 0) + 1
