@@ -78,6 +78,27 @@ def test_a_table_goes_in_and_comes_out(
     assert "probabilities of class 1 taken from p" in out
 
 
+def test_a_table_without_a_header(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
+    loans.to_csv(tmp_path / "bare.csv", index=False, header=False)
+    (tmp_path / "a").mkdir()
+    named = {
+        "loans": ["--sensitive", "sex", "--label", "repaid"],
+        "bare": ["--sensitive", "column 2", "--label", "column 4"],
+    }
+    for name, roles in named.items():
+        status, out, err = fairmp("debias", f"{name}.csv", *roles, "--out", f"a/{name}.csv")
+        assert (status, err) == (0, "")
+    assert "bare.csv: has no header line" in out
+    whole, bare = (read(tmp_path / "a" / f"{name}.csv") for name in named)
+    assert list(bare.columns)[:2] == ["column 1", "column 2"]
+    assert bare["column 1"].tolist() == list(range(600))
+    assert (bare["column 3_corrected"] == whole["p_corrected"]).all()
+    status, _, err = fairmp("debias", "bare.csv", "--sensitive", "gender")
+    assert status == 2
+    assert "'gender'" in err
+    assert "column 2" in err
+
+
 def test_parquet_and_json(fairmp: Program, loans: pd.DataFrame, tmp_path: Path) -> None:
     frame = loans.assign(p=loans.p.astype(float), sex=loans.sex.replace("", None))
     frame.to_parquet(tmp_path / "loans.parquet")

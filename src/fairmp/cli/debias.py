@@ -99,14 +99,16 @@ def command(
     goal, record, page = _paths(out, predictions, overwrite=overwrite)
     if save is not None:
         options.check_file("--save", save, overwrite=overwrite)
-    table = prediction_table.read(predictions, id)
+    scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
+    wanted = [part.strip() for own in scores.values() if own for part in own.split(",")]
+    wanted += filter(None, [*(sensitive or []), label, population, weight])
+    table = prediction_table.read(predictions, id, wanted)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
     taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
     taken |= {weight or "": "--weight"}
     taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
     taken |= {part.strip(): "--features" for part in (features or "").split(",")}
     with options.typed(OPTIONS, id=id):
-        scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
         found = _predictions(table, scores, positive, taken)
         codes, names = None, found.names
         if label is not None:

@@ -43,7 +43,7 @@ def command(
     from fairmp.report.document import from_evaluations
 
     before = _reference(run)
-    table = prediction_table.read(predictions, None)
+    table = prediction_table.read(predictions, None, (sensitive, label))
     if sensitive is None or label is None:
         known = _columns(run)
         sensitive = known.get("sensitive") if sensitive is None else sensitive

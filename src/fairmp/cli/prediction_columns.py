@@ -112,7 +112,8 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
         hint = "give another column here, or name --probabilities, --logits or --decision"
         raise InputError(taken[column], f"{value} and can hold the predictions", hint)
     together = [group for group in _alike(list(free)) if len(group) > 1 and _sums_to_1(free, group)]
-    likely = [column for column in free if PREDICTION_NAME.fullmatch(column.strip())]
+    named = PREDICTION_NAME.fullmatch if table.reader.header else bool
+    likely = [column for column in free if named(column.strip())]
     chosen = together[0] if len(together) == 1 else likely
     if not chosen or (not together and len(likely) != 1):
         value = f"it is not clear which columns of {table.path.name} hold the predictions"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -64,13 +64,14 @@ class PredictionTable:
         return values
 
 
-def read(path: Path, id: str | None) -> PredictionTable:
-    """Read a CSV, TSV or Parquet table of predictions."""
+def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> PredictionTable:
+    """Read a CSV, TSV or Parquet table of predictions; one without a header lacks those wanted."""
     from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.readers import TableReader
 
     report = LoadReport()
     reader = TableReader(path, "PREDICTIONS", notes=report.notes)
+    reader.find_header((id, *wanted))
     raw = reader.table(text=reader.unique_names())
     if not raw.num_rows:
         raise InputError("PREDICTIONS", "the table has a header and no rows", "give predictions")
