@@ -113,13 +113,14 @@ def test_an_edge_list_without_a_header_with_comments(tmp_path):
     assert "e.txt: has no header line" in data.report.notes
 
 
-def test_a_node_table_without_a_header(tmp_path):
-    rows = "".join(f"{k},{k % 2},{'ab'[k % 3 > 0]},{k / 2}\n" for k in range(12))
-    (tmp_path / "n.csv").write_text(rows)
+@pytest.mark.parametrize("first", ["0.0", "", "?"])
+def test_a_node_table_without_a_header(tmp_path, first):
+    rows = [f"{k},{k % 2},{'ab'[k % 3 > 0]},{k / 2 if k else first}\n" for k in range(12)]
+    (tmp_path / "n.csv").write_text("".join(rows))
     edges = pd.DataFrame({"a": [0, 1], "b": [1, 11]})
     names = {"id": "column 1", "label": "column 2", "sensitive": "column 3"}
     data = from_tables(tmp_path / "n.csv", edges, **names)
-    assert (data.num_nodes, data.feature_names) == (12, ["column 4"])
+    assert (data.num_nodes, data.feature_names[0]) == (12, "column 4")
     assert "n.csv: has no header line" in data.report.notes
     new = from_tables(tmp_path / "n.csv", edges, encoding=data.encoding)
     assert new.y.equal(data.y)

@@ -115,7 +115,7 @@ class TableReader:
         first, *rest = self.dialect.sample
         below = [[cell for row in rest for cell in row[k : k + 1]] for k in range(len(first))]
         above = [cell for cell, cells in zip(first, below, strict=True) if is_numeric(cells)]
-        if above and all(is_numeric([cell]) for cell in above):
+        if is_numeric(above):
             self.drop_header()
 
     def drop_header(self) -> None:
