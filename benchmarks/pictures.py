@@ -1,19 +1,25 @@
-"""The two pictures of the documentation's home page, from audits and from the comparison's records.
+"""Pictures of the README and the documentation: what topology does, and the trade-off.
 
 python benchmarks/pictures.py audit      # measures the graphs, writes results/audit.json
-python benchmarks/pictures.py            # draws docs/figures/topology-bias.png and cost.png
+python benchmarks/pictures.py            # draws docs/figures/topology-bias.png, tradeoff*.png
+
+The trade-off is drawn from results/defaults.json and results/baselines.json.
 """
 
 from __future__ import annotations
 
-import gzip
+import itertools
 import json
 import sys
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from fairmp.metrics import Interval, mean_interval
-from fairmp.report.figures import BEFORE, COLOURS, INK, figure
+from fairmp.report.figures import BEFORE, COLOURS, INK, bars, figure
 
 HERE = Path(__file__).parent
 AUDIT = HERE / "results" / "audit.json"
@@ -29,6 +35,10 @@ GRAPHS = {
     "bail": "Bail",
 }
 AFTER = COLOURS[1]
+README_GRAPHS = ["pokec-province", "credit", "bail"]  # over 1,000 nodes, and a gap to close
+# Okabe and Ito's colours, two of them darker: names are written in them on white.
+STYLES = [("#0072B2", "o"), ("#D55E00", "s"), ("#007A59", "^"), ("#A3527F", "D"), (BEFORE, "o")]
+Pair: TypeAlias = tuple[Interval, Interval]
 
 
 def measure() -> None:
@@ -92,39 +102,158 @@ def draw_topology() -> None:
     fig.savefig(FIGURES / "topology-bias.png", dpi=160)
 
 
-def draw_cost() -> None:
-    """Gap and accuracy of plain propagation and of FMP, means over ten splits."""
-    with gzip.open(HERE / "results" / "compare" / "table.jsonl.gz", "rt", encoding="utf-8") as file:
-        records = [json.loads(line) for line in file]
-    names = {"PPR": "plain propagation", "FMP": "FMP"}
-    found: dict[str, dict[str, tuple[Interval, Interval]]] = {"dp": {}, "accuracy": {}}
-    for data in dict.fromkeys(record["dataset"] for record in records):
-        for key, rows in found.items():
-            pair = []
-            for family in names:
-                own = [r for r in records if (r["dataset"], r["family"]) == (data, family)]
-                pair.append(mean_interval([r["run"]["test"][key] for r in own]))
-            rows[data] = (pair[0], pair[1])
-    order = sorted(found["dp"], key=lambda name: -found["dp"][name][0].mean)
-    from matplotlib.figure import Figure
+def read_curves() -> dict[str, dict[str, list[Pair]]]:
+    """Gap and accuracy of each graph and method, by target or strength, over the same splits."""
+    read = lambda name: json.loads((HERE / "results" / name).read_text("utf-8"))  # noqa: E731
+    fits, found = read("baselines.json")["records"], {}
+    for data in GRAPHS:
+        own = [record for record in read("defaults.json")["records"] if record["data"] == data]
+        targets = sorted(own[0].get("targets", ()), key=float) if own else ()
+        steps = [[r["batch"] for r in own], *([r["targets"][t] for r in own] for t in targets)]
+        baselines = [record for record in fits if record["data"] == data]
+        if not own or not baselines:
+            continue
+        curves = {"FMP": steps}
+        for strategy in ("regulariser", "adversary"):
+            used = [record for record in baselines if record.get("strategy") == strategy]
+            strengths = {r.get("strength", 0.0): [] for r in used} | {0.0: []}
+            for record in baselines:
+                same = record["method"] == used[0]["method"]
+                if same and record.get("strategy", strategy) == strategy:
+                    strengths[record.get("strength", 0.0)].append(record["test"])
+            curves[strategy] = [strengths[key] for key in sorted(strengths)]
+        trees = [record for record in baselines if record["method"] == "trees"]
+        curves["trees + fairlearn"] = [[r[kind] for r in trees] for kind in ("test", "fair")]
+        curves[used[0]["method"].upper()] = curves["regulariser"][:1]
+        found[data] = {name: list(map(_pair, steps)) for name, steps in curves.items()}
+    return found
 
-    fig = Figure(figsize=(7.6, 0.9 + 0.45 * len(order)), layout="constrained")
-    gap, accuracy = fig.subplots(1, 2, sharey=True)
-    for axes, key, label in (
-        (gap, "dp", "gap between the groups (ΔDP, points)"),
-        (accuracy, "accuracy", "accuracy, %"),
+
+def _pair(tests: Sequence[dict[str, float]]) -> Pair:
+    dp, accuracy = (mean_interval([test[key] for test in tests]) for key in ("dp", "accuracy"))
+    return dp, accuracy
+
+
+def ribbon(axes: Any, x: Any, low: Any, high: Any, colour: str) -> None:
+    """Fill between two lines over any path of x, evenly where it crosses itself."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path as Outline
+
+    parts = []
+    for i, j in itertools.pairwise(range(len(x))):
+        i, j = (i, j) if x[i] <= x[j] else (j, i)  # all parts turn the same way
+        corners = [(x[i], low[i]), (x[j], low[j]), (x[j], high[j]), (x[i], high[i])]
+        parts.append(Outline([*corners, corners[0]], closed=True))
+    if parts:
+        area = Outline.make_compound_path(*parts)
+        axes.add_patch(PathPatch(area, color=colour, alpha=0.13, linewidth=0))
+
+
+def draw_panel(axes: Any, curves: dict[str, list[Pair]], title: str) -> list[tuple[str, str, Any]]:
+    """Draw one graph's curves, and return name, colour and points of each."""
+    lines = []
+    for (name, pairs), (colour, marker) in zip(curves.items(), STYLES, strict=True):
+        x, y = (np.array([100 * i.mean for i in side]) for side in zip(*pairs, strict=True))
+        below, above = bars([accuracy for _, accuracy in pairs])
+        ribbon(axes, x, y - below, y + above, colour)
+        style = {"color": colour, "marker": marker, "ms": 5, "lw": 1.8, "mec": "white", "mew": 0.6}
+        if colour == BEFORE:
+            style |= {"mfc": "white", "mec": BEFORE, "mew": 1.6, "ms": 6}
+        axes.plot(x, y, zorder=5 if name == "FMP" else 4, **style)
+        lines.append((name, colour, np.stack([x, y], 1)))
+    points, ends = (np.concatenate([line[2] for line in some]) for some in (lines, lines[::3]))
+    ends = np.concatenate([ends, lines[-1][2]])  # a strong penalty may lie outside
+    top, right = points[:, 1].max(), min(points[:, 0].max(), 1.25 * ends[:, 0].max())
+    bottom = max(points[:, 1].min(), ends[:, 1].min() - 2)
+    axes.set_xlim(-0.03 * right, 1.06 * right)
+    axes.set_ylim(bottom - 0.12 * (top - bottom), top + 0.12 * (top - bottom))
+    axes.set_title(title, loc="left", fontsize=10, color=INK)
+    return lines
+
+
+def label_lines(axes: Any, lines: list[tuple[str, str, Any]], size: float) -> None:
+    """Put each name beside its line, where it covers the least."""
+    from matplotlib.patheffects import withStroke
+
+    to_screen, frame = axes.transData.transform, axes.get_window_extent()
+    tracks = []
+    for _, _, points in lines:
+        ends = to_screen(points)
+        steps = np.linspace(0, 1, 60)[:, None]
+        parts = [a + steps * (b - a) for a, b in itertools.pairwise(ends)] or [ends]
+        tracks.append(np.concatenate(parts))
+    taken: list[tuple[float, ...]] = []
+    for k, (name, colour, _) in enumerate(lines):
+        bold = "bold" if name == "FMP" else "normal"
+        text = axes.text(0, 0, name, fontsize=size, color=colour, fontweight=bold, zorder=6)
+        text.set_path_effects([withStroke(linewidth=2.5, foreground="#ffffffd0")])
+        box = text.get_window_extent()
+        places = _places(tracks[k], box.width, box.height, 6 * axes.figure.dpi / 72)
+        inside = [
+            (x, y)
+            for x, y in places
+            if frame.x0 + 8 < x < frame.x1 - box.width and frame.y0 < y < frame.y1 - box.height
+        ]
+        cost = partial(_cost, box.width, box.height, tracks, k, taken)
+        x, y = min(inside, key=cost)
+        taken.append((x, y, x + box.width, y + box.height))
+        text.set(position=axes.transData.inverted().transform((x, y)), verticalalignment="bottom")
+
+
+def _places(track: Any, width: float, height: float, gap: float) -> Iterator[tuple[float, float]]:
+    """Corners of boxes around points of a line."""
+    for x, y in track[:: max(1, len(track) // 60)]:
+        for dx, dy in itertools.product((-1.0, -0.5, 0.0), (-1.0, -0.5, 0.0)):
+            if (dx, dy) != (-0.5, -0.5):
+                aside = gap * (2 * dx + 1) * (dy == -0.5)
+                yield x + dx * width + aside, y + dy * height + gap * (2 * dy + 1)
+
+
+def _cost(
+    width: float, height: float, tracks: Any, own: int, taken: Any, corner: tuple[float, float]
+) -> float:
+    """How much a box covers, and how near it comes to lines of other names."""
+    x, y = corner
+    cost = 0.0
+    for other, track in enumerate(tracks):
+        near = (track[:, 0] > x - 4) & (track[:, 0] < x + width + 4)
+        near &= (track[:, 1] > y - 3) & (track[:, 1] < y + height + 3)
+        cost += near.sum()
+        apart = np.maximum(abs(track[:, 0] - x - width / 2) - width / 2, 0)
+        apart = np.hypot(apart, abs(track[:, 1] - y - height / 2)).min()
+        cost += (other != own) * 40 / (apart + 10)
+    for left, low, right, high in taken:
+        if x < right + 6 and left < x + width + 6 and y < high + 2 and low < y + height + 2:
+            cost += 500
+    return cost
+
+
+def draw_tradeoff() -> None:
+    """Accuracy against the gap: three graphs for the README, all of them for the comparison."""
+    found = read_curves()
+    for file, names, columns, size in (
+        ("tradeoff.png", README_GRAPHS, 3, (8.2, 3.2)),
+        ("tradeoff-all.png", list(found), 2, (8.2, 11.0)),
     ):
-        axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
-        axes.set_axisbelow(True)
-        axes.spines[["top", "right"]].set_visible(False)
-        texts = tuple(names.values()) if axes is gap else ("", "")
-        dumbbells(axes, {name: found[key][name] for name in order}, COLOURS[0], texts)
-        axes.set_xlabel(label)
-    fig.savefig(FIGURES / "cost.png", dpi=160)
+        fig, panels = figure(*size, nrows=-(-len(names) // columns), ncols=columns)
+        drawn = []
+        for axes, name in itertools.zip_longest(np.ravel(panels), names):
+            if name is None:
+                axes.remove()
+                continue
+            axes.tick_params(labelsize=9)
+            drawn.append((axes, draw_panel(axes, found[name], GRAPHS[name])))
+        fig.supxlabel("gap between the groups (ΔDP, points)", fontsize=10, color=INK)
+        fig.supylabel("accuracy, %", fontsize=10, color=INK)
+        fig.set_dpi(160)
+        fig.draw_without_rendering()
+        for axes, lines in drawn:
+            label_lines(axes, lines, 8.5)
+        fig.savefig(FIGURES / file, dpi=160)
 
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["audit"]:
         measure()
     draw_topology()
-    draw_cost()
+    draw_tradeoff()

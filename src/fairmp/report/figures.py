@@ -65,8 +65,6 @@ def curves(
     title: str = "",
     *,
     styles: Mapping[str, tuple[int, int]] | None = None,
-    axes: Any = None,
-    legend: bool = True,
 ) -> Any:
     """Accuracy against ΔDP, one line per family of methods.
 
@@ -76,8 +74,7 @@ def curves(
     """
     # Columns of the legend below the axes; a letter takes about 0.06 inches.
     columns = max(1, int(6.6 / (0.5 + 0.06 * max(map(len, families), default=1))))
-    size = (6.6, 4.2 + 0.19 * math.ceil(len(families) / columns))
-    fig, axes = figure(*size) if axes is None else (axes.figure, axes)
+    fig, axes = figure(6.6, 4.2 + 0.19 * math.ceil(len(families) / columns))
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
     single = all(len(lines) == 1 for lines in families.values())
     reached: list[tuple[float, float]] = []
@@ -107,8 +104,7 @@ def curves(
     label_tradeoff(axes, "ΔDP on the test nodes (points)", "accuracy on the test nodes (%)")
     if title:
         axes.set_title(title, loc="left", fontsize=11)
-    if legend:
-        fig.legend(frameon=False, fontsize=8, loc="outside lower left", ncols=columns)
+    fig.legend(frameon=False, fontsize=8, loc="outside lower left", ncols=columns)
     return fig
 
 
@@ -134,10 +130,11 @@ def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) 
 
 
 def series(axes: Any, x: Sequence[float], y: Sequence[Interval], k: int, label: str) -> None:
-    """Draw intervals against numbers, in points, with the colour and the marker of number k."""
-    style: Any = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 5, "linewidth": 1.2}
-    means = [100 * interval.mean for interval in y]
-    axes.errorbar(x, means, yerr=bars(y), elinewidth=0.8, capsize=2, label=label, **style)
+    """Draw means against numbers, in points, with a band for the intervals, in colour number k."""
+    style: Any = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 5, "linewidth": 1.8}
+    means, (below, above) = np.array([100 * interval.mean for interval in y]), bars(y)
+    axes.plot(x, means, label=label, **style)
+    axes.fill_between(x, means - below, means + above, color=COLOURS[k], alpha=0.12, linewidth=0)
 
 
 def bars(intervals: Sequence[Interval]) -> Any:

@@ -19,7 +19,8 @@ SUMMARY = (
 )
 CAPTION = (
     "Each number is varied alone; the others keep their defaults (λ_s = 3, target 0), and λ_f = 10 "
-    "while λ_s varies. Bars are 95 % intervals of the mean over splits."
+    "while λ_s varies. Bands are 95 % intervals of the mean over splits, or with "
+    "fewer than five splits their range."
 )
 
 
@@ -44,18 +45,20 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
 def hyperparameters(found: page.Comparison, name: str) -> Any:
     """Draw accuracy above and ΔDP below, against each hyperparameter."""
     named = {line.name: line for line in found.lines[name]}
-    fig, axes = charts.figure(12, 6, nrows=2, ncols=len(PANELS), sharey="row")
-    for panel, column in zip(PANELS, axes.T, strict=True):
-        families = _families(panel, named, found.records)
+    fig, axes = charts.figure(9, 5.4, nrows=2, ncols=len(PANELS), sharey="row")
+    panels = [_families(panel, named, found.records) for panel in PANELS]
+    names = list(dict.fromkeys(name for families in panels for name in families))
+    for panel, families, column in zip(PANELS, panels, axes.T, strict=True):
         ticks = sorted({value for points in families.values() for value in points})
         for axis, key in zip(column, ("accuracy", "dp"), strict=True):
-            for k, (label, points) in enumerate(families.items()):
+            for label, points in families.items():
                 values = sorted(points)
                 intervals = [points[value].figures[key] for value in values]
-                charts.series(axis, [ticks.index(value) for value in values], intervals, k, label)
+                places = [ticks.index(value) for value in values]
+                charts.series(axis, places, intervals, names.index(label), label)
             axis.set_xticks(range(len(ticks)), [f"{tick:g}" for tick in ticks])
         column[-1].set_xlabel(panel)
-        column[0].legend(frameon=False, fontsize=8)
+        column[0].legend(frameon=False, fontsize=9)
     for (first, *_), label in zip(axes, ("accuracy (%)", "ΔDP (points)"), strict=True):
         charts.keep_possible(first, "y")  # the others share its axis
         first.set_ylabel(label)

@@ -165,7 +165,7 @@ def run(
     for quantity in ("parity", "information"):
         drawn[f"panels_{quantity}"] = figures.panels(results["panels"], quantity)
     for name, figure in drawn.items():
-        figure.savefig(folder / f"{name}.png", dpi=110)
+        figure.savefig(folder / f"{name}.png", dpi=160)
     every = pd.concat([*results.values(), pd.DataFrame([witness])])
     write_records(json_safe(every.to_dict("records")), folder)
     equal = results["agreement"][results["agreement"]["c"] == 0.5]

@@ -29,12 +29,12 @@ ROWS = {"identity": "Σ = I", "diagonal": "Σ = diag(1, 2)", "different": "Σ₁
 def panels(points: pd.DataFrame, quantity: str) -> Any:
     """Change under one step against homophily, one row per covariance."""
     names = list(points["covariance"].unique())
-    fig, axes = figure(10, 2.7 * len(names) + 0.4, nrows=len(names), ncols=3, squeeze=False)
+    fig, axes = figure(8.6, 2.6 * len(names) + 0.4, nrows=len(names), ncols=3, squeeze=False)
     for row, name in zip(axes, names, strict=True):
         for axis, (series, (title, field, symbol)) in zip(row, TITLES.items(), strict=True):
             here = points[(points["series"] == series) & (points["covariance"] == name)]
             _curves(axis, here, quantity, field, symbol)
-            _finish(axis, title if row is axes[0] else "", fontsize=7)
+            _finish(axis, title if row is axes[0] else "")
         row[0].set_ylabel(f"{ROWS[name]}\n{LABELS[quantity]}")
     for axis in axes[-1]:
         axis.set_xlabel("sensitive homophily ε")

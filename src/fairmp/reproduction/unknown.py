@@ -154,7 +154,7 @@ def table(title: str, found: Intervals) -> Table:
 
 def figure(found: Mapping[str, Intervals]) -> Any:
     """Draw true ΔDP and accuracy against the share of known groups, one row per data set."""
-    fig, axes = charts.figure(10, 3.4 * len(found), nrows=len(found), ncols=2, squeeze=False)
+    fig, axes = charts.figure(8.4, 2.9 * len(found), nrows=len(found), ncols=2, squeeze=False)
     titles = {"dp": "true ΔDP of the test nodes (points)", "accuracy": "accuracy (%)"}
     for row, (name, own) in zip(axes, found.items(), strict=True):
         shares = sorted({share for _, share in own if share not in (None, TRAINING_NODES)})
