@@ -9,7 +9,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
 
-# One thread a test process: threads that wait for each other are slower than none; three of them for
+# One thread per test process: threads that wait for each other are slower than none; three of them for
 # two cores, since some tests wait. Files in their order: by their numbers of tests, the few and long
 # ones would come last, and alone.
 test: $(STAMP)

@@ -24,13 +24,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from fairmp.training.build import build_classifier
-
 from defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
+from fairmp.training.classifier import build_classifier
 from fairmp.training.loop import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")

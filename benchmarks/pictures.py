@@ -164,7 +164,8 @@ def draw_panel(axes: Any, curves: dict[str, list[Pair]], title: str) -> list[tup
     points, ends = (np.concatenate([line[2] for line in some]) for some in (lines, lines[::3]))
     ends = np.concatenate([ends, lines[-1][2]])  # a strong penalty may lie outside
     top, right = points[:, 1].max(), min(points[:, 0].max(), 1.25 * ends[:, 0].max())
-    bottom = max(points[:, 1].min(), ends[:, 1].min() - 2)
+    lowest = ends[:, 1].min()
+    bottom = max(points[:, 1].min(), lowest - max(0.6, 0.6 * (top - lowest)))
     axes.set_xlim(-0.03 * right, 1.06 * right)
     axes.set_ylim(bottom - 0.12 * (top - bottom), top + 0.12 * (top - bottom))
     axes.set_title(title, loc="left", fontsize=10, color=INK)
@@ -188,7 +189,8 @@ def label_lines(axes: Any, lines: list[tuple[str, str, Any]], size: float) -> No
         text = axes.text(0, 0, name, fontsize=size, color=colour, fontweight=bold, zorder=6)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="#ffffffd0")])
         box = text.get_window_extent()
-        places = _places(tracks[k], box.width, box.height, 6 * axes.figure.dpi / 72)
+        gaps = (step * axes.figure.dpi / 72 for step in (5, 9, 14))
+        places = [p for gap in gaps for p in _places(tracks[k], box.width, box.height, gap)]
         inside = [
             (x, y)
             for x, y in places
@@ -214,14 +216,16 @@ def _cost(
 ) -> float:
     """How much a box covers, and how near it comes to lines of other names."""
     x, y = corner
-    cost = 0.0
-    for other, track in enumerate(tracks):
+    cost, distances = 0.0, []
+    for track in tracks:
         near = (track[:, 0] > x - 4) & (track[:, 0] < x + width + 4)
         near &= (track[:, 1] > y - 3) & (track[:, 1] < y + height + 3)
-        cost += near.sum()
+        cost += 3 * near.sum()
         apart = np.maximum(abs(track[:, 0] - x - width / 2) - width / 2, 0)
-        apart = np.hypot(apart, abs(track[:, 1] - y - height / 2)).min()
-        cost += (other != own) * 40 / (apart + 10)
+        distances.append(np.hypot(apart, abs(track[:, 1] - y - height / 2)).min())
+    nearest = min(distances)
+    cost += 0.15 * distances[own] + 2.0 * max(0.0, distances[own] - nearest - 1)
+    cost += sum(40 / (d + 10) for k, d in enumerate(distances) if k != own)
     for left, low, right, high in taken:
         if x < right + 6 and left < x + width + 6 and y < high + 2 and low < y + height + 2:
             cost += 500
@@ -233,7 +237,7 @@ def draw_tradeoff() -> None:
     found = read_curves()
     for file, names, columns, size in (
         ("tradeoff.png", README_GRAPHS, 3, (8.2, 3.2)),
-        ("tradeoff-all.png", list(found), 2, (8.2, 11.0)),
+        ("tradeoff-all.png", list(found), 2, (8.2, 10.0)),
     ):
         fig, panels = figure(*size, nrows=-(-len(names) // columns), ncols=columns)
         drawn = []

@@ -28,7 +28,7 @@ def ip(*words: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Two network namespaces, joined by a veth pair; skipped where they can not be made."""
+    """Two network namespaces, joined by a veth pair; skipped where they cannot be made."""
     if not sys.platform.startswith("linux") or shutil.which("ip") is None:
         pytest.skip("needs Linux and iproute2's 'ip'")
     names = [f"fairmp{os.getpid() % 10_000}{side}" for side in "ab"]
@@ -43,7 +43,7 @@ def hosts() -> Iterator[list[str]]:
                 ip("-n", name, "link", "set", name, "up")
                 ip("-n", name, "link", "set", "lo", "up")
         except OSError as error:
-            pytest.skip(f"network namespaces can not be made here ({error})")
+            pytest.skip(f"network namespaces cannot be made here ({error})")
         yield names
     finally:
         for name in names:

@@ -418,7 +418,7 @@ def test_a_graph_smooths_for_every_criterion() -> None:
         ({"criterion": np.ones((2, 3))}, ["shape (2, 3)", "4 nodes"]),
         ({"criterion": np.full((1, 4), np.nan)}, ["not finite"]),
         ({"criterion": np.zeros((1, 4))}, ["row 0", "leave it out"]),
-        ({"criterion": np.full((1, 4), 0.25)}, ["0 can not be reached", "0.5"]),
+        ({"criterion": np.full((1, 4), 0.25)}, ["0 cannot be reached", "0.5"]),
     ],
 )
 def test_wrong_questions_are_named(more: dict[str, object], words: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Figures show all of what they name, and nothing that can not be."""
+"""Figures show all of what they name, and nothing that cannot be."""
 
 from __future__ import annotations
 

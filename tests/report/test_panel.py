@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from fairmp.postprocessing.api import debias
@@ -195,6 +200,40 @@ def test_the_copy_button(browser: Any, report: Path, found: dict[str, Any]) -> N
     copied = page.evaluate("navigator.clipboard.readText()")
     context.close()
     assert copied == found["criteria"][0]["command"].replace("TARGET", "0")
+
+
+def test_the_copied_command_does_what_the_panel_shows(
+    browser: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From the shell to the report, by the slider and the button back to the shell."""
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    table = pd.DataFrame({"score": P, "sex": SEX, "hired": np.where(Y, "yes", "no")})
+    table["weight"], ends = RNG.integers(1, 4, N), RNG.integers(0, N, (800, 2))
+    table.to_csv(tmp_path / "all people.csv", index=False)
+    pd.DataFrame(ends).to_csv(tmp_path / "friends.csv", index=False)
+    command = "fairmp debias 'all people.csv' --probabilities score --sensitive sex --label hired"
+    command += " --positive yes --weight weight --edges friends.csv --k 2 --target 0.3 --out first"
+    run = partial(subprocess.run, shell=True, cwd=tmp_path, check=True, capture_output=True)
+    run(command)
+    context = browser.new_context(permissions=["clipboard-read", "clipboard-write"])
+    page = context.new_page()
+    page.goto((tmp_path / "first" / "report.html").as_uri())
+    page.locator(".panel input[type=radio]").nth(1).check()
+    page.locator(".panel input[type=range]").focus()
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    promised = shown(page)
+    page.get_by_role("button", name="Copy the command").click()
+    page.get_by_text("Copied.").wait_for()
+    copied = page.evaluate("navigator.clipboard.readText()")
+    context.close()
+    assert "--criterion equal-opportunity" in copied
+    run(f"{copied} --out second")
+    done = json.loads((tmp_path / "second" / "corrected.json").read_text(encoding="utf-8"))
+    gaps = {one["criterion"]: 100 * one["decisions_after"] for one in done["criteria"]}
+    assert promised["eo"] == pytest.approx(gaps["equal_opportunity"], abs=0.0501)
+    assert promised["accuracy"] == pytest.approx(100 * done["accuracy_after"], abs=0.0501)
+    assert promised["changed"] == done["changed"]
 
 
 def test_without_javascript(browser: Any, report: Path, found: dict[str, Any]) -> None:

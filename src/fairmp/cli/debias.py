@@ -123,8 +123,13 @@ def command(
         criteria = prediction_columns.criteria(table, criterion, matrix)
         weights = None if weight is None else table.numbers("--weight", weight)
         known: Any = {"sensitive_features": groups, "labels": codes, "sample_weight": weights}
-        inside = prediction_columns.mask(table, population) if population else None
         kind = "logits" if logits is not None else "probabilities"
+        same: Any = {
+            "population": prediction_columns.mask(table, population) if population else None,
+            "edge_index": prediction_columns.edges_of(table, edges, id),
+            "K": k, "lambda_s": lambda_s, "kind": kind, "class_names": names, "seed": seed,
+            "sample_weight": weights,
+        }  # fmt: skip
         targets: Any = target[0] if target and len(target) == 1 else target or 0.0
         tau: Any = temperature.strip()
         with suppress(ValueError):  # other texts than 'decisions' are refused later
@@ -145,13 +150,11 @@ def command(
             result = corrector.result_
         else:
             result = debias(
-                found.values, groups, target=targets, temperature=tau, K=k, lambda_s=lambda_s,
-                edge_index=prediction_columns.edges_of(table, edges, id),
-                population=inside, criterion=criteria, labels=codes, estimate_sens=estimate_sens,
+                found.values, groups, target=targets, temperature=tau, criterion=criteria,
+                labels=codes, estimate_sens=estimate_sens, full_output=True, **same,
                 features=prediction_columns.features_of(
                     table, features, estimate_sens, sensitive, label, id
                 ),
-                kind=kind, class_names=names, seed=seed, sample_weight=weights, full_output=True,
             )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
@@ -159,10 +162,8 @@ def command(
     content |= result.to_dict()
     command_line = options.rerun_command()
     if sensitive and not found.drawn and apply is None:
-        content["panel"] = panel(
-            found.values, groups, codes, command=command_line, population=inside, kind=kind,
-            class_names=names,
-        )  # fmt: skip
+        if not estimate_sens:  # an estimate for every target would take too long
+            content["panel"] = panel(found.values, groups, codes, command=command_line, **same)
         content["reliability"] = reliability(found.values, groups, codes, kind=kind)
     texts = {
         record: json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n",

@@ -68,7 +68,7 @@ def command(
     gate: Gate,
     training: options.Training,
     solver: str = _fair("projection, papc, paper; 'plain' propagation, or 'none'.", "projection"),
-    target: float = _fair("Largest gap, 0.02 for two points; of several groups, to the mean.", 0.0),
+    target: float = _fair("Largest gap between two groups, 0.02 for two points.", 0.0),
     criterion: str = _fair(
         "Or equal-opportunity, equalized-odds (plain only).", "demographic-parity"
     ),

@@ -51,7 +51,7 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> int:
         file = address.database
         if address.get_backend_name() == "sqlite" and not (file and Path(file).is_file()):
             raise InputError(argument, f"{shown} does not exist", "give the file of a database")
-        # A query must not change the database: SQLite needs to be told, PostgreSQL can be, and
+        # A query must not change the database: SQLite needs a pragma, PostgreSQL an option, and
         # elsewhere nothing is committed.
         options = {"yield_per": BATCH_ROWS, "postgresql_readonly": True}
         engine = sqlalchemy.create_engine(

@@ -379,7 +379,7 @@ def _score_counts(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndar
 def _notes(
     rows: Sequence[GroupRow], titles: Sequence[str], table: np.ndarray, figures: dict[str, float]
 ) -> tuple[str, ...]:
-    """What can not be estimated, and why."""
+    """What cannot be estimated, and why."""
     notes = []
     absent = table[:, :-1].sum((0, 2)) == 0
     binary = len(titles) == 2

@@ -117,7 +117,7 @@ def replayed(
 ) -> Results | None:
     """Replay the recording of a function of x and γ; ``None`` where there is none (yet).
 
-    What waits for other processes or for the host can not be recorded.
+    What waits for other processes or for the host cannot be recorded.
     """
     if cuda_graphs is None or not x.is_cuda or implementation(x) is reference:
         return None

@@ -230,7 +230,7 @@ def check_feasible(measures: Sequence[Measure], classes: int) -> None:
     if len(targets) == 1:
         reach = f"the smallest target that can be reached is {_rounded_up(targets[0] + short)}"
     by = " and ".join(names) + " together" * several
-    value = f"{', '.join(f'{target:g}' for target in targets)} can not be reached by {by}; {reach}"
+    value = f"{', '.join(f'{target:g}' for target in targets)} cannot be reached by {by}; {reach}"
     hint = f"relax {'a target or leave a criterion out' if several else 'the target'}"
     raise InputError("target", value, hint)
 

@@ -222,7 +222,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
         try:
             record = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
-            raise InputError(str(path), f"can not be read ({error.strerror})") from None
+            raise InputError(str(path), f"cannot be read ({error.strerror})") from None
         except ValueError as error:
             raise InputError(str(path), f"not a correction ({error})", WRITTEN_BY) from None
         return cls.from_dict(record, str(path))

@@ -26,7 +26,10 @@ WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
 MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 200_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
-REPLACED = ("--criterion", "--target", "--temperature", "--solver", "--lambda-f", "--out")
+REPLACED = (  # options that the chosen point takes the place of
+    *("--criterion", "--target", "--matrix", "--temperature", "--solver", "--lambda-f"),
+    *("--out", "--save"),
+)
 
 
 def panel(
@@ -165,8 +168,8 @@ def _command(command: str, criterion: str, temperature: Any) -> str:
         name, _, value = word.partition("=")
         if skip or name in REPLACED:
             skip = not skip and name in REPLACED and not value
-            continue
-        words.append(word)
+        elif word != "--overwrite":
+            words.append(word)
     if not words:
         return ""
     words += ["--criterion", criterion.replace("_", "-"), "--target", "TARGET"]

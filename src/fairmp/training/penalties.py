@@ -37,7 +37,7 @@ class Strategy:
     def gap_target(self) -> float | None:
         """Largest gap of decisions on validation nodes, if the strategy works towards one.
 
-        Epochs that meet it are preferred, and the penalty's ``update`` is told each gap.
+        Epochs that meet it are preferred, and the penalty's ``update`` receives each gap.
         """
         return None
 

@@ -27,7 +27,7 @@ class Recording:
     def __init__(self, inputs: Tensors, forward: Forward, backward: Backward) -> None:
         self._inputs = tuple(x.detach().clone() for x in inputs)
         self._device = device = inputs[0].device
-        # A first run compiles and inspects the graph, which can not be recorded. It uses a stream
+        # A first run compiles and inspects the graph, which cannot be recorded. It uses a stream
         # of its own, as the recording does.
         side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(current)
