@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 import torch
+
 from defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate

@@ -149,8 +149,10 @@ def ribbon(axes: Any, x: Any, low: Any, high: Any, colour: str) -> None:
         axes.add_patch(PathPatch(area, color=colour, alpha=0.13, linewidth=0))
 
 
-def draw_panel(axes: Any, curves: dict[str, list[Pair]], title: str) -> list[tuple[str, str, Any]]:
-    """Draw one graph's curves, and return name, colour and points of each."""
+def draw_panel(
+    axes: Any, curves: dict[str, list[Pair]], title: str, room: float
+) -> list[tuple[str, str, Any]]:
+    """Draw one graph's curves, with room on the right; return name, colour and points of each."""
     lines = []
     for (name, pairs), (colour, marker) in zip(curves.items(), STYLES, strict=True):
         x, y = (np.array([100 * i.mean for i in side]) for side in zip(*pairs, strict=True))
@@ -166,7 +168,7 @@ def draw_panel(axes: Any, curves: dict[str, list[Pair]], title: str) -> list[tup
     top, right = points[:, 1].max(), min(points[:, 0].max(), 1.25 * ends[:, 0].max())
     lowest = ends[:, 1].min()
     bottom = max(points[:, 1].min(), lowest - max(0.6, 0.6 * (top - lowest)))
-    axes.set_xlim(-0.03 * right, 1.06 * right)
+    axes.set_xlim(-0.03 * right, (1 + room) * right)
     axes.set_ylim(bottom - 0.12 * (top - bottom), top + 0.12 * (top - bottom))
     axes.set_title(title, loc="left", fontsize=10, color=INK)
     return lines
@@ -184,7 +186,7 @@ def label_lines(axes: Any, lines: list[tuple[str, str, Any]], size: float) -> No
         parts = [a + steps * (b - a) for a, b in itertools.pairwise(ends)] or [ends]
         tracks.append(np.concatenate(parts))
     taken: list[tuple[float, ...]] = []
-    for k, (name, colour, _) in enumerate(lines):
+    for k, (name, colour, _) in reversed([*enumerate(lines)]):  # FMP has the most room
         bold = "bold" if name == "FMP" else "normal"
         text = axes.text(0, 0, name, fontsize=size, color=colour, fontweight=bold, zorder=6)
         text.set_path_effects([withStroke(linewidth=2.5, foreground="#ffffffd0")])
@@ -236,7 +238,7 @@ def draw_tradeoff() -> None:
     """Accuracy against the gap: three graphs for the README, all of them for the comparison."""
     found = read_curves()
     for file, names, columns, size in (
-        ("tradeoff.png", README_GRAPHS, 3, (8.2, 3.2)),
+        ("tradeoff.png", README_GRAPHS, 3, (7.4, 3.4)),
         ("tradeoff-all.png", list(found), 2, (8.2, 10.0)),
     ):
         fig, panels = figure(*size, nrows=-(-len(names) // columns), ncols=columns)
@@ -246,13 +248,13 @@ def draw_tradeoff() -> None:
                 axes.remove()
                 continue
             axes.tick_params(labelsize=9)
-            drawn.append((axes, draw_panel(axes, found[name], GRAPHS[name])))
+            drawn.append((axes, draw_panel(axes, found[name], GRAPHS[name], 0.07 * columns)))
         fig.supxlabel("gap between the groups (ΔDP, points)", fontsize=10, color=INK)
         fig.supylabel("accuracy, %", fontsize=10, color=INK)
         fig.set_dpi(160)
         fig.draw_without_rendering()
         for axes, lines in drawn:
-            label_lines(axes, lines, 8.5)
+            label_lines(axes, lines, 9)
         fig.savefig(FIGURES / file, dpi=160)
 
 

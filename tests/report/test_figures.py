@@ -26,11 +26,11 @@ def named(count: int) -> list[Line]:
 
 
 def drawn(figure) -> list[tuple[float, float]]:
-    """Every point of every line and bar of a figure's axes."""
+    """Every point of every line, bar and band of a figure's axes."""
     found = []
     for axes in figure.axes:
-        for bars in axes.collections:
-            found += [tuple(end) for segment in bars.get_segments() for end in segment]
+        for shapes in axes.collections:
+            found += [tuple(end) for path in shapes.get_paths() for end in path.vertices]
         for line in axes.lines:
             if line.get_transform() == axes.transData:
                 found += list(zip(line.get_xdata(), line.get_ydata(), strict=True))
