@@ -7,7 +7,7 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from torch.autograd.function import once_differentiable
 from fairmp.errors import InputError
 from fairmp.kernels import implementation, spmm
 from fairmp.kernels.reference import Matrix
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 INT32 = 2**31 - 1
 MIN_RECIPROCAL = 0.1  # share of edges with a reverse; below it the other direction was forgotten
@@ -27,6 +30,24 @@ T = TypeVar("T")
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The type to compute in: float32 for half precision, which is too coarse for a gap."""
     return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+
+
+def to_scipy(x: Tensor) -> csr_array:
+    """A matrix as scipy's, in CSR format."""
+    from scipy.sparse import coo_array, csr_array
+
+    if x.layout == torch.strided:
+        return csr_array(x.detach().cpu().numpy())
+    x = x.detach().cpu().coalesce()
+    places = tuple(x.indices().int().numpy())  # scikit-learn's trees take no int64
+    return coo_array((x.values().numpy(), places), shape=tuple(x.shape)).tocsr()
+
+
+def from_scipy(matrix: csr_array) -> Tensor:
+    """A matrix of scipy's as a sparse tensor, in COO format."""
+    rows, columns = matrix.tocoo().coords
+    place = torch.stack([torch.from_numpy(part).long() for part in (rows, columns)])
+    return torch.sparse_coo_tensor(place, torch.from_numpy(matrix.data), matrix.shape).coalesce()
 
 
 class Operator(Protocol):

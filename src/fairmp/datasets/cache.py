@@ -19,6 +19,7 @@ import torch
 
 from fairmp.datasets.columns import LoadReport, counted, require_column
 from fairmp.errors import InputError
+from fairmp.graph import to_scipy
 from fairmp.outputs import atomic_file
 
 if TYPE_CHECKING:
@@ -106,13 +107,20 @@ def save_graph(data: Data, folder: Path) -> Path:
     ids = data.__dict__["ids"].to_numpy(zero_copy_only=False)
     edges = data.edge_index.numpy()
     arrays = {
-        "x": data.x.numpy(),
+        **_stored(data.x),
         "sens": narrow(data.sens.numpy()),
         "ids": ids.astype(str) if ids.dtype == object else ids,
         "edges": narrow(edges[:, edges[0] < edges[1]]),
     }
     write_npz(folder / GRAPH, arrays, {"nodes": len(ids)}, compress=True)
     return folder / GRAPH
+
+
+def _stored(x: torch.Tensor) -> Arrays:
+    """Features as arrays: x, and their places if they are sparse."""
+    if not x.is_sparse:
+        return {"x": x.numpy()}
+    return {"x": x.values().numpy(), "places": x.indices().numpy().astype(np.int32)}
 
 
 def extend(
@@ -125,6 +133,7 @@ def extend(
     """
     # A graph in a file is read without pandas and Arrow.
     import pyarrow as pa
+    import scipy.sparse as sp
 
     from fairmp.datasets.edges import comparable, edge_positions, positions, undirected
     from fairmp.datasets.tables import assemble, from_tables
@@ -132,10 +141,13 @@ def extend(
     try:
         old, _ = read_npz(path)
         known, x, sens, stored = (old[name] for name in ("ids", "x", "sens", "edges"))
+        shape = len(known), len(encoding.feature_names)
+        if "places" in old:
+            x = sp.csr_array((x, tuple(old["places"])), shape=shape)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         hint = "train again, or leave it out with --no-graph"
         raise InputError("graph", f"{path} cannot be read ({error})", hint) from None
-    if x.shape[1:] != (len(encoding.feature_names),) or not len(known) == len(x) == len(sens):
+    if x.shape != shape or len(known) != len(sens):
         raise InputError("graph", f"{path} is of another model", "train again, or use --no-graph")
     source, target = how.pop("source", encoding.source), how.pop("target", encoding.target)
     new = from_tables(nodes, None, encoding=encoding, **how)
@@ -153,7 +165,10 @@ def extend(
         given = undirected(*ends, count, report)
         edge_index = np.concatenate([given, edge_index], axis=1)
     edge_index = undirected(edge_index[0], edge_index[1], count, LoadReport())
-    features = np.concatenate([new.x, x[kept]])
+    if new.x.is_sparse or sp.issparse(x):
+        features = sp.csr_array(sp.vstack([to_scipy(new.x), sp.csr_array(x[kept])]))
+    else:
+        features = np.concatenate([new.x, x[kept]])
     if encoding.degree:
         features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]
     labels = np.concatenate([new.y, np.full(len(kept), -1)])

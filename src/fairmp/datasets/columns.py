@@ -28,6 +28,7 @@ BinsGiven = Bins | Mapping[str, Bins] | None
 
 MAX_NUMBER = 1e30  # a larger number is an error: its square is beyond the range of float32
 MAX_DEVIATIONS = 1e6  # scaled numbers of new tables are clipped there; those of training are below
+MAX_DENSITY = 0.1  # share of numbers that are not 0, up to which features count as mostly 0
 MAX_CATEGORIES = 20
 """Default number of categories with a feature each; more distinct numbers are a quantity."""
 
@@ -228,6 +229,8 @@ class Number:
             return None
         indicator = ((known == 0) | (known == 1)).all()
         shift, divisor = (0.0, 1.0) if indicator else shift_and_divisor(known, scale)
+        if scale == "standard" and varied and (known != 0).mean() < MAX_DENSITY:
+            shift = 0.0  # zeros stay zeros
         fill = float(((known - shift) / divisor).mean())
         dates, name = holds_dates(series), str(series.name)
         low, high = np.quantile(known, [0.05, 0.95])

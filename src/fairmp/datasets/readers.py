@@ -204,7 +204,9 @@ class TableReader:
         inferred = [name for name in cells if name not in text]
         self.settle_commas(inferred, cells.__getitem__, unused)
         cells |= {name: self.infer(name, cells[name]) for name in inferred}
-        return pa.table(cells).to_pandas(date_as_object=False)
+        whole = pa.table(cells)
+        del table, cells  # column by column, so that a wide table is not in memory twice
+        return whole.to_pandas(date_as_object=False, split_blocks=True, self_destruct=True)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
         """Strip a column of text, and with ``missing`` empty the cells that mark missing values."""

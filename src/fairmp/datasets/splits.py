@@ -182,12 +182,15 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
 
 
 def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
+    if x.layout not in (torch.strided, torch.sparse_coo):
+        raise InputError("data.x", f"of layout {x.layout}", "give data.x.to_sparse_coo()")
     if x.dim() != 2 or 0 in x.shape or not x.is_floating_point():
         problem = f"{x.dtype} of shape {tuple(x.shape)} is not floating point (nodes, features)"
         raise InputError("data.x", problem, "give data.x.float(), if its numbers are quantities")
-    wrong = (~torch.isfinite(x)).nonzero()
+    x = x.coalesce() if x.is_sparse else x
+    wrong = (~torch.isfinite(x.values() if x.is_sparse else x)).nonzero()
     if len(wrong):
-        node, column = wrong[0].tolist()
+        node, column = (x.indices()[:, wrong[0, 0]] if x.is_sparse else wrong[0]).tolist()
         title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
         first = f"node {node}, column {column}{title} ({x[node, column].item()})"
         problem = f"{counted(len(wrong), 'value')} not finite, the first at {first}"

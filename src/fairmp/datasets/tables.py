@@ -9,11 +9,13 @@ from types import EllipsisType
 from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
 from fairmp.datasets.columns import (
     MAX_CATEGORIES,
+    MAX_DENSITY,
     Column,
     LoadReport,
     Number,
@@ -29,6 +31,7 @@ from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.errors import InputError, check_choice, check_integer, conform, shortlist
+from fairmp.graph import from_scipy
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
 
 DEGREE = "log(1 + degree)"
+MIN_SPARSE_ENTRIES, MIN_SPARSE_COLUMNS = 1 << 22, 256  # of a feature matrix that may be sparse
 
 
 @dataclass(frozen=True)
@@ -161,7 +165,7 @@ class Encoding:
 
     def transform(
         self, table: pd.DataFrame, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray | sp.csr_array, np.ndarray, np.ndarray]:
         """Encode a table: features (n×d, float32), classes (n) and groups (n), −1 unknown."""
         names = [str(name) for name in table.columns]
         seen = {column.name for column in self.columns} | {self.id, self.label.column}
@@ -173,7 +177,7 @@ class Encoding:
         if new:
             count = counted(len(new), "column")
             report.notes.append(f"{count} not used, new since training: {shortlist(new)}")
-        blocks = [one.expand(one.codes(table[one.name], report)) for one in self.columns]
+        blocks = [compact(one.expand(one.codes(table[one.name], report))) for one in self.columns]
         y = sens = np.full(len(table), -1, dtype=np.int64)
         absent = [part.column for part in self.sensitive if part.column not in names]
         if not absent:
@@ -232,9 +236,25 @@ def fit_encoding(
     return Encoding(*parts, degree=not columns, weight=roles.weight), y, sens
 
 
-def stack(blocks: Sequence[np.ndarray], rows: int) -> np.ndarray:
-    """Put blocks of features side by side, as float32."""
-    return np.concatenate([np.empty((rows, 0)), *blocks], axis=1, dtype=np.float32)
+def compact(block: np.ndarray) -> np.ndarray | sp.csc_array:
+    """Features as float32, sparse if few are not 0."""
+    block = block.astype(np.float32)
+    return sp.csc_array(block) if np.count_nonzero(block) < MAX_DENSITY * block.size else block
+
+
+def stack(blocks: Sequence[Any], rows: int) -> np.ndarray | sp.csr_array:
+    """Put blocks of features side by side, as float32; a large matrix of few numbers is sparse."""
+    width = sum(block.shape[1] for block in blocks)
+    large = width >= MIN_SPARSE_COLUMNS and rows * width >= MIN_SPARSE_ENTRIES
+    stored = sum(block.nnz if sp.issparse(block) else block.size for block in blocks)
+    if large and stored < MAX_DENSITY * rows * width:
+        return sp.csr_array(sp.hstack(blocks, format="csc"))
+    result, start = np.empty((rows, width), dtype=np.float32), 0
+    for block in blocks:
+        end = start + block.shape[1]
+        result[:, start:end] = block.toarray() if sp.issparse(block) else block
+        start = end
+    return result
 
 
 def sample_weights(series: pd.Series) -> torch.Tensor:
@@ -289,6 +309,7 @@ def from_tables(
     :data:`~fairmp.datasets.columns.MISSING`, such as ``NA``, are missing values. Separators and
     the meaning of commas inside numbers are decided by the whole file, and a file that can be read
     in two ways is refused. Columns of a file without a header line are ``column 1``, ``column 2``…
+    A large table whose features are mostly 0, such as a bag of words, gives a sparse ``data.x``.
 
     Args:
         nodes: One row per node.
@@ -310,7 +331,8 @@ def from_tables(
         sens_in_features: Whether the sensitive columns are features too.
         max_categories: Largest number of one-hot features per column, beside "other" and "missing".
         scale: ``"standard"`` (mean 0 and variance 1, so that columns in euros and in years weigh
-            alike), ``"minmax"`` or ``"none"``; columns of 0 and 1 are left alone.
+            alike), ``"minmax"`` or ``"none"``; columns of 0 and 1 are left alone, and columns that
+            are mostly 0 keep their zeros in ``"standard"``: they are divided, not shifted.
         positive: The label value that is class 1; all others are class 0.
         unknown: Values of label and sensitive columns that mean "unknown"; by default −1 if it is
             the only negative number and there are at least two others.
@@ -360,10 +382,10 @@ def from_tables(
         if edges is None:
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
         table = _node_table(nodes, own, report, drop, (label, *roles.groups))
-        blocks: list[np.ndarray] = []
+        blocks: list[Any] = []
 
         def save(column: Column, codes: np.ndarray) -> None:
-            blocks.append(column.expand(codes))
+            blocks.append(compact(column.expand(codes)))
 
         used, y, sens = fit_encoding(list(table.columns), table.__getitem__, roles, report, save)
         x = stack(blocks, len(table))
@@ -414,13 +436,19 @@ def _node_table(
 
 
 def assemble(
-    x: np.ndarray, edge_index: np.ndarray, y: np.ndarray, sens: np.ndarray, report: LoadReport
+    x: np.ndarray | sp.csr_array,
+    edge_index: np.ndarray,
+    y: np.ndarray,
+    sens: np.ndarray,
+    report: LoadReport,
 ) -> Data:
     """Make the graph of some arrays, with its report."""
     arrays = {"edge_index": edge_index, "y": y, "sens": sens}
     codes = {name: np.ascontiguousarray(array, np.int64) for name, array in arrays.items()}
-    arrays = {"x": np.ascontiguousarray(x, np.float32), **codes}
-    data = Data(**{name: torch.from_numpy(array) for name, array in arrays.items()})
+    features = (
+        from_scipy(x) if sp.issparse(x) else torch.from_numpy(np.ascontiguousarray(x, np.float32))
+    )
+    data = Data(features, **{name: torch.from_numpy(array) for name, array in codes.items()})
     # Outside the graph's store, so that the report is neither printed with the graph nor moved to
     # a device; copies of the graph keep it.
     data.__dict__["report"] = report

@@ -90,7 +90,7 @@ def shard(
         encoding and encoding.to_dict(),
         report=tuple(report.lines()) if report else (),
     )
-    x = data.x.detach().cpu()
+    x = data.x.detach().cpu().to_dense()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
     nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows])
     with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):

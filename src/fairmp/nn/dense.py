@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch_geometric.nn import MLP, Linear
 
-from fairmp.graph import TensorCache
+from fairmp.graph import TensorCache, to_scipy
 from fairmp.kernels import implementation
 
 CHUNK_ROWS = 4096  # taken through all layers at once
@@ -33,7 +33,7 @@ class Dense(MLP):
 
     Where most features equal the most frequent value of their column (zeros, also after
     standardisation), the first layer multiplies the others alone. They are compressed the second
-    time the same tensor is met.
+    time the same tensor is met. A sparse tensor stays sparse.
 
     Example:
         >>> network = Dense([3, 4, 2], norm=None)
@@ -49,14 +49,17 @@ class Dense(MLP):
         """Return the logits of each row; see PyG's ``MLP`` for further arguments."""
         if args or kwargs or not self._supported(x):
             return super().forward(x, *args, **kwargs)
+        features = self._compressed(x)
+        if x.is_sparse and features is None:
+            return super().forward(x)
         parameters = (p for lin in self.lins for p in (lin.weight, lin.bias))
-        return _Layers.apply(x, self._compressed(x), *parameters)
+        return _Layers.apply(x, features, *parameters)
 
     def _compressed(self, x: Tensor) -> Compressed | None:
-        if x.requires_grad or x.numel() < MIN_COMPRESSED_NUMEL:
+        if x.requires_grad or (x.numel() < MIN_COMPRESSED_NUMEL and not x.is_sparse):
             return None
         met: list[None] = self._features.get((x,), "met", list)
-        if not met:
+        if not met and not x.is_sparse:
             met.append(None)
             return None
         return self._features.get((x,), "compressed", partial(compress, x))
@@ -65,7 +68,7 @@ class Dense(MLP):
         return (
             x.device.type == "cpu"
             and x.dim() == 2
-            and x.layout == torch.strided
+            and x.layout in (torch.strided, torch.sparse_coo)
             and self.plain_last
             and type(self.act) is nn.ReLU
             and all(type(norm) is nn.Identity for norm in self.norms)
@@ -101,14 +104,16 @@ class Compressed(NamedTuple):
 
 def compress(x: Tensor) -> Compressed | None:
     """Compress features; ``None`` where too few of them repeat."""
-    from scipy.sparse import csr_array
-
-    sample = x[:: max(x.size(0) // 1000, 1)]
-    common = sample.median(0).values  # a value that most rows have is their median
-    dense = float((sample != common).float().mean()) > MAX_DENSITY
-    if dense or not hasattr(implementation(x), "sparse_linear"):
+    if not hasattr(implementation(x), "sparse_linear"):
         return None
-    rest = csr_array((x - common).numpy())
+    if x.is_sparse:
+        common, rest = x.values().new_zeros(x.size(1)), to_scipy(x)
+    else:
+        sample = x[:: max(x.size(0) // 1000, 1)]
+        common = sample.median(0).values  # a value that most rows have is their median
+        if float((sample != common).float().mean()) > MAX_DENSITY:
+            return None
+        rest = to_scipy(x - common)
     starts = range(0, x.size(0), BLOCK_ROWS)
     blocks = [rest[start : start + BLOCK_ROWS].tocsc() for start in starts]
     lengths = np.concatenate([np.diff(block.indptr) for block in blocks])
@@ -127,7 +132,7 @@ class _Layers(torch.autograd.Function):
         if features is not None:
             layers.append(features.product(weights[0], biases[0], relu=len(weights) > 1))
             first = 1
-        layers += [x.new_empty(x.size(0), weight.size(0)) for weight in weights[first:]]
+        layers += [weight.new_empty(x.size(0), weight.size(0)) for weight in weights[first:]]
         for start in range(0, x.size(0), CHUNK_ROWS):
             rows = slice(start, start + CHUNK_ROWS)
             for k in range(first, len(weights)):

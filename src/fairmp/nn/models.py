@@ -113,7 +113,7 @@ def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     if ("torch_geometric.nn.models.mlp", "MLP") in names:
         return transform(x)
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
-    return transform(x, graph.edge_index, *weight)
+    return transform(x.to_dense(), graph.edge_index, *weight)
 
 
 def build(

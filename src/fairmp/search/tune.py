@@ -191,12 +191,13 @@ def _fingerprint(data: Data) -> dict[str, Any]:
     codes = [data[name] for name in ("edge_index", "y", *MASKS)]
     for values in (*codes, groups.likeliest(data.sens)):
         digest.update(values.cpu().contiguous().to(torch.int64).numpy().tobytes())
+    features = (data.x.coalesce().values() if data.x.is_sparse else data.x).double()
     return {
         "data": str(getattr(data, "name", "graph")),
         "nodes": data.x.size(0),
         "features": data.x.size(1),
-        "mean feature": float(data.x.double().abs().mean()),
-        "spread of features": float(data.x.double().std()),
+        "mean feature": float(features.abs().mean()),
+        "spread of features": float(features.std()),
         "graph": digest.hexdigest()[:16],
     }
 

@@ -30,7 +30,9 @@ def aligned(
     check(data, labels=False)
     result = copy.copy(data)
     order = _order(data, features)
-    result.x = (data.x[:, order] if order else data.x).to(dtype)
+    x = data.x.coalesce() if data.x.is_sparse else data.x
+    places = torch.tensor(order, device=x.device)
+    result.x = (x.index_select(1, places) if order else x).to(dtype)
     if isinstance(data.get("sens"), Tensor):
         if groups.soft(data.sens):
             result.sens = _translate_columns(data.sens, data.get("group_names"), known_groups)

@@ -205,9 +205,9 @@ def fit(
                 if isinstance(network.propagation, PPR):
                     own = [*smoothings, network.propagation.gamma]
             else:
-                unfitted = estimators.make(
-                    trial.model if isinstance(backbone, str) else backbone, trial.reads, seed
-                )
+                own_or_name = trial.model if isinstance(backbone, str) else backbone
+                sparse = data.x.is_sparse
+                unfitted = estimators.make(own_or_name, trial.reads, seed, sparse=sparse)
                 weight = data.get("sample_weight")
                 fitted = estimators.fit(
                     unfitted, design, data.y, data.train_mask, num_classes, weight

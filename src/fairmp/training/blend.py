@@ -42,7 +42,7 @@ class Blend(nn.Module):
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits (n×C)."""
-        total = x.new_zeros(())
+        total = torch.zeros((), dtype=x.dtype, device=x.device)
         for (_, reads), model, weight in zip(self.names, self.members, self.weights, strict=True):
             design = self.inputs(reads, x, graph)
             fitted = hasattr(model, "kind")

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError, check_choice
+from fairmp.graph import to_scipy
 from fairmp.nn.models import ESTIMATORS
 from fairmp.training.graph_features import Reads
 
@@ -25,7 +26,7 @@ TREE_TENSORS = ("feature", "threshold", "left", "right", "value", "baseline")
 ENTRIES = 1 << 22  # of a matrix nodes × trees, walked at once
 
 
-def make(backbone: Any, reads: Reads, seed: int) -> Any:
+def make(backbone: Any, reads: Reads, seed: int, *, sparse: bool = False) -> Any:
     """Return an unfitted classifier: a copy of the one given, or a named one with our settings."""
     from sklearn.base import clone
     from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
@@ -39,7 +40,8 @@ def make(backbone: Any, reads: Reads, seed: int) -> Any:
     if backbone == "logistic":
         if reads == "edges":
             return LogisticRegression(C=0.02, max_iter=1000)
-        return make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=1000))
+        scaler = StandardScaler(with_mean=not sparse)
+        return make_pipeline(scaler, LogisticRegression(C=0.1, max_iter=1000))
     if backbone == "forest":
         return RandomForestClassifier(200, min_samples_leaf=5, random_state=seed)
     return HistGradientBoostingClassifier(
@@ -67,7 +69,7 @@ class Linear(nn.Module):
     def forward(self, design: Tensor | sp.csr_array) -> Tensor:
         """Return logits."""
         if isinstance(design, Tensor):
-            return design.to(self.weight.dtype) @ self.weight.T + self.bias
+            return design.to(self.weight.dtype) @ self.weight.T.contiguous() + self.bias
         product = torch.from_numpy(design @ self.weight.T.cpu().double().numpy())
         return product.to(self.weight) + self.bias
 
@@ -96,13 +98,17 @@ class TreeEnsemble(nn.Module):
 
     def forward(self, design: Tensor) -> Tensor:
         """Return logits."""
-        x, trees = design.float(), self.feature.size(0)
-        total = self.baseline.repeat(x.size(0), 1)
+        if design.is_sparse:  # as many columns as the trees read
+            used, place = self.feature.unique(return_inverse=True)
+            x, features = design.index_select(1, used.long()).to_dense().float(), place
+        else:
+            x, features = design.float(), self.feature.long()
+        trees, total = self.feature.size(0), self.baseline.repeat(x.size(0), 1)
         size = max(1, ENTRIES // max(x.size(0), 1))
         for start in range(0, trees, size):
             part = slice(start, start + size)
             left, right = self.left[part].long(), self.right[part].long()
-            feature, threshold = self.feature[part].long(), self.threshold[part].float()
+            feature, threshold = features[part], self.threshold[part].float()
             at = torch.zeros(left.size(0), x.size(0), dtype=torch.int64, device=x.device)
             for _ in range(self.depth):
                 found = x.T.gather(0, feature.gather(1, at))
@@ -139,7 +145,7 @@ class Estimator(nn.Module):
 
     def forward(self, design: Tensor | sp.csr_array) -> Tensor:
         """Return the logarithm of the probabilities, or the scores if it has none."""
-        x = design.cpu().numpy() if isinstance(design, Tensor) else design
+        x = as_array(design, self.estimator)
         if hasattr(self.estimator, "predict_proba"):
             scores = np.log(np.maximum(self.estimator.predict_proba(x), MIN_PROBABILITY))
         else:
@@ -149,6 +155,18 @@ class Estimator(nn.Module):
         result = np.full((len(scores), self.num_classes), scores.min(initial=0) + NEVER)
         result[:, self.estimator.classes_] = scores
         return torch.from_numpy(result)
+
+
+def as_array(design: Tensor | sp.csr_array, estimator: Any) -> np.ndarray | sp.csr_array:
+    """Rows as a classifier takes them: sparse ones stay sparse if it can read them."""
+    from sklearn.utils import get_tags
+
+    if not isinstance(design, Tensor):
+        return design
+    if design.is_sparse and get_tags(estimator).input_tags.sparse:
+        return to_scipy(design)
+    found: np.ndarray = design.to_dense().cpu().numpy()
+    return found
 
 
 def fit(
@@ -166,7 +184,7 @@ def fit(
     from sklearn.utils.validation import has_fit_parameter
 
     rows = train.cpu().numpy()
-    x = design.float().cpu().numpy() if isinstance(design, Tensor) else design
+    x = as_array(design.float() if isinstance(design, Tensor) else design, estimator)
     weights = {}
     if sample_weight is not None:
         step, last = getattr(estimator, "steps", [("", estimator)])[-1]
@@ -186,7 +204,7 @@ def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
         match [type(step).__name__ for step in steps]:
             case ["StandardScaler", "LogisticRegression"]:
                 scaler, last = steps
-                return _linear(last, num_classes, scaler.mean_, scaler.scale_)
+                return _linear(last, num_classes, scaler.mean_ * scaler.with_mean, scaler.scale_)
             case ["LogisticRegression"]:
                 return _linear(steps[0], num_classes)
             case ["RandomForestClassifier" | "ExtraTreesClassifier"]:

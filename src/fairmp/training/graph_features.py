@@ -16,7 +16,7 @@ they mean the same for training nodes as for others.
 from __future__ import annotations
 
 import warnings
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from fairmp.errors import InputError
-from fairmp.graph import Graph, TensorCache
+from fairmp.graph import Graph, TensorCache, from_scipy, to_scipy
 
 MAX_SECOND = 64  # features up to which their deviations and second means are added
 
@@ -55,7 +55,9 @@ def neighbourhood(x: Tensor, graph: Graph, labels: Tensor, num_classes: int) -> 
     if labels.shape != (graph.num_nodes,):
         hint = f"give one per node, {graph.num_nodes}"
         raise InputError("labels", f"shape {tuple(labels.shape)}", hint)
-    features, y, adjacency = x.cpu().numpy(), labels.cpu().numpy(), adjacency_matrix(graph)
+    x = x.to_dense() if x.size(1) <= MAX_SECOND else x
+    features: Any = to_scipy(x) if x.is_sparse else x.cpu().numpy()
+    y, adjacency = labels.cpu().numpy(), adjacency_matrix(graph)
     degree = np.asarray(adjacency.sum(axis=1)).ravel()
     inverse = np.divide(1, degree, out=np.zeros_like(degree), where=degree > 0)
     average, narrow = sp.diags_array(inverse) @ adjacency, x.size(1) <= MAX_SECOND
@@ -73,6 +75,9 @@ def neighbourhood(x: Tensor, graph: Graph, labels: Tensor, num_classes: int) -> 
     shares = [_smoothed(near), np.log1p(near.sum(1, keepdims=True)), _smoothed(far)]
     # What is left of a node's own label by rounding is cut off.
     columns += [np.log1p(degree)[:, None], *(part.round(6) for part in shares)]
+    if x.is_sparse:
+        parts = [sp.csr_array(part, dtype=features.dtype) for part in columns]
+        return from_scipy(sp.csr_array(sp.hstack(parts, format="csr"))).to(x.device)
     return torch.cat([torch.from_numpy(part).to(x) for part in columns], dim=1)
 
 
@@ -135,7 +140,7 @@ class GraphInputs(nn.Module):
         edges = sp.csr_array((n, known))
         if place is not None:
             edges = adjacency_matrix(graph)[:, place.cpu().numpy()]
-        return sp.csr_array(sp.hstack([edges, sp.csr_array(x.cpu().double().numpy())]))
+        return sp.csr_array(sp.hstack([edges, to_scipy(x).astype(np.float64)]))
 
 
 def fingerprint(graph: Graph) -> Tensor:

@@ -10,7 +10,9 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.linalg import aslinearoperator
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -30,9 +32,17 @@ from fairmp.analysis.theory import (
     group_moments,
     predicted_block_change,
 )
-from fairmp.analysis.theory.measurement import averaged, held_out_bias, held_out_scores
+from fairmp.analysis.theory.measurement import (
+    Features,
+    averaged,
+    group_means,
+    held_out_bias,
+    held_out_scores,
+    mean_squares,
+)
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
+from fairmp.graph import to_scipy
 from fairmp.report.formats import join_names
 
 MAX_RANDOM_COLUMNS = 64  # of the random-feature baseline: enough to show what the topology reveals
@@ -72,23 +82,20 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     clean, notes = cleaned(data)
     table, facts = statistics(clean), graph_facts(clean)
     known = [group for group in facts["groups"] if group.share is not None]
-    centred = clean.x - clean.x.mean(0)
-    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
-    # Rounding can give a constant column a deviation, and a nearly constant one none.
-    varied = (clean.x.amax(0) > clean.x.amin(0)) & (deviation > 0)
-    x = centred[:, varied].div_(deviation[varied]).numpy()
+    x, varied = _standardised(clean.x)
+    n = table.nodes
     # A single split into halves is noisy on small graphs, where several are cheap.
-    folds = [_halves(clean.sens, [seed, k]) for k in range(max(1, min(10, 20_000 // len(x))))]
+    folds = [_halves(clean.sens, [seed, k]) for k in range(max(1, min(10, 20_000 // n)))]
     columns = min(x.shape[1], MAX_RANDOM_COLUMNS)
     generator = torch.Generator().manual_seed(seed)
-    random = torch.randn(len(x), columns, generator=generator).numpy()
+    random = torch.randn(n, columns, generator=generator).numpy()
     after_random = averaged(random, clean.edge_index, steps, "row") if columns else ()
 
-    def cross_fitted(values: np.ndarray) -> list[float]:
+    def cross_fitted(values: Features) -> list[float]:
         """Separation and predictability, averaged over random halves."""
         return np.mean([held_out_bias(values, *fold) for fold in folds], axis=0).tolist()
 
-    def measure(step: int, values: np.ndarray) -> FeatureBias:
+    def measure(step: int, values: Features) -> FeatureBias:
         return FeatureBias(step, *mean_gap(values, clean.sens.numpy()), *cross_fitted(values))
 
     before = measure(0, x)
@@ -100,7 +107,6 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     # Two standard errors (at most) of a difference of shares, for the two smallest groups.
     smallest = sorted(group.nodes for group in known if group.nodes >= MIN_GROUP_SIZE)[:2]
     noise = 2 * math.sqrt(sum(0.25 / size for size in smallest)) if len(smallest) == 2 else None
-    n = table.nodes
     return Audit(
         **facts,
         directed_edges=table.edges,
@@ -125,6 +131,27 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     )
 
 
+def _standardised(x: Tensor) -> tuple[Features, Tensor]:
+    """Features of mean 0 and deviation 1, and which columns they are: those not constant."""
+    if x.is_sparse:
+        matrix = to_scipy(x).astype(np.float64)
+        mean = np.asarray(matrix.mean(0))
+        variance = np.asarray(matrix.power(2).mean(0)) - mean**2
+        least, most = (one.toarray().ravel() for one in (matrix.min(0), matrix.max(0)))
+        chosen = (most > least) & (variance > 0)
+        scale = 1 / np.sqrt(variance[chosen])
+        # (X − 1μᵀ)D⁻¹ as a product of sparse matrices.
+        ones, shift = np.ones((len(x), 1)), -mean[chosen][None]
+        left = sp.csr_array(sp.hstack([matrix[:, chosen], ones]))
+        right = sp.csr_array(sp.vstack([sp.eye_array(len(scale)), shift]) @ sp.diags_array(scale))
+        return aslinearoperator(left) @ aslinearoperator(right), torch.from_numpy(chosen)
+    centred = x - x.mean(0)
+    deviation = torch.linalg.vector_norm(centred, dim=0) / math.sqrt(len(centred))
+    # Rounding can give a constant column a deviation, and a nearly constant one none.
+    varied = (x.amax(0) > x.amin(0)) & (deviation > 0)
+    return centred[:, varied].div_(deviation[varied]).numpy(), varied
+
+
 def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     """Groups, renumbered without the small ones, and a random half (0 or 1) of each; −1 outside."""
     rng = np.random.default_rng(seed)
@@ -138,19 +165,19 @@ def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
     return groups, half
 
 
-def mean_gap(values: np.ndarray, sens: np.ndarray) -> tuple[float, float]:
+def mean_gap(values: Features, sens: np.ndarray) -> tuple[float, float]:
     """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
-    means = [values[sens == g].mean(0, dtype=float) for g in range(len(counts))]
+    means = group_means(values, sens)
     pairs = combinations(range(len(means)), 2)
     gap, a, b = max((float(np.linalg.norm(means[a] - means[b])), a, b) for a, b in pairs)
-    known = values if (sens >= 0).all() else values[sens >= 0]
     mean = np.average(means, axis=0, weights=counts)
-    variance = max(float(np.vdot(known, known)) / len(known) - float(mean @ mean), 0.0)
+    squares = mean_squares(values, sens >= 0)
+    variance = max(squares - float(mean @ mean), 0.0)
     return gap, math.sqrt(variance * (1 / counts[a] + 1 / counts[b]))
 
 
-def _forecast(x: np.ndarray, data: Data, folds: Folds) -> Forecast:
+def _forecast(x: Features, data: Data, folds: Folds) -> Forecast:
     """Predict one step of averaging from held-out scores that separate the groups.
 
     Averaging is linear, so it acts on the scores as it acts on the features.

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -15,6 +17,7 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fairmp.datasets.splits import check
 from fairmp.errors import InputError
+from fairmp.graph import to_scipy
 from fairmp.groups import group_operator
 from fairmp.report.formats import points
 
@@ -196,7 +199,8 @@ def _groups(data: Data) -> tuple[Group, ...]:
 def _leaks(data: Data) -> tuple[Leak, ...]:
     """Columns that give the label or the group away, the worst first."""
     found = []
-    x, names = data.x.numpy(), data.feature_names
+    x = to_scipy(data.x) if data.x.is_sparse else data.x.numpy()
+    names = data.feature_names
     for of, codes, values in (
         ("label", data.y.numpy(), data.class_names),
         ("group", data.sens.numpy(), data.group_names),
@@ -207,11 +211,11 @@ def _leaks(data: Data) -> tuple[Leak, ...]:
         tested = range(1, 2) if len(counts) == 2 else range(len(counts))
         for c in [c for c in tested if MIN_GROUP_SIZE <= counts[c] <= known.sum() - MIN_GROUP_SIZE]:
             for column, best in enumerate(best_thresholds(x[known], codes[known] == c)):
-                balanced, threshold, above, right = best
+                balanced, threshold, above, right, smallest = best
                 if balanced < MIN_BALANCED:
                     continue
                 rule = f"{names[column]} {'>' if above else '≤'} {threshold:.4g}"
-                if threshold == x[known, column].min():
+                if threshold == smallest:
                     rule += " (its smallest value)"
                 most = float(max(counts[c], known.sum() - counts[c]) / known.sum())
                 found.append(Leak(names[column], of, values[c], rule, right, balanced, most))
@@ -219,23 +223,23 @@ def _leaks(data: Data) -> tuple[Leak, ...]:
 
 
 def best_thresholds(
-    x: np.ndarray, positive: np.ndarray
-) -> Iterator[tuple[float, float, bool, float]]:
+    x: np.ndarray | sp.csr_array, positive: np.ndarray
+) -> Iterator[tuple[float, float, bool, float, float]]:
     """The threshold of each column that separates best, by sorting.
 
     Yields the balanced accuracy of the rule "x > threshold" (or "x ≤ threshold", if not ``above``),
-    the threshold, ``above``, and the share of rows on which it is right.
+    the threshold, ``above``, the share of rows on which it is right, and the smallest value.
     """
     total, n = int(positive.sum()), len(positive)
-    for column in x.T:
-        order = np.argsort(column, kind="stable")
-        ordered, hits = column[order], np.cumsum(positive[order])
+    for values, hit, size in _columns(x, positive):
+        order = np.argsort(values, kind="stable")
+        ordered, hits, sizes = values[order], np.cumsum(hit[order]), np.cumsum(size[order])
         # The last place of each value but the largest: rows up to it against those after it.
         ends = np.flatnonzero(ordered[:-1] < ordered[1:])
         if not len(ends):
-            yield 0.5, math.nan, True, max(total, n - total) / n
+            yield 0.5, math.nan, True, max(total, n - total) / n, float(ordered[0])
             continue
-        below, true_below = ends + 1, hits[ends]
+        below, true_below = sizes[ends], hits[ends]
         recall, specificity = 1 - true_below / total, (below - true_below) / (n - total)
         balanced = (recall + specificity) / 2
         k = int(np.abs(balanced - 0.5).argmax())
@@ -243,4 +247,22 @@ def best_thresholds(
         score, threshold = float(balanced[k]), float(ordered[ends[k]])
         above = score >= 0.5
         score, right = (score, right) if above else (1 - score, 1 - right)
-        yield score, threshold, above, right
+        yield score, threshold, above, right, float(ordered[0])
+
+
+def _columns(
+    x: np.ndarray | sp.csr_array, positive: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Values of each column, how many of their rows are positive, and how many rows they have."""
+    if isinstance(x, np.ndarray):
+        for column in x.T:
+            yield column, positive, np.ones(len(positive), dtype=int)
+        return
+    x = x.tocsc()
+    for start, end in pairwise(x.indptr):
+        hit = positive[x.indices[start:end]]
+        zeros = len(positive) - len(hit)  # one value, for all rows that are not stored
+        values, rest = x.data[start:end], int(positive.sum()) - int(hit.sum())
+        if zeros:
+            values, hit = np.append(values, 0), np.append(hit, rest)
+        yield values, hit, np.append(np.ones(end - start, dtype=int), [zeros] * (zeros > 0))

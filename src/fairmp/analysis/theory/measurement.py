@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import combinations
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
 import torch
+from scipy.sparse.linalg import LinearOperator, aslinearoperator
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -17,6 +19,11 @@ from fairmp.analysis.theory.prediction import Bias, Change, bias_of, decision
 from fairmp.errors import InputError, check_integer
 
 HELD_OUT_RIDGE = 0.01  # of held-out rules, as a share of the mean variance within groups
+MAX_DIRECT = 1000  # features up to which rules are found by factorisation
+PROBES = 64  # random vectors that estimate a sum of squares
+Features: TypeAlias = (
+    np.ndarray | LinearOperator
+)  # values of the nodes (n×d); products with wide ones
 
 
 class GraphParameters(NamedTuple):
@@ -63,20 +70,27 @@ def aggregate(
 
 
 def averaged(
-    values: np.ndarray, edge_index: Tensor, steps: int, normalisation: Normalisation
-) -> Iterator[np.ndarray]:
+    values: Features, edge_index: Tensor, steps: int, normalisation: Normalisation
+) -> Iterator[Features]:
     """Yield features after 1, …, ``steps`` steps of averaging, in the precision of ``values``."""
-    from scipy.sparse import csr_array
-
     from fairmp.kernels import implementation
 
-    theta, n, f = exponent(normalisation), len(values), torch.from_numpy(values)
+    theta, n = exponent(normalisation), values.shape[0]
     # Not fairmp.graph.normalise, whose sorting takes longer than a step.
     source, target = np.hstack([edge_index.cpu().numpy(), [np.arange(n), np.arange(n)]])
-    matrix = csr_array((np.ones(len(source), values.dtype), (source, target)), shape=(n, n))
-    row, col, weight = map(torch.from_numpy, (matrix.indptr, matrix.indices, matrix.data))
+    matrix = sp.csr_array((np.ones(len(source), values.dtype), (source, target)), shape=(n, n))
     degree = torch.from_numpy(np.bincount(source)).double()
-    left, right = (degree.pow(power).to(f.dtype) for power in (-theta, theta - 1))
+    scales = degree.pow(-theta), degree.pow(theta - 1)
+    if not isinstance(values, np.ndarray):
+        outer, inner = (sp.diags_array(scale.numpy()) for scale in scales)
+        step = aslinearoperator(sp.csr_array(outer @ matrix @ inner))
+        for _ in range(steps):
+            values = step @ values
+            yield values
+        return
+    f = torch.from_numpy(values)
+    row, col, weight = map(torch.from_numpy, (matrix.indptr, matrix.indices, matrix.data))
+    left, right = (scale.to(f.dtype) for scale in scales)
     for _ in range(steps):
         f = implementation(f).aggregate((row, col, weight, left, right), f, None, 0.0)
         yield f.numpy()
@@ -139,26 +153,90 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 
 
 def held_out_scores(
-    values: np.ndarray, group: np.ndarray, half: np.ndarray, *, with_first: bool = False
+    values: Features, group: np.ndarray, half: np.ndarray, *, with_first: bool = False
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Fit rules for pairs of groups on half of the nodes; return scores and groups of the other."""
     pairs = list(combinations(range(int(group.max()) + 1), 2))
     if with_first:
         pairs = [pair for pair in pairs if pair[0] == 0]
-    found, size = [], values.shape[1]
+    found = []
     for k in (0, 1):
-        (means, covariances), weights = _moments(values, np.where(half == k, group, -1))
-        variance = np.trace(weights @ covariances.swapaxes(0, 1)) / size
-        ridge = HELD_OUT_RIDGE * variance if variance > 0 else 1.0
-        moments = Moments(means, covariances + ridge * np.eye(size))
-        rules = [decision(moments, weights, b, a) for a, b in pairs]
-        directions = np.stack([w for w, _ in rules], 1).astype(values.dtype)
-        scores = (values @ directions)[half == 1 - k] - np.array([t for _, t in rules])
+        directions, thresholds = _rules(values, np.where(half == k, group, -1), pairs)
+        scores = (values @ directions)[half == 1 - k] - thresholds
         found.append((scores, group[half == 1 - k]))
     return found
 
 
-def held_out_bias(values: np.ndarray, group: np.ndarray, half: np.ndarray) -> tuple[float, float]:
+def _rules(
+    values: Features, group: np.ndarray, pairs: Sequence[tuple[int, int]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Directions (d×pairs) and thresholds of linear rules between groups, fitted to their nodes."""
+    size = values.shape[1]
+    if isinstance(values, np.ndarray) and size <= MAX_DIRECT:
+        (means, covariances), weights = _moments(values, group)
+        variance = np.trace(weights @ covariances.swapaxes(0, 1)) / size
+        ridge = HELD_OUT_RIDGE * variance if variance > 0 else 1.0
+        moments = Moments(means, covariances + ridge * np.eye(size))
+        rules = [decision(moments, weights, b, a) for a, b in pairs]
+        found = np.stack([w for w, _ in rules], 1).astype(values.dtype)
+        return found, np.array([t for _, t in rules])
+    means, counts = group_means(values, group), np.bincount(group[group >= 0])
+    squares = mean_squares(values, group >= 0) - counts / counts.sum() @ (means**2).sum(1)
+    ridge = HELD_OUT_RIDGE * squares / size if squares > 0 else 1.0
+    first, second = np.array(pairs).T
+    # One column per pair: the covariance within its groups is a product with their nodes.
+    weight = np.stack([np.isin(group, pair) for pair in pairs], 1) / (
+        counts[first] + counts[second] - 2
+    )
+    members = sp.csr_array(np.eye(len(counts))[group] * (group >= 0)[:, None] / counts[group, None])
+
+    def covariance(w: np.ndarray) -> np.ndarray:
+        scores = values @ w
+        centred = scores - (members.T @ scores)[group]
+        return np.asarray(values.T @ (weight * centred)) + ridge * w
+
+    directions = _conjugate_gradients(covariance, (means[second] - means[first]).T)
+    thresholds = (directions * (means[first] + means[second]).T).sum(0) / 2
+    return directions.astype(values.dtype), thresholds
+
+
+def _conjugate_gradients(
+    product: Callable[[np.ndarray], np.ndarray], b: np.ndarray, tol: float = 1e-3, limit: int = 300
+) -> np.ndarray:
+    """Solve for each column of b a system of its own; scipy's solver takes one at a time."""
+    x, r, p = np.zeros_like(b), b, b
+    rho = first = (r**2).sum(0)
+    for _ in range(limit):
+        if (rho <= tol**2 * first).all():
+            break
+        q = product(p)
+        curvature = (p * q).sum(0)
+        step = np.divide(rho, curvature, out=np.zeros_like(rho), where=curvature > 0)
+        x, r = x + step * p, r - step * q
+        previous, rho = rho, (r**2).sum(0)
+        p = r + np.divide(rho, previous, out=np.zeros_like(rho), where=previous > 0) * p
+    return x
+
+
+def group_means(values: Features, group: np.ndarray) -> np.ndarray:
+    """Mean of each group's features (G×d); nodes of group −1 are ignored."""
+    counts = np.bincount(group[group >= 0])
+    if isinstance(values, np.ndarray):
+        return np.stack([values[group == g].mean(0, dtype=float) for g in range(len(counts))])
+    members = np.stack([(group == g) / counts[g] for g in range(len(counts))], 1)
+    return np.asarray(values.T @ members).T
+
+
+def mean_squares(values: Features, chosen: np.ndarray) -> float:
+    """Mean over some nodes of the sum of their squared features; estimated if they are wide."""
+    if isinstance(values, np.ndarray):
+        part = values if chosen.all() else values[chosen]
+        return float(np.vdot(part, part)) / len(part)
+    signs = np.random.default_rng(0).integers(0, 2, (values.shape[1], PROBES)) * 2.0 - 1
+    return float((np.asarray(values @ signs)[chosen] ** 2).sum(1).mean()) / PROBES
+
+
+def held_out_bias(values: Features, group: np.ndarray, half: np.ndarray) -> tuple[float, float]:
     """Separation √(δᵀΣ⁻¹δ) and parity of the most distinct pair of groups, on held-out nodes."""
     if int(group.max()) < 1 or not values.shape[1]:
         return 0.0, 0.0
