@@ -446,3 +446,21 @@ def test_wrong_weights_are_one_line(fairmp, trained: Path, words: str, message: 
     assert (status, err.count("\n")) == (2, 1), err
     assert err.startswith(f"fairmp: {message}")
     assert not (trained / "wrong").exists()
+
+
+def test_a_pickled_classifier_is_loaded_with_trust_alone(fairmp, trained: Path) -> None:
+    from sklearn.naive_bayes import GaussianNB
+
+    files = (trained / "people.csv", trained / "ties.csv")
+    data = from_tables(*files, id="who", label="hired", sensitive="sex")
+    model = FairClassifier(backbone=GaussianNB())
+    model.fit(data, bootstrap=0)
+    model.save(trained / "pickled")
+    command = f"predict {trained}/pickled --nodes {trained}/new.csv --edges {trained}/ties.csv"
+    status, _, error = fairmp(command)
+    assert status == 2
+    assert "pickle" in error
+    assert "--trust" in error
+    assert fairmp(f"{command} --trust")[0] == 0
+    expected = model.predict_proba(data)[:, 1].flip(0)
+    np.testing.assert_allclose(pd.read_csv("predictions.csv")["p(yes)"], expected, atol=1e-5)

@@ -50,7 +50,9 @@ def dense(data: Any) -> Any:
 def test_tables_of_few_numbers_are_sparse(bag: Any, tmp_path: Path) -> None:
     frame, edges = bag
     data = from_tables(frame, edges, **ROLES)
-    assert data.x.is_sparse and data.x.is_coalesced() and data.x.dtype == torch.float32
+    assert data.x.is_sparse
+    assert data.x.is_coalesced()
+    assert data.x.dtype == torch.float32
     kept = [name for name in frame if name in data.feature_names]
     counts = frame[kept].to_numpy(float)
     indicators = counts.max(0) == 1
@@ -119,7 +121,8 @@ def test_new_nodes_join_a_kept_graph_of_sparse_features(bag: Any, tmp_path: Path
     path = cache.save_graph(data, tmp_path)
     new = frame[:5].assign(id=range(1000, 1005))
     joined, fresh = cache.extend(path, new, None, encoding=data.encoding)
-    assert int(fresh.sum()) == 5 and joined.x.is_sparse
+    assert int(fresh.sum()) == 5
+    assert joined.x.is_sparse
     assert_array_equal(joined.x.to_dense()[5:], data.x.to_dense())
     assert_array_equal(joined.x.to_dense()[:5], data.x.to_dense()[:5])
 
@@ -127,7 +130,8 @@ def test_new_nodes_join_a_kept_graph_of_sparse_features(bag: Any, tmp_path: Path
 def test_the_audit_of_sparse_features_is_that_of_dense_ones(bag: Any) -> None:
     data = from_tables(*bag, **ROLES)
     one, other = audit(data), audit(dense(data))
-    assert one.leaks == other.leaks and one.constant_features == other.constant_features
+    assert one.leaks == other.leaks
+    assert one.constant_features == other.constant_features
     for a, b in zip((*one.row, *one.symmetric), (*other.row, *other.symmetric), strict=True):
         assert a.gap == pytest.approx(b.gap, rel=1e-4)
         assert a.chance == pytest.approx(b.chance, rel=0.05)  # estimated from random signs

@@ -4,11 +4,14 @@ import os
 import pickle
 import sys
 import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.nn import APPNP
+from torch_geometric.utils import k_hop_subgraph
 
 import fairmp
 from fairmp import FMP, PPR, InputError
@@ -384,12 +387,29 @@ def test_a_batch_without_a_group_is_an_error_at_prediction_only(solver: str, cla
     torch.testing.assert_close(found, layer(x, EDGES, sens.clamp_max(1)))
 
 
-def test_random_batches_of_a_graph_train() -> None:
+def _batches(kind: str, data: Data) -> Iterator[Data]:
+    """Batches of a graph as PyG's loaders make them."""
+    if kind == "k-hop":
+        for seeds in torch.arange(300).split(10):
+            subset, edges, *_ = k_hop_subgraph(seeds, 2, data.edge_index, relabel_nodes=True)
+            parts = {name: data[name][subset] for name in ("x", "y", "sens")}
+            yield Data(**parts, edge_index=edges)
+        return
     loader = pytest.importorskip("torch_geometric.loader")
+    if kind == "neighbour":
+        pytest.importorskip("pyg_lib", reason="NeighborLoader needs pyg-lib")
+        yield from loader.NeighborLoader(data, [5, 5], batch_size=10)
+    else:
+        yield from loader.RandomNodeLoader(data, num_parts=10)
+
+
+@pytest.mark.filterwarnings("ignore:.*no node in the population:UserWarning")
+@pytest.mark.parametrize("kind", ["random", "k-hop", "neighbour"])
+def test_batches_of_a_graph_train(kind: str) -> None:
     data = social_network(n=300, seed=0)
     network, layer = torch.nn.Linear(data.num_features, 2), FMP(2, "learned")
     optimizer = torch.optim.Adam([*network.parameters(), *layer.parameters()])
-    for batch in loader.RandomNodeLoader(data, num_parts=10):
+    for batch in _batches(kind, data):
         optimizer.zero_grad()
         f = layer(network(batch.x), batch.edge_index, batch.sens)
         torch.nn.functional.cross_entropy(f, batch.y).backward()

@@ -169,9 +169,25 @@ def test_module_of_the_users_own(data, tmp_path):
     run = model.fit(data, bootstrap=0)
     assert run.test.dp < 0.1
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
-    with pytest.raises(InputError, match="module of your own"):
-        model.save(tmp_path / "model")
-    assert not (tmp_path / "model").exists()
+
+
+@pytest.mark.parametrize("graph_features", [False, True])
+def test_a_module_of_the_users_own_is_loaded_into_another(data, tmp_path, graph_features):
+    columns = num_columns(data.x.size(1), 2) if graph_features else data.x.size(1)
+    settings = {"graph_features": graph_features, **FAST}
+    model = FairClassifier(FMP(), backbone=Own(columns), **settings)
+    model.fit(data, bootstrap=0)
+    model.save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"module of your own, Own.*backbone=…"):
+        FairClassifier.load(tmp_path / "model")
+    loaded = FairClassifier.load(tmp_path / "model", backbone=Own(columns))
+    assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
+    with pytest.raises(InputError, match="do not match"):
+        FairClassifier.load(tmp_path / "model", backbone=Own(columns + 1))
+    loaded.set_params(backbone="mlp", graph_features=False).fit(data, bootstrap=0)
+    loaded.save(tmp_path / "named")
+    with pytest.raises(InputError, match="leave it out"):
+        FairClassifier.load(tmp_path / "named", backbone=Own(columns))
 
 
 def test_networks_read_graph_features_too(data, tmp_path):

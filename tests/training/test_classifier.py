@@ -41,6 +41,22 @@ def test_it_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> N
     assert (after.mode, before.mode) == ("batch", None)
 
 
+def test_nodes_are_a_mask_or_numbers_in_any_order(data: Data, fair: FairClassifier) -> None:
+    every = fair.predict_proba(data, mode="per-node")
+    numbers = [7, 1999, 0, 7]
+    for given in (numbers, tuple(numbers), np.array(numbers), torch.tensor(numbers)):
+        found = fair.predict_proba(data, nodes=given, mode="per-node")
+        torch.testing.assert_close(found, every[numbers])
+    for mask in (data.sens == 1, (data.sens == 1).tolist(), (data.sens == 1).numpy()):
+        found = fair.predict_proba(data, nodes=mask, mode="per-node")
+        torch.testing.assert_close(found, every[data.sens == 1])
+    order = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
+    one = fair.evaluate(data, nodes=order[:900].tolist(), bootstrap=0)
+    mask = torch.zeros(2000, dtype=torch.bool)
+    mask[order[:900]] = True
+    assert one == fair.evaluate(data, nodes=mask, bootstrap=0)
+
+
 def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassifier) -> None:
     generator = torch.Generator().manual_seed(0)
     for share in (1.0, 0.4):
@@ -163,8 +179,18 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
         FairClassifier().save(tmp_path / "x")
     with pytest.raises(InputError, match="mode: 'guess'"):
         fair.predict(data, mode="guess")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match=r"nodes: .* boolean mask"):
-        fair.predict(data, nodes=torch.tensor([1, 2]))
+    for wrong in (
+        torch.ones(3, dtype=torch.bool),
+        [0.5],
+        [[1, 2]],
+        [],
+        "all",
+        [2000],
+        [-1],
+        [None],
+    ):
+        with pytest.raises(InputError, match=r"nodes: .* boolean mask of 2000 nodes"):
+            fair.predict(data, nodes=wrong)
     with pytest.raises(InputError, match="propagation: 'FMP'"):
         FairClassifier("FMP", backbone="mlp")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="predict_temperature: 0"):

@@ -35,6 +35,7 @@ def command(
     only: Path | None = own("Predict only the nodes whose ids are in this table."),
     keep_graph: bool = own("Use the training graph, kept with it.", True, "--graph/--no-graph"),
     unknown_groups: bool = own("Treat new groups as unknown.", False, "--allow-unknown-groups"),
+    trust: bool = own("Load a pickled classifier, which can run anything.", False, "--trust"),
     safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
@@ -56,9 +57,15 @@ def command(
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
-    names = {"path": "MODEL", "label": "--nodes", "sensitive": "--nodes", "mode": "--mode"}
+    names = {
+        "path": "MODEL",
+        "backbone": "MODEL",
+        "label": "--nodes",
+        "sensitive": "--nodes",
+        "mode": "--mode",
+    }
     with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
-        fitted = FairClassifier.load(place)
+        fitted = FairClassifier.load(place, trust=trust)
         with source.paths() as (nodes, edges):
             if data is not None:
                 given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)

@@ -107,7 +107,7 @@ def compress(x: Tensor) -> Compressed | None:
     if not hasattr(implementation(x), "sparse_linear"):
         return None
     if x.is_sparse:
-        common, rest = x.values().new_zeros(x.size(1)), to_scipy(x)
+        common, rest = torch.zeros(x.size(1), dtype=x.dtype), to_scipy(x)
     else:
         sample = x[:: max(x.size(0) // 1000, 1)]
         common = sample.median(0).values  # a value that most rows have is their median

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import difflib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.splits import check
-from fairmp.errors import InputError, shortlist
+from fairmp.errors import InputError, shorten, shortlist
 
 
 def aligned(
@@ -30,9 +31,8 @@ def aligned(
     check(data, labels=False)
     result = copy.copy(data)
     order = _order(data, features)
-    x = data.x.coalesce() if data.x.is_sparse else data.x
-    places = torch.tensor(order, device=x.device)
-    result.x = (x.index_select(1, places) if order else x).to(dtype)
+    x = data.x.index_select(1, torch.tensor(order, device=data.x.device)) if order else data.x
+    result.x = (x.coalesce() if x.is_sparse else x).to(dtype)
     if isinstance(data.get("sens"), Tensor):
         if groups.soft(data.sens):
             result.sens = _translate_columns(data.sens, data.get("group_names"), known_groups)
@@ -114,6 +114,28 @@ def _translate_codes(data: Data, attribute: str, noun: str, known: Sequence[str]
         return codes
     table = torch.tensor([*(place.get(name, -1) for name in given), -1], device=codes.device)
     return table[codes]
+
+
+def node_mask(nodes: Any, n: int) -> Tensor:
+    """Mask of the nodes that a mask or numbers name; ``None`` means all."""
+    if nodes is None:
+        return torch.ones(n, dtype=torch.bool)
+    hint = f"give a boolean mask of {n} nodes, or numbers from 0 to {n - 1}"
+    try:
+        given = torch.as_tensor(nodes)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError("nodes", shorten(nodes), hint) from None
+    if given.dtype == torch.bool and given.shape == (n,):
+        return given
+    wrong = given.dtype == torch.bool or given.is_floating_point() or given.is_complex()
+    if given.dim() != 1 or not given.numel() or wrong:
+        raise InputError("nodes", f"{given.dtype} of shape {tuple(given.shape)}", hint)
+    outside = given[(given < 0) | (given >= n)]
+    if len(outside):
+        raise InputError("nodes", f"there is no node {int(outside[0])}", hint)
+    mask = torch.zeros(n, dtype=torch.bool, device=given.device)
+    mask[given.long()] = True
+    return mask
 
 
 def check_population(

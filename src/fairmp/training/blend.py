@@ -13,12 +13,11 @@ from torch import Tensor, nn
 from fairmp import outputs
 from fairmp.errors import InputError, conform
 from fairmp.graph import Graph
-from fairmp.nn.models import BACKBONES, call_transform
+from fairmp.nn.models import call_transform
 from fairmp.training.estimators import Estimator, Linear, TreeEnsemble
 from fairmp.training.graph_features import GraphInputs, Reads, num_columns
 
 ESTIMATORS = "estimators.joblib"  # scikit-learn classifiers that are no tensors
-INTEGERS = ("inputs.labels", "inputs.trained_on", ".feature", ".left", ".right")
 Kind = Literal["network", "linear", "forest", "boosted", "estimator"]
 
 
@@ -88,7 +87,7 @@ def rebuild(
         own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
         model: nn.Module
         if conform(kind, Kind, "kind") == "network":
-            model = build(conform(name, Literal[BACKBONES], "name"), width)
+            model = build(name, width)
         elif kind == "estimator":
             model = Estimator(estimators[k], num_classes)
         elif kind == "linear":
@@ -123,7 +122,7 @@ def load_estimators(folder: Path, description: Mapping[str, Any], trust: bool) -
     file = folder / ESTIMATORS
     if not trust:
         value = f"{file} is a pickle, which can run anything when it is loaded"
-        raise InputError("path", value, "if you trust its origin, load it with trust=True")
+        raise InputError("path", value, "if you trust its origin: trust=True, or --trust")
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != description["estimators"]:
         raise InputError("path", f"{file} is missing or another model's", "save the model again")

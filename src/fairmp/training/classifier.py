@@ -391,14 +391,20 @@ class FairClassifier(Predictor):
 
     @classmethod
     def load(
-        cls, path: str | Path, *, device: str | torch.device = "cpu", trust: bool = False
+        cls,
+        path: str | Path,
+        *,
+        device: str | torch.device = "cpu",
+        trust: bool = False,
+        backbone: nn.Module | None = None,
     ) -> FairClassifier:
         """Load what :meth:`save` saved.
 
         Nothing in the file is executed. Only a scikit-learn classifier of your own is a pickle
-        (``estimators.joblib``), and is loaded with ``trust=True`` alone.
+        (``estimators.joblib``), and is loaded with ``trust=True`` alone. Of a module of your own
+        the weights are saved: give one of the same shape as ``backbone``.
         """
-        return model_files.load(cls, path, device=device, trust=trust)
+        return model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
 
     def _build(self, in_channels: int, out_channels: int, backbone: Any = None) -> Network:
         backbone = self.backbone if backbone is None else backbone

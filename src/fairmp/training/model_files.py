@@ -21,6 +21,7 @@ from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.errors import InputError, conform
 from fairmp.nn.fmp import FMP, PPR
+from fairmp.nn.models import BACKBONES
 from fairmp.training import blend as blends
 from fairmp.training.loop import needs_groups, versions
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
@@ -108,9 +109,6 @@ def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
     """Write a fitted classifier to a folder."""
     config = model.config()
     rebuild(config["propagation"])  # what cannot be loaded is not saved
-    if isinstance(model.backbone, nn.Module):
-        value = f"{config['backbone']} is a module of your own"
-        raise InputError("backbone", value, "save model.network_.state_dict() with torch.save")
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
@@ -144,7 +142,12 @@ def float_type(state: Mapping[str, Tensor]) -> torch.dtype:
 
 
 def load(
-    make: Callable[..., Model], path: str | Path, *, device: str | torch.device, trust: bool = False
+    make: Callable[..., Model],
+    path: str | Path,
+    *,
+    device: str | torch.device,
+    trust: bool = False,
+    backbone: nn.Module | None = None,
 ) -> Model:
     """Read a classifier from its folder."""
     tensors, description = read(path)
@@ -155,7 +158,7 @@ def load(
     config, blend = description["config"], description.get("blend")
     own = {} if blend is None else blends.load_estimators(Path(path), blend, trust)
     model: Any = _construct(make, path, {**config, "backbone": "auto"}, device=device)
-    model.backbone = own.get(0, config.get("backbone"))
+    model.backbone = own.get(0, _backbone(path, config.get("backbone"), blend, backbone))
     for name in NAMES:
         setattr(model, f"{name}_", description[name])
     encoding, correction = description.get("encoding"), description.get("correction")
@@ -181,6 +184,17 @@ def load(
     return model
 
 
+def _backbone(path: str | Path, saved: Any, blend: Any, given: nn.Module | None) -> Any:
+    """Return the backbone of a saved model: its name, or the module given if it has one."""
+    networks = [m[0] for m in blend["members"] if m[-1] == "network"] if blend else [saved]
+    if all(name in BACKBONES for name in networks) == (given is None):
+        return saved if given is None else given
+    if given is None:
+        value = f"{path} was trained with a module of your own, {saved}"
+        raise InputError("backbone", value, f"FairClassifier.load({str(path)!r}, backbone=…)")
+    raise InputError("backbone", f"{path} has a backbone, {saved}", "leave it out")
+
+
 def _empty(
     model: Any, blend: dict[str, Any] | None, tensors: Mapping[str, Tensor], own: dict[int, Any]
 ) -> nn.Module:
@@ -189,7 +203,11 @@ def _empty(
     saved, transform = nn.Module(), None
     if blend is not None:
         state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-        build = lambda name, columns: model._build(columns, sizes[1], name).transform  # noqa: E731
+
+        def build(name: str, columns: int) -> nn.Module:
+            module = model.backbone if isinstance(model.backbone, nn.Module) else name
+            return cast(nn.Module, model._build(columns, sizes[1], module).transform)
+
         transform = blends.rebuild(blend, state, *sizes, build, own)
     with torch.device("meta"):
         saved.network = network = model._build(*sizes, None if transform is None else "mlp")
@@ -263,14 +281,13 @@ def _check_description(description: Any, tensors: Mapping[str, Tensor], kind: ty
 
 def _check_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Raise ``ValueError`` if tensors are not finite, or not those of a network on ``meta``."""
-    expected = {name: tuple(t.shape) for name, t in network.state_dict().items()}
-    found = {name: tuple(t.shape) for name, t in tensors.items()}
+    state = network.state_dict()
+    expected, found = ({k: tuple(t.shape) for k, t in part.items()} for part in (state, tensors))
     for name in sorted({*expected, *found}):
         if expected.get(name) != found.get(name):
             has, needs = found.get(name, "nothing"), expected.get(name, "nothing")
             raise ValueError(f"{name!r} is {has}, and {needs} is needed")
-        integer = name.endswith(("num_batches_tracked", *blends.INTEGERS))
-        if not tensors[name].is_floating_point() and not integer:
+        if tensors[name].is_floating_point() != state[name].is_floating_point():
             raise ValueError(f"{name!r} holds {tensors[name].dtype}")
         if not bool(torch.isfinite(tensors[name]).all()):
             raise ValueError(f"{name!r} has values that are not finite")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -35,6 +35,7 @@ from fairmp.training.loop import LocalReducer, needs_groups
 PARITY = "demographic_parity"  # the criterion that is held inside the propagation
 SOFT_TEMPERATURE = 0.1  # for decisions that have no thresholds
 Mode = Literal["batch", "per-node"]
+Nodes: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[bool] | None
 
 
 class Predictor:
@@ -57,26 +58,22 @@ class Predictor:
         """Whether a prediction uses the group of its node."""
         return needs_groups(self.propagation)
 
-    def predict_proba(
-        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
-    ) -> Tensor:
+    def predict_proba(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> Tensor:
         """Predict the probability of each class.
 
         Args:
             data: the graph the network was trained on, or another with the same features and
                 groups, which are matched by name if both have names.
-            nodes: which nodes to predict (a boolean mask); all by default. In mode ``"batch"`` they
-                are the population whose gap is closed.
+            nodes: which nodes to predict: a boolean mask, or their numbers, in any order; all by
+                default. In mode ``"batch"`` they are the population whose gap is closed.
             mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
 
         Returns:
-            One row per predicted node.
+            One row per predicted node, in the order of the graph, or of the numbers given.
         """
         return self._predict(data, nodes, mode)[2].softmax(1)
 
-    def predict(
-        self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch"
-    ) -> np.ndarray:
+    def predict(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> np.ndarray:
         """Predict the names of classes, or their numbers if the training data had no names.
 
         See :meth:`predict_proba` for the arguments.
@@ -88,7 +85,7 @@ class Predictor:
         self,
         data: Data,
         *,
-        nodes: Tensor | None = None,
+        nodes: Nodes = None,
         mode: Mode = "batch",
         bootstrap: int = 1000,
     ) -> Evaluation:
@@ -110,7 +107,7 @@ class Predictor:
         self,
         data: Data,
         *,
-        nodes: Tensor | None = None,
+        nodes: Nodes = None,
         mode: Mode = "batch",
         bootstrap: int = 1000,
     ) -> tuple[Tensor, Evaluation | None]:
@@ -127,7 +124,7 @@ class Predictor:
                 measured = self._measure(data, nodes, logits, mode, bootstrap)
         return logits.softmax(1), measured
 
-    def score(self, data: Data, *, nodes: Tensor | None = None, mode: Mode = "batch") -> float:
+    def score(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> float:
         """Return the accuracy on some nodes, by default the test nodes if there are any."""
         return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
 
@@ -144,10 +141,15 @@ class Predictor:
         graph.origin = data.get("origin")
         return graph
 
-    def _predict(self, data: Data, nodes: Tensor | None, mode: Mode) -> tuple[Data, Tensor, Tensor]:
-        """Return the aligned graph, the mask of nodes, and their logits."""
-        data, nodes = self._align(data, nodes)
-        return data, nodes, self._logits(data, self._graph(data), nodes, mode, LocalReducer())
+    def _predict(self, data: Data, nodes: Nodes, mode: Mode) -> tuple[Data, Tensor, Tensor]:
+        """Return the aligned graph, the mask or the numbers of nodes, and their logits."""
+        data, mask = self._align(data, nodes)
+        logits = self._logits(data, self._graph(data), mask, mode, LocalReducer())
+        given = mask if nodes is None else torch.as_tensor(nodes, device=mask.device)
+        if given.dtype == torch.bool:
+            return data, mask, logits
+        places = given.long()
+        return data, places, logits[(mask.cumsum(0) - 1)[places]]
 
     def _logits(
         self, data: Data, graph: Graph, nodes: Tensor, mode: Mode, reducer: LocalReducer
@@ -214,18 +216,14 @@ class Predictor:
         parts = [data[name][nodes] for name in ("y", "sens", "sample_weight") if name in data]
         return reducer.on_first(measure, logits, *parts)
 
-    def _align(self, data: Data, nodes: Tensor | None) -> tuple[Data, Tensor]:
+    def _align(self, data: Data, nodes: Nodes) -> tuple[Data, Tensor]:
         """Return a graph as the network knows it, and the mask of nodes, on the device."""
         self._check_fitted()
         dtype = model_files.float_type(self.network_.state_dict())
         data = alignment.aligned(data, self.features_, self.classes_, self.groups_, dtype)
-        n = data.x.size(0)
-        nodes = torch.ones(n, dtype=torch.bool) if nodes is None else nodes
-        if nodes.dtype != torch.bool or nodes.shape != (n,):
-            value = f"{nodes.dtype} of shape {tuple(nodes.shape)}"
-            raise InputError("nodes", value, f"give a boolean mask of {n} nodes")
+        mask = alignment.node_mask(nodes, data.x.size(0))
         moved = data if data.x.device == self.device else data.to(str(self.device))
-        return moved, nodes.to(self.device)
+        return moved, mask.to(self.device)
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "network_"):
