@@ -23,9 +23,10 @@ def test_the_best_threshold_is_that_of_brute_force(seed: int) -> None:
     x = rng.integers(0, rng.integers(2, 12), (n, 3)).astype(float)
     positive = rng.random(n) < rng.random()
     positive[:2] = [True, False]
-    for column, (balanced, threshold, above, right) in zip(
+    for column, (balanced, threshold, above, right, smallest) in zip(
         x.T, best_thresholds(x, positive), strict=True
     ):
+        assert smallest == column.min()
         rules = [(column > t) == up for t, up in product(np.unique(column)[:-1], (True, False))]
         scores = [balanced_accuracy_score(positive, rule) for rule in rules]
         assert balanced == pytest.approx(max([*scores, 0.5]))
