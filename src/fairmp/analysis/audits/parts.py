@@ -260,9 +260,9 @@ def _columns(
         return
     x = x.tocsc()
     for start, end in pairwise(x.indptr):
-        hit = positive[x.indices[start:end]]
-        zeros = len(positive) - len(hit)  # one value, for all rows that are not stored
-        values, rest = x.data[start:end], int(positive.sum()) - int(hit.sum())
-        if zeros:
-            values, hit = np.append(values, 0), np.append(hit, rest)
-        yield values, hit, np.append(np.ones(end - start, dtype=int), [zeros] * (zeros > 0))
+        values, hit = x.data[start:end], positive[x.indices[start:end]].astype(int)
+        size = np.ones(len(hit), dtype=int)
+        if zeros := len(positive) - len(hit):  # one value, for all rows that are not stored
+            values, size = np.append(values, 0), np.append(size, zeros)
+            hit = np.append(hit, positive.sum() - hit.sum())
+        yield values, hit, size

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 import torch
-from scipy.sparse.linalg import LinearOperator, aslinearoperator
+from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
 from torch import Tensor
 from torch_geometric.data import Data
 
@@ -21,9 +21,7 @@ from fairmp.errors import InputError, check_integer
 HELD_OUT_RIDGE = 0.01  # of held-out rules, as a share of the mean variance within groups
 MAX_DIRECT = 1000  # features up to which rules are found by factorisation
 PROBES = 64  # random vectors that estimate a sum of squares
-Features: TypeAlias = (
-    np.ndarray | LinearOperator
-)  # values of the nodes (n×d); products with wide ones
+Features: TypeAlias = np.ndarray | LinearOperator  # of the nodes (n×d)
 
 
 class GraphParameters(NamedTuple):
@@ -183,39 +181,20 @@ def _rules(
     means, counts = group_means(values, group), np.bincount(group[group >= 0])
     squares = mean_squares(values, group >= 0) - counts / counts.sum() @ (means**2).sum(1)
     ridge = HELD_OUT_RIDGE * squares / size if squares > 0 else 1.0
-    first, second = np.array(pairs).T
-    # One column per pair: the covariance within its groups is a product with their nodes.
-    weight = np.stack([np.isin(group, pair) for pair in pairs], 1) / (
-        counts[first] + counts[second] - 2
-    )
-    members = sp.csr_array(np.eye(len(counts))[group] * (group >= 0)[:, None] / counts[group, None])
+    directions = np.empty((size, len(pairs)), dtype=values.dtype)
+    for k, (a, b) in enumerate(pairs):
+        parts = group == a, group == b
 
-    def covariance(w: np.ndarray) -> np.ndarray:
-        scores = values @ w
-        centred = scores - (members.T @ scores)[group]
-        return np.asarray(values.T @ (weight * centred)) + ridge * w
+        def covariance(w: np.ndarray, parts: tuple[np.ndarray, ...] = parts) -> np.ndarray:
+            scores = values @ w
+            centred = sum(np.where(part, scores - scores[part].mean(), 0) for part in parts)
+            within = values.T @ centred / (sum(part.sum() for part in parts) - 2)
+            return np.asarray(within + ridge * w)
 
-    directions = _conjugate_gradients(covariance, (means[second] - means[first]).T)
-    thresholds = (directions * (means[first] + means[second]).T).sum(0) / 2
-    return directions.astype(values.dtype), thresholds
-
-
-def _conjugate_gradients(
-    product: Callable[[np.ndarray], np.ndarray], b: np.ndarray, tol: float = 1e-3, limit: int = 300
-) -> np.ndarray:
-    """Solve for each column of b a system of its own; scipy's solver takes one at a time."""
-    x, r, p = np.zeros_like(b), b, b
-    rho = first = (r**2).sum(0)
-    for _ in range(limit):
-        if (rho <= tol**2 * first).all():
-            break
-        q = product(p)
-        curvature = (p * q).sum(0)
-        step = np.divide(rho, curvature, out=np.zeros_like(rho), where=curvature > 0)
-        x, r = x + step * p, r - step * q
-        previous, rho = rho, (r**2).sum(0)
-        p = r + np.divide(rho, previous, out=np.zeros_like(rho), where=previous > 0) * p
-    return x
+        system, apart = LinearOperator((size, size), covariance), means[b] - means[a]
+        directions[:, k] = cg(system, apart, rtol=1e-3, maxiter=300)[0]
+    centres = np.stack([means[a] + means[b] for a, b in pairs], 1) / 2
+    return directions, (directions * centres).sum(0)
 
 
 def group_means(values: Features, group: np.ndarray) -> np.ndarray:
