@@ -292,6 +292,82 @@ def studies() -> Table:
     return Table("", [*header, "ΔDP, per node", "ΔDP, uncorrected", "test groups right %"], rows)
 
 
+def _bounds(interval: Sequence[float], sign: str = "") -> str:
+    """A mean and half of its interval, in points with one digit."""
+    mean, _, high = interval
+    return f"{100 * mean:{sign}.1f} ± {100 * (high - mean):.1f}"
+
+
+def decisions() -> Table:
+    """Gaps of decisions with target 0: the largest over the splits."""
+    methods = {"FMP": "FMP", "trees": "trees", "trees, two digits": "trees, two digits"}
+    rows: dict[str, dict[str, Record]] = {}
+    for own in read("decisions")["table"]:
+        if own["target"] == 0:
+            rows.setdefault(own["graph"], {})[own["method"]] = own
+    found = []
+    for graph, by_method in rows.items():
+        cells = [TITLES[graph]]
+        for name in methods:
+            own = by_method[name]
+            cells += [_bounds(own["accuracy"]), f"{100 * own['largest_dp']:.2f}"]
+        found.append([*cells, f"{by_method['trees, two digits']['drawn']:.0f}"])
+    header = [f"{name}: {what}" for name in methods for what in ("accuracy", "largest ΔDP")]
+    return Table("", ["graph", *header, "drawn"], found)
+
+
+def new_nodes(criterion: str) -> Table:
+    """Our correction beside fairlearn's, found on validation nodes and applied to test nodes."""
+    gap, constraint = {
+        "equal_opportunity": ("eo", "true_positive_rate_parity"),
+        "demographic_parity": ("dp", "demographic_parity"),
+    }[criterion]
+    names = {
+        "plain": "as predicted",
+        "Debiaser": f"Debiaser, {criterion}, decisions",
+        "fairlearn": f"ThresholdOptimizer, {constraint}",
+    }
+    content, rows = read("odds"), []
+    table = {(own["graph"], own["method"]): own for own in content["table"]}
+    for own in content["differences"]:
+        if own["criterion"] != criterion:
+            continue
+        graph = own["graph"]
+        cells = [_bounds(table[graph, n][k]) for n in names.values() for k in ("accuracy", gap)]
+        rows.append([TITLES[graph], *cells, *(_bounds(own[k], "+") for k in ("accuracy", gap))])
+    words = [*names, "difference"]
+    header = [f"{name} {what}" for name in words for what in ("accuracy", f"Δ{gap.upper()}")]
+    return Table("", ["graph", *header], rows)
+
+
+def scaling() -> Table:
+    """Time and memory of an epoch by the number of edges."""
+    rows = []
+    for own in read("scale")["training"]:
+        seconds, edges = own["seconds_epoch"], own["directed_edges"]
+        time = f"{seconds:.{3 if seconds < 0.1 else 2}f} s"
+        memory = f"{own['peak_bytes_an_edge_beside_features']:.0f}"
+        rows.append([f"{edges:,}", time, f"{own['nanoseconds_an_edge']:.0f}", memory])
+    return Table("", ["directed edges", "epoch", "ns per edge", "bytes per edge"], rows)
+
+
+def _or_dash(value: float | None) -> str:
+    return "–" if value is None else f"{100 * value:.1f}"
+
+
+def audits() -> Table:
+    """Group predictability before and after averaging, on every graph."""
+    keys = ("features", "one step", "predicted", "five steps", "random features")
+    titles = ["features", "after one step", "predicted", "after five", "random features after five"]
+    own = read("audit")["graphs"]
+    kept = [k for k, key in enumerate(keys) if all(key in graph for graph in own.values())]
+    rows = []
+    for name, graph in own.items():
+        cells = [f"{100 * graph['homophily']:.1f}", f"{graph['adjusted']:.2f}"]
+        rows.append([name, *cells, *(_or_dash(graph[keys[k]]) for k in kept)])
+    return Table("", ["graph", "ε %", "adjusted", *(titles[k] for k in kept)], rows)
+
+
 def balanced() -> Table:
     """Credit with class-balanced training nodes."""
     rows = []
@@ -365,6 +441,10 @@ KINDS: dict[str, Callable[..., Table]] = {
     "bounds": bounds,
     "tradeoffs": tradeoffs,
     "studies": studies,
+    "decisions": decisions,
+    "new-nodes": new_nodes,
+    "scaling": scaling,
+    "audits": audits,
     "balanced": balanced,
     "group-free": group_free,
     "epochs": epochs,

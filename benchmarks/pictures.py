@@ -53,6 +53,8 @@ def measure() -> None:
             "features": result.row[0].predictability,
             "one step": result.row[1].predictability,
             "five steps": result.row[5].predictability,
+            "predicted": result.forecast.after if result.forecast else None,
+            "random features": result.random_baseline[5],
             "homophily": result.homophily.raw,
             "adjusted": result.homophily.adjusted,
         }

@@ -1,16 +1,15 @@
 from __future__ import annotations
 
-import csv
+import importlib.util
 import random
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data
 
-from fairmp import datasets
 from fairmp.comparison import compare
 from fairmp.comparison.grid import RunSpec, Setting
 from fairmp.datasets import by_name
@@ -152,35 +151,29 @@ def test_fairgnns_protocol_hides_groups_outside_evaluation() -> None:
     assert set(found.test_mask.nonzero()[:, 0].tolist()) == set(nodes[300:])
 
 
-@pytest.mark.parametrize("name", ["pokec-z", "pokec-n"])
-def test_commands_are_complete_for_pokec(name: str, tmp_path: Path, monkeypatch) -> None:
-    """On files of the form of Pokec's, made here."""
-    folder = tmp_path / "pokec"
-    folder.mkdir()
-    stem = {"pokec-z": "region_job", "pokec-n": "region_job_2"}[name]
-    rng = np.random.default_rng(0)
-    n, columns = 300, [f"hobby_{k}" for k in range(6)]
-    with (folder / f"{stem}.csv").open("w", newline="") as file:
-        writer = csv.writer(file)
-        writer.writerow(["user_id", *columns, "region", "I_am_working_in_field"])
-        for node in range(n):
-            region, job = rng.integers(0, 2), rng.choice([-1, 0, 1, 2, 3])
-            writer.writerow([node + 1000, *rng.integers(0, 2, 6), region, job])
-    pairs = rng.integers(1000, 1000 + n, (900, 2))
-    np.savetxt(folder / f"{stem}_relationship.txt", pairs, fmt="%d", delimiter="\t")
-    specs = grids.table1([name], splits=2)
-    assert {spec.data for spec in specs} == {name, f"{name}+fairgnn"}
-    assert {spec.setting.epochs for spec in specs if "+" in spec.data} == {300}
+def test_commands_are_complete_for_pokec(tmp_path: Path, monkeypatch, capsys) -> None:
+    """One line makes the paper's table, on files of the form of Pokec's."""
+    path = Path(__file__).parents[2] / "benchmarks" / "pokec_files.py"
+    spec = importlib.util.spec_from_file_location("pokec_files", path)
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
     short = Setting(epochs=2, hidden=4, eval_every=2)
     monkeypatch.setattr(grids, "PRINTED", short)
     monkeypatch.setattr(grids, "QUICK", short)
-    specs = grids.table1([name], quick=True, splits=1)
-
-    def load(key: str) -> Data:
-        data = datasets.load(name, tmp_path, verify=False)
-        return by_name._with_protocol(data, "fairgnn") if "+" in key else data
-
-    found = compare.run(specs, load, tmp_path / "records.jsonl")
+    for name, cls in script.CLASSES.items():
+        specs = grids.table1([name], splits=2)
+        assert {spec.data for spec in specs} == {name, f"{name}+fairgnn"}
+        monkeypatch.setattr(cls, "source", cls.source)  # restored afterwards
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(
+        sys, "argv", ["pokec_files.py", str(tmp_path), "--share", "0.005", "--quick"]
+    )
+    with pytest.raises(SystemExit) as left:
+        script.main()
+    assert left.value.code == 0, capsys.readouterr().err
+    found = compare.read(tmp_path / "table1" / "records.jsonl")
     assert not [record["failed"] for record in found if "failed" in record]
-    assert len(paper.side_by_side(found)) == 2
-    assert len(paper.table1_claims(found)) == 8
+    assert len(paper.side_by_side(found)) == 4
+    assert len(paper.table1_claims(found)) == 16
+    page = (tmp_path / "table1" / "report.html").read_text("utf8")
+    assert "Pokec-z" in page
