@@ -87,25 +87,32 @@ def _softmax_block(
     for i in range(np.uint64(start), np.uint64(stop)):
         # A node without a group is overwritten by the next.
         g = np.uint64(codes[i] + 1)
-        largest = -np.inf
-        for c in range(np.uint64(classes)):
-            value = z[i, c] - shift[g, c]
-            largest = max(largest, value)
-            q[c, m] = value
         if grouped:
             group[m] = codes[i]
-        if grouped or classes != 2:
-            top[m] = largest
+        if classes == 2:
+            first, second = z[i, 0] - shift[g, 0], z[i, 1] - shift[g, 1]
+            # Of unknown group, logits may not be finite, and 0 times them is not 0.
+            q[0, m] = (second - first) * inverse if grouped or g else 0.0
+            if grouped:
+                top[m] = max(first, second)
+        else:
+            top[m] = -np.inf
+            for c in range(np.uint64(classes)):
+                q[c, m] = z[i, c] - shift[g, c]
+                top[m] = max(top[m], q[c, m])
         m += np.uint64(codes[i] >= 0) if grouped else ONE
     if classes == 2:  # one of the exponentials is 1
         for i in range(m):
-            margin = (q[1, i] - q[0, i]) * inverse
+            margin = q[0, i]
             e = exp_minus(abs(margin))
             large = 1 / (1 + e)
             if grouped:
                 total[i] = 1 + e
-            q[0, i] = e * large if margin > 0 else large
-            q[1, i] = large if margin > 0 else e * large
+                q[0, i] = e * large if margin > 0 else large
+                q[1, i] = large if margin > 0 else e * large
+            else:  # their product and difference, which are all that gradients need
+                q[0, i] = e * large * large
+                q[1, i] = (e - 1) * large if margin > 0 else (1 - e) * large
         return m
     for i in range(m):
         total[i] = 0.0
@@ -158,10 +165,27 @@ def _moments(logits: Logits, classes: int, start: int, stop: int, sums: Array) -
     return value
 
 
+@compiled
+def _add_moments(sums: Array, out: Array) -> None:
+    chunks, lanes, groups, classes = sums.shape[:4]
+    products = out[1 + groups * classes :].reshape(groups, classes, classes)
+    for g, c in np.ndindex(groups, classes):
+        for d in range(c, classes):
+            total = 0.0
+            for k, lane in np.ndindex(chunks, lanes):
+                total += sums[k, lane, g, c, d]
+            if c == d:
+                out[1 + g * classes + c] = total
+            else:
+                products[g, c, c] += total
+                products[g, d, d] += total
+                products[g, c, d] = products[g, d, c] = total
+
+
 @Chunked
-def moments(logits: Logits, size: int, values: Array, sums: Array) -> None:
-    """Fill ``values``, and add q_c to the diagonal of ``sums`` and q_c·q_d above it, by chunk."""
-    z = logits[0]
+def moments(logits: Logits, size: int, sums: Array, out: Array) -> None:
+    """Fill ``out``, by sums of q_c on the diagonal and of q_c·q_d above it, by chunk; both are 0."""
+    z, values = logits[0], np.empty(sums.shape[0])
     for k in prange(values.size):
         start = np.int64(k) * size
         stop = min(start + size, z.shape[0])
@@ -169,6 +193,9 @@ def moments(logits: Logits, size: int, values: Array, sums: Array) -> None:
             values[k] = _moments(logits, 2, start, stop, sums[k])
         else:
             values[k] = _moments(logits, z.shape[1], start, stop, sums[k])
+    for k in range(values.size):
+        out[0] += values[k]
+    _add_moments(sums, out)
 
 
 @inlined
@@ -183,9 +210,8 @@ def _softmax_vjp(
         for j in range(size):
             i = np.uint64(begin) + j
             g = np.uint64(codes[i] + 1)
-            # Not 0 times anything: a node without a group may have logits that are not finite.
             if classes == 2:
-                pull = q[0, j] * q[1, j] * (w[g, 1] - w[g, 0]) if g else 0.0
+                pull = q[0, j] * (w[g, 1] - w[g, 0])
                 out[i, 0] = grad[i, 0] - pull
                 out[i, 1] = grad[i, 1] + pull
                 continue
@@ -221,12 +247,11 @@ def _coupling_backward(
             i = np.uint64(begin) + j
             k = np.uint64(codes[i] + 1)
             if classes == 2:
-                share = q[0, j] * q[1, j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
-                bend = (q[0, j] - q[1, j]) * (w[k, 1] - w[k, 0])
+                share = q[0, j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
+                bend = q[1, j] * (w[k, 1] - w[k, 0])
                 sums[j % np.uint64(LANES), k, 1] += share
-                pull = share * bend if k else 0.0
-                out[i, 0] = -pull
-                out[i, 1] = pull
+                out[i, 0] = -share * bend
+                out[i, 1] = share * bend
                 continue
             g_mean = w_mean = mean = 0.0
             for c in range(np.uint64(classes)):

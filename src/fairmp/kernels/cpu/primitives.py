@@ -299,17 +299,12 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
-    size, lanes = chunk_size(z.size(0), shift.numel() * z.size(1)), _lanes(z)
-    chunks, classes = -(-z.size(0) // size), z.size(1)
-    values, sums = np.empty(chunks), np.zeros((chunks, lanes, len(shift), classes, classes))
+    size, classes = chunk_size(z.size(0), shift.numel() * z.size(1)), z.size(1)
+    sums = np.zeros((-(-z.size(0) // size), _lanes(z), len(shift), classes, classes))
     logits = array(z), _codes(codes), _table(shift), float(temperature)
-    nodes.moments(z.numel(), logits, size, values, sums)
-    total = sums.sum((0, 1))
-    diagonal = slice(None), *2 * (np.arange(classes),)
-    first, total[diagonal] = total[diagonal], 0.0
-    products = total + total.transpose(0, 2, 1)
-    products[diagonal] = products.sum(2)
-    return torch.from_numpy(np.concatenate([[values.sum()], first.ravel(), products.ravel()]))
+    out = np.zeros(1 + shift.numel() * (1 + classes))
+    nodes.moments(z.numel(), logits, size, sums, out)
+    return torch.from_numpy(out)
 
 
 def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
