@@ -309,6 +309,21 @@ def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:
     return CSR(row, col, weight)
 
 
+def locality_order(row: Any, col: Any) -> Any:
+    """Order of the nodes of a symmetric CSR matrix that puts neighbours near each other (n).
+
+    Reverse Cuthill-McKee, on arrays.
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    kind = "int32" if len(col) < INT32 else "int64"
+    graph = csr_array((len(row) - 1, len(row) - 1), dtype="int8")
+    # Set directly: the constructor wants a value per entry, which nobody reads.
+    graph.indptr, graph.indices = row.astype(kind, copy=False), col.astype(kind, copy=False)
+    return reverse_cuthill_mckee(graph, symmetric_mode=True)
+
+
 class Graph:
     """A graph as networks read it: its edges, and normalised forms of them, computed once."""
 

@@ -132,6 +132,11 @@ class GroupOperator:
         return self.shift(torch.eye(len(self.rows), 1, dtype=torch.float64).to(self.rows))[:, 0]
 
     @cached_property
+    def first_row(self) -> Tensor:
+        """The first row of Δ, 0 outside the population (n, float64)."""
+        return self.first_column * self.population
+
+    @cached_property
     def norm(self) -> float:
         """‖ΔΔᵀ‖₂, the squared operator norm: 1/n₊ + 1/n₋ for two groups."""
         if self.population_codes is None:

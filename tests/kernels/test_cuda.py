@@ -44,6 +44,9 @@ def test_in_the_interpreter() -> None:
         timeout=600,
         check=False,
     )
+    # Triton up to 3.6 takes arrays of one number for numbers, which NumPy refuses from 2.4 on.
+    if torch.cuda.is_available() and "only 0-dimensional arrays can be converted" in done.stdout:
+        pytest.skip("the interpreter of this Triton does not work with this NumPy")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed" in done.stdout
 

@@ -325,3 +325,30 @@ def test_parameters_by_name() -> None:
         with pytest.raises(InputError):
             model.set_params(**wrong)
     assert model.get_params() == before
+
+
+@pytest.mark.parametrize("directed", [False, True])
+def test_the_order_in_memory_changes_nothing(data: Data, directed: bool) -> None:
+    shuffled = copy.copy(data)
+    random = torch.Generator().manual_seed(0)
+    shuffled.edge_index = torch.randperm(data.num_nodes, generator=random)[data.edge_index]
+    if directed:
+        shuffled.edge_index = shuffled.edge_index[:, ::3]
+    shuffled.sample_weight = torch.rand(data.num_nodes, generator=random)
+    found = []
+    for order in ("given", "locality"):
+        model = FairClassifier(FMP(3, 2.0), **SETTING, backbone="mlp")
+        run = model.fit(shuffled, split_seed=0, bootstrap=0, order=order)
+        proba = model.predict_proba(shuffled, mode="per-node")
+        found.append((model.logits_, model.test_logits_, proba, model.uncorrected()))
+        assert run.config == model.config()
+    for given, moved in zip(*found, strict=True):
+        torch.testing.assert_close(moved, given, rtol=1e-3, atol=1e-3)
+
+
+def test_what_remembers_nodes_keeps_their_order(data: Data) -> None:
+    for model in (FairClassifier(FMP(), backbone="trees"), FairClassifier(FMP())):
+        with pytest.raises(InputError, match="order"):
+            model.fit(data, order="locality")
+    with pytest.raises(InputError, match="order"):
+        FairClassifier(FMP(), backbone="mlp").fit(data, order="random")

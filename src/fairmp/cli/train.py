@@ -88,6 +88,7 @@ def command(
     graph_features: bool | None = network("Features of neighbours; by default auto decides."),
     time_budget: float = network("Seconds after which auto starts no other candidate.", 300.0),
     select: str = network("Epoch kept: best accuracy, best loss, or last.", "accuracy"),
+    order: str = network("Of nodes in memory: given, or locality (large graphs).", "given"),
     splits: options.Splits = 3,
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
@@ -165,7 +166,9 @@ def command(
         # The split of a protocol is fixed: initialisations vary instead.
         fixed = "protocol" in graph
         one = make() if number else model
-        runs.append(one.fit(graph, seed=k if fixed else seed, split_seed=None if fixed else k))
+        drawn = {"seed": k if fixed else seed, "split_seed": None if fixed else k}
+        with options.typed({"order": "--order"}):
+            runs.append(one.fit(graph, **drawn, order=order))
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from fairmp.errors import InputError
+from fairmp.graph import locality_order
 
 Order = Literal["given", "locality", "metis"]
 
@@ -54,15 +55,7 @@ def given(weight: np.ndarray, parts: int) -> Partition:
 
 def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
     """Order nodes by reverse Cuthill-McKee, unless the given order cuts fewer edges."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import reverse_cuthill_mckee
-
-    kind = np.int32 if len(col) < 2**31 else np.int64
-    graph = csr_array((len(weight), len(weight)), dtype=np.int8)
-    # Set directly: the constructor wants a value per entry, which nobody reads.
-    graph.indptr = np.asarray(row, dtype=kind)
-    graph.indices = np.asarray(col, dtype=kind)
-    order = reverse_cuthill_mckee(graph, symmetric_mode=True)
+    order = locality_order(row, col)
     found, kept = Partition(inverse(order), ranges(weight[order], parts)), given(weight, parts)
     return found if cut(row, col, found) < cut(row, col, kept) else kept
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import check
+from fairmp.datasets.splits import MASKS, check
 from fairmp.errors import InputError, shorten, shortlist
 
 
@@ -154,3 +154,13 @@ def check_population(
         )
         hint = "predict more nodes together, or with mode='per-node'"
         raise InputError("nodes", f"{missing}, so there is no gap to close", hint)
+
+
+def reordered(data: Data, nodes: Tensor) -> Data:
+    """The graph with its nodes in another order: first the node ``nodes[0]``."""
+    moved, place = copy.copy(data), nodes.argsort()
+    for name in ("x", "y", "sens", "sample_weight", *MASKS):
+        if isinstance(data.get(name), Tensor):
+            moved[name] = data[name][nodes]
+    moved.edge_index = place[data.edge_index]
+    return moved

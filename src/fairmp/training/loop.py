@@ -207,14 +207,14 @@ class _Validation:
         """Validate the network, or the logits of a forward pass before and after propagation."""
         with torch.no_grad():
             logits = self._logits(forward)
-        gap = None
+        gap, decided = None, logits.argmax(1)
         if measure_gap:
             operator = self.operators["val_mask"]
-            decided = logits.new_zeros(len(self.data.y), logits.size(1))
-            decided[self.nodes, logits.argmax(1)] = 1
-            gap = float(operator.largest_gap(decided).max())
+            chosen = logits.new_zeros(len(self.data.y), logits.size(1))
+            chosen[self.nodes, decided] = 1
+            gap = float(operator.largest_gap(chosen).max())
         loss = cross_entropy(logits, self.y, reduction="sum").double()
-        correct = (logits.argmax(1) == self.y).double().sum()
+        correct = (decided == self.y).sum().double()
         shares = torch.stack([correct, loss]) / self.count
         accuracy, loss = self.operators.reducer.total(shares).tolist()
         return accuracy, loss, gap
@@ -226,7 +226,7 @@ class _Validation:
             network.eval()
             logits = network.logits(self.data.x, graph)
         else:
-            logits, out = forward[0], forward[1][self.nodes]
+            logits, out = forward[0], forward[1].index_select(0, self.nodes)
             if not needs_groups(layer):
                 return out
             if layer.at_prediction(self.temperature).get("decisions"):

@@ -184,7 +184,7 @@ def _add_moments(sums: Array, out: Array) -> None:
 
 @Chunked
 def moments(logits: Logits, size: int, sums: Array, out: Array) -> None:
-    """Fill ``out``, by sums of q_c on the diagonal and of q_c·q_d above it, by chunk; both are 0."""
+    """Add up in ``out`` what ``sums`` collect by chunk: q_c on the diagonal, q_c·q_d above it."""
     z, values = logits[0], np.empty(sums.shape[0])
     for k in prange(values.size):
         start = np.int64(k) * size
