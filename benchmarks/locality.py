@@ -52,7 +52,7 @@ def communities(nodes: int) -> Adjacency:
 def reordered(graph: Adjacency) -> tuple[Adjacency, float]:
     """The graph in the order of locality, and the seconds that took."""
     start, rows = time.process_time(), graph.forward
-    order = torch.from_numpy(locality_order(rows.row.numpy(), rows.col.numpy())).long()
+    order = torch.from_numpy(locality_order(rows.row.numpy(), rows.col.numpy()))
     place, degree = order.argsort(), rows.row.diff()
     size = degree[order].long()
     row = torch.cat([size.new_zeros(1), size.cumsum(0)])

@@ -321,7 +321,7 @@ def locality_order(row: Any, col: Any) -> Any:
     graph = csr_array((len(row) - 1, len(row) - 1), dtype="int8")
     # Set directly: the constructor wants a value per entry, which nobody reads.
     graph.indptr, graph.indices = row.astype(kind, copy=False), col.astype(kind, copy=False)
-    return reverse_cuthill_mckee(graph, symmetric_mode=True)
+    return reverse_cuthill_mckee(graph, symmetric_mode=True).astype("int64")
 
 
 class Graph:

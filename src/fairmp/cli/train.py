@@ -166,9 +166,9 @@ def command(
         # The split of a protocol is fixed: initialisations vary instead.
         fixed = "protocol" in graph
         one = make() if number else model
-        drawn = {"seed": k if fixed else seed, "split_seed": None if fixed else k}
+        first, split = (k, None) if fixed else (seed, k)
         with options.typed({"order": "--order"}):
-            runs.append(one.fit(graph, **drawn, order=order))
+            runs.append(one.fit(graph, seed=first, split_seed=split, order=order))
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model, start

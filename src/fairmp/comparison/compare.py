@@ -87,7 +87,7 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
         if "protocol" in data:  # its split is fixed: initialisations vary instead
             fitted = model.fit(data, seed=first.seed + first.split, bootstrap=0, progress=False)
         else:
-            seeds = {"seed": first.seed, "split_seed": first.split}
+            seeds: dict[str, Any] = {"seed": first.seed, "split_seed": first.split}
             fitted = model.fit(data, **seeds, bootstrap=0, progress=False)
             data = with_split(data, seed=first.split)
     except Exception as error:  # whatever it was, the other runs go on

@@ -189,7 +189,7 @@ class FairClassifier(Predictor):
         seed: int = 0,
         split_seed: int | None = None,
         bootstrap: int = 1000,
-        order: Literal["given", "locality"] = "given",
+        order: str = "given",
         progress: bool | None = None,
     ) -> Run:
         """Train, and measure on the three parts of the split.
@@ -201,8 +201,8 @@ class FairClassifier(Predictor):
             split_seed: split labelled nodes of known group 50/25/25 with this seed; by default the
                 masks of the graph are used, if it has any.
             bootstrap: number of resamples for the intervals.
-            order: of the nodes in memory while training. ``"locality"`` puts neighbours near each
-                other, which is faster on large graphs with communities; results are the same up
+            order: of nodes in memory while training; ``"locality"`` puts neighbours near each
+                other, which is faster on large graphs with communities. Results are the same up
                 to rounding and the random numbers of dropout and intervals.
             progress: show a bar; by default if standard error is a terminal.
         """
@@ -236,7 +236,7 @@ class FairClassifier(Predictor):
             raise InputError("order", value, f"choose one of {', '.join(BACKBONES)}, or 'given'")
         edges = graph.adjacency(data.x.dtype).forward
         found = locality_order(edges.row.cpu().numpy(), edges.col.cpu().numpy())
-        nodes = torch.from_numpy(found.astype("int64")).to(data.x.device)
+        nodes = torch.from_numpy(found).to(data.x.device)
         moved = reordered(data, nodes)
         run = self._fit(moved, self._graph(moved), *work, progress=progress)
         self.graph_, self.logits_ = graph, self.logits_[nodes.argsort()]

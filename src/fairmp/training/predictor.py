@@ -52,6 +52,7 @@ class Predictor:
     debiaser_: Any  # a Debiaser, for a criterion on labels
     graph_: Graph
     logits_: Tensor  # of all nodes of the graph that was fitted, before a correction
+    test_logits_: Tensor
 
     @property
     def uses_groups(self) -> bool:
