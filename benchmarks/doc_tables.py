@@ -420,6 +420,30 @@ def fuzz() -> Table:
     return Table("", ["fuzzer", "seeds", "cases", "ended", "failed"], rows)
 
 
+def fits() -> Table:
+    """Seconds of whole fits, and multiples of the MLP's, for every graph that was measured."""
+    rows = []
+    for name, device in (("fit", "CPU"), ("fit-pokec-n", "CPU"), ("fit-gpu", "H200")):
+        if not (RESULTS.parent / f"{name}.json").exists():
+            continue
+        record = read(name)
+        for graph, own in record["graphs"].items():
+            for method, times in own["seconds"].items():
+                ratio = f"{own['times_the_mlp'][method]:.2f}"
+                rows.append([f"{graph}, {device}", method, f"{min(times):.1f}", ratio])
+    return Table("", ["graph", "network", "seconds", "× MLP"], rows)
+
+
+def orders() -> Table:
+    """Nanoseconds per edge of an epoch in two orders of the nodes."""
+    rows = []
+    for graph, own in read("locality")["graphs"].items():
+        times = [own[f"nanoseconds_per_edge_{order}"] for order in ("given", "locality")]
+        ratio = f"{own['given_over_locality']:.2f}"
+        rows.append([graph, *(f"{time:.0f}" for time in times), ratio])
+    return Table("", ["graph", "given", "locality", "given / locality"], rows)
+
+
 def _only(tables: Sequence[Table]) -> Table:
     return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
 
@@ -449,6 +473,8 @@ KINDS: dict[str, Callable[..., Table]] = {
     "group-free": group_free,
     "epochs": epochs,
     "fuzz": fuzz,
+    "fits": fits,
+    "orders": orders,
 }
 
 
