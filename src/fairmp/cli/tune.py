@@ -147,7 +147,7 @@ def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str | None:
     search = tuned.search
     chosen = train_options(search.method, tuned.chosen.settings, search.seed)
     chosen |= {} if search.device == "cpu" else {"device": search.device}
-    if not set(chosen) <= set(inspect.signature(train.command).parameters):
+    if not set(chosen) <= set(inspect.signature(options.expand(train.command)).parameters):
         return None
     words = ["fairmp", "train"]
     for name, value in {**given, **chosen}.items():
