@@ -96,3 +96,9 @@ def test_groups_by_probability(data: Data) -> None:
     report = train_report.document(soft, model)
     assert any("not certain" in note for note in report["notes"])
     assert sum(group["nodes"] for group in report["groups"]) < model.run_.test.n
+
+
+def test_candidates_left_out_for_lack_of_time_are_counted() -> None:
+    model = FairClassifier(time_budget=0)
+    model.fit(social_network(n=200, average_degree=6), bootstrap=0)
+    assert any("1 tried; 8 more were not tried" in line for line in train_report.summary(model))

@@ -92,7 +92,7 @@ def summary(model: FairClassifier) -> list[str]:
 def _choice(model: FairClassifier) -> list[str]:
     """Say what a chosen backbone is made of."""
     tried = [trial for trial in model.run_.tried if trial.accuracy is not None]
-    if len(tried) < 2:
+    if len(model.run_.tried) < 2:
         return []
     chosen = sorted((t for t in tried if t.weight), key=lambda t: -t.weight)
     parts = ", ".join(f"{100 * t.weight:.0f} % {t.model} on {t.reads}" for t in chosen)
