@@ -456,11 +456,11 @@ def test_a_pickled_classifier_is_loaded_with_trust_alone(fairmp, trained: Path) 
     model = FairClassifier(backbone=GaussianNB())
     model.fit(data, bootstrap=0)
     model.save(trained / "pickled")
-    command = f"predict {trained}/pickled --nodes {trained}/new.csv --edges {trained}/ties.csv"
+    command = f"predict pickled {NEW} --out pickled.csv"
     status, _, error = fairmp(command)
     assert status == 2
     assert "pickle" in error
     assert "--trust" in error
     assert fairmp(f"{command} --trust")[0] == 0
     expected = model.predict_proba(data)[:, 1].flip(0)
-    np.testing.assert_allclose(pd.read_csv("predictions.csv")["p(yes)"], expected, atol=1e-5)
+    np.testing.assert_allclose(pd.read_csv("pickled.csv")["p(yes)"], expected, atol=1e-5)
