@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,7 +163,9 @@ def digests(place: Path, names: list[str]) -> list[str]:
 
 
 def listing(place: Path) -> frozenset[str]:
-    return frozenset(str(path.relative_to(place)) for path in place.rglob("*"))
+    """Names of all files and folders; unlike ``rglob`` it bears with those that go meanwhile."""
+    found = ((at, name) for at, *names in os.walk(place) for name in chain(*names))
+    return frozenset(os.path.relpath(f"{at}/{name}", place) for at, name in found)
 
 
 def success(command: str, place: Path) -> float:
