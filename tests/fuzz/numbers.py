@@ -112,6 +112,9 @@ def warm_up() -> None:
                     f = FMP(2, 1.0, solver=solver)(y, torch.tensor([[0, 1], [1, 0]]), sens)
                     f.sum().backward()
                 debias(x.numpy(), sens.numpy(), temperature="decisions", kind="logits")
+    for seed in range(8):  # unknown groups, ties, targets
+        for one in (layer, post):
+            one(np.random.default_rng(seed), Path())
 
 
 def any_of_them(rng: np.random.Generator, place: Path) -> str:
