@@ -574,3 +574,15 @@ def test_decisions_with_weights() -> None:
         debias(p, sens, sample_weight=-weight)
     with pytest.raises(InputError, match="sample_weight: a matrix"):
         debias(p, sens, criterion=np.ones((1, 2000)), target=3000.0, sample_weight=weight)
+
+
+def test_decisions_survive_the_rounding_to_the_type_that_was_given() -> None:
+    rng = np.random.default_rng(4797)
+    for scale in (1.0, 1e6):
+        for kind in (np.float16, np.float32):
+            x = (scale * rng.normal(size=(60, 4))).clip(-6e4, 6e4).astype(kind)
+            groups = rng.integers(0, 3, 60)
+            exact = debias(x.astype(float), groups, temperature="decisions", kind="logits")
+            fair = debias(x, groups, temperature="decisions", kind="logits")
+            assert fair.dtype == kind
+            assert (fair.argmax(1) == exact.argmax(1)).all()

@@ -44,11 +44,14 @@ class Predictions:
 
     def like(self, values: Tensor) -> Any:
         """Numbers (n×C) in the type, index and columns of what was given."""
+        given = self.given
+        name = str(getattr(given, "dtype", "")).removeprefix("torch.")
+        if name in ("float32", "float16", "bfloat16"):
+            values = _rounded(values, getattr(torch, name))
         if self.single:
             values = values[:, 1] if self.probabilities else values[:, 1] - values[:, 0]
-        given = self.given
         if isinstance(given, Tensor):
-            return values.to(given.dtype) if given.is_floating_point() else values
+            return values
         array = values.cpu().numpy()
         if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
             array = array.astype(given.dtype)
@@ -56,6 +59,15 @@ class Predictions:
             return array
         titles = {"name": given.name} if array.ndim == 1 else {"columns": given.columns}
         return type(given)(array, index=given.index, **titles)
+
+
+def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
+    """Round to a type without changing which entry of a row is the largest."""
+    rounded, largest = values.to(dtype), values.argmax(1, keepdim=True)
+    top, kind = rounded.amax(1, keepdim=True).double(), torch.finfo(dtype)
+    above = (top + kind.eps * top.abs().clamp_min(kind.tiny)).to(dtype)
+    wrong = rounded.argmax(1, keepdim=True) != largest
+    return torch.where(wrong, rounded.scatter(1, largest, above), rounded)
 
 
 def numbers(argument: str, values: Any, hint: str) -> Tensor:
