@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from fairmp.comparison import Record, page
+from fairmp.comparison.grid import BACKBONES
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 from fairmp.reproduction.grids import paper_key, printed
 
@@ -24,9 +25,16 @@ def tables(records: Sequence[Record]) -> list[Table]:
     found = []
     for data in dict.fromkeys(record["data"] for record in records):
         own = [record for record in records if record["data"] == data]
+        own.sort(key=lambda record: list(BACKBONES).index(record["spec"]["backbone"]))
         rows = [["constant answer", "computed", *_constant(own[0])]]
         for method, source, *values in printed()["published"].get(paper_key(data), []):
-            rows.append([method, f"quoted: {source}", *(f"{value:g}" for value in values)])
+            rows.append(
+                [
+                    method,
+                    f"quoted: {source}",
+                    *(f"{value:.{1 + (value < 0.1)}f}" for value in values),
+                ]
+            )
         for name in dict.fromkeys(record["name"] for record in own):
             tests = [record["run"]["test"] for record in own if record["name"] == name]
             cells = [cell_text(spread([test[key] for test in tests])) for key in FIGURES]
