@@ -21,9 +21,10 @@ from typing import Any
 
 from fairmp.comparison.page import compared
 from fairmp.metrics import Interval
+from fairmp.report.figures import over_splits
 from fairmp.report.formats import Table, markdown, spread
-from fairmp.report.pareto import over_splits
-from fairmp.reproduction import paper, published, runtime
+from fairmp.reproduction import paper
+from fairmp.reproduction.experiments import published_tables, runtime_tables
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "compare"
@@ -115,7 +116,7 @@ def published_rows(data: str) -> Table:
     """Published rows beside ours, on one data set."""
     own = [r for r in records("published") if r["data"] == data]
     if own:
-        return _only(published.tables(own))
+        return _only(published_tables(own))
     quoted = paper.printed()["published"].get(paper.paper_key(data), [])
     rows = [[name, f"quoted: {source}", *map(str, values)] for name, source, *values in quoted]
     return Table("", ["method", "source", "accuracy %", "AUC", "F1", "ΔDP", "ΔEO"], rows)
@@ -450,7 +451,7 @@ def _only(tables: Sequence[Table]) -> Table:
 
 def runtimes(data: str) -> Table:
     """Seconds of 200 epochs, and multiples of the MLP's."""
-    return _only(runtime.tables([r for r in records("runtime") if r["data"] == data]))
+    return _only(runtime_tables([r for r in records("runtime") if r["data"] == data]))
 
 
 KINDS: dict[str, Callable[..., Table]] = {

@@ -6,6 +6,7 @@ on it. A process that dies leaves it there without the lock, and the next one re
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -218,6 +219,12 @@ def _remove_empty(folders: list[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write plain data as a JSON file."""
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, indent=1)
+    path.write_text(text + "\n", encoding="utf-8")
 
 
 @contextmanager

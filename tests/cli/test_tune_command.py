@@ -45,14 +45,20 @@ def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) 
     tables = [line for line in out.splitlines() if not line.startswith("Again: ")]
     assert max(map(len, tables)) <= 80
     folder = tmp_path / "t"
-    names = {"best.json", "front.csv", "trials.csv", "tradeoff.png", "tradeoff.svg", "report.html"}
-    assert {path.name for path in folder.iterdir()} == names | {"model", "study.db"}
+    names = {"best.json", "front.csv", "trials.csv", "tradeoff.png", "tradeoff.svg"}
+    assert {path.name for path in folder.iterdir()} == names | {
+        "model",
+        "report.html",
+        "report.json",
+        "study.db",
+    }
     assert (folder / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
     found = json.loads((folder / "best.json").read_text(encoding="utf-8"))
     assert found["met"]
     assert found["chosen"]["validation"]["dp"] <= 0.1
     assert "Try another target" in (folder / "report.html").read_text(encoding="utf-8")
-    assert sum(found["panel"]["nodes"]) == found["chosen"]["model_test"]["n"]
+    report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
+    assert sum(report["panel"]["nodes"]) == found["chosen"]["model_test"]["n"]
 
     # The command it names trains the same model.
     words = shlex.split(found["chosen"]["train_command"])

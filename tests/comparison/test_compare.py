@@ -19,6 +19,7 @@ from torch_geometric.data import Data
 
 from fairmp.comparison import compare
 from fairmp.comparison.grid import (
+    ADDED,
     PENALTIES,
     STRATEGIES,
     TARGETS,
@@ -92,7 +93,8 @@ def test_committed_records_are_read(name: str, grid: Any, tmp_path: Path) -> Non
     records = compare.read(path)
     assert records
     for record in records:
-        spec = RunSpec.from_record(record)
+        given = record["spec"]
+        spec = RunSpec(**given | {"setting": Setting(**ADDED | given["setting"])})
         assert (spec.key, spec.name, spec.family) == tuple(
             record[key] for key in ("key", "name", "family")
         )

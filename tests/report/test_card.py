@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fairmp.errors import InputError
-from fairmp.report.card import card, to_markdown
+from fairmp.report.from_results import card, to_markdown
 from fairmp.report.panel import reliability
 from tests.report.test_document import decided, document_for
 

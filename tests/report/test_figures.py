@@ -11,7 +11,7 @@ from fairmp.comparison.page import Comparison
 from fairmp.metrics import Interval
 from fairmp.report import Line, tradeoff
 from fairmp.report.figures import curve, curves
-from fairmp.reproduction import hyperparameters
+from fairmp.reproduction import experiments
 
 WIDE = {
     "accuracy": Interval(0.8, 0.2, 1.4, 2),
@@ -76,6 +76,6 @@ def test_points_and_bars_end_where_shares_do() -> None:
 
 def test_hyperparameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
     [line] = named(1)
-    monkeypatch.setattr(hyperparameters, "_families", lambda *_: {"FMP": {0.0: line, 1.0: line}})
-    figure = hyperparameters.hyperparameters(Comparison({"": [line]}, {}, {}, [], []), "")
+    monkeypatch.setattr(experiments, "_families", lambda *_: {"FMP": {0.0: line, 1.0: line}})
+    figure = experiments.hyperparameters(Comparison({"": [line]}, {}, {}, [], []), "")
     assert_possible(figure)

@@ -9,13 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fairmp import FMP, FairClassifier
-from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.report.document import Document, html, write
-from fairmp.report.from_results import document_of, from_best, from_corrected, together
+from fairmp.report.from_results import document_of, from_corrected, together
 from fairmp.report.sections import Metric
-from tests.fitted import one_split
 
 GRAPH = {
     "name": "g",
@@ -26,13 +23,6 @@ GRAPH = {
     "classes": ["no", "yes"],
     "groups": [],
 }
-
-
-@pytest.fixture(scope="module")
-def record() -> dict[str, object]:
-    data = social_network(n=400, average_degree=6)
-    make = lambda: FairClassifier(FMP(2, 1.0), epochs=2, predict_temperature=0.1, backbone="mlp")  # noqa: E731
-    return one_split("projection", make, data, split=0, bootstrap=20)[0]
 
 
 def test_corrected_predictions(tmp_path: Path) -> None:
@@ -55,21 +45,6 @@ def test_corrected_predictions(tmp_path: Path) -> None:
         assert title in page
     assert document_of(tmp_path / "corrected.json") == document
     assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
-
-
-def test_the_choice_of_a_search(record) -> None:
-    test = record["run"]["test"]
-    best = {
-        "data": "NBA",
-        "goal": {"criterion": "dp", "limit": 0.02},
-        "chosen": {"model_test": test, "config": {}, "train_command": "fairmp train"},
-        "front": [{"test": {"accuracy": 0.7, "dp": 0.1}}, {"test": None}, {}],
-        "versions": {"fairmp": "0"},
-    }
-    document = from_best(best)
-    assert document["curve"] == [{"accuracy": 0.7, "gap": 0.1}]
-    assert document["points"][0]["gap"] == test["dp"]
-    assert "target: at most 2 points" in html(document)
 
 
 def test_several_folders_make_one_page(tmp_path: Path) -> None:
@@ -104,8 +79,7 @@ def test_several_reports_are_compared_first(tmp_path: Path) -> None:
     [
         ("corrected.json", "{"),
         ("corrected.json", '{"classes": 1}'),
-        ("best.json", '{"chosen": 3}'),
-        ("best.json", "[1]"),
+        ("corrected.json", "[1]"),
     ],
 )
 def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -> None:

@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, mean_interval
 from fairmp.report import summarise
-from fairmp.report.figures import curves, front
+from fairmp.report.figures import curves, front, hypervolume, over_splits
 from fairmp.report.formats import best, latex, markdown, of_hypervolumes, of_lines, to_csv
-from fairmp.report.pareto import hypervolume, over_splits
 
 fractions = st.integers(0, 20).map(lambda k: k / 20)
 points = st.lists(st.tuples(fractions, fractions), max_size=12)

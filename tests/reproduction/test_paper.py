@@ -15,7 +15,8 @@ from fairmp.comparison.grid import RunSpec, Setting
 from fairmp.datasets import by_name
 from fairmp.datasets.protocols import fairgnn
 from fairmp.metrics import Interval
-from fairmp.reproduction import grids, paper, published
+from fairmp.reproduction import grids, paper
+from fairmp.reproduction.experiments import published_tables
 
 DP = {"MLP": 0.05, "GCN": 0.09, "GAT": 0.08, "SGC": 0.08, "APPNP": 0.07, "FMP": 0.001}
 
@@ -118,7 +119,7 @@ def test_published_rows_are_quoted_beside_ours() -> None:
     own = records("german+nifty", DP)
     for record in own:
         record |= {"majority": 0.7, "positive": 0.7}
-    [table] = published.tables(own)
+    [table] = published_tables(own)
     rows = {row[0]: row[1:] for row in table.rows}
     # The constant answer is right for the larger class: F1 = 2·0.7 / 1.7.
     assert rows["constant answer"] == ["computed", "70.0", "50.0", "82.4", "0.0", "0.0"]

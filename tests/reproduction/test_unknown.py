@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from fairmp.cli import main
+from fairmp.comparison.page import write_page
 from fairmp.datasets import social_network
 from fairmp.reproduction import unknown
 from fairmp.reproduction.unknown import (
@@ -57,7 +58,9 @@ def test_too_few_known_groups_change_nothing() -> None:
 
 
 def test_files_are_written(records: list[dict[str, object]], tmp_path: Path) -> None:
-    (table,) = write(records, tmp_path, command="fairmp reproduce unknown", absent={"Bail": "no"})
+    content = write(records, tmp_path)
+    rest = {"command": "fairmp reproduce unknown", "absent": {"Bail": "no"}}
+    (table,) = write_page(tmp_path, *content, **rest)
     assert [row[0] for row in table.rows] == ["plain", "2 %", "20 %", "100 %", "500 training nodes"]
     lines = (tmp_path / "records.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == records

@@ -27,6 +27,7 @@ from fairmp import FMP, FairClassifier
 from fairmp.datasets import social_network
 from fairmp.errors import InputError
 from fairmp.nn.fmp import PPR
+from fairmp.report.from_results import document_of
 from fairmp.search import page as tune_page
 from fairmp.search import space as tune_space
 from fairmp.search import study as tune_study
@@ -504,11 +505,12 @@ def test_choosing_agrees_with_brute_force(rows: list[tuple[float, float]], limit
 
 def test_files_can_be_read_again(tmp_path: Path) -> None:
     tuned = look(goal="front", splits=2)
-    found = tune_page.write(tuned, tmp_path, train=None, command="fairmp tune")
+    found = tune_page.write(tuned, tmp_path, small(), train=None, command="fairmp tune")
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"best.json", "front.csv", "trials.csv", "tradeoff.png", "tradeoff.svg"} | {
         "model",
         "report.html",
+        "report.json",
     }
     assert json.loads((tmp_path / "best.json").read_text(encoding="utf-8")) == found
     rows = list(csv.DictReader((tmp_path / "front.csv").read_text(encoding="utf-8").splitlines()))
@@ -522,6 +524,9 @@ def test_files_can_be_read_again(tmp_path: Path) -> None:
     assert test.accuracy == found["chosen"]["model_test"]["accuracy"]
     page = html.unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert found["chosen"]["python"] in page
+    document = document_of(tmp_path)
+    assert document["metrics"][0]["after"] == found["chosen"]["model_test"]["accuracy"]
+    assert document["lines"]["rows"] == tune_page.figures_table(tuned)
     header, shown = tune_page.front_table(tuned, 2)
     assert len(shown) == min(2, len(tuned.front))
     assert len(header) == len(shown[0])

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 from typing import Any
 
 from fairmp.cli import options
 from fairmp.cli.options import option
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.outputs import bar, write_json
 
 # Peak memory of the largest network of the table, GAT, in bytes: roughly.
 _BYTES_PER_EDGE, _BYTES_PER_FEATURE = 1500, 16
@@ -48,8 +47,7 @@ def command(
     found = {"command": f"fairmp bench {arguments.format(*size, rounds, device)}", **found}
     if out is not None:
         with target.staging(out) as folder:
-            text = json.dumps(found, indent=2, ensure_ascii=False)
-            (folder / "bench.json").write_text(text + "\n", encoding="utf-8")
+            write_json(folder / "bench.json", found)
     if as_json:
         return options.print_json(found)
     _show(found)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 STATUS = 3
 ROUNDING = 1e-9
-CRITERIA = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
 
 
 class Gap(NamedTuple):
@@ -47,6 +46,7 @@ def check(gate: Gate, gaps: Iterable[Gap]) -> None:
 
 def of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
     """The gap of a criterion in the figures of an evaluation."""
+    from fairmp.metrics.evaluation import CRITERIA
     from fairmp.postprocessing.criteria import canonical
 
     name = canonical(criterion)

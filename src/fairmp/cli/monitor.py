@@ -10,6 +10,7 @@ from fairmp.cli import options
 from fairmp.cli.gate import check, of_evaluation
 from fairmp.cli.options import CriterionGate, argument, option
 from fairmp.errors import InputError
+from fairmp.outputs import write_json
 
 if TYPE_CHECKING:
     from fairmp.cli.prediction_table import PredictionTable
@@ -38,7 +39,7 @@ def command(
     folder = results.folder("monitor")
     from fairmp.cli import prediction_table
     from fairmp.metrics.drift import changes
-    from fairmp.metrics.evaluation import aligned
+    from fairmp.metrics.evaluation import aligned, json_safe
     from fairmp.report import document
     from fairmp.report.document import from_evaluations
 
@@ -62,16 +63,15 @@ def command(
     record = {
         "verdict": verdict,
         "changed": bool(names),
-        "figures": [one._asdict() for one in figures],
-        "scores": [one._asdict() for one in scores],
+        "figures": json_safe(figures),
+        "scores": json_safe(scores),
         "training": before,
         "now": now,
         "notes": notes,
     }
     rows = _rows(figures, scores)
     with results.staging(folder) as staging:
-        text = json.dumps(record, ensure_ascii=False, allow_nan=False, indent=1)
-        (staging / "monitor.json").write_text(text + "\n", encoding="utf-8")
+        write_json(staging / "monitor.json", record)
         page = from_evaluations(now)
         page |= {"title": f"{predictions.name} against {run}", "summary": verdict, "notes": notes}
         caption = (

@@ -37,10 +37,9 @@ def command(
             raise InputError("--out", f"{folder} is not a directory", "give another name")
         check_file("--out", path, overwrite=overwrite)
 
-    from fairmp.report.card import texts
-    from fairmp.report.from_results import document_of, together
+    from fairmp.report.from_results import card_texts, document_of, together
 
-    content = texts(document_of(results[0]), use) if card else (together(results),)
+    content = card_texts(document_of(results[0]), use) if card else (together(results),)
     paths = (goal, goal.with_suffix(".md"))[: len(content)]
     with outputs.text_files(dict(zip(paths, content, strict=True)), new=not overwrite):
         pass

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +18,7 @@ from fairmp.outputs import bar
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from fairmp.comparison.page import Content
     from fairmp.datasets.statistics import Statistics
     from fairmp.report.formats import Table
 
@@ -74,6 +74,7 @@ def _add_grid_command(
         from fairmp.cli import compare as compare_command
         from fairmp.comparison import compare
         from fairmp.datasets.by_name import from_files
+        from fairmp.reproduction.experiments import WRITERS
         from fairmp.reproduction.grids import GRIDS
 
         folder = out or Path(f"fairmp-{name}")
@@ -88,8 +89,7 @@ def _add_grid_command(
         records = compare_command.run_with_progress(
             specs, load, folder, workers=workers, device=device, retry=False
         )
-        experiment = import_module(f"fairmp.reproduction.{name}")
-        found = experiment.write(records, folder, command=rerun_command())
+        found = WRITERS[name](records, folder, command=rerun_command())
         compare_command.show(found, folder, as_json=as_json)
 
     app.command(name, help=description)(options.expand(command))
@@ -117,15 +117,14 @@ def runtime(
     """Time 200 epochs of every network with every strategy, relative to an MLP."""
     folder = results.folder("runtime")
 
-    from fairmp.reproduction import grids
-    from fairmp.reproduction import runtime as experiment
+    from fairmp.reproduction import experiments, grids
 
     graphs, _ = scope.graphs("embedded:1000")
     specs = grids.runtime(list(graphs), quick=scope.quick)
     say(f"{len(specs)} runs, one at a time.")
     with results.staging(folder) as staging, bar(len(specs), "runs") as advance:
-        records = experiment.run(specs, graphs, staging, device, advance)
-        tables = experiment.write(records, staging, command=rerun_command())
+        records = experiments.run_times(specs, graphs, staging, device, advance)
+        tables = _write(staging, experiments.times(records))
     _show(records, tables, folder, as_json)
 
 
@@ -135,22 +134,22 @@ def statistics(results: options.Results, scope: Scope, as_json: options.AsJson =
     folder = results.folder("statistics")
 
     from fairmp.datasets.by_name import present
-    from fairmp.reproduction import statistics as experiment
+    from fairmp.reproduction import experiments
 
-    usual = experiment.QUICK if scope.quick else None
+    usual = experiments.SOME_DATA if scope.quick else None
     names, absent = present(scope.data or usual, scope.data_dir)
     found: dict[str, Statistics] = {}
     with bar(len(names), "data sets") as advance:
         for name in names:
             try:
-                found[name] = experiment.measure(name, scope.data_dir)
+                found[name] = experiments.described(name, scope.data_dir)
             except InputError as error:
                 absent[name] = " ".join(str(error).split())
             advance(name)
     _check_some(found, absent)
     with results.staging(folder) as staging:
-        table = experiment.write(found, absent, staging, command=rerun_command())
-    _show({key: row.as_dict() for key, row in found.items()}, [table], folder, as_json)
+        tables = _write(staging, experiments.data_sets(found, staging), absent)
+    _show({key: row.as_dict() for key, row in found.items()}, tables, folder, as_json)
 
 
 @_register
@@ -163,11 +162,11 @@ def topology(
     """Draw each data set's graph, with the edges between groups in red."""
     folder = results.folder("topology")
 
-    from fairmp.reproduction import topology as experiment
+    from fairmp.reproduction.experiments import pictures
 
     graphs, absent = scope.graphs("embedded:1000")
     with results.staging(folder) as staging, bar(len(graphs), "pictures") as advance:
-        experiment.write(graphs, absent, staging, rerun_command(), seed, advance)
+        _write(staging, pictures(graphs, staging, seed, advance), absent)
     _show([str(path) for path in sorted(folder.glob("*.png"))], [], folder, as_json)
 
 
@@ -193,7 +192,7 @@ def synthetic(
     count = sum(len(settings) for _, settings in experiment.designs(quick).values())
     with results.staging(folder) as staging, bar(count, "settings") as advance:
         summary = experiment.run(staging, quick, seed, graphs.values(), advance)
-        tables = experiment.write(summary, staging, command=rerun_command())
+        tables = _write(staging, experiment.content(summary, staging))[:2]
     if not as_json:
         typer.echo(experiment.witness_text(summary))
         if absent:
@@ -223,7 +222,7 @@ def unknown(
     setting = replace(setting, splits=splits or setting.splits)
     with results.staging(folder) as staging, bar(len(graphs) * setting.splits, "splits") as advance:
         records = experiment.run(graphs, setting, workers or default_workers(), advance)
-        tables = experiment.write(records, staging, command=rerun_command(), absent=absent)
+        tables = _write(staging, experiment.write(records, staging), absent)
     _show(records, tables, folder, as_json)
 
 
@@ -233,6 +232,12 @@ def _check_some(graphs: object, absent: dict[str, str]) -> None:
     if not graphs:
         hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
         raise InputError("--data", "no data set's files were found", hint)
+
+
+def _write(folder: Path, content: Content, absent: dict[str, str] | None = None) -> list[Table]:
+    from fairmp.comparison.page import write_page
+
+    return write_page(folder, *content, command=rerun_command(), absent=absent)
 
 
 def _show(found: object, tables: Sequence[Table], folder: Path, as_json: bool) -> None:

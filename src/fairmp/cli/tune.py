@@ -126,7 +126,7 @@ def command(
     train = _train_command(tuned, vars(source))
     with outputs.results(out, overwrite=True, in_place=True) as staging:
         again = options.rerun_command()
-        found = page.write(tuned, staging, train=train, command=again, data=data)
+        found = page.write(tuned, staging, data, train=train, command=again)
     if track is not None:
         options.track(track, page.trial_records(tuned), out)
     if as_json:

@@ -81,12 +81,6 @@ class RunSpec:
     seed: int = 0
     setting: Setting = Setting()
 
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> RunSpec:
-        """Return the spec that a record was written for."""
-        spec = record["spec"]
-        return cls(**spec | {"setting": Setting(**ADDED | spec["setting"])})
-
     @property
     def key(self) -> str:
         """Hash that identifies this run, the same on every machine and for older records."""

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 
@@ -15,9 +15,9 @@ from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
 from fairmp.metrics.evaluation import json_safe
-from fairmp.report import Line, Section, formats, page, pareto, summarise
+from fairmp.report import Line, Section, formats, page, summarise
 from fairmp.report.document import write as write_document
-from fairmp.report.figures import curves, to_svg
+from fairmp.report.figures import curves, over_splits, to_svg
 from fairmp.report.formats import METRICS, SPREAD, Table
 from fairmp.report.sections import Document
 
@@ -44,6 +44,10 @@ HYPERVOLUME = (
 )
 
 
+Content: TypeAlias = tuple[str, str, Sequence[Section | Table]]
+"""Title, summary and parts of a page."""
+
+
 @dataclass(frozen=True)
 class Comparison:
     """Summary of a comparison's records."""
@@ -64,19 +68,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
-        tables: dict[str, list[dict[str, Any]]] = {}
-        for name, lines in self.lines.items():
-            tables[name] = [
-                {"method": line.name, "splits": line.splits, "seconds": line.seconds}
-                | _plain(line.figures)
-                for line in lines
-            ]
-        keys = ("data", "name", "split", "seed", "failed")
-        return {
-            "tables": tables,
-            "hypervolume": {name: _plain(column) for name, column in self.hypervolumes.items()},
-            "failed": [{key: record[key] for key in keys} for record in self.failed],
+        frame = formats.results(self.lines)
+        tables = {
+            name: frame[frame["data"] == name].drop(columns="data").to_dict("records")
+            for name in self.lines
         }
+        keys = ("data", "name", "split", "seed", "failed")
+        failed = [{key: record[key] for key in keys} for record in self.failed]
+        found = {"tables": tables, "hypervolume": self.hypervolumes, "failed": failed}
+        return dict(json_safe(found))
 
 
 def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
@@ -90,17 +90,15 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
         title = name if list(names.values()).count(name) == 1 else f"{name} ({key})"
         lines = found.lines[title] = summarise(_over_seeds(own))
         named = {line.name: line for line in lines}
-        families: dict[str, list[Record]] = {}
-        for record in own:
-            families.setdefault(record["family"], []).append(record)
         found.families[title] = {}
-        for family, runs in families.items():
-            strengths = {r["name"]: r["strength"] or 0.0 for r in runs}
-            ordered = sorted(strengths, key=strengths.__getitem__)
-            found.families[title][family] = [named[member] for member in ordered]
+        for family, runs in results(own).fillna({"strength": 0}).groupby("family", sort=False):
+            ordered = runs.sort_values("strength", kind="stable")["name"].unique()
+            found.families[title][str(family)] = [named[member] for member in ordered]
         if areas:
-            volumes = {family: pareto.over_splits(runs) for family, runs in families.items()}
-            found.hypervolumes[title] = volumes
+            found.hypervolumes[title] = {
+                family: over_splits([record for record in own if record["family"] == family])
+                for family in found.families[title]
+            }
     return found
 
 
@@ -164,7 +162,7 @@ def write_page(
     *,
     command: str,
     absent: Mapping[str, str] | None = None,
-) -> None:
+) -> list[Table]:
     """Write ``report.html``, with data sets left out and the command at its end, and its tables."""
     if tables := [part for part in parts if isinstance(part, Table)]:
         write_tables(tables, folder)
@@ -173,6 +171,7 @@ def write_page(
         sections.append(Section("Left out", header=["data set", "why"], rows=rows))
     text = page(title, summary, [*sections, Section("Rerun", code=command)])
     (folder / "report.html").write_text(text, encoding="utf-8")
+    return tables
 
 
 def section(table: Table, caption: str = "", **more: Any) -> Section:
@@ -238,8 +237,3 @@ def _over_seeds(records: Sequence[Record]) -> list[dict[str, Any]]:
         {"name": name, "run": {"seconds": row.pop("seconds"), "test": row}}
         for name, row in zip(means.index.get_level_values(0), means.to_dict("records"), strict=True)
     ]
-
-
-def _plain(figures: Mapping[str, Interval]) -> dict[str, Any]:
-    found: dict[str, Any] = json_safe({key: value._asdict() for key, value in figures.items()})
-    return found

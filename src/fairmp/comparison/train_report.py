@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
@@ -16,21 +15,17 @@ from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
-from fairmp.report.document import add_decisions, cautions, from_evaluations, point
+from fairmp.report.document import add_decisions, cautions, from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
-from fairmp.report.figures import to_svg
-from fairmp.report.formats import COLUMNS, cells, write_records
-from fairmp.report.panel import panel, reliability
-from fairmp.report.sections import Document, Point
-from fairmp.report.topology import take_caption, topology
+from fairmp.report.formats import of_lines, write_records
+from fairmp.report.sections import Document
+from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups
 from fairmp.training.predictor import PARITY
 
 if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics
-
-MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 
 
 def write(
@@ -56,19 +51,16 @@ def write(
         save_graph(data, folder / "model")
     report = document(data, model, command) if whole else _figures(data, model)
     report["command"] = command
+    table = of_lines("", shown).without(["splits"])
     report["lines"] = {
-        "header": ["", *COLUMNS.values()],
-        "rows": [[line.name, *cells(line)] for line in shown],
+        "header": table.header,
+        "rows": table.rows,
         "title": "Over several splits" if several else "On one split",
         "caption": f"Test nodes, {over(len(records))}. Gaps in points."
         + " The sections above are about the first split." * several,
     }
-    if picture and whole:
-        drawn = topology(data, components=1, max_nodes=1000)
-        report["picture_note"] = take_caption(drawn)
-        (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
-        report["picture"] = "topology.svg"
-    write_document(report, folder)
+    drawn = topology(data, components=1, max_nodes=1000) if picture and whole else None
+    write_document(report, folder, drawn)
     return lines
 
 
@@ -165,16 +157,6 @@ def document(data: Data, model: FairClassifier, command: str = "") -> Document:
     return report
 
 
-def live_parts(
-    model: FairClassifier, plain: Tensor, y: Tensor, sens: Tensor, command: str
-) -> Document:
-    """Live panel, curve and reliability of a model's uncorrected predictions for some nodes."""
-    given: Any = {"group_names": model.groups_, "kind": "logits"}
-    found = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
-    curves = reliability(plain, sens, y, **given)
-    return {"panel": found, "curve": _curve(found), "reliability": curves}
-
-
 def _figures(
     data: Data | Statistics, model: FairClassifier, before: dict[str, Any] | None = None
 ) -> Document:
@@ -190,8 +172,11 @@ def _figures(
         "versions": run.versions,
     }
     if not isinstance(data, Data):
-        facts = Section("The graph", header=["", "value"], rows=_facts(data))
-        report["extra"] = [facts.to_dict()]
+        from fairmp.datasets.statistics import as_text
+
+        rows = [[name.replace("_", " "), as_text(value)] for name, value in vars(data).items()]
+        header = ["", "value (shares in %)"]
+        report["extra"] = [Section("The graph", header=header, rows=rows).to_dict()]
     if len(run.tried) > 1:
         report["extra"] = [*report.get("extra", []), _candidates(model).to_dict()]
     return report
@@ -205,29 +190,6 @@ def _target(model: FairClassifier) -> float | None:
     if strategy is not None and strategy.gap_target is not None:
         return strategy.gap_target
     return layer.target if needs_groups(layer) and layer.solver == "projection" else None
-
-
-def _facts(row: Statistics) -> list[tuple[str, str]]:
-    found = []
-    for name, value in row.as_dict().items():
-        text = "n/a" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
-        if isinstance(value, float):
-            text = f"{100 * value:.2f} %"
-        elif isinstance(value, dict):
-            text = ", ".join(f"{key}: {count:,}" for key, count in value.items())
-        found.append((name.replace("_", " "), text))
-    return found
-
-
-def _curve(found: dict[str, Any] | None) -> list[Point]:
-    """Accuracy and gap of predictions post-processed to demographic parity, from the panel."""
-    if found is None or not found["before"]["dp"] > MIN_GAP:
-        return []
-    steps = [found["before"]]
-    for criterion in found["criteria"]:
-        steps += criterion["steps"] if criterion["gap"] == "dp" else []
-    known = {(step["dp"], step["accuracy"]) for step in steps if step["accuracy"] is not None}
-    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(known)]
 
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:

@@ -109,14 +109,17 @@ def rows(ours: Mapping[str, Statistics]) -> list[list[str]]:
     for key, own in ours.items():
         paper = PAPER.get(key)
         same = agreement(own, paper) if paper else {}
-        cells = [_text(getattr(own, name)) + marks[same.get(name)] for name in COLUMNS]
+        cells = [as_text(getattr(own, name)) + marks[same.get(name)] for name in COLUMNS]
         lines.append([own.name, *cells])
         if paper:
-            lines.append(["  paper", *(f"{_text(getattr(paper, name))}  " for name in COLUMNS)])
+            lines.append(["  paper", *(f"{as_text(getattr(paper, name))}  " for name in COLUMNS)])
     return lines
 
 
-def _text(value: float | int | None) -> str:
-    if value is None:
-        return "–"
-    return f"{value:,}" if isinstance(value, int) else f"{100 * value:.2f}"
+def as_text(value: Any) -> str:
+    """A figure as text: shares in per cent, counts by class or group one after the other."""
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {count:,}" for name, count in value.items())
+    if isinstance(value, float):
+        return f"{100 * value:.2f}"
+    return "–" if value is None else f"{value:,}" if isinstance(value, int) else str(value)

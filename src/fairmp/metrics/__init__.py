@@ -3,13 +3,13 @@
 from fairmp.metrics.calibration import ReliabilityCurve as ReliabilityCurve
 from fairmp.metrics.calibration import reliability_curve as reliability_curve
 from fairmp.metrics.counts import Array as Array
+from fairmp.metrics.counts import Interval as Interval
+from fairmp.metrics.counts import mean_interval as mean_interval
 from fairmp.metrics.evaluation import METRICS as METRICS
 from fairmp.metrics.evaluation import Evaluation as Evaluation
 from fairmp.metrics.evaluation import GroupRow as GroupRow
-from fairmp.metrics.evaluation import Interval as Interval
 from fairmp.metrics.evaluation import accuracy as accuracy
 from fairmp.metrics.evaluation import demographic_parity as demographic_parity
 from fairmp.metrics.evaluation import equal_opportunity as equal_opportunity
 from fairmp.metrics.evaluation import equalized_odds as equalized_odds
 from fairmp.metrics.evaluation import evaluate as evaluate
-from fairmp.metrics.evaluation import mean_interval as mean_interval

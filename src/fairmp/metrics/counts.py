@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import torch
@@ -342,3 +342,35 @@ def weighted_rates(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray,
     # One more observation with the variance of a 0/1 value keeps few equal values uncertain.
     variance = weights.T @ values**2 / safe - rates**2 + spread / nodes
     return rates, nodes * np.clip(spread / np.maximum(variance, 1e-12), 0.0, 1e6)
+
+
+class Interval(NamedTuple):
+    """A mean of ``n`` values and its confidence interval."""
+
+    mean: float
+    low: float
+    high: float
+    n: int
+
+
+def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
+    """Mean and Student-t interval of one figure over several splits; ``nan`` values are left out.
+
+    ``mean ± t_{n−1} · sd / √n``. One value has no interval.
+
+    Example:
+        >>> mean_interval([0.5, 0.75])
+        Interval(mean=0.625, low=-0.963..., high=2.213..., n=2)
+    """
+    from scipy.special import stdtrit
+
+    if not 0 < confidence < 1:
+        raise InputError("confidence", f"{confidence} is outside (0, 1)", "give 0.95 for 95 %")
+    array = np.asarray(values, dtype=float).reshape(-1)
+    array = array[~np.isnan(array)]
+    n = len(array)
+    if n < 2:
+        return Interval(float(array[0]) if n else math.nan, math.nan, math.nan, n)
+    mean = float(array.mean())
+    half = float(stdtrit(n - 1, (1 + confidence) / 2) * array.std(ddof=1) / math.sqrt(n))
+    return Interval(mean, mean - half, mean + half, n)

@@ -22,11 +22,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from fairmp.metrics.counts import NORMAL_QUANTILE, wilson
+from fairmp.metrics.evaluation import TITLES
 
 LEVEL = 0.05
 Estimate: TypeAlias = tuple[float, float, float]  # with its 95 % limits
 UNDEFINED = (math.nan, math.nan, math.nan)
-GAPS = {"accuracy": "accuracy", "dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}
 
 
 class Change(NamedTuple):
@@ -91,10 +91,10 @@ def _estimates(figures: Mapping[str, Any]) -> dict[str, Estimate]:
         for c in (1,) if len(names) == 2 else range(len(names)):
             rate = group["rates"][c]
             found[f"rate of {names[c]} in {group['name']}"] = _rate(rate, group["count"])
-    for key, title in GAPS.items():
+    for key in ("accuracy", "dp", "eo", "odds"):
         ends = figures.get("intervals", {}).get(key) or (None, None)
         value: Any = (figures[key], *ends)
-        found[title] = UNDEFINED if None in value else value
+        found[TITLES[key]] = UNDEFINED if None in value else value
     return found
 
 

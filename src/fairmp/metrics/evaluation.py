@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import html
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import Any, TypeGuard
 
 import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.metrics import counts
 from fairmp.metrics.counts import Array, as_array, boolean_mask, integers, weights
-from fairmp.metrics.notebook import plot_rates, to_html
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
 SCORE_BINS = 10
-_TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
+TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
+CRITERIA = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
+"""Key of each criterion's gap."""
+INK, BEFORE, AFTER = "#1b1f24", "#6b7580", "#0072B2"
+ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
+STYLES: dict[str, dict[str, Any]] = {
+    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
+    "after": {"facecolor": AFTER},
+}
 
 
 @dataclass(frozen=True)
@@ -89,7 +97,7 @@ class Evaluation:
             ax: matplotlib axes to draw on; new ones by default.
         """
         names, sizes = [g.name for g in self.groups], [g.count for g in self.groups]
-        ax = plot_rates(names, sizes, {"rate": [g.rates[-1] for g in self.groups]}, ax)
+        ax = plot_rates(names, sizes, {"after": [g.rates[-1] for g in self.groups]}, ax)
         ax.set_xlabel(f"decided {self.class_names[-1]}, %")
         return ax
 
@@ -101,7 +109,7 @@ class Evaluation:
         for key in METRICS:
             low, high = self.intervals.get(key, (math.nan, math.nan))
             interval = "" if math.isnan(low) else f"  [{points(low)}, {points(high)}]"
-            rows.append([_TITLES[key], points(getattr(self, key)), interval])
+            rows.append([TITLES[key], points(getattr(self, key)), interval])
         return rows
 
     def _rows(self) -> list[list[str]]:
@@ -112,15 +120,6 @@ class Evaluation:
             rates = (g.accuracy, *((g.positive_rate, g.tpr, g.fpr) if binary else g.rates))
             rows.append([g.name, str(g.count), str(g.labelled), *map(points, rates)])
         return rows
-
-
-class Interval(NamedTuple):
-    """A mean of ``n`` values and its confidence interval."""
-
-    mean: float
-    low: float
-    high: float
-    n: int
 
 
 def evaluate(
@@ -279,32 +278,15 @@ def equalized_odds(
     return _gap("odds", pred, y, sens, classes, sample_weight)
 
 
-def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Interval:
-    """Mean and Student-t interval of one figure over several splits; ``nan`` values are left out.
-
-    ``mean ± t_{n−1} · sd / √n``. One value has no interval.
-
-    Example:
-        >>> mean_interval([0.5, 0.75])
-        Interval(mean=0.625, low=-0.963..., high=2.213..., n=2)
-    """
-    from scipy.special import stdtrit
-
-    if not 0 < confidence < 1:
-        raise InputError("confidence", f"{confidence} is outside (0, 1)", "give 0.95 for 95 %")
-    array = np.asarray(values, dtype=float).reshape(-1)
-    array = array[~np.isnan(array)]
-    n = len(array)
-    if n < 2:
-        return Interval(float(array[0]) if n else math.nan, math.nan, math.nan, n)
-    mean = float(array.mean())
-    half = float(stdtrit(n - 1, (1 + confidence) / 2) * array.std(ddof=1) / math.sqrt(n))
-    return Interval(mean, mean - half, mean + half, n)
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether a value is neither None nor nan."""
+    return value is not None and not math.isnan(value)
 
 
-def points(fraction: float, digits: int = 1) -> str:
-    """A fraction in points (hundredths), a dash for nan."""
-    return "–" if math.isnan(fraction) else f"{100 * fraction:.{digits}f}"
+def points(share: float | None, digits: int = 1) -> str:
+    """A share in points (hundredths): 0.1234 is "12.3"; "n/a" if unknown."""
+    # Adding 0.0 turns a rounded −0.0 into 0.0.
+    return f"{round(100 * share, digits) + 0.0:.{digits}f}" if is_known(share) else "n/a"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
@@ -315,8 +297,48 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     return ["  ".join(row) for row in zip(*columns, strict=True)]
 
 
+def to_html(title: str, tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
+    """A title, tables whose first row is the header, and notes; all escaped."""
+    parts = [f"<p><strong>{html.escape(title)}</strong></p>"]
+    for header, *rows in tables:
+        body = [f"<tr><th>{'</th><th>'.join(map(html.escape, header))}</th></tr>"]
+        for first, *rest in rows:
+            cells = "".join(f"<td>{html.escape(text)}</td>" for text in rest)
+            body.append(f"<tr><th>{html.escape(first)}</th>{cells}</tr>")
+        parts.append(f"<table>{''.join(body)}</table>")
+    return "".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in notes)])
+
+
+def plot_rates(
+    names: Sequence[str],
+    sizes: Sequence[int],
+    rates: Mapping[str, Sequence[float | None]],
+    ax: Any = None,
+) -> Any:
+    """Draw rates by group, in per cent with 95 % intervals, one series per key; return the axes."""
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(5.5, 0.9 + 0.5 * len(names)), layout="constrained").subplots()
+    height, n = 0.8 / len(rates), np.maximum(np.array(sizes, dtype=float), 1e-9)
+    for k, (label, values) in enumerate(rates.items()):
+        share = np.array(values, dtype=float)
+        low, high = counts.wilson(share, n)
+        place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
+        errors = 100 * np.nan_to_num(np.maximum([share - low, high - share], 0))
+        style: dict[str, Any] = {"xerr": errors, "label": label, "error_kw": ERRORS}
+        drawn = ax.barh(place, 100 * share, 0.9 * height, **style, **STYLES[label])
+        ax.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
+    ax.set_yticks(range(len(names)), names)
+    ax.yaxis.set_inverted(True)
+    ax.set_xlim(0, 100)
+    return ax
+
+
 def json_safe(value: Any) -> Any:
-    """Plain JSON values, with ``None`` for nan."""
+    """Plain JSON values, with ``None`` for nan and dicts for named tuples."""
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: json_safe(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -405,7 +427,7 @@ def _notes(
     if math.isnan(figures["auc"]):
         notes.append("labelled nodes of one class only: AUC cannot be estimated")
     notes += [
-        f"{_TITLES[key]} cannot be estimated: fewer than two groups have its rates"
+        f"{TITLES[key]} cannot be estimated: fewer than two groups have its rates"
         for key in ("eo", "odds")
         if math.isnan(figures[key])
     ]

@@ -10,8 +10,7 @@ import numpy as np
 
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import rate_range, ratio
-from fairmp.metrics.evaluation import aligned, json_safe, points
-from fairmp.metrics.notebook import plot_rates, to_html
+from fairmp.metrics.evaluation import aligned, json_safe, plot_rates, points, to_html
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 
@@ -50,6 +49,7 @@ class CriterionResult:
     nodes: int  # number of these
     interval: tuple[float, float] | None = None  # 95 %, of after; for a sample of labelled nodes
     decisions_interval: tuple[float, float] | None = None  # 95 %, of decisions_after
+    interval_before: tuple[float, float] | None = None  # 95 %, of decisions_before
     unlabelled: UnlabelledEstimate | None = None
 
     @property
@@ -57,6 +57,24 @@ class CriterionResult:
         """Criterion and attribute as text."""
         name = self.criterion.replace("_", " ")
         return name if self.attribute in (self.criterion, "sens") else f"{name}, {self.attribute}"
+
+    def notes(self) -> list[str]:
+        """The interval on labelled nodes, and the estimate on the others."""
+        found, there = [], self.unlabelled
+        if self.interval is not None:
+            ends = " to ".join(map(points, self.interval))
+            found = [f"{points(self.after)} on the labelled nodes, 95 % interval {ends}"]
+        if there is not None and there.nodes:
+            where = f"on {there.nodes:,} unlabelled nodes"
+            interval = f" [{', '.join(map(points, there.interval))}]" if there.interval else ""
+            found.append(
+                f"estimated {points(there.before)} before and {points(there.after)}{interval} "
+                f"after {where}"
+                if there.reliable
+                else f"cannot be estimated {where}: the estimate disagrees with the labels where "
+                "they are known"
+            )
+        return [f"{self.title}: {text}" for text in found]
 
 
 @dataclass(frozen=True)
@@ -89,6 +107,24 @@ class GroupUncertainty:
     left_out: int  # nodes of unknown group, which are left alone
     accuracy: float = math.nan  # of the estimate on held-out known nodes; nan if none was made
     baseline: float = math.nan  # of the largest group alone
+
+    def notes(self) -> list[str]:
+        """What is unknown or estimated, and how well."""
+        found = []
+        if self.left_out:
+            found.append(f"{self.left_out:,} nodes of unknown group are left alone")
+        if self.nodes:
+            shares = (f"{name} {100 * share:.0f} %" for name, share in self.by_group.items())
+            found.append(
+                f"the group of {100 * self.share:.1f} % of the population ({self.nodes:,} nodes) "
+                f"is estimated rather than observed ({', '.join(shares)})"
+            )
+        if self.nodes and not math.isnan(self.accuracy):
+            found.append(
+                f"the estimate is right for {100 * self.accuracy:.1f} % of held-out known nodes, "
+                f"the largest group alone for {100 * self.baseline:.1f} %"
+            )
+        return [f"{self.attribute}: {text}" for text in found]
 
 
 @dataclass(frozen=True)
@@ -146,50 +182,42 @@ class DebiasResult:
             )
         first = self.groups[0].attribute
         groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
-        nodes = np.array([g.nodes if parity else sum(g.labelled) for g in groups])
-        families: list[tuple[list[float], np.ndarray]] = []  # rates, and the nodes behind each
-        for c in (1,) if len(self.classes) == 2 else range(len(self.classes)):
-            if parity:
-                families.append(([g.decided_after[c] for g in groups], nodes))
-                continue
-            positive = np.array([g.labelled[c] for g in groups])
-            families.append(([g.tpr_after[c] for g in groups], positive))
-            if name == "equalized_odds":
-                families.append(([g.fpr_after[c] for g in groups], nodes - positive))
+        used = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        nodes = np.array([[g.nodes if parity else sum(g.labelled)] for g in groups])
+        rates = np.array([g.decided_after if parity else g.tpr_after for g in groups])[:, used]
+        behind = np.broadcast_to(nodes, rates.shape)  # the nodes behind each rate
+        if not parity:
+            behind = np.array([g.labelled for g in groups])[:, used]
+        if name == "equalized_odds":
+            rates = np.hstack([rates, np.array([g.fpr_after for g in groups])[:, used]])
+            behind = np.hstack([behind, nodes - behind])
+        behind, rates = np.where(np.isnan(rates), 0, behind), np.nan_to_num(rates)
         rng = np.random.default_rng(seed)
-        worst = np.zeros(draws)
-        for family, behind in families:
-            defined = ~np.isnan(family)
-            if defined.sum() < 2:
-                continue
-            rates, counts = np.array(family)[defined], behind[defined]
-            sizes = rng.binomial(m, np.minimum(counts / nodes.sum(), 1.0), (draws, len(rates)))
-            noise = rng.normal(size=sizes.shape) * np.sqrt(rates * (1 - rates) / counts.clip(1))
-            hits = rng.binomial(sizes, np.clip(rates + noise, 0, 1))
-            worst = np.fmax(worst, rate_range(ratio(hits, sizes)[..., None])[:, 0])
+        sizes = rng.binomial(m, np.minimum(behind / nodes.sum(), 1.0), (draws, *rates.shape))
+        noise = rng.normal(size=sizes.shape) * np.sqrt(rates * (1 - rates) / behind.clip(1))
+        hits = rng.binomial(sizes, np.clip(rates + noise, 0, 1))
+        worst = np.nan_to_num(np.fmax.reduce(rate_range(ratio(hits, sizes)), -1))
         return ExpectedGap(float(worst.mean()), float(np.quantile(worst, 0.95)))
 
     def to_dict(self) -> dict[str, Any]:
         """Everything but the predictions as plain JSON values, with ``None`` for nan."""
         rest = asdict(replace(self, predictions=None))
         del rest["predictions"]
-        return dict(json_safe({**rest, "opened": self.opened}))
+        return dict(json_safe({**rest, "opened": self.opened, "estimates": self._notes()}))
 
     def __str__(self) -> str:
-        criteria, groups = aligned(self._criteria()), aligned(self._groups())
-        return "\n".join(
-            [
-                *self._head(), "", *criteria, *self._estimates(),
-                *(["", *groups] if self.groups else []), *self._uncertainty(),
-                *(f"note: {warning}" for warning in self.warnings),
-            ]
-        )  # fmt: skip
+        lines = [*self._head(), "", *aligned(self._criteria())]
+        lines += ["", *aligned(self._groups())] if self.groups else []
+        return "\n".join([*lines, *self._notes(), *(f"note: {text}" for text in self.warnings)])
 
     def _repr_html_(self) -> str:
         first, *more = self._head()
-        notes = [*more, *self._estimates(), *self._uncertainty(), *self.warnings]
         tables = [self._criteria(), *[self._groups()] * bool(self.groups)]
-        return to_html(first, tables, notes)
+        return to_html(first, tables, [*more, *self._notes(), *self.warnings])
+
+    def _notes(self) -> list[str]:
+        criteria = [note for one in self.criteria for note in one.notes()]
+        return criteria + [note for one in self.group_uncertainty for note in one.notes()]
 
     def plot(self, ax: Any = None) -> Any:
         """Draw decisions for the last class by group, before and after; return the axes.
@@ -203,6 +231,7 @@ class DebiasResult:
             "after": [g.decided_after[-1] for g in self.groups],
         }
         ax = plot_rates(names, sizes, rates, ax)
+        ax.legend(frameon=False)
         ax.set_xlabel(f"decided {self.classes[-1]}, %")
         return ax
 
@@ -234,30 +263,6 @@ class DebiasResult:
             rows.append([one.title, *numbers, *decided, f"{one.nodes:,}" + " labelled" * labelled])
         return rows
 
-    def _estimates(self) -> list[str]:
-        lines = []
-        for one in self.criteria:
-            if one.interval is not None:
-                lines.append(
-                    f"{one.title}: {points(one.after)} on the labelled nodes, 95 % interval "
-                    + " to ".join(map(points, one.interval))
-                )
-            there = one.unlabelled
-            if there is None or not there.nodes:
-                continue
-            if not there.reliable:
-                lines.append(
-                    f"{one.title}: cannot be estimated on {there.nodes:,} unlabelled nodes: "
-                    "the estimate disagrees with the labels where they are known"
-                )
-                continue
-            interval = f" [{', '.join(map(points, there.interval))}]" if there.interval else ""
-            lines.append(
-                f"{one.title}: estimated {points(there.before)} before and "
-                f"{points(there.after)}{interval} after on {there.nodes:,} unlabelled nodes"
-            )
-        return lines
-
     def _groups(self) -> list[list[str]]:
         binary = len(self.classes) == 2
         shown = (1,) if binary else range(len(self.classes))
@@ -275,23 +280,3 @@ class DebiasResult:
             moves = [f"{points(before)} → {points(after)}" for before, after in pairs]
             rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *moves])
         return rows
-
-    def _uncertainty(self) -> list[str]:
-        lines = []
-        for rest in self.group_uncertainty:
-            name = rest.attribute
-            if rest.left_out:
-                lines.append(f"{name}: {rest.left_out:,} nodes of unknown group are left alone")
-            if rest.nodes:
-                shares = (f"{name} {100 * share:.0f} %" for name, share in rest.by_group.items())
-                lines.append(
-                    f"{name}: the group of {100 * rest.share:.1f} % of the population "
-                    f"({rest.nodes:,} nodes) is estimated rather than observed "
-                    f"({', '.join(shares)})"
-                )
-            if rest.nodes and not math.isnan(rest.accuracy):
-                lines.append(
-                    f"{name}: the estimate is right for {100 * rest.accuracy:.1f} % of "
-                    f"held-out known nodes, the largest group alone for {100 * rest.baseline:.1f} %"
-                )
-        return lines

@@ -93,7 +93,7 @@ def _criteria(
 def _criterion(
     solution: Solution, own: Sequence[Measure], versions: Sequence[Tensor], estimates: bool
 ) -> CriterionResult:
-    first, (before, after, *_, decided) = own[0], versions
+    first, (before, after, decided_before, decided) = own[0], versions
     where = "the nodes the matrix weighs" if first.own else "the population"
     interval, unlabelled = None, None
     if first.label is not None:
@@ -106,6 +106,7 @@ def _criterion(
     return CriterionResult(
         first.criterion, first.attribute, first.target, where=where, nodes=int(nodes.sum()),
         interval=interval, unlabelled=unlabelled, **gaps,
+        interval_before=None if first.own else _interval(own, decided_before),
         decisions_interval=None if first.own else _interval(own, decided),
     )  # fmt: skip
 

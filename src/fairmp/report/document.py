@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,6 +14,9 @@ import numpy as np
 
 from fairmp._version import __version__
 from fairmp.errors import InputError
+from fairmp.metrics.evaluation import TITLES
+from fairmp.outputs import write_json
+from fairmp.report.figures import to_svg
 from fairmp.report.formats import (
     GAP_NOTE,
     constant_decision_notes,
@@ -22,6 +26,7 @@ from fairmp.report.formats import (
     points,
     wilson_interval,
 )
+from fairmp.report.panel import panel, reliability
 from fairmp.report.sections import (
     Card,
     Document,
@@ -36,14 +41,25 @@ from fairmp.report.sections import (
 )
 
 DOCUMENT, PAGE = "report.json", "report.html"
+LABELS = {
+    "accuracy": "accuracy",
+    "dp": "gap between groups (ΔDP)",
+    "eo": "gap at equal labels (ΔEO)",
+    "odds": "gap in errors (Δodds)",
+}
+MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 MAX_BYTES = 5_000_000
 """Largest page; the picture of the graph is omitted beyond it."""
 
 
-def write(document: Document, folder: Path) -> None:
-    """Write report.json and report.html."""
-    text = json.dumps(document, ensure_ascii=False, allow_nan=False, indent=1)
-    (folder / DOCUMENT).write_text(text + "\n", encoding="utf-8")
+def write(document: Document, folder: Path, picture: Any = None) -> None:
+    """Write report.json and report.html, and topology.svg if there is a picture of the graph."""
+    if picture is not None:
+        from fairmp.report.topology import take_caption
+
+        document["picture"], document["picture_note"] = "topology.svg", take_caption(picture)
+        (folder / "topology.svg").write_text(to_svg(picture), encoding="utf-8")
+    write_json(folder / DOCUMENT, document)
     (folder / PAGE).write_text(html(document, folder), encoding="utf-8")
 
 
@@ -202,8 +218,8 @@ def from_evaluations(
     classes = list(after["class_names"])
     metrics: list[Metric] = [
         {
-            "name": name,
-            "label": label,
+            "name": TITLES[key],
+            "label": LABELS[key],
             "meaning": meaning,
             "unit": "%" if key == "accuracy" else "points",
             "after": after[key],
@@ -212,7 +228,7 @@ def from_evaluations(
             "before_interval": _interval(before or {}, key),
             "target": target if key == "dp" else None,
         }
-        for key, name, label, meaning in _metrics(classes)
+        for key, meaning in _meanings(classes).items()
         if after[key] is not None
     ]
     notes = [*after.get("notes", []), *_constant(after)]
@@ -220,20 +236,19 @@ def from_evaluations(
     return {**document, "target": target, "notes": notes}
 
 
-def _metrics(classes: Sequence[str]) -> list[tuple[str, str, str, str]]:
-    """Key, name, label and meaning of each metric."""
+def _meanings(classes: Sequence[str]) -> dict[str, str]:
+    """What each metric measures."""
     decision, label, other = "a decision", "that label", "another label"
     if len(classes) == 2:
         decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
         other = f"the label {classes[0]!r}"
     gap = f"largest difference between the groups' rates of {decision}"
-    odds = f"the larger of ΔEO and the gap among those with {other}."
-    return [
-        ("accuracy", "accuracy", "accuracy", "share of correct decisions."),
-        ("dp", "ΔDP", "gap between groups (ΔDP)", f"{gap}."),
-        ("eo", "ΔEO", "gap at equal labels (ΔEO)", f"{gap} among those with {label}."),
-        ("odds", "Δodds", "gap in errors (Δodds)", odds),
-    ]
+    return {
+        "accuracy": "share of correct decisions.",
+        "dp": f"{gap}.",
+        "eo": f"{gap} among those with {label}.",
+        "odds": f"the larger of ΔEO and the gap among those with {other}.",
+    }
 
 
 def _interval(evaluation: Mapping[str, Any], key: str) -> Ends:
@@ -277,3 +292,15 @@ def point(name: str, kind: str, evaluation: Mapping[str, Any], key: str = "dp") 
         "accuracy_interval": _interval(evaluation, "accuracy"),
         "gap_interval": _interval(evaluation, key),
     }
+
+
+def live_parts(model: Any, plain: Any, y: Any, sens: Any, command: str) -> Document:
+    """Panel, curve and reliability of a classifier's uncorrected logits for some nodes."""
+    given: Any = {"group_names": model.groups_, "kind": "logits"}
+    found = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
+    known: set[tuple[float, float | None]] = set()
+    if found is not None and found["before"]["dp"] > MIN_GAP:
+        parity = [one["steps"] for one in found["criteria"] if one["gap"] == "dp"]
+        known = {(step["dp"], step["accuracy"]) for step in [found["before"], *chain(*parity)]}
+    curve: list[Point] = [{"gap": dp, "accuracy": a} for dp, a in sorted(known) if a is not None]
+    return {"panel": found, "curve": curve, "reliability": reliability(plain, sens, y, **given)}

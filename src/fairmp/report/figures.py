@@ -13,13 +13,15 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fairmp.metrics import Interval
-from fairmp.report.formats import Line, is_known, shorten, wilson_interval
+from fairmp.errors import InputError
+from fairmp.metrics import Interval, mean_interval
+from fairmp.metrics.evaluation import AFTER, BEFORE, INK, plot_rates
+from fairmp.report.formats import MIN_SPLITS, Line, is_known, shorten
 
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
-INK, BEFORE, AFTER, CHOSEN = "#1b1f24", "#6b7580", COLOURS[0], COLOURS[1]
+CHOSEN = COLOURS[1]
 MAX_GROUPS = 12
 THEME = {
     "#000000": "--ink",
@@ -30,16 +32,11 @@ THEME = {
     "#ffffff": "--paper",
 }
 NARROW = 5.2  # width in inches of the report's charts: text stays legible on a phone
-STYLES: dict[str, dict[str, Any]] = {
-    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
-    "after": {"facecolor": AFTER},
-}
 POINTS: dict[str, dict[str, Any]] = {
     "chosen": {"color": CHOSEN, "marker": "*", "markersize": 19, "zorder": 5},
     "before": {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4},
 }
 MARKER: dict[str, Any] = {"ls": "none", "mec": "white", "mew": 0.8, "elinewidth": 1.1, "capsize": 3}
-ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
 def figure(width: float = 7.0, height: float = 4.4, **layout: Any) -> tuple[Any, Any]:
@@ -122,6 +119,52 @@ def front(points: Iterable[Point]) -> list[Point]:
     return kept
 
 
+def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:
+    r"""Area dominated by points, as a share of the largest possible area.
+
+    .. math::
+        \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
+
+    In a comparison the reference :math:`(a_0, d_0)` is the accuracy of a constant prediction and 1.
+    """
+    floor, ceiling = reference
+    if not (0 <= floor < 1 and 0 < ceiling <= 1):
+        problem = f"{reference} is not an accuracy in [0, 1) and a gap in (0, 1]"
+        raise InputError("reference", problem, "give (0.0, 1.0)")
+    area, below = 0.0, floor
+    for accuracy, dp in front(points):
+        if accuracy > below and dp < ceiling:
+            area += (accuracy - below) * (ceiling - dp)
+            below = accuracy
+    return area / ((1 - floor) * ceiling)
+
+
+def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
+    """Hypervolume of a family of methods on one data set, with a 95 % jackknife interval.
+
+    Points are means over splits, one per strength: maxima over single splits would be biased.
+    """
+    splits = sorted({record["split"] for record in records})
+    n, overall = len(splits), _of_means(records)
+    if n < MIN_SPLITS:
+        return Interval(overall, math.nan, math.nan, n)
+    without = [_of_means([r for r in records if r["split"] != out]) for out in splits]
+    spread = mean_interval([n * overall - (n - 1) * value for value in without])
+    half = (spread.high - spread.low) / 2
+    return Interval(overall, overall - half, overall + half, n)
+
+
+def _of_means(records: Sequence[Mapping[str, Any]]) -> float:
+    import pandas as pd
+
+    rows = [{**record, **record["run"]["test"]} for record in records]
+    frame = pd.DataFrame(rows, columns=["strength", "accuracy", "dp", "majority"], dtype=float)
+    means = frame.groupby("strength", dropna=False)[["accuracy", "dp"]].mean()
+    floor = float(frame["majority"].mean())
+    points = list(means.itertuples(index=False, name=None))
+    return hypervolume(points, (floor, 1.0)) if points and floor < 1 else math.nan
+
+
 def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) -> None:
     """Draw pairs of intervals, x and y, in points."""
     x, y = zip(*pairs, strict=True)
@@ -181,31 +224,23 @@ def embedded(path: Path, alt: str) -> str:
 def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     """Share of each class's decisions by group, before and after; one panel per class."""
     from matplotlib.figure import Figure
-    from matplotlib.patches import Patch
 
     groups = _largest(document["groups"])
-    noun, names = document.get("noun", "people"), document["classes"]
+    noun = document.get("noun", "people")
     both = any(group.get("before") for group in groups)
     height = 0.7 + len(groups) * (0.52 if both else 0.38)
     fig = Figure(figsize=(NARROW, len(classes) * height + 0.3 * both), layout="constrained")
     panels = fig.subplots(len(classes), 1, squeeze=False)[:, 0]
     for axes, c in zip(panels, classes, strict=True):
-        _label_groups(axes, groups)
-        for when, offset in (("before", 0.2), ("after", -0.2 * both)):
-            intervals = {}
-            for place, group in enumerate(reversed(groups)):
-                share, n = (group.get(when) or {c: None})[c], group["nodes"]
-                if is_known(share):
-                    ends = wilson_interval(share * n, n)
-                    intervals[place + offset] = Interval(share, *ends, n)
-            shares, errors = [100 * i.mean for i in intervals.values()], bars([*intervals.values()])
-            style = {"height": 0.36, "xerr": errors, "error_kw": ERRORS, **STYLES[when]}
-            drawn = axes.barh(list(intervals), shares, **style)
-            axes.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
-        axes.set(xlim=(0, 100), xlabel=f"decided {shorten(str(names[c]))!r}, of 100 {noun}")
+        whens = ("before", "after") if both else ("after",)
+        shares = {w: [(group.get(w) or {c: None})[c] for group in groups] for w in whens}
+        names = _label_groups(axes, groups)
+        plot_rates(names, [group["nodes"] for group in groups], shares, axes)
+        name = shorten(str(document["classes"][c]))
+        axes.set_xlabel(f"decided {name!r}, of 100 {noun}")
     if both:
-        handles = [Patch(label=when, **style) for when, style in STYLES.items()]
-        fig.legend(handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9)
+        where = {"loc": "outside upper right", "ncols": 2, "frameon": False, "fontsize": 9}
+        fig.legend(*axes.get_legend_handles_labels(), **where)
     return fig
 
 
@@ -221,7 +256,7 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     widest = 0.8
     for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."}))[: 1 + two]:
         shares = []
-        for group in reversed(groups):
+        for group in groups:
             moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
             count = sum(m[2] for m in moves if not two or (m[1] - m[0]) * sign > 0)
             shares.append(100 * count / max(group["nodes"], 1))
@@ -243,11 +278,15 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
 def curve(document: Mapping[str, Any]) -> Any:
     """Accuracy against the gap: the curve, the point before, and the chosen point."""
     fig, axes = figure(NARROW, 3.8)
+    if trials := document.get("trials"):
+        places = ([100 * p[key] for p in trials] for key in ("gap", "accuracy"))
+        axes.scatter(*places, s=26, facecolors="white", edgecolors=BEFORE, label="trial")
     line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
         gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
         style: Any = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
-        axes.plot(gaps, accuracies, zorder=2, label="post-processed to each gap", **style)
+        label = document.get("curve_label", "post-processed to each gap")
+        axes.plot(gaps, accuracies, zorder=2, label=label, **style)
     others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
     found = document.get("points", [])
     for point in found:
@@ -298,11 +337,14 @@ def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [groups[k] for k in sorted(order[:MAX_GROUPS])]
 
 
-def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> None:
+def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Prepare axes for horizontal bars by group, from the top; return the names."""
     axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
     axes.grid(False, axis="y")
     axes.set_axisbelow(True)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    names = [shorten(str(group["name"])) for group in reversed(groups)]
+    names = [shorten(str(group["name"])) for group in groups]
     axes.set_yticks(range(len(groups)), names)
+    axes.yaxis.set_inverted(True)
+    return names

@@ -8,12 +8,14 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairmp.metrics import Interval, mean_interval
 from fairmp.metrics.counts import wilson
+from fairmp.metrics.evaluation import is_known as is_known
+from fairmp.metrics.evaluation import points as points
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,17 +45,6 @@ def wilson_interval(count: float, n: float) -> tuple[float, float]:
         return math.nan, math.nan
     low, high = wilson(count / n, n)
     return max(0.0, float(low)), min(1.0, float(high))
-
-
-def is_known(value: float | None) -> TypeGuard[float]:
-    """Whether a value is neither None nor nan."""
-    return value is not None and not math.isnan(value)
-
-
-def points(share: float | None) -> str:
-    """A share in points (hundredths): 0.1234 is "12.3"; "n/a" if unknown."""
-    # Adding 0.0 turns a rounded −0.0 into 0.0.
-    return f"{round(100 * share, 1) + 0.0:.1f}" if is_known(share) else "n/a"
 
 
 def interval_text(ends: Sequence[float | None] | None) -> str:
@@ -177,11 +168,6 @@ def over(splits: int) -> str:
     if splits < MIN_SPLITS:
         return f"mean [smallest, largest] of {splits} splits"
     return f"mean ± half of a 95 % interval over {splits} splits"
-
-
-def cells(line: Line) -> list[str]:
-    """Cells of a row, in the order of :data:`COLUMNS`."""
-    return [*map(line.cell, METRICS), cell_text(line.seconds)]
 
 
 @dataclass(frozen=True)

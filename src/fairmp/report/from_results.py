@@ -1,4 +1,4 @@
-"""Reports from result directories that commands wrote earlier."""
+"""Reports and model cards from result directories that commands wrote earlier."""
 
 from __future__ import annotations
 
@@ -8,40 +8,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from fairmp.errors import InputError
-from fairmp.metrics.counts import gap_interval
-from fairmp.report.document import (
-    DOCUMENT,
-    MAX_BYTES,
-    cards,
-    from_evaluations,
-    html,
-    page,
-    point,
-    read,
-    summary,
-)
-from fairmp.report.formats import is_known, points, wilson_interval, with_interval
-from fairmp.report.sections import (
-    Document,
-    Ends,
-    GroupSummary,
-    Metric,
-    Point,
-    Section,
-    flags,
-    sections,
-)
+from fairmp.metrics.evaluation import CRITERIA, TITLES
+from fairmp.report import sections as content
+from fairmp.report.document import DOCUMENT, LABELS, MAX_BYTES, cards, html, page, read, summary
+from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
+from fairmp.report.sections import Document, GroupSummary, Metric, Section, flags
 
-RESULTS = (DOCUMENT, "corrected.json", "best.json")
+RESULTS = (DOCUMENT, "corrected.json")
 """Files that a report can be made from, in order of preference."""
-NAMES = {
-    "demographic_parity": ("ΔDP", "gap between groups (ΔDP)"),
-    "equal_opportunity": ("ΔEO", "gap at equal labels (ΔEO)"),
-    "equalized_odds": ("Δodds", "gap in errors (Δodds)"),
-}
+NO_USE = "Not stated. Add it with --use when the card is made."
 
 
 def document_of(path: Path) -> Document:
@@ -59,8 +35,7 @@ def _read_file(path: Path) -> Document:
     if path.name == DOCUMENT:
         return read(path.parent)
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return from_best(found) if "chosen" in found else from_corrected(found)
+        return from_corrected(json.loads(path.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         problem = f"is damaged, of another version, or not a result of fairmp ({error!r})"
         raise InputError(str(path), problem, "run the command again") from None
@@ -85,7 +60,7 @@ def together(folders: list[Path]) -> str:
             head = {"text": [summary(document)], "flags": flags(document), "cards": cards(document)}
             parts.append(Section(document["title"], chapter=True, **head))  # type: ignore[arg-type]
             with suppress(InputError):  # nothing but assumptions
-                parts += sections(own, folder if pictures else None)
+                parts += content.sections(own, folder if pictures else None)
         if assumptions:
             unique = list(dict.fromkeys(assumptions))
             parts.append(Section("Assumptions", bullets=unique, chapter=True))
@@ -120,7 +95,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
     several = len({group["attribute"] for group in found["groups"]}) > 1
     criteria = [*found["criteria"], *found.get("others", [])]
-    metrics = [_criterion(one, found, several) for one in criteria]
+    metrics = [_criterion(one, several) for one in criteria]
     labelled = found.get("labelled") or 0
     if labelled:
         meaning = f"share of correct decisions on {labelled:,} labelled nodes."
@@ -139,7 +114,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
         "metrics": metrics,
         "notes": list(found.get("warnings", [])),
         "assumptions": [
-            *filter(None, map(_uncertainty, found.get("group_uncertainty", []))),
+            *found["estimates"],
             "The correction uses the group of every node it applies to.",
             "Which gap to close, and how far, is a decision rather than a measurement: closing one "
             "gap can open another.",
@@ -150,44 +125,22 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
 
 
-def _criterion(one: Mapping[str, Any], found: Mapping[str, Any], several: bool) -> Metric:
+def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
     attribute, title = one["attribute"], str(one["criterion"]).replace("_", " ")
-    name, label = NAMES.get(one["criterion"], (title, f"gap: {title}"))
+    key = CRITERIA.get(one["criterion"], title)
+    name, label = TITLES.get(key, title), LABELS.get(key, f"gap: {title}")
     if several:
         name, label = f"{name}, {attribute}", f"{label}, {attribute}"
-    groups = [g for g in found["groups"] if g["attribute"] == attribute and g["group"] != "unknown"]
     return {
         "name": name,
         "label": label,
         "meaning": f"{title}: the largest gap of decisions between two groups, on {one['where']}.",
         "before": one["decisions_before"],
         "after": one["decisions_after"],
-        "before_interval": _gap_interval(one["criterion"], groups, "before"),
-        "after_interval": _gap_interval(one["criterion"], groups, "after"),
+        "before_interval": one["interval_before"],
+        "after_interval": one["decisions_interval"],
         "target": one["target"],
     }
-
-
-def _gap_interval(criterion: str, groups: Sequence[Mapping[str, Any]], when: str) -> Ends:
-    """95 % interval of a criterion's gap, from the rates of the groups."""
-    rates, sizes = [], []
-    for group in groups:
-        use = slice(1, 2) if len(group[f"decided_{when}"]) == 2 else slice(None)
-        labelled = np.array(group.get("labelled") or [], dtype=float)
-        if criterion == "demographic_parity":
-            own, behind = np.array(group[f"decided_{when}"])[use], np.array([group["nodes"]])
-        elif len(labelled):
-            own, behind = np.array(group[f"tpr_{when}"], dtype=float)[use], labelled[use]
-            if criterion == "equalized_odds":
-                fpr = np.array(group[f"fpr_{when}"], dtype=float)[use]
-                own, behind = np.append(own, fpr), np.append(behind, labelled.sum() - behind)
-        else:
-            return None
-        rates.append(own)
-        sizes.append(np.broadcast_to(behind, own.shape))
-    if criterion not in NAMES or len(rates) < 2:
-        return None
-    return list(gap_interval(np.array(rates), np.array(sizes)))
 
 
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
@@ -202,41 +155,52 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
     return part
 
 
-def _uncertainty(part: Mapping[str, Any]) -> str:
-    left = part.get("left_out")
-    if not part.get("nodes"):
-        return f"{left:,} nodes of unknown {part['attribute']} are not corrected." if left else ""
-    text = (
-        f"{part['attribute']}: the group of {part['nodes']:,} nodes is estimated rather than "
-        f"observed, {100 * part['share']:.1f} % of the population."
-    )
-    if part.get("accuracy") is not None:
-        text += f" On held-out nodes the estimate is {100 * part['accuracy']:.1f} % accurate."
-    return text
-
-
-def from_best(found: Mapping[str, Any]) -> Document:
-    """Report of a search, from the ``best.json`` of ``fairmp tune``."""
-    chosen, goal = found["chosen"], found["goal"]
-    key, test = goal["criterion"], chosen["model_test"]
-    tests = [entry.get("test") or {} for entry in found.get("front", [])]
-    curve: list[Point] = [
-        {"accuracy": own["accuracy"], "gap": own[key]} for own in tests if own.get(key) is not None
+def card(document: Document, use: str = "") -> list[Section]:
+    """Sections of a model card: use, data, groups, gaps, calibration, limits, origin."""
+    metrics, graph = document.get("metrics"), document.get("graph")
+    if not metrics or not document.get("groups"):
+        hint = "give the result directory of train, debias, tune or demo"
+        raise InputError("RESULTS", f"{document['title']!r} has no model or predictions", hint)
+    decides = ", ".join(map(repr, document.get("classes", [])))
+    parts = [
+        Section("Intended use", text=[use or NO_USE, f"It decides between {decides}."]),
+        Section("Result", text=[summary(document)], flags=flags(document)),
     ]
-    return {
-        **from_evaluations(test, None, goal.get("limit") if key == "dp" else None),
-        "title": f"{found['data']}: best classifier of a search",
-        "points": [point("chosen", "chosen", test, key)],
-        "gap": {"dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}.get(key, key),
-        "curve": sorted(curve, key=lambda p: p["gap"]),
-        "panel": found.get("panel"),
-        "reliability": found.get("reliability", []),
-        "curve_note": "The curve joins the test results of the trials that are Pareto-optimal on "
-        "the validation nodes.",
-        "assumptions": [
-            "The choice was made on validation nodes; the test nodes need not agree with it."
-        ],
-        "command": str(chosen.get("train_command") or ""),
-        "setting": chosen["config"],
-        "versions": found["versions"],
-    }
+    if graph:
+        header, *rows = content.group_table(graph, "nodes")
+        size = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges."
+        text = [size, *graph.get("verdict", []), *document.get("read", [])]
+        parts.append(Section("Data", text=text, header=header, rows=rows))
+    by_group = content.groups_section(document)
+    parts.append(Section("Groups", header=by_group.header, rows=by_group.rows))
+    rows = [[m["name"], *content.metric_cells(m), m.get("meaning", "")] for m in metrics]
+    header = ["", "without the correction", "as it is", "target", "meaning"]
+    measured = f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals."
+    parts.append(Section("Criteria and gaps", header=header, rows=rows, caption=measured))
+    if document.get("reliability"):
+        found = content.reliability_section(document)
+        parts.append(Section("Calibration", text=found.text, header=found.header, rows=found.rows))
+    limits = [*document.get("notes", []), *document.get("assumptions", [])]
+    parts.append(Section("Limits", bullets=limits))
+    versions = [[name, version] for name, version in document.get("versions", {}).items()]
+    command = document.get("command", "")
+    parts.append(Section("Origin", header=["", "version"], rows=versions, code=command))
+    return parts
+
+
+def to_markdown(title: str, sections: Sequence[Section]) -> str:
+    """Sections as Markdown."""
+    lines = [f"# {title}"]
+    for section in sections:
+        lines += [f"## {section.title}", *(f"**Warning:** {flag}" for flag in section.flags)]
+        lines += section.text
+        lines.append("\n".join(f"- {line}" for line in section.bullets))
+        lines += [markdown([Table("", section.header, section.rows)])] if section.rows else []
+        lines += [section.caption, f"```\n{section.code}\n```" if section.code else ""]
+    return "\n\n".join(line.strip() for line in lines if line.strip()) + "\n"
+
+
+def card_texts(document: Document, use: str = "") -> tuple[str, str]:
+    """The card as a page and as Markdown."""
+    title, parts = f"Model card: {document['title']}", card(document, use)
+    return page(title, "", parts), to_markdown(title, parts)

@@ -11,11 +11,10 @@ from typing import Any
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
-from fairmp.metrics.evaluation import json_safe
+from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
 from fairmp.report.formats import per_hundred, points
 
-GAPS = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
-TITLES = {
+QUESTIONS = {
     "demographic_parity": "equal rates of decisions (parity)",
     "equal_opportunity": "equal rates at equal labels (equal opportunity)",
     "equalized_odds": "equal error rates (equalized odds)",
@@ -58,7 +57,7 @@ def panel(
     from fairmp.postprocessing.summary import summarise
 
     found: dict[str, Any] = {}
-    for name, gap_key in GAPS.items():
+    for name, gap_key in CRITERIA.items():
         if labels is None and gap_key != "dp":
             continue
         fixed = {**options, "labels": labels, "criterion": name}
@@ -78,7 +77,7 @@ def panel(
                 break
         if len(steps) > 1:
             line = _command(command, name, fixed["temperature"])
-            criterion = {"name": name, "title": TITLES[name], "gap": gap_key, "command": line}
+            criterion = {"name": name, "title": QUESTIONS[name], "gap": gap_key, "command": line}
             found.setdefault("criteria", []).append({**criterion, "steps": steps})
     return json_safe(found) if found.get("criteria") else None
 
@@ -138,14 +137,12 @@ def _figures(result: Any, when: str) -> dict[str, Any]:
     """Accuracy, the largest gap of each criterion over the attributes, and rates by group."""
     gaps: dict[str, float] = {}
     for one in (*result.criteria, *result.others):
-        if key := GAPS.get(one.criterion):
+        if key := CRITERIA.get(one.criterion):
             gaps[key] = max(gaps.get(key, 0.0), getattr(one, f"decisions_{when}"))
     rates = [getattr(g, f"decided_{when}")[_shown(result)] for g in _groups(result)]
-    return {
-        "accuracy": _rounded(getattr(result, f"accuracy_{when}")),
-        **{key: _rounded(value) for key, value in gaps.items()},
-        "rates": [list(map(_rounded, own)) for own in rates],
-    }
+    figures = {"accuracy": getattr(result, f"accuracy_{when}"), **gaps}
+    rounded = {key: round(float(value), 5) for key, value in figures.items()}
+    return {**rounded, "rates": [[round(float(rate), 5) for rate in own] for own in rates]}
 
 
 def _shown(result: Any) -> slice:
@@ -156,20 +153,14 @@ def _groups(result: Any) -> list[Any]:
     return [g for g in result.groups if g.group != "unknown" and g.nodes][:MAX_GROUPS]
 
 
-def _rounded(value: float) -> float:
-    return round(float(value), 5)
-
-
 def _command(command: str, criterion: str, temperature: Any) -> str:
     """The command line with another criterion and output; TARGET stands for the target."""
-    words: list[str] = []
-    skip = False
-    for word in shlex.split(command):
-        name, _, value = word.partition("=")
-        if skip or name in REPLACED:
-            skip = not skip and name in REPLACED and not value
-        elif word != "--overwrite":
-            words.append(word)
+    given = [word for word in shlex.split(command) if word != "--overwrite"]
+    words = [
+        word
+        for before, word in zip(["", *given], given, strict=False)
+        if before not in REPLACED and word.partition("=")[0] not in REPLACED
+    ]
     if not words:
         return ""
     words += ["--criterion", criterion.replace("_", "-"), "--target", "TARGET"]
@@ -180,10 +171,9 @@ def _command(command: str, criterion: str, temperature: Any) -> str:
 
 def table(found: Mapping[str, Any], noun: str) -> tuple[list[str], list[list[str]]]:
     """Header and rows that say the same as the panel."""
-    keys = [key for key in ("dp", "eo", "odds") if key in found["before"]]
-    names = {"dp": "ΔDP", "eo": "ΔEO", "odds": "Δodds"}
+    keys = [key for key in CRITERIA.values() if key in found["before"]]
     labelled = found["before"]["accuracy"] is not None
-    header = ["criterion", "target", *["accuracy %"] * labelled, *(names[key] for key in keys)]
+    header = ["criterion", "target", *["accuracy %"] * labelled, *(TITLES[key] for key in keys)]
     header += [f"changed of 100 {noun}"]
     header += [f"{g}: {c} %" for g in found["groups"] for c in found["classes"]]
     rows = []

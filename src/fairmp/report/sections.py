@@ -129,9 +129,11 @@ class Document(TypedDict, total=False):
     correction: str  # the difference between before and after
     metrics: list[Metric]
     curve: list[Point]  # the trade-off, from the fairest point on
+    curve_label: str
     curve_note: str
-    points: list[Point]  # other points of the trade-off
+    trials: list[Point]  # of a search
     gap: str  # name of the gap; "ΔDP" by default
+    points: list[Point]  # other points of the trade-off
     target: float | None  # the largest gap that was requested
     lines: dict[str, Any]  # table of runs: header, rows, title, caption
     panel: dict[str, Any] | None  # from fairmp.report.panel: every target and criterion
@@ -397,7 +399,6 @@ def reliability_section(document: Document) -> Section:
 
 
 def _tradeoff(document: Document) -> Section:
-    gap = document.get("gap", "ΔDP")
     text = [
         f"The chosen point has an accuracy of {points(point['accuracy'])} % and a gap of "
         f"{points(point['gap'])} points."
@@ -409,8 +410,8 @@ def _tradeoff(document: Document) -> Section:
         "The trade-off",
         text=text,
         svg=figures.to_svg(figures.curve(document)),
-        alt=f"Accuracy against {gap}. " + " ".join(text),
-        caption=f"Left is fairer (smaller {gap}), up is more accurate. Bars are 95 % intervals.",
+        alt="Accuracy against the gap. " + " ".join(text),
+        caption="Left is fairer, up is more accurate. Bars are 95 % intervals.",
     )
 
 

@@ -13,16 +13,16 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
 from fairmp.comparison import Record
-from fairmp.comparison.train_report import live_parts, write_runs
+from fairmp.comparison.train_report import write_runs
 from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.parallel import WorkerPool
 from fairmp.report import Line, Section, over, summarise, tradeoff
-from fairmp.report.document import from_evaluations, point
+from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
-from fairmp.report.formats import COLUMNS, cells
+from fairmp.report.formats import of_lines
 from fairmp.report.sections import Document, Point
 from fairmp.training.classifier import FairClassifier, build_classifier
 
@@ -121,6 +121,7 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
     test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
     report = from_evaluations(tests[FAIR], tests[PLAIN])
+    table = of_lines("", lines).without(["splits"])
     report |= live_parts(model, logits, data.y[test], data.sens[test], DEBIAS)
     return report | {
         "title": "Fair message passing, in one minute",
@@ -140,8 +141,8 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
                 "ΔDP: where the groups' true rates differ, closing it can open ΔEO, so both are "
                 "shown."
             ],
-            "header": ["method", *COLUMNS.values()],
-            "rows": [[line.name, *cells(line)] for line in lines],
+            "header": table.header,
+            "rows": table.rows,
             "caption": f"Test nodes, {over(lines[0].splits)}. "
             f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
             "were solved for the test nodes as a batch.",

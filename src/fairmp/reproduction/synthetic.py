@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +18,9 @@ import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.comparison.page import write_page
+from fairmp.comparison.page import Content
 from fairmp.metrics.evaluation import json_safe
+from fairmp.outputs import write_json
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table, write_records
@@ -177,7 +177,7 @@ def run(
         "graphs": places,
     }
     summary["claims"] = [vars(c) for c in paper.synthetic_claims(summary, results["panels"])]
-    (folder / "summary.json").write_text(json.dumps(summary, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / "summary.json", summary)
     return summary
 
 
@@ -190,8 +190,8 @@ def witness_text(summary: dict[str, Any]) -> str:
     ).format(**summary["counterexample"])
 
 
-def write(summary: dict[str, Any], folder: Path, *, command: str) -> list[Table]:
-    """Write the page, from the summary and the figures in the folder; return its first tables."""
+def content(summary: dict[str, Any], folder: Path) -> Content:
+    """Content of the page, from the summary and the figures in the folder."""
     forms = _table("Agreement of each form with measurement", AGREEMENT, summary["agreement"])
     claims = paper.claims_table(paper.Claim(**row) for row in summary["claims"])
     pictures = [
@@ -203,8 +203,7 @@ def write(summary: dict[str, Any], folder: Path, *, command: str) -> list[Table]
         graphs = _table("Real graphs", GRAPHS, summary["graphs"])
     text = f"{witness_text(summary)} {RIGHT}"
     parts = [forms, claims, *pictures, graphs]
-    write_page(folder, "Message passing on synthetic graphs", text, parts, command=command)
-    return [forms, claims]
+    return "Message passing on synthetic graphs", text, parts
 
 
 def _table(title: str, formats: dict[str, str], rows: Sequence[dict[str, Any]]) -> Table:

@@ -12,7 +12,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.comparison import Record
-from fairmp.comparison.page import write_page
+from fairmp.comparison.page import Content
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
@@ -176,10 +176,8 @@ def figure(found: Mapping[str, Intervals]) -> Any:
     return fig
 
 
-def write(
-    records: Sequence[Record], folder: Path, *, command: str, absent: Mapping[str, str]
-) -> list[Table]:
-    """Write records, tables, figure and page, and return the tables."""
+def write(records: Sequence[Record], folder: Path) -> Content:
+    """Write records and figure, and return the content of the page."""
     write_records(records, folder)
     names = dict.fromkeys(record["dataset"] for record in records)
     found = {name: intervals([r for r in records if r["dataset"] == name]) for name in names}
@@ -187,6 +185,4 @@ def write(
     picture = figure(found)
     picture.savefig(folder / "unknown.png", dpi=150)
     drawn = Section("Gap and accuracy", svg=to_svg(picture), caption=CAPTION)
-    parts: list[Section | Table] = [drawn, *tables]
-    write_page(folder, "Few known groups", SUMMARY, parts, command=command, absent=absent)
-    return tables
+    return "Few known groups", SUMMARY, [drawn, *tables]

@@ -8,7 +8,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,18 +17,20 @@ from torch_geometric.data import Data
 from fairmp.datasets.columns import counted
 from fairmp.groups import certain
 from fairmp.metrics import Evaluation, Interval
-from fairmp.report import Section, page
-from fairmp.report.figures import COLOURS, errorbar, figure, to_svg
+from fairmp.outputs import write_json
+from fairmp.report import Section
+from fairmp.report.document import from_evaluations, live_parts, point
+from fairmp.report.document import write as write_document
+from fairmp.report.figures import curve, to_svg
 from fairmp.report.formats import SPREAD, cell_text, points, spread
-from fairmp.report.panel import panel, reliability
-from fairmp.report.sections import Document, sections
+from fairmp.report.sections import Document, Point
 from fairmp.search.space import format_settings, format_value, python_code
 from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
 
 TRADEOFF = (
-    "Each dot is a trial, evaluated on the validation nodes. The star is the chosen one; the "
-    "diamond is its model on the test nodes, which no trial has seen."
+    "Each circle is a trial, evaluated on the validation nodes. The star is the chosen one; the "
+    "triangle is its model on the test nodes, which no trial has seen."
 )
 CHOSEN = (
     "In points; brackets are a 95 % bootstrap interval over the test nodes. As the best of many, "
@@ -39,33 +41,21 @@ COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
 def write(
-    tuned: Tuned, folder: Path, *, train: str | None, command: str, data: Data | None = None
+    tuned: Tuned, folder: Path, data: Data, *, train: str | None, command: str
 ) -> dict[str, Any]:
-    """Write everything under a folder, and return the contents of ``best.json``.
-
-    With the graph and its split the page has a live panel.
-    """
+    """Write everything under a folder, and return the contents of ``best.json``."""
     found = record(tuned, train=train)
-    if data is not None:
-        model, test = tuned.model, data.test_mask
-        given: Any = (model.uncorrected().cpu()[test], certain(data.sens)[test], data.y[test])
-        names: Any = {"group_names": model.groups_, "kind": "logits"}
-        found["reliability"] = reliability(*given, **names)
-        names |= {"class_names": model.classes_, "command": train or ""}
-        found["panel"] = panel(*given, **names)
-    drawn = picture(tuned)
+    report = _document(tuned, data, found["chosen"], command)
+    drawn = curve(report)
     drawn.savefig(folder / "tradeoff.png", dpi=150)
-    svg = to_svg(drawn)
-    texts = {
-        "best.json": json.dumps(found, ensure_ascii=False, allow_nan=False, indent=2) + "\n",
-        "tradeoff.svg": svg,
-        "report.html": page(title(tuned), summary(tuned), _sections(tuned, found, svg, command)),
-    }
+    texts = {"tradeoff.svg": to_svg(drawn)}
     for name, trials in (("front.csv", tuned.front), ("trials.csv", tuned.trials)):
         frame = table(tuned, trials)
         texts[name] = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
     for name, text in texts.items():
         (folder / name).write_text(text, encoding="utf-8")
+    write_json(folder / "best.json", found)
+    write_document(report, folder)
     tuned.model.save(folder / "model")
     return found
 
@@ -183,71 +173,59 @@ def table(tuned: Tuned, trials: Sequence[TrialResult]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def picture(tuned: Tuned) -> Any:
-    """Draw all trials on the validation nodes, the front, the limit, and the test figures."""
-    fig, axes = figure(7.8, 4.6)
-    limit = tuned.search.limit
-
-    def places(trials: Sequence[TrialResult]) -> tuple[list[float], list[float]]:
-        return [100 * tuned.gap(t) for t in trials], [100 * t.figure("accuracy") for t in trials]
-
-    def scatter(trials: Sequence[TrialResult], label: str, size: float = 26, **style: Any) -> None:
-        if trials:
-            axes.scatter(*places(trials), s=size, label=label, **{"linewidths": 0.9} | style)
-
-    within = [t for t in tuned.done if limit is None or tuned.gap(t) <= limit]
-    beyond = [t for t in tuned.done if t not in within]
-    scatter(beyond, "trial, beyond the limit", facecolors="white", edgecolors=COLOURS[7])
-    label = "trial" if limit is None else "trial, within the limit"
-    scatter(within, label, facecolors=COLOURS[5], edgecolors=COLOURS[0], zorder=3)
-    front = {"color": "#555555", "linestyle": "--", "linewidth": 1.0, "label": "Pareto front"}
-    axes.step(*places(tuned.front), where="post", zorder=2, **front)
-    if limit is not None:
-        label = f"limit: {100 * limit:g} points"
-        axes.axvline(100 * limit, color=COLOURS[1], linestyle=":", linewidth=1.4, label=label)
-    for number, (run, *_) in tuned.checked.items():
-        style = {"fmt": "D", "color": COLOURS[2], "zorder": 5, "elinewidth": 0, "markersize": 4}
-        if number == tuned.chosen.number:
-            style |= {"capsize": 3, "elinewidth": 1, "markersize": 7}
-            style["label"] = "its model on the test nodes, 95 %"
-        pair = _interval(run.test, tuned.search.criterion), _interval(run.test, "accuracy")
-        errorbar(axes, [pair], style)
-    label = f"chosen: trial {tuned.chosen.number}"
-    star = {"marker": "*", "color": COLOURS[1], "edgecolors": "white", "zorder": 6}
-    scatter([tuned.chosen], label, 230, **star)
-    axes.set_xlim(left=min(-0.02 * axes.get_xlim()[1], 0.0))
-    axes.set(xlabel=f"{tuned.symbol} (points; further left is fairer)", ylabel="accuracy (%)")
-    axes.set_title(f"{tuned.name}, validation nodes", loc="left", fontsize=11)
-    axes.legend(frameon=False, fontsize=9, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return fig
-
-
-def _sections(tuned: Tuned, found: dict[str, Any], svg: str, command: str) -> list[Section]:
-    chosen, space, titles = found["chosen"], tuned.search.space, list(COLUMNS.values())
-    how = f"{SPREAD} " if tuned.search.splits > 1 else ""
+def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], command: str) -> Document:
+    """Contents of the report: the chosen model, and the trials it was chosen from."""
+    model, test, search = tuned.model, data.test_mask, tuned.search
+    titles, train = list(COLUMNS.values()), chosen["train_command"] or ""
     rows = []
     for trial in tuned.front:
-        settings = [format_value(trial.settings.get(name, "")) for name in space]
+        settings = [format_value(trial.settings.get(name, "")) for name in search.space]
         rows.append([str(trial.number), *(points(trial.figure(k)) for k in COLUMNS), *settings])
-    train = "" if chosen["train_command"] is None else f"{chosen['train_command']}\n\n"
     failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
     reasons = [[str(count), reason] for reason, count in failed.items()]
-    live = {key: found.get(key) for key in ("panel", "reliability")}
-    return [
-        Section("Accuracy and gap", svg=svg, caption=TRADEOFF),
-        Section(
-            "Chosen trial",
-            text=[format_settings(tuned.chosen.settings)],
-            header=["nodes", *titles],
-            rows=figures_table(tuned),
-            caption=how + CHOSEN,
-        ),
-        *([] if not found.get("panel") else sections(cast(Document, {"title": "", **live}))),
-        Section("Pareto front", header=["trial", *titles, *space], rows=rows, caption=FRONT),
-        *([Section("Failed trials", header=["trials", "reason"], rows=reasons)] if failed else []),
-        Section("Train it again", code=train + chosen["python"]),
-        Section("Continue the search", code=command),
+    parts = [
+        Section("Pareto front", header=["trial", *titles, *search.space], rows=rows, caption=FRONT),
+        *[Section("Failed trials", header=["trials", "reason"], rows=reasons)] * bool(failed),
+        Section("Train it again", code=f"{train}\n\n{chosen['python']}".strip()),
     ]
+    given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
+    own = chosen["model_test"]
+    report = from_evaluations(own, None, search.limit if search.criterion == "dp" else None)
+    report |= live_parts(model, *given, train)
+    return report | {
+        "title": title(tuned),
+        "summary": summary(tuned),
+        "trials": [_point(tuned, trial) for trial in tuned.done],
+        "curve": [_point(tuned, trial) for trial in tuned.front],
+        "curve_label": "Pareto front",
+        "curve_note": TRADEOFF,
+        "points": [
+            _point(tuned, tuned.chosen)
+            | {"name": f"chosen: trial {tuned.chosen.number}", "kind": "chosen"},
+            point("its model on the test nodes", "other", own, search.criterion),
+        ],
+        "gap": tuned.symbol,
+        "target": search.limit,
+        "measured": f"{model.run_.test.n:,} test nodes, which no trial has seen",
+        "lines": {
+            "title": "Chosen trial",
+            "text": [format_settings(tuned.chosen.settings)],
+            "header": ["nodes", *titles],
+            "rows": figures_table(tuned),
+            "caption": f"{SPREAD} " * (search.splits > 1) + CHOSEN,
+        },
+        "extra": [part.to_dict() for part in parts],
+        "assumptions": [
+            "The choice was made on validation nodes; the test nodes need not agree with it."
+        ],
+        "command": command,
+        "setting": chosen["config"],
+        "versions": model.run_.versions,
+    }
+
+
+def _point(tuned: Tuned, trial: TrialResult) -> Point:
+    return {"gap": tuned.gap(trial), "accuracy": trial.figure("accuracy")}
 
 
 def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:

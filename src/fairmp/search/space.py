@@ -14,6 +14,7 @@ from optuna.distributions import CategoricalDistribution as Choice
 from optuna.trial import Trial
 
 from fairmp.errors import InputError, check_choice, check_integer
+from fairmp.metrics.evaluation import TITLES
 from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.models import BACKBONES as TRANSFORMS
 from fairmp.nn.models import GAT_HEADS
@@ -27,7 +28,7 @@ Criterion = Literal["dp", "eo"]
 
 BACKBONES = ("fmp", "ppr", *TRANSFORMS)
 STRATEGIES = ("vanilla", "regulariser", "adversary")
-SYMBOLS: dict[str, str] = {"dp": "ΔDP", "eo": "ΔEO"}
+SYMBOLS = {key: TITLES[key] for key in ("dp", "eo")}
 PROPAGATING = {"fmp": "projection", "ppr": "plain"}
 """Default solvers of the backbones that propagate the output of an MLP."""
 

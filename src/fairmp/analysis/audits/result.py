@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -12,13 +11,13 @@ from typing import Any
 from torch_geometric.data import Data
 
 from fairmp.analysis.audits.parts import FeatureBias, Forecast, Group, Homophily, Leak
-from fairmp.metrics.evaluation import aligned
-from fairmp.metrics.notebook import to_html
+from fairmp.metrics.evaluation import aligned, to_html
+from fairmp.outputs import write_json
 from fairmp.report import document as reports
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formats import points
 from fairmp.report.sections import Document, Section, group_table, sections
-from fairmp.report.topology import take_caption, topology
+from fairmp.report.topology import topology
 
 MIN_CHANGE = 0.01
 MIN_LABELLED = 30
@@ -136,17 +135,13 @@ def write(
     """Write audit.txt, audit.json, report.html, report.json and the picture; return the JSON."""
     report = getattr(data, "report", None)
     record = {**audit.to_dict(), "read": [] if report is None else list(report.lines())}
-    text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False)
-    (folder / "audit.json").write_text(f"{text}\n", encoding="utf-8")
+    write_json(folder / "audit.json", record)
     (folder / "audit.txt").write_text(f"{audit}\n", encoding="utf-8")
     found = document(audit, read=record["read"], command=command)
-    if picture:
-        drawn = topology(data, seed=audit.seed)
+    drawn = topology(data, seed=audit.seed) if picture else None
+    if drawn is not None:
         drawn.savefig(folder / "topology.png")
-        found["picture_note"] = take_caption(drawn)
-        (folder / "topology.svg").write_text(to_svg(drawn), encoding="utf-8")
-        found["picture"] = "topology.svg"
-    reports.write(found, folder)
+    reports.write(found, folder, drawn)
     return record
 
 
