@@ -39,7 +39,7 @@ def stopped(*arguments: str, by: signal.Signals, cwd: Path, when: str) -> tuple[
 @pytest.mark.parametrize("by", [signal.SIGINT, signal.SIGTERM])
 def test_nothing_is_left_and_it_says_so(tmp_path: Path, by: signal.Signals) -> None:
     words = ("train", "--data", "embedded:500", "--solver", "none", "--epochs", "1000000")
-    words += ("--backbone", "mlp")
+    words += ("--backbone", "mlp", "--patience", "0")
     status, out, err = stopped(*words, "--out", "t", by=by, cwd=tmp_path, when=".t.partial")
     assert status in ENDED, err
     assert out == ""
@@ -49,7 +49,7 @@ def test_nothing_is_left_and_it_says_so(tmp_path: Path, by: signal.Signals) -> N
 
 def test_what_is_kept_is_said_once(tmp_path: Path) -> None:
     words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--backbones", "mlp")
-    words = (*words, "--workers", "1", "--out", "c")
+    words = (*words, "--patience", "0", "--workers", "1", "--out", "c")
     status, _, err = stopped(*words, by=signal.SIGTERM, cwd=tmp_path, when="c")
     assert status in ENDED, err
     assert err.count("stopped") == 1
