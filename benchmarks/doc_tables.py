@@ -369,13 +369,26 @@ def audits() -> Table:
     return Table("", ["graph", "ε %", "adjusted", *(titles[k] for k in kept)], rows)
 
 
-def balanced() -> Table:
-    """Credit with class-balanced training nodes."""
+def balanced(name: str = "balanced") -> Table:
+    """FMP beside fairlearn with class-balanced training nodes."""
     rows = []
-    for own in read("balanced")["table"]:
+    for own in read(name)["table"]:
         found = [points(mean, high - mean) for mean, _, high in (own["accuracy"], own["dp"])]
-        rows.append([own["method"], *found])
-    return Table("", ["method", "accuracy %", "ΔDP"], rows)
+        graph = own.get("data", "credit").partition("+")[0]
+        rows.append([TITLES[graph], own["method"], *found])
+    return Table("", ["graph", "method", "accuracy %", "ΔDP"], rows)
+
+
+def facebook() -> Table:
+    """Gender at Cornell, with two and with five groups of class years."""
+    rows: dict[tuple[str, str], list[Record]] = {}
+    for own in read("facebook")["rows"]:
+        rows.setdefault((own["groups"], own["method"]), []).append(own)
+    found = [
+        [*key, *(cell(spread([row[figure] for row in own])) for figure in FIGURES)]
+        for key, own in rows.items()
+    ]
+    return Table("", ["groups", "method", *FIGURES.values()], found)
 
 
 def group_free() -> Table:
@@ -471,6 +484,7 @@ KINDS: dict[str, Callable[..., Table]] = {
     "scaling": scaling,
     "audits": audits,
     "balanced": balanced,
+    "facebook": facebook,
     "group-free": group_free,
     "epochs": epochs,
     "fuzz": fuzz,
