@@ -76,6 +76,15 @@ def rows(name: str, graph: Any, seed: int) -> list[dict[str, Any]]:
     ]
 
 
+def base_rate_gaps(graph: Any) -> dict[str, float]:
+    """Gap of the labels themselves in each part of a protocol's split."""
+    parts = {name: graph[name].numpy() for name in MASKS if name in graph}
+    if parts:
+        parts["no part"] = ~np.any(list(parts.values()), axis=0)
+    y, sens = graph.y.numpy(), graph.sens.numpy()
+    return {name: gap(y[mask], sens[mask]) for name, mask in parts.items() if mask.any()}
+
+
 def main() -> None:
     """Run every split, print the means, and write the record."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -83,7 +92,7 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5, help="shuffles, or initialisations")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/balanced.json"))
     options = parser.parse_args()
-    found, table = [], []
+    found, table, gaps = [], [], {}
     for name in options.data:
         graph = from_files(name, os.environ.get("FAIRMP_DATA"))
         own = [row for k in range(options.splits) for row in rows(name, graph, FIRST_SEED + k)]
@@ -99,7 +108,8 @@ def main() -> None:
             )
             table.append(entry)
         found += own
-    record = {"command": "python " + " ".join(sys.argv), "table": table}
+        gaps[name] = base_rate_gaps(graph)
+    record = {"command": "python " + " ".join(sys.argv), "table": table, "base_rate_gaps": gaps}
     write(options.out, record, found)
 
 
