@@ -1,14 +1,13 @@
 """Class-balanced training nodes: FMP in batch and per node, beside fairlearn.
 
     python benchmarks/balanced.py
-    python benchmarks/balanced.py --data german+nifty bail+nifty credit+nifty \\
-        --out benchmarks/results/balanced-nifty.json
+    python benchmarks/balanced.py --data german+nifty bail+nifty credit+nifty --out nifty.json
 
 By default on Credit, where training takes at most 3,000 nodes of each class in several shuffles
-(``datasets.protocols.nifty_split``), so that the scores of a model are far from the base rates until
-they are calibrated on the validation nodes. With a protocol's name the split is the protocol's, and
-initialisations differ. fairlearn's ``ThresholdOptimizer`` is fitted on the same validation nodes, on
-the scores of the same automatically chosen model without a correction.
+(``datasets.protocols.nifty_split``), so that the scores of a model are far from the base rates
+until they are calibrated on the validation nodes. With a protocol's name the split is the
+protocol's, and initialisations differ. fairlearn's ``ThresholdOptimizer`` is fitted on the same
+validation nodes, on the scores of the same automatically chosen model without a correction.
 """
 
 from __future__ import annotations
