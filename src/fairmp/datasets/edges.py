@@ -278,9 +278,7 @@ def undirected(
     return result
 
 
-def proper_rows(
-    source: np.ndarray, target: np.ndarray, report: LoadReport
-) -> tuple[np.ndarray, np.ndarray]:
+def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> Endpoints:
     """Drop and count rows with an unknown id (−1), and self-loops."""
     known = (source >= 0) & (target >= 0)
     loops = known & (source == target)

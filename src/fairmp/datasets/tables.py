@@ -27,7 +27,7 @@ from fairmp.datasets.columns import (
     without_missing_text,
 )
 from fairmp.datasets.edges import check_frame, edge_positions, is_path, node_ids, undirected
-from fairmp.datasets.readers import TableReader
+from fairmp.datasets.readers import TableReader, check_unique
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.errors import InputError, check_choice, check_integer, conform, shortlist
@@ -417,15 +417,12 @@ def _node_table(
     if is_path(nodes):
         reader = TableReader(Path(nodes), "nodes", notes=report.notes)
         reader.find_header((id, *wanted))
-        reader.unique_names()
         frame = reader.frame(text=() if id is None else (id,), unused=unused)
     else:
         frame = check_frame(nodes, "nodes")
         if id is not None and id not in frame.columns and id == frame.index.name:
             frame = frame.reset_index()
-        twice = frame.columns[frame.columns.duplicated()]
-        if len(twice):
-            raise InputError("nodes", f"two columns are named {twice[0]!r}", "rename one")
+        check_unique(list(frame.columns), "nodes")
         text = {name: without_missing_text(frame[name]) for name in frame.columns if name != id}
         frame = frame.assign(**text)
     if not len(frame):

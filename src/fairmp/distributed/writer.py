@@ -331,8 +331,8 @@ class _ColumnStore:
 
     def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
         self.reader, self.copy = TableReader(path, "nodes", notes=report.notes), folder / "nodes"
-        self.reader.find_header((roles.id, roles.label, *roles.groups))
-        self.names, self.id = self.reader.unique_names(), roles.id
+        self.names = self.reader.find_header((roles.id, roles.label, *roles.groups))
+        self.id = roles.id
         used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
         wanted = [name for name in self.names if name in used]
         if self.reader.dialect is None:
