@@ -59,10 +59,9 @@ def _tables(raw: Raw) -> tuple[list[np.ndarray], Names]:
     count = raw.report.nodes = table.num_rows
     ids = table[source.id_column] if source.id_column else pa.array(np.arange(count))
     check_ids(ids, f"{title}: {raw.paths['nodes'].name}")
-    ends: Sequence[np.ndarray]
     if source.similarity:
         group = _matrix(table.select([source.sensitive]), title)
-        ends = [*similar_nodes(np.concatenate([x, group], axis=1), source.similarity)]
+        ends = list(similar_nodes(np.concatenate([x, group], axis=1), source.similarity))
     else:
         try:
             columns = (column.cast(pa.int64()) for column in pending.result().columns[:2])

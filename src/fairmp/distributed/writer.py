@@ -19,7 +19,7 @@ from torch_geometric.utils import coalesce
 
 from fairmp import groups
 from fairmp.datasets.columns import BinsGiven, Column, LoadReport
-from fairmp.datasets.edges import EdgeTable, node_ids
+from fairmp.datasets.edges import EdgeTable, comparable, node_ids
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
@@ -141,7 +141,8 @@ def shard_tables(
         partition.check_parts(parts, len(ids))
         advance("nodes")
         table = EdgeTable(edges, ids, source, target, report)
-        found = _read_edges(table, scratch, report, table.integer_ids())
+        integers = pa.types.is_integer(comparable(ids)[0].type)
+        found = _read_edges(table, scratch, report, integers)
         advance("edges")
         manifest = Manifest(
             name or nodes.name.split(".")[0],
