@@ -2,8 +2,8 @@
 
 Each graph and split is one job: a fit, measured on the test nodes in batch and in per-node
 prediction. Run ``python benchmarks/defaults.py``; it writes ``benchmarks/results/defaults.json``.
-With ``--npz FOLDER`` the graphs are read from files that ``fairmp.datasets.by_name.save`` wrote
-(``--save FOLDER`` writes them), which needs neither pandas nor the raw data.
+With ``--npz FOLDER`` the graphs are read from files that ``--save FOLDER`` wrote, which needs
+neither pandas nor the raw data.
 """
 
 from __future__ import annotations
@@ -22,11 +22,12 @@ from typing import Any
 import torch
 
 from fairmp import FairClassifier
-from fairmp.datasets import by_name
+from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import split
 from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.training.loop import versions
+from graph_files import from_npz, save
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),
@@ -39,7 +40,7 @@ TARGETS = (0.01, 0.02, 0.05, 0.1, 1.0)  # of the trade-off curve; 1 corrects not
 @lru_cache(maxsize=2)
 def load(name: str, npz: Path | None, data_dir: Path | None) -> Any:
     """Read a graph."""
-    return by_name.from_files(name, data_dir) if npz is None else by_name.from_npz(name, npz)
+    return from_files(name, data_dir) if npz is None else from_npz(name, npz)
 
 
 def bound(y: torch.Tensor, sens: torch.Tensor) -> float:
@@ -126,8 +127,8 @@ def main() -> None:
     if options.save is not None:
         options.save.mkdir(parents=True, exist_ok=True)
         for name in options.graphs:
-            data = by_name.from_files(name, options.data_dir)
-            print(by_name.save(data, options.save / f"{name}.npz"))
+            data = from_files(name, options.data_dir)
+            print(save(data, options.save / f"{name}.npz"))
         return
     settings: dict[str, Any] = {}
     for text in options.setting:

@@ -147,8 +147,7 @@ def rank(folder: str, epochs: str, out: str) -> None:
         found = {
             "rank": ranks.rank,
             "nodes": mine.data.x.size(0),
-            "entries": mine.graph.exact.forward.col.numel()
-            + mine.graph.exact.border.rows.col.numel(),
+            "entries": mine.graph.exact.forward.col.numel() + mine.graph.exact.border.col.numel(),
             "halo": mine.graph.exact.halo.size,
             "rows_sent": sum(mine.graph.exact.halo.sent),
             "before_mb": before / 1e6,

@@ -25,7 +25,7 @@ from fairmp.groups import group_operator
 
 def problem_of(given: argparse.Namespace) -> Data:
     if given.npz:
-        from fairmp.datasets.by_name import from_npz
+        from graph_files import from_npz
 
         data = from_npz(given.data, folder=given.npz)
     elif given.data:
@@ -58,7 +58,7 @@ def calls(data: Data, device: str) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="data set; by default a random graph of Pokec-z's size")
-    parser.add_argument("--npz", help="folder of graphs written by fairmp.datasets.by_name.save")
+    parser.add_argument("--npz", help="folder of graphs that defaults.py --save wrote")
     for name, size in zip(("nodes", "edges", "features"), speed.POKEC_Z, strict=True):
         parser.add_argument(f"--{name}", type=int, default=size, help="of the random graph")
     parser.add_argument("--density", type=float, default=1.0, help="share of features not 0")

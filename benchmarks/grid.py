@@ -2,8 +2,8 @@
 
     PYTHONPATH=src python benchmarks/grid.py --npz FOLDER --out records.jsonl
 
-Graphs come from ``.npz`` files written by :func:`fairmp.datasets.by_name.save`. ``fairmp compare``
-and ``fairmp reproduce`` make tables and figures from the same records.
+Graphs come from ``.npz`` files that ``benchmarks/defaults.py --save`` wrote. ``fairmp compare`` and
+``fairmp reproduce`` make tables and figures from the same records.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec, Setting, specs_of_options
-from fairmp.datasets.by_name import from_npz
 from fairmp.errors import InputError
 from fairmp.reproduction.grids import GRIDS, RECORDED
+from graph_files import from_npz
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -59,7 +59,7 @@ def _specs(given: argparse.Namespace) -> list[RunSpec]:
     names = given.data.split(",") if given.data else []
     names = names or sorted(path.stem for path in Path(given.npz).glob("*.npz"))
     if not names:
-        raise InputError("npz", f"{given.npz} has no .npz file", "write some with by_name.save")
+        raise InputError("npz", f"{given.npz} has no .npz file", "write some with defaults.py")
     if given.experiment:
         return GRIDS[given.experiment](names)
     return specs_of_options(names, vars(given))
@@ -67,7 +67,7 @@ def _specs(given: argparse.Namespace) -> list[RunSpec]:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description="Train a grid of methods on graphs written by fairmp.datasets.by_name.save.",
+        description="Train a grid of methods on graphs that defaults.py --save wrote.",
     )
     add = parser.add_argument
     add("--npz", required=True, help="folder of graphs, one NAME.npz each")

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks import graph_files
 from torch_geometric.data import Data
 
 from fairmp.comparison import compare
@@ -31,8 +32,8 @@ from fairmp.comparison.grid import (
     trainings,
 )
 from fairmp.comparison.page import compared
-from fairmp.datasets import by_name as graphs
 from fairmp.datasets import social_network
+from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
@@ -208,8 +209,8 @@ def test_thresholds_share_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
     setting = replace(SHORT, epochs=4)
     grid = run_specs([SMALL], strategies=["vanilla", "adversary"], splits=1, setting=setting)
-    one = compare.run(grid, graphs.from_files, tmp_path / "one.jsonl")
-    two = compare.run(grid, graphs.from_files, tmp_path / "two.jsonl", workers=2)
+    one = compare.run(grid, from_files, tmp_path / "one.jsonl")
+    two = compare.run(grid, from_files, tmp_path / "two.jsonl", workers=2)
     assert not [r["failed"] for r in one if "failed" in r]
     assert figures(one) == figures(two)
     assert table(one) == table(two)
@@ -275,16 +276,16 @@ def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
 
 def test_graphs_survive_the_way_through_a_file(tmp_path: Path) -> None:
     data = small()
-    found = graphs.load(graphs.save(data, tmp_path / "g.npz"))
+    found = graph_files.load(graph_files.save(data, tmp_path / "g.npz"))
     for name in ("x", "edge_index", "y", "sens"):
         assert torch.equal(found[name], data[name])
     assert (found.name, found.group_names) == (data.name, data.group_names)
     assert "train_mask" not in found
     (tmp_path / "bad.npz").write_bytes(b"PK nothing")
     with pytest.raises(InputError, match="path: "):
-        graphs.load(tmp_path / "bad.npz")
+        graph_files.load(tmp_path / "bad.npz")
     with pytest.raises(InputError, match="path: "):
-        graphs.from_npz("nba", tmp_path)
+        graph_files.from_npz("nba", tmp_path)
 
 
 GRID = "--backbones mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
@@ -317,13 +318,13 @@ def lines_of(path: Path) -> int:
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
 def test_killed_at_any_moment_it_goes_on_to_the_same_table(tmp_path: Path) -> None:
-    graphs.save(small(), tmp_path / "small.npz")
+    graph_files.save(small(), tmp_path / "small.npz")
     setting = replace(grids.RECORDED, epochs=40, lr=0.02, hidden=8)
     strategies = ["vanilla", "regulariser", "thresholds-val"]
     grid = run_specs(["small"], ["mlp", "fmp"], strategies, splits=4, setting=setting)
 
     def load(name: str) -> Data:
-        return graphs.from_npz(name, tmp_path)
+        return graph_files.from_npz(name, tmp_path)
 
     undisturbed = compare.run(grid, load, tmp_path / "undisturbed.jsonl")
     out, chance, killed = tmp_path / "killed.jsonl", random.Random(0), 0

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from fairmp.cli.options import Graph
 from fairmp.datasets import by_name as graphs
@@ -47,21 +46,6 @@ def test_a_wrong_name_is_one_line_everywhere(name: str, words: str) -> None:
             load(name)
         assert words in str(caught.value)
         assert "\n" not in str(caught.value)
-
-
-def test_graphs_are_written_and_read(tmp_path) -> None:
-    data = graphs.from_files("embedded:300")
-    path = graphs.save(data, tmp_path / "new" / "small.npz")
-    again = graphs.from_npz("small", path.parent)
-    for key in ("x", "edge_index", "y", "sens"):
-        assert torch.equal(again[key], data[key])
-    assert (again.name, again.group_names) == ("embedded network", data.group_names)
-    assert "train_mask" not in again
-    path.write_bytes(b"not a graph")
-    for wrong in (path, tmp_path / "gone.npz"):
-        with pytest.raises(InputError) as caught:
-            graphs.load(wrong)
-        assert caught.value.argument == "path"
 
 
 def test_graphs_without_files_are_left_out(tmp_path) -> None:

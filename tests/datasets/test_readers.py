@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fairmp.datasets.columns import MISSING
-from fairmp.datasets.dialects import sniff
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.errors import InputError
 
@@ -39,7 +38,7 @@ def test_the_separator_is_detected_despite_quotes(tmp_path_factory, separator, r
 
 def test_sentences_are_not_columns_of_words(tmp_path):
     (tmp_path / "a.csv").write_text("note\nthis is one\nand this\n")
-    assert sniff(tmp_path / "a.csv", "nodes").sample[0] == ("note",)
+    assert TableReader(tmp_path / "a.csv", "nodes").dialect.sample[0] == ("note",)
 
 
 def test_types_are_inferred_from_the_whole_file(tmp_path):

@@ -71,8 +71,7 @@ def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> Predi
 
     report = LoadReport()
     reader = TableReader(path, "PREDICTIONS", notes=report.notes)
-    reader.find_header((id, *wanted))
-    raw = reader.table(text=reader.unique_names())
+    raw = reader.table(text=reader.find_header((id, *wanted)))
     if not raw.num_rows:
         raise InputError("PREDICTIONS", "the table has a header and no rows", "give predictions")
     frame = reader.frame(raw, text=() if id is None else (id,))

@@ -24,24 +24,9 @@ if TYPE_CHECKING:
     from fairmp.datasets.synthetic import social_network
     from fairmp.datasets.tables import Encoding, from_tables
 
-__all__ = [
-    "NBA",
-    "Bail",
-    "BailWithoutTime",
-    "Credit",
-    "Encoding",
-    "Facebook100",
-    "German",
-    "LoadReport",
-    "PokecN",
-    "PokecNGraph",
-    "PokecProvince",
-    "PokecZ",
-    "from_tables",
-    "load",
-    "social_network",
-    "split",
-]
+__all__ = ["NBA", "Bail", "BailWithoutTime", "Credit", "Encoding", "Facebook100", "German"]
+__all__ += ["LoadReport", "PokecN", "PokecNGraph", "PokecProvince", "PokecZ", "from_tables"]
+__all__ += ["load", "social_network", "split"]
 
 _MODULES = {
     "Encoding": "tables",

@@ -1,4 +1,4 @@
-"""Graphs by name, for commands: from raw files, generated, or from ``.npz`` files.
+"""Graphs by name, for commands: from raw files, or generated.
 
 A name is a data set's key (``"german"``), ``"embedded"`` or ``"embedded:3000"``, and may end in a
 protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
@@ -6,13 +6,10 @@ protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
 
 from __future__ import annotations
 
-import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fairmp.datasets.cache import read_npz, write_npz
-from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -20,43 +17,11 @@ if TYPE_CHECKING:
 
 EMBEDDED = "embedded"
 MIN_NODES, MAX_NODES = 40, 100_000_000  # of the embedded network: room for edges, any memory
-_TENSORS = ("x", "edge_index", "y", "sens", "edge_weight")
 PROTOCOLS = ("nifty", "fairgnn")
-_NAMES = ("feature_names", "class_names", "group_names")
 
 
-def save(data: Data, path: str | Path) -> Path:
-    """Write a graph to an ``.npz`` file, with its masks if they are a protocol's."""
-    path, tensors = Path(path), (*_TENSORS, *MASKS) if "protocol" in data else _TENSORS
-    names = {name: data[name] for name in ("name", "protocol", *_NAMES) if name in data}
-    arrays = {name: data[name].cpu().numpy() for name in tensors if name in data}
-    write_npz(path, arrays, {"name": path.stem, **names}, compress=True)
-    return path
-
-
-def load(path: str | Path) -> Data:
-    """Read a graph written by :func:`save`."""
-    import torch
-    from torch_geometric.data import Data
-
-    try:
-        arrays, names = read_npz(Path(path))
-    except FileNotFoundError:
-        raise InputError("path", f"there is no {path}", "write it with by_name.save") from None
-    except (OSError, ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
-        raise InputError("path", f"{path} was not written by by_name.save ({error})") from None
-    return Data(**{name: torch.from_numpy(array) for name, array in arrays.items()}, **names)
-
-
-def from_npz(name: str, folder: str | Path) -> Data:
-    """Read the graph ``name`` from a folder of ``.npz`` files, and apply the name's protocol."""
-    path, (base, _, protocol) = Path(folder) / f"{name}.npz", name.partition("+")
-    if protocol == "fairgnn" and not path.exists():
-        return _with_protocol(load(path.with_name(f"{base}.npz")), protocol)
-    return load(path)
-
-
-def _with_protocol(data: Data, protocol: str) -> Data:
+def with_protocol(data: Data, protocol: str) -> Data:
+    """Prepare a graph for a protocol."""
     from fairmp.datasets import protocols
 
     result: Data = getattr(protocols, protocol)(data)
@@ -95,7 +60,7 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     else:
         raw = {"sens_in_features": True, "scale": "none"} if protocol == "nifty" else {}
         data = datasets.load(word, data_dir, **raw)
-    return _with_protocol(data, protocol) if protocol else data
+    return with_protocol(data, protocol) if protocol else data
 
 
 def present(

@@ -107,20 +107,15 @@ def save_graph(data: Data, folder: Path) -> Path:
     ids = data.__dict__["ids"].to_numpy(zero_copy_only=False)
     edges = data.edge_index.numpy()
     arrays = {
-        **_stored(data.x),
+        "x": (data.x.values() if data.x.is_sparse else data.x).numpy(),
         "sens": narrow(data.sens.numpy()),
         "ids": ids.astype(str) if ids.dtype == object else ids,
         "edges": narrow(edges[:, edges[0] < edges[1]]),
     }
+    if data.x.is_sparse:
+        arrays["places"] = data.x.indices().numpy().astype(np.int32)
     write_npz(folder / GRAPH, arrays, {"nodes": len(ids)}, compress=True)
     return folder / GRAPH
-
-
-def _stored(x: torch.Tensor) -> Arrays:
-    """Features as arrays: x, and their places if they are sparse."""
-    if not x.is_sparse:
-        return {"x": x.numpy()}
-    return {"x": x.values().numpy(), "places": x.indices().numpy().astype(np.int32)}
 
 
 def extend(
@@ -149,7 +144,6 @@ def extend(
         raise InputError("graph", f"{path} cannot be read ({error})", hint) from None
     if x.shape != shape or len(known) != len(sens):
         raise InputError("graph", f"{path} is of another model", "train again, or use --no-graph")
-    source, target = how.pop("source", encoding.source), how.pop("target", encoding.target)
     new = from_tables(nodes, None, encoding=encoding, **how)
     report: LoadReport = new.__dict__["report"]
     own, before = comparable(new.__dict__["ids"], pa.array(known))
@@ -161,7 +155,8 @@ def extend(
     count, edge_index = len(ids), place[stored]
     if edges is not None:
         report.notes = [note for note in report.notes if not note.startswith("no edge table")]
-        ends = edge_positions(edges, ids, source, target, report, isolated=True)
+        names = encoding.source, encoding.target
+        ends = edge_positions(edges, ids, *names, report, isolated=True)
         given = undirected(*ends, count, report)
         edge_index = np.concatenate([given, edge_index], axis=1)
     edge_index = undirected(edge_index[0], edge_index[1], count, LoadReport())
@@ -173,8 +168,7 @@ def extend(
         features = np.log1p(np.bincount(edge_index[0], minlength=count))[:, None]
     labels = np.concatenate([new.y, np.full(len(kept), -1)])
     data = assemble(features, edge_index, labels, np.concatenate([new.sens, sens[kept]]), report)
-    names = ("feature_names", "class_names", "group_names", "name")
-    data.update({name: new[name] for name in names})
+    data.update({key: new[key] for key in ("feature_names", "class_names", "group_names", "name")})
     data.origin = torch.from_numpy(place)
     if "sample_weight" in new:
         data.sample_weight = torch.cat([new.sample_weight, torch.ones(len(kept))])

@@ -89,11 +89,7 @@ def rescale(x: np.ndarray, scale: Scale) -> np.ndarray:
     if scale == "none" or not len(x):
         return result
     # Not those of 0 and 1: dividing a rare indicator by its deviation makes its few ones huge.
-    other = np.zeros(x.shape[1], dtype=bool)
-    for k in range(0, len(x), 4096):
-        block = x[k : k + 4096]
-        other |= ((block != 0) & (block != 1)).any(axis=0)
-    for j in np.flatnonzero(other):
+    for j in np.flatnonzero(((x != 0) & (x != 1)).any(axis=0)):
         values = x[:, j].astype(np.float64)
         shift, divisor = shift_and_divisor(values, scale)
         result[:, j] = (values - shift) / divisor
@@ -126,7 +122,7 @@ def as_numbers(
     notes = [] if report is None else report.notes
     if isinstance(series.dtype, pd.CategoricalDtype):
         return None
-    if holds_dates(series):
+    if series.dtype.kind == "M":
         seconds = series.to_numpy(dtype="datetime64[s]").astype(np.float64)
         return np.where(series.isna(), np.nan, seconds / 86_400)
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
@@ -151,11 +147,6 @@ def _rows(chosen: np.ndarray) -> str:
     """Name some rows (a mask) by their numbers, from 1."""
     numbers = [f"{k + 1:,}" for k in np.flatnonzero(chosen)]
     return f"row{'s' * (len(numbers) > 1)} {shortlist(numbers, 5)}"
-
-
-def holds_dates(series: pd.Series) -> bool:
-    """Whether a column holds dates."""
-    return series.dtype.kind == "M"
 
 
 def without_missing_text(series: pd.Series) -> pd.Series:
@@ -232,7 +223,7 @@ class Number:
         if scale == "standard" and varied and (known != 0).mean() < MAX_DENSITY:
             shift = 0.0  # zeros stay zeros
         fill = float(((known - shift) / divisor).mean())
-        dates, name = holds_dates(series), str(series.name)
+        dates, name = series.dtype.kind == "M", str(series.name)
         low, high = np.quantile(known, [0.05, 0.95])
         if scale != "none" and 0 < high - low < divisor / 1e4:
             far = ~missing & (np.abs(values - low) > 1e3 * (high - low))
@@ -252,7 +243,7 @@ class Number:
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(object)
         given = series.dropna()
-        if len(given) and holds_dates(series) != self.dates:
+        if len(given) and (series.dtype.kind == "M") != self.dates:
             was, now = ("dates", "no dates") if self.dates else ("numbers", "dates")
             raise _changed(self.name, f"held {was} in training and holds {now} now")
         numbers = as_numbers(series, 0, report)

@@ -39,13 +39,13 @@ def as_file(place: str | Path | None, query: str | None, argument: str) -> Itera
         yield path
 
 
-def export(url: str, query: str, path: Path, argument: str = "url") -> int:
-    """Write the result of a query to a CSV file, in batches of rows; return their number."""
+def export(url: str, query: str, path: Path, argument: str = "url") -> None:
+    """Write the result of a query to a CSV file, in batches of rows."""
     try:
         import sqlalchemy
     except ModuleNotFoundError:
         raise InputError("sqlalchemy", "not installed", "pip install 'fairmp[sql]'") from None
-    shown, rows = without_password(url), 0
+    shown = without_password(url)
     try:
         address = sqlalchemy.engine.make_url(url)
         file = address.database
@@ -67,9 +67,7 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> int:
             writer.writerow(found.keys())
             for batch in found.partitions():
                 writer.writerows(batch)
-                rows += len(batch)
     except (sqlalchemy.exc.SQLAlchemyError, ImportError, UnicodeError) as error:
         reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
         value = f"{shown} cannot be read: {without_password(reason).rstrip('.')}"
         raise InputError(argument, value, "check the address and the query") from None
-    return rows

@@ -22,7 +22,6 @@ SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 100
 _NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
-_FORMATS = "give separated text in UTF-8, JSON Lines, Parquet or Arrow"
 
 
 @dataclass(frozen=True)
@@ -67,16 +66,15 @@ def read_start(path: Path, argument: str) -> FileStart:
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         raise InputError(argument, f"{name} is a zip archive or an Excel sheet", "save it as CSV")
     if b"\0" in content:
-        value = f"{name} is a binary file (or UTF-16 text)"
-        raise InputError(argument, value, _FORMATS)
+        hint = "give separated text in UTF-8, JSON Lines, Parquet or Arrow"
+        raise InputError(argument, f"{name} is a binary file (or UTF-16 text)", hint)
     opening = content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
     return FileStart("json" if opening == b"{" else "text", gzipped, content)
 
 
-def sniff(path: Path, argument: str, start: FileStart | None = None) -> Dialect:
+def sniff(path: Path, argument: str, start: FileStart) -> Dialect:
     """Detect the dialect of a text table from its first lines; refuse what is ambiguous."""
-    name, start = path.name, start or read_start(path, argument)
-    content = start.content
+    name, content = path.name, start.content
     if cut := len(content) == SAMPLE_BYTES:  # it may end inside a character
         content = content[: content.rfind(b"\n") + 1] or content
     try:

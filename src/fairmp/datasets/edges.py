@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -21,11 +21,6 @@ Table = str | os.PathLike[str] | pd.DataFrame
 Endpoints = tuple[np.ndarray, np.ndarray]
 
 MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
-
-
-def is_path(table: Any) -> TypeGuard[str | os.PathLike[str]]:
-    """Whether a table is given as a path."""
-    return isinstance(table, str | os.PathLike)
 
 
 def check_frame(table: Any, argument: str) -> pd.DataFrame:
@@ -151,7 +146,7 @@ class EdgeTable:
     ) -> None:
         self.ids = ids
         self.reader: TableReader | None = None
-        if is_path(edges):
+        if isinstance(edges, str | os.PathLike):
             self.reader = TableReader(Path(edges), "edges", notes=report.notes)
             named = source is not None or target is not None
             if self.reader.dialect and not named and _starts_with_edge(self.reader.dialect, ids):
@@ -178,10 +173,6 @@ class EdgeTable:
             return [id_array(self.frame[name]) for name in self.endpoints]
         table = self.reader.table(self.endpoints, text=self.endpoints)
         return [blank_to_null(column).combine_chunks() for column in table.columns]
-
-    def integer_ids(self) -> bool:
-        """Whether all node ids are integers, so that endpoints can be read as integers."""
-        return bool(pa.types.is_integer(comparable(self.ids)[0].type))
 
     def batches(self, *, integers: bool) -> Iterator[Endpoints]:
         """Read a file front to back, as text or, faster, integers; −1 where an id is unknown."""
@@ -278,9 +269,7 @@ def undirected(
     return result
 
 
-def proper_rows(
-    source: np.ndarray, target: np.ndarray, report: LoadReport
-) -> tuple[np.ndarray, np.ndarray]:
+def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> Endpoints:
     """Drop and count rows with an unknown id (−1), and self-loops."""
     known = (source >= 0) & (target >= 0)
     loops = known & (source == target)

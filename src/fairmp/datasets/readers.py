@@ -8,6 +8,7 @@ import io
 import mmap
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -51,6 +52,12 @@ _GROUPED = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"  # thousands where commas are 
 
 class TableReadError(InputError):
     """A table file that is damaged, or whose cells are not of the type asked for."""
+
+
+def check_unique(names: Sequence[str], argument: str) -> None:
+    """Refuse two columns of the same name."""
+    if twice := [name for name, count in Counter(names).items() if count > 1]:
+        raise InputError(argument, f"two columns are named {twice[0]!r}", "rename one")
 
 
 def _has_quotes(path: Path) -> bool:
@@ -100,23 +107,17 @@ class TableReader:
         """Column names, without surrounding spaces."""
         return [name.strip() for name in self.stored_names]
 
-    def unique_names(self) -> list[str]:
-        """Column names, which must differ."""
-        names = self.names
-        for k, name in enumerate(names):
-            if name in names[:k]:
-                raise InputError(self.argument, f"two columns are named {name!r}", "rename one")
-        return names
-
-    def find_header(self, wanted: Iterable[str | None]) -> None:
-        """Take the first line for a row if it lacks a wanted column, and has numbers on numbers."""
-        if self.dialect is None or all(n in self.names for n in wanted if n is not None):
-            return
-        first, *rest = self.dialect.sample
-        below = [[cell for row in rest for cell in row[k : k + 1]] for k in range(len(first))]
-        above = [cell for cell, cells in zip(first, below, strict=True) if is_numeric(cells)]
-        if is_numeric(above):
-            self.drop_header()
+    def find_header(self, wanted: Iterable[str | None]) -> list[str]:
+        """Return the column names, which must differ; the first line may prove to be a row."""
+        # A line that lacks a wanted column, and has numbers above numbers, is a row.
+        if self.dialect and not all(n in self.names for n in wanted if n is not None):
+            first, *rest = self.dialect.sample
+            below = [[cell for row in rest for cell in row[k : k + 1]] for k in range(len(first))]
+            above = [cell for cell, cells in zip(first, below, strict=True) if is_numeric(cells)]
+            if is_numeric(above):
+                self.drop_header()
+        check_unique(self.names, self.argument)
+        return self.names
 
     def drop_header(self) -> None:
         """Treat the first line as a row."""
@@ -133,10 +134,7 @@ class TableReader:
     def table(
         self, columns: Sequence[str] = (), *, text: Sequence[str] = (), partial: bool = False
     ) -> Any:
-        """Read columns (by default all) as a pyarrow table, with several threads.
-
-        Types of columns not in ``text`` are inferred; ``partial`` drops rows that are cut short.
-        """
+        """Read columns as a pyarrow table, with inferred types of those not in ``text``."""
         wanted = self._stored(columns or self.names)
         short: list[Any] = []
 
@@ -192,10 +190,7 @@ class TableReader:
     def frame(
         self, table: Any = None, *, text: Sequence[str] = (), unused: Sequence[str] = ()
     ) -> pd.DataFrame:
-        """Read the file, or take a table that was read from it, as a DataFrame of inferred types.
-
-        Columns in ``text`` stay as they are; unclear numbers in ``unused`` ones are not refused.
-        """
+        """Read the file, or take a table read from it; ``unused`` columns may be unclear."""
         table = self.table(text=text) if table is None else table
         cells = {
             name.strip(): self.strip(name, column, missing=name.strip() not in text)

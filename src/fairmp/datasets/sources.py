@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Literal
 from urllib.parse import quote
 
+from fairmp.datasets.columns import closest
 from fairmp.errors import InputError
 
 _GITHUB = "https://raw.githubusercontent.com"
@@ -155,6 +155,6 @@ def source_named(name: str, others: Sequence[str] = ()) -> Source:
         if wanted in (n.casefold() for n in (source.key, source.title, source.class_name)):
             return source
     keys = [*others, *(source.key for source in SOURCES)]
-    close = difflib.get_close_matches(wanted, keys, n=1)
-    hint = f", did you mean {close[0]!r}?" if close else ""
+    close = closest(wanted, keys)
+    hint = f", did you mean {close!r}?" if close else ""
     raise InputError("data set", f"there is no {name!r}{hint}", f"there are {', '.join(keys)}")

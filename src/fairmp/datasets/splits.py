@@ -18,10 +18,6 @@ from fairmp.errors import InputError, check_integer
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     Values: TypeAlias = Tensor | np.ndarray
     Source: TypeAlias = Data | tuple[Values, Values]
 

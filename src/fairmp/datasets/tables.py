@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -26,8 +27,8 @@ from fairmp.datasets.columns import (
     require_column,
     without_missing_text,
 )
-from fairmp.datasets.edges import check_frame, edge_positions, is_path, node_ids, undirected
-from fairmp.datasets.readers import TableReader
+from fairmp.datasets.edges import check_frame, edge_positions, node_ids, undirected
+from fairmp.datasets.readers import TableReader, check_unique
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.errors import InputError, check_choice, check_integer, conform, shortlist
@@ -406,7 +407,8 @@ def from_tables(
     data.feature_names = used.feature_names
     data.class_names, data.group_names = list(used.label.classes), list(used.groups)
     data.__dict__["encoding"], data.__dict__["ids"] = used, ids
-    data.name = name or (Path(nodes).name.split(".")[0] if is_path(nodes) else "table")
+    file = Path(nodes).name.split(".")[0] if isinstance(nodes, str | os.PathLike) else "table"
+    data.name = name or file
     return data if encoding is not None else with_split(data, seed=seed)
 
 
@@ -414,18 +416,15 @@ def _node_table(
     nodes: Table, id: str | None, report: LoadReport, unused: Sequence[str], wanted: Sequence[Any]
 ) -> pd.DataFrame:
     """Read the node table, with its ids as text where they come from a file."""
-    if is_path(nodes):
+    if isinstance(nodes, str | os.PathLike):
         reader = TableReader(Path(nodes), "nodes", notes=report.notes)
         reader.find_header((id, *wanted))
-        reader.unique_names()
         frame = reader.frame(text=() if id is None else (id,), unused=unused)
     else:
         frame = check_frame(nodes, "nodes")
         if id is not None and id not in frame.columns and id == frame.index.name:
             frame = frame.reset_index()
-        twice = frame.columns[frame.columns.duplicated()]
-        if len(twice):
-            raise InputError("nodes", f"two columns are named {twice[0]!r}", "rename one")
+        check_unique(list(frame.columns), "nodes")
         text = {name: without_missing_text(frame[name]) for name in frame.columns if name != id}
         frame = frame.assign(**text)
     if not len(frame):

@@ -64,19 +64,14 @@ class Halo(NamedTuple):
         return self.ranks.swap(rows, own, self.received, self.sent, "halo")
 
 
-class Border(NamedTuple):
-    """The part of Ã whose columns are on other ranks."""
-
-    nodes: Tensor  # rows of this rank that have such columns
-    rows: CSR  # these rows, over the columns of the halo
-    scale: Tensor  # D̂^-½ of the nodes in the halo
-
-
 @dataclass(frozen=True)
 class ShardedAdjacency(Adjacency):
     """This rank's rows of Ã = D̂^-½(A+I)D̂^-½ of an undirected graph; all ranks call it together."""
 
-    border: Border  # ``forward`` has the columns of this rank, the border those of others
+    # ``forward`` has the columns of this rank, the border those of others.
+    border: CSR  # over the nodes of the halo
+    border_nodes: Tensor  # the rows that are in it
+    halo_scale: Tensor  # D̂^-½ of the nodes in the halo
     halo: Halo
 
     is_local = False
@@ -89,14 +84,14 @@ class ShardedAdjacency(Adjacency):
     ) -> Tensor:
         """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
         arrived = self.halo.start(f)  # rows of F travel during the product with this rank's
-        product, own, far = implementation(f).aggregate, self.forward, self.border
-        result = product((own.row, own.col, None, self.scale, self.scale), f, x, gamma)
+        product = implementation(f).aggregate
+        result = product(self.matrix(transposed=False), f, x, gamma)
         rows = arrived()
-        if far.nodes.numel():
-            left = self.scale.index_select(0, far.nodes)
-            matrix = far.rows.row, far.rows.col, None, left, far.scale
+        if self.border_nodes.numel():
+            left = self.scale.index_select(0, self.border_nodes)
+            matrix = self.border.row, self.border.col, None, left, self.halo_scale
             more = product(matrix, rows, None, 0.0)
-            result.index_add_(0, far.nodes, more, alpha=1 - gamma)
+            result.index_add_(0, self.border_nodes, more, alpha=1 - gamma)
         return result
 
 
@@ -110,8 +105,8 @@ class ShardedGraph(Graph):
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """Return this rank's rows of Ã."""
         if self._rounded.scale.dtype != dtype:
-            border = self.exact.border._replace(scale=self.exact.border.scale.to(dtype))
-            self._rounded = replace(self.exact, scale=self.exact.scale.to(dtype), border=border)
+            scales = {name: getattr(self.exact, name).to(dtype) for name in ("scale", "halo_scale")}
+            self._rounded = replace(self.exact, **scales)
         return self._rounded
 
     def with_self_loops(self) -> Tensor:
@@ -242,13 +237,10 @@ def _adjacency(
     on_border = np.flatnonzero(outside)
     halo = Halo.plan(ranks, torch.from_numpy(needed).to(device), bounds.to(device))
     scale = torch.from_numpy(degree.astype(np.float64)).rsqrt().to(device)
-    border = Border(
-        torch.from_numpy(on_border).to(device),
-        _csr(outside[on_border], far).to(device),
-        halo.start(scale.unsqueeze(1))().squeeze(1),
-    )
+    halo_scale = halo.start(scale.unsqueeze(1))().squeeze(1)
+    border = _csr(outside[on_border], far).to(device), torch.from_numpy(on_border).to(device)
     forward = _csr(inside, near).to(device)
-    return ShardedAdjacency(stop - start, scale, forward, forward, border, halo)
+    return ShardedAdjacency(stop - start, scale, forward, forward, *border, halo_scale, halo)
 
 
 def _columns(

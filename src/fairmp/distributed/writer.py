@@ -19,7 +19,7 @@ from torch_geometric.utils import coalesce
 
 from fairmp import groups
 from fairmp.datasets.columns import BinsGiven, Column, LoadReport
-from fairmp.datasets.edges import EdgeTable, node_ids
+from fairmp.datasets.edges import EdgeTable, comparable, node_ids
 from fairmp.datasets.readers import TableReader, TableReadError
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
@@ -141,7 +141,8 @@ def shard_tables(
         partition.check_parts(parts, len(ids))
         advance("nodes")
         table = EdgeTable(edges, ids, source, target, report)
-        found = _read_edges(table, scratch, report, table.integer_ids())
+        integers = pa.types.is_integer(comparable(ids)[0].type)
+        found = _read_edges(table, scratch, report, integers)
         advance("edges")
         manifest = Manifest(
             name or nodes.name.split(".")[0],
@@ -331,8 +332,8 @@ class _ColumnStore:
 
     def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
         self.reader, self.copy = TableReader(path, "nodes", notes=report.notes), folder / "nodes"
-        self.reader.find_header((roles.id, roles.label, *roles.groups))
-        self.names, self.id = self.reader.unique_names(), roles.id
+        self.names = self.reader.find_header((roles.id, roles.label, *roles.groups))
+        self.id = roles.id
         used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
         wanted = [name for name in self.names if name in used]
         if self.reader.dialect is None:
