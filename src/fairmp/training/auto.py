@@ -25,7 +25,7 @@ from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.outputs import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
-from fairmp.training.graph_features import GraphInputs, Reads
+from fairmp.training.graph_features import GraphInputs, Reads, fingerprint
 from fairmp.training.loop import Epoch, GroupOperators, History
 from fairmp.training.penalties import Vanilla
 from fairmp.training.predictor import fit_calibration, plainly_propagated
@@ -171,7 +171,6 @@ def fit(
     operators: GroupOperators,
     build: Callable[[Any, int], Network],
     train: Callable[[Network, Data], History],
-    *,
     seed: int = 0,
     progress: bool | None = None,
 ) -> tuple[Network, History, tuple[Trial, ...]]:
@@ -184,7 +183,7 @@ def fit(
     settings = model.predict_temperature, model.calibrates
     judge = Judge(data, graph, operators, build("mlp", 1).propagation, *settings)
     labels, num_classes = torch.where(data.train_mask, data.y, -1), len(model.classes_)
-    inputs = GraphInputs.of(labels, graph, num_classes)
+    inputs = GraphInputs(labels, fingerprint(graph), num_classes)
     smoothings = judge.smoothings()
     trials = list(_candidates(model, int(data.train_mask.sum())))
     members: dict[int, Member] = {}

@@ -301,7 +301,7 @@ class FairClassifier(Predictor):
 
         def build(backbone: Any, in_channels: int) -> Network:
             with loop.seeded(seed):
-                network = self._build(in_channels, len(self.classes_), backbone)
+                network = self._build(in_channels, backbone)
             return network.to(data.x.device, data.x.dtype)
 
         def train(network: Network, data: Data, **options: Any) -> loop.History:
@@ -317,10 +317,8 @@ class FairClassifier(Predictor):
         if operators.reducer.size > 1:
             value = f"{self.backbone!r} needs all nodes in one process"
             raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
-        work = operators, build, partial(train, progress=False)
-        show = options.get("progress")
-        found = auto.fit(self, data, graph, *work, seed=seed, progress=show)
-        self.network_, history, tried = found
+        work = operators, build, partial(train, progress=False), seed, options.get("progress")
+        self.network_, history, tried = auto.fit(self, data, graph, *work)
         return history, tried
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
@@ -428,8 +426,7 @@ class FairClassifier(Predictor):
         """
         return model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
 
-    def _build(self, in_channels: int, out_channels: int, backbone: Any = None) -> Network:
-        backbone = self.backbone if backbone is None else backbone
+    def _build(self, in_channels: int, backbone: Any) -> Network:
         # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
         layer = copy.deepcopy(self.propagation)
         if self.criterion != PARITY:
@@ -439,7 +436,7 @@ class FairClassifier(Predictor):
             return Network(copy.deepcopy(backbone), layer)
         names = "hidden", "num_layers", "dropout", "norm"
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        settings |= {"in_channels": in_channels, "out_channels": out_channels}
+        settings |= {"in_channels": in_channels, "out_channels": len(self.classes_)}
         return build(backbone, **settings, propagation=layer)
 
     def __repr__(self) -> str:
