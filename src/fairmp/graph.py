@@ -167,14 +167,10 @@ def normalise(
     loops = torch.ones(num_nodes, dtype=torch.float64, device=device)
     source, target = edge_index
     proper = source != target
-    if edge_weight is None:
-        weight = torch.ones(int(proper.sum()), dtype=torch.float64, device=device)
-    else:
-        weight = edge_weight.double()
-        loops[source[~proper]] = weight[~proper]
-        weight = weight[proper]
+    weight = loops.new_ones(len(source)) if edge_weight is None else edge_weight.double()
+    loops[source[~proper]] = weight[~proper]
+    weight = torch.cat([weight[proper], loops])
     nodes = torch.arange(num_nodes, device=device)
-    weight = torch.cat([weight, loops])
     index = torch.stack([torch.cat([part[proper], nodes]) for part in (target, source)])
     degree = torch.zeros_like(loops).scatter_add_(0, index[0], weight)
     scale = degree.rsqrt().masked_fill_(degree == 0, 0).to(dtype)

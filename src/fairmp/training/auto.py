@@ -194,9 +194,10 @@ def fit(
                 trials[k] = replace(trial, note=f"the {model.time_budget:g} s allowed were over")
                 continue
             design, own = inputs(trial.reads, data.x, graph), smoothings
+            given = trial.model if isinstance(backbone, str) else backbone
             if trial.model in BACKBONES or isinstance(backbone, nn.Module):
                 assert isinstance(design, Tensor)
-                network = build(trial.model if backbone == "auto" else backbone, design.size(1))
+                network = build(given, design.size(1))
                 view = copy.copy(data)
                 view.x = design
                 train(network, view)
@@ -204,13 +205,9 @@ def fit(
                 if isinstance(network.propagation, PPR):
                     own = [*smoothings, network.propagation.gamma]
             else:
-                own_or_name = trial.model if isinstance(backbone, str) else backbone
-                sparse = data.x.is_sparse
-                unfitted = estimators.make(own_or_name, trial.reads, seed, sparse=sparse)
-                weight = data.get("sample_weight")
-                fitted = estimators.fit(
-                    unfitted, design, data.y, data.train_mask, num_classes, weight
-                )
+                unfitted = estimators.make(given, trial.reads, seed, sparse=data.x.is_sparse)
+                known = data.y, data.train_mask, num_classes, data.get("sample_weight")
+                fitted = estimators.fit(unfitted, design, *known)
             fitted = fitted.to(data.x.device, data.x.dtype)
             with torch.no_grad():
                 logits = Blend(inputs, [(trial.model, trial.reads, fitted)])(data.x, graph)

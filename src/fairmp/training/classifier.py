@@ -277,14 +277,13 @@ class FairClassifier(Predictor):
                     operator = reducer.group_operator(data.sens, population, len(self.groups_))
                     serving = layer.solve(self.logits_, adjacency, operator, **extra)
                 self.group_duals_ = serving.group_duals
-                fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
+                fair = {name: found[name].f[data[name]].to(data.x.dtype) for name in MASKS}
+                parts = {name: self._weighted(fair[name], data, data[name]) for name in MASKS}
             else:
                 self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
                 self._fit_debiaser(data, reducer)
-                fair = dict.fromkeys(MASKS, self._debiased(self.logits_, data.sens))
-        parts = {name: fair[name][data[name]] for name in MASKS}
-        if needs_groups(layer):
-            parts = {name: self._weighted(parts[name], data, data[name]) for name in MASKS}
+                debiased = self._debiased(self.logits_, data.sens)
+                parts = {name: debiased[data[name]] for name in MASKS}
         self.test_logits_ = parts["test_mask"]
         train, val, test = (
             self._measure(data, data[name], parts[name], "batch", bootstrap, reducer)

@@ -202,11 +202,8 @@ def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     if len(estimator.classes_) > 1:
         match [type(step).__name__ for step in steps]:
-            case ["StandardScaler", "LogisticRegression"]:
-                scaler, last = steps
-                return _linear(last, num_classes, scaler.mean_ * scaler.with_mean, scaler.scale_)
-            case ["LogisticRegression"]:
-                return _linear(steps[0], num_classes)
+            case ["LogisticRegression"] | ["StandardScaler", "LogisticRegression"]:
+                return _linear(*steps, num_classes=num_classes)
             case ["RandomForestClassifier" | "ExtraTreesClassifier"]:
                 return _forest(steps[0], num_classes)
             case ["HistGradientBoostingClassifier"] if steps[0].is_categorical_ is None:
@@ -214,14 +211,12 @@ def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
     return Estimator(estimator, num_classes)
 
 
-def _linear(
-    estimator: Any,
-    num_classes: int,
-    mean: np.ndarray | float = 0.0,
-    scale: np.ndarray | float = 1.0,
-) -> Linear:
-    weight = estimator.coef_.astype(np.float64) / scale
-    bias = estimator.intercept_ - (weight * mean).sum(1)
+def _linear(*steps: Any, num_classes: int) -> Linear:
+    *scalers, estimator = steps
+    weight, bias = (part.astype(np.float64) for part in (estimator.coef_, estimator.intercept_))
+    for scaler in scalers:
+        weight = weight / scaler.scale_
+        bias = bias - (weight * scaler.mean_ * scaler.with_mean).sum(1)
     if len(estimator.classes_) == 2:
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     full = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64)
