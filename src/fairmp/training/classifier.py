@@ -21,21 +21,11 @@ from fairmp.graph import Graph, compute_dtype, locality_order
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 from fairmp.postprocessing.criteria import NAMES, canonical
-from fairmp.training import auto, defaults, loop, model_files
+from fairmp.training import auto, defaults, loop, model_files, predictor
 from fairmp.training.alignment import reordered
 from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
-from fairmp.training.predictor import (
-    PARITY,
-    SOFT_TEMPERATURE,
-    Mode,
-    Predictor,
-    attributes,
-    check_certain,
-    fit_calibration,
-    names_of,
-    plainly_propagated,
-)
+from fairmp.training.predictor import PARITY, Mode, Predictor
 
 if TYPE_CHECKING:
     from fairmp.datasets.tables import Encoding
@@ -216,14 +206,14 @@ class FairClassifier(Predictor):
         check(data, masks=True)
         soft = groups.soft(data.sens)
         if soft:
-            check_certain(data)
+            predictor.check_certain(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = names_of(data, "class_names", int(data.y.max()) + 1)
+        self.classes_ = predictor.names_of(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if soft else int(data.sens.max()) + 1
-        self.groups_ = names_of(data, "group_names", count)
-        self.features_ = names_of(data, "feature_names", data.x.size(1))
+        self.groups_ = predictor.names_of(data, "group_names", count)
+        self.features_ = predictor.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
@@ -325,9 +315,11 @@ class FairClassifier(Predictor):
         if not self.calibrates:
             return
         adjacency = graph.adjacency(self.logits_.dtype)
-        z, c = plainly_propagated(self.logits_, self.network_.propagation, adjacency)
+        z, c = predictor.plainly_propagated(self.logits_, self.network_.propagation, adjacency)
         rows = (part[data.val_mask] for part in (z, c, data.y))
-        self.network_.calibration = reducer.on_first(fit_calibration, *rows).to(self.logits_)
+        self.network_.calibration = reducer.on_first(predictor.fit_calibration, *rows).to(
+            self.logits_
+        )
         self.logits_ = self.network_.calibrated(self.logits_)
 
     def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
@@ -345,10 +337,10 @@ class FairClassifier(Predictor):
                 cast(FMP, self.propagation).target,
                 kind="logits",
                 decisions=tau == "decisions" and not groups.soft(sens),
-                temperature=SOFT_TEMPERATURE if tau == "decisions" else tau,
+                temperature=predictor.SOFT_TEMPERATURE if tau == "decisions" else tau,
                 class_names=self.classes_,
             )
-            named = attributes(sens, self.groups_)
+            named = predictor.attributes(sens, self.groups_)
             weights = next((part.cpu() for part in weight), None)
             known: Any = {"sensitive_features": named, "sample_weight": weights}
             return correction.fit(logits.cpu(), y.cpu(), **known)

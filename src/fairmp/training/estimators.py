@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import to_scipy
@@ -246,7 +247,7 @@ def _boosted(estimator: Any, num_classes: int) -> TreeEnsemble:
             ends = [np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right")]
             threshold = np.where(inner, nodes["num_threshold"], 0.0)
             value = np.outer(np.where(inner, 0.0, nodes["value"]), score)
-            parts.append((nodes["feature_idx"], threshold, *ends, value))
+            parts.append((nodes["feature_idx"].astype(int), threshold, *ends, value))
     start = np.asarray(estimator._baseline_prediction, dtype=float).ravel() @ scores
     return _stack(parts, estimator.classes_, num_classes, start, False)
 
@@ -258,26 +259,21 @@ def _stack(
     baseline: np.ndarray,
     averaged: bool,
 ) -> TreeEnsemble:
-    """Pad the arrays of all trees to one size; leaves point to themselves."""
-    trees, nodes = len(parts), max(len(part[0]) for part in parts)
-    feature, threshold = (np.zeros((trees, nodes), dtype) for dtype in (np.int32, np.float32))
-    left, right = (np.tile(np.arange(nodes, dtype=np.int32), (trees, 1)) for _ in range(2))
-    value = np.zeros((trees, nodes, num_classes), dtype=np.float32)
-    for t, (column, limit, lower, upper, leaf) in enumerate(parts):
-        count, own = len(column), np.arange(len(column))
-        inner = lower >= 0
-        feature[t, :count] = np.where(inner, column, 0)
-        # For x in float32, x ≤ t is x ≤ (t rounded down to float32).
-        limit = np.clip(limit, -3e38, 3e38)
-        rounded = limit.astype(np.float32)
-        over = rounded > limit
-        rounded[over] = np.nextafter(rounded[over], np.float32(-np.inf))
-        threshold[t, :count] = rounded
-        left[t, :count] = np.where(inner, lower, own)
-        right[t, :count] = np.where(inner, upper, own)
-        value[t, :count, classes] = leaf.T
-    start = np.full(num_classes, 0.0 if averaged else NEVER, dtype=np.float32)
-    start[classes] = baseline
-    arrays = feature, threshold, left, right, value, start
-    tensors = dict(zip(TREE_TENSORS, map(torch.from_numpy, arrays), strict=True))
-    return TreeEnsemble(**tensors, averaged=averaged)
+    """Pad the arrays of all trees to one size; leaves, −1 so far, point to themselves."""
+    column, limit, *sides, leaf = (
+        pad_sequence([*map(torch.tensor, arrays)], batch_first=True, padding_value=-1)
+        for arrays in zip(*parts, strict=True)
+    )
+    inner, own = sides[0] >= 0, torch.arange(column.size(1))
+    left, right = (torch.where(inner, side, own).int() for side in sides)
+    # For x in float32, x ≤ t is x ≤ (t rounded down to float32).
+    limit = limit.clamp(-3e38, 3e38)
+    below = torch.nextafter(limit.float(), torch.tensor(-torch.inf))
+    threshold = torch.where(limit.float() > limit, below, limit.float())
+    value = torch.zeros(*column.shape, num_classes)
+    value[..., classes] = leaf.float()
+    start = torch.full((num_classes,), 0.0 if averaged else NEVER)
+    start[classes] = torch.tensor(baseline).float()
+    tensors = torch.where(inner, column, 0).int(), threshold, left, right, value, start
+    named = dict(zip(TREE_TENSORS, tensors, strict=True))
+    return TreeEnsemble(**named, averaged=averaged)
