@@ -260,11 +260,7 @@ def add_decisions(
     after: np.ndarray,
     before: np.ndarray | None = None,
 ) -> None:
-    """Add true positives and changed decisions to a document's groups, in place.
-
-    ``group_names`` are by code; ``sens`` and ``y`` have −1 where unknown; ``after`` and ``before``
-    are the predicted classes with and without the correction.
-    """
+    """Add true positives and changed decisions to a document's groups, from codes, in place."""
     for group in document["groups"]:
         inside = sens == list(group_names).index(group["name"])
         if len(document["classes"]) == 2:

@@ -138,13 +138,9 @@ class Member(NamedTuple):
 def choose(
     judge: Judge, members: dict[int, Member], smoothings: Sequence[tuple[float, ...]]
 ) -> tuple[dict[int, int], Score]:
-    """Blend the members of the lowest loss, and add others while that lowers the loss.
-
-    A blend of several is steadier than the best of them on a few hundred validation nodes. The loss
-    says more about a model than the accuracy, which many models share.
-
-    Returns how often each member counts, and the figures of the blend.
-    """
+    """Blend members while that lowers the loss; return how often each counts, and the figures."""
+    # A blend of several is steadier than the best of them on a few hundred validation nodes. The
+    # loss says more about a model than the accuracy, which many models share.
     good = list(dict.fromkeys(member.score.gamma for member in members.values()))
     first = sorted(members, key=lambda key: members[key].score.loss)[:MIN_MEMBERS]
     counts = dict.fromkeys(first, 1)
@@ -174,11 +170,7 @@ def fit(
     seed: int = 0,
     progress: bool | None = None,
 ) -> tuple[Network, History, tuple[Trial, ...]]:
-    """Fit the backbone of a FairClassifier, or choose one; return the network and what was tried.
-
-    ``build`` makes an untrained network, given its backbone and number of features, and ``train``
-    trains one on a graph.
-    """
+    """Fit or choose the backbone of a FairClassifier; return the network and what was tried."""
     start, backbone = time.perf_counter(), model.backbone
     settings = model.predict_temperature, model.calibrates
     judge = Judge(data, graph, operators, build("mlp", 1).propagation, *settings)

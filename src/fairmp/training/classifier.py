@@ -117,9 +117,8 @@ class FairClassifier(Predictor):
 
     def __post_init__(self) -> None:
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
-            raise InputError(
-                "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
-            )
+            value = f"{self.propagation!r} is no module"
+            raise InputError("propagation", value, "give FMP(…), PPR(…) or None")
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         # Values that are right are stored as they are given, for scikit-learn's clone().
@@ -317,9 +316,8 @@ class FairClassifier(Predictor):
         adjacency = graph.adjacency(self.logits_.dtype)
         z, c = predictor.plainly_propagated(self.logits_, self.network_.propagation, adjacency)
         rows = (part[data.val_mask] for part in (z, c, data.y))
-        self.network_.calibration = reducer.on_first(predictor.fit_calibration, *rows).to(
-            self.logits_
-        )
+        found = reducer.on_first(predictor.fit_calibration, *rows)
+        self.network_.calibration = found.to(self.logits_)
         self.logits_ = self.network_.calibrated(self.logits_)
 
     def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:

@@ -178,10 +178,7 @@ def fit(
     num_classes: int,
     sample_weight: Tensor | None = None,
 ) -> nn.Module:
-    """Fit a classifier on the training rows, and return it as a module.
-
-    Weights are passed on if the classifier takes them; one that does not is an error.
-    """
+    """Fit a classifier on the training rows, and return it as a module."""
     from sklearn.utils.validation import has_fit_parameter
 
     rows = train.cpu().numpy()
