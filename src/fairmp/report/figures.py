@@ -324,8 +324,9 @@ def reliability(curves: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def _interval(point: Mapping[str, Any], key: str) -> Interval:
-    ends = point.get(f"{key}_interval") or (None, None)
-    return Interval(point[key], *(math.nan if None in ends else end for end in ends), 2)
+    ends = point.get(f"{key}_interval") or (math.nan, math.nan)
+    low, high = ends if None not in ends else (math.nan, math.nan)
+    return Interval(point[key], low, high, 2)
 
 
 def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

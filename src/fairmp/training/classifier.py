@@ -117,8 +117,9 @@ class FairClassifier(Predictor):
 
     def __post_init__(self) -> None:
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
-            value = f"{self.propagation!r} is no module"
-            raise InputError("propagation", value, "give FMP(…), PPR(…) or None")
+            raise InputError(
+                "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
+            )
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         # Values that are right are stored as they are given, for scikit-learn's clone().
