@@ -342,10 +342,9 @@ class Graph:
     def with_self_loops(self) -> Tensor:
         """The edges with one self-loop per node, sorted by target (2×E')."""
         if self._with_self_loops is None:
-            from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
+            from torch_geometric.utils import add_remaining_self_loops, sort_edge_index
 
-            edges, _ = remove_self_loops(self.edge_index)
-            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
+            edges, _ = add_remaining_self_loops(self.edge_index, num_nodes=self.num_nodes)
             edges = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
             self._with_self_loops = edges
         return self._with_self_loops
