@@ -23,6 +23,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from fairmp.errors import InputError
 from fairmp.graph import Graph, TensorCache, from_scipy, to_scipy
 
 MAX_SECOND = 64  # features up to which their deviations and second means are added
@@ -51,6 +52,9 @@ def neighbourhood(x: Tensor, graph: Graph, labels: Tensor, num_classes: int) -> 
         tensor([2.0000, 2.0000, 1.0000, 2.0000, 1.1000, 0.5000, 0.5000, 1.1000, 0.5000,
                 0.5000])
     """
+    if labels.shape != (graph.num_nodes,):
+        hint = f"give one per node, {graph.num_nodes}"
+        raise InputError("labels", f"shape {tuple(labels.shape)}", hint)
     x = x.to_dense() if x.size(1) <= MAX_SECOND else x
     features: Any = to_scipy(x) if x.is_sparse else x.cpu().numpy()
     y, adjacency = labels.cpu().numpy(), adjacency_matrix(graph)
