@@ -62,13 +62,6 @@ def test_probabilities_weigh() -> None:
     torch.testing.assert_close(gap[0, 0], mean(1) - mean(0))
 
 
-def test_one_row_or_two_say_the_same() -> None:
-    sens = torch.tensor([0, 0, 0, 1])
-    p = torch.rand(4, 2)
-    one, two = group_operator(sens).gap(p), group_operator(sens, rows="groups").gap(p)
-    torch.testing.assert_close(two[1] - two[0], one[0])
-
-
 def test_the_largest_gap_is_between_the_groups_farthest_apart() -> None:
     sens, age = torch.tensor([0, 0, 1, 2, 2, -1]), torch.tensor([0, 1, 1, 0, 1, 1])
     p = torch.rand(6, 3, dtype=torch.float64)

@@ -35,13 +35,6 @@ class InputError(ValueError):
         hint = f"; {shorten(self.hint, 400)}" if self.hint else ""
         return f"{shorten(self.argument, 100)}: {shorten(self.value, 400)}{hint}"
 
-    @classmethod
-    def parse(cls, line: str) -> Self:
-        """Make an error from a line of the form ``argument: value; hint``."""
-        argument, _, rest = line.partition(": ")
-        value, _, hint = rest.rpartition("; ")
-        return cls(argument, value or hint, hint if value else "")
-
     def rename(self, names: Mapping[str, str]) -> Self:
         """Return the same error about another argument: the option a user typed, say."""
         return type(self)(names.get(self.argument, self.argument), self.value, self.hint)

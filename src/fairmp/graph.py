@@ -167,14 +167,10 @@ def normalise(
     loops = torch.ones(num_nodes, dtype=torch.float64, device=device)
     source, target = edge_index
     proper = source != target
-    if edge_weight is None:
-        weight = torch.ones(int(proper.sum()), dtype=torch.float64, device=device)
-    else:
-        weight = edge_weight.double()
-        loops[source[~proper]] = weight[~proper]
-        weight = weight[proper]
+    weight = loops.new_ones(len(source)) if edge_weight is None else edge_weight.double()
+    loops[source[~proper]] = weight[~proper]
+    weight = torch.cat([weight[proper], loops])
     nodes = torch.arange(num_nodes, device=device)
-    weight = torch.cat([weight, loops])
     index = torch.stack([torch.cat([part[proper], nodes]) for part in (target, source)])
     degree = torch.zeros_like(loops).scatter_add_(0, index[0], weight)
     scale = degree.rsqrt().masked_fill_(degree == 0, 0).to(dtype)
@@ -346,10 +342,9 @@ class Graph:
     def with_self_loops(self) -> Tensor:
         """The edges with one self-loop per node, sorted by target (2×E')."""
         if self._with_self_loops is None:
-            from torch_geometric.utils import add_self_loops, remove_self_loops, sort_edge_index
+            from torch_geometric.utils import add_remaining_self_loops, sort_edge_index
 
-            edges, _ = remove_self_loops(self.edge_index)
-            edges, _ = add_self_loops(edges, num_nodes=self.num_nodes)
+            edges, _ = add_remaining_self_loops(self.edge_index, num_nodes=self.num_nodes)
             edges = sort_edge_index(edges, num_nodes=self.num_nodes, sort_by_row=False)
             self._with_self_loops = edges
         return self._with_self_loops

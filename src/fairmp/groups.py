@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.kernels import gather, segment_sum, shift
-
-Rows = Literal["auto", "difference", "groups"]
 
 CERTAIN = 1e-6  # a probability this close to 1 is taken for 1
 PROBABILITY_TOLERANCE = 1e-3  # by how much a node's probabilities may miss a sum of 1
@@ -67,13 +65,10 @@ class GroupOperator:
         self.blocks = blocks or rows.size(0) * (1,)
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
-    @property
+    @cached_property
     def membership(self) -> Tensor:
         """Probability of each group (n×G)."""
-        if self._membership is None:
-            assert self.codes is not None
-            self._membership = self._one_hot(self.codes)
-        return self._membership
+        return self._one_hot(self.codes) if self._membership is None else self._membership
 
     @cached_property
     def known(self) -> Tensor:
@@ -192,7 +187,8 @@ class GroupOperator:
         """Take the largest over all processes."""
         return part
 
-    def _one_hot(self, codes: Tensor) -> Tensor:
+    def _one_hot(self, codes: Tensor | None) -> Tensor:
+        assert codes is not None
         return gather(torch.eye(self.num_groups, dtype=self._dtype, device=codes.device), codes)
 
 
@@ -241,7 +237,6 @@ def group_operator(
     sens: Tensor,
     population: Tensor | None = None,
     *,
-    rows: Rows = "auto",
     dtype: torch.dtype = torch.float32,
     absent: Literal["error", "ignore"] = "error",
 ) -> GroupOperator:
@@ -252,8 +247,6 @@ def group_operator(
             group (n×G, rows that sum to 1; a row of zeros = unknown).
         population: nodes the gap is measured on (n, bool); all nodes by default. Nodes of unknown
             group are never part of it.
-        rows: ``"difference"`` (one row, two groups only), ``"groups"`` (one row per group), or
-            ``"auto"``, which picks the first for two groups.
         dtype: floating-point type of the predictions it will be applied to.
         absent: ``"ignore"`` compares the groups that the population has, if there are two or more,
             instead of refusing a population without one of the groups.
@@ -266,8 +259,6 @@ def group_operator(
         tensor([[0.6000]])
     """
     sens = torch.as_tensor(sens)
-    if rows not in get_args(Rows):
-        raise InputError("rows", f"{rows!r} is unknown", f"choose one of {get_args(Rows)}")
     codes, membership = None, None
     if not soft(sens):
         codes = _codes(sens)
@@ -289,33 +280,30 @@ def group_operator(
             value = f"{population.dtype} of shape {tuple(population.shape)}"
             raise InputError("population", value, f"give a boolean mask of {len(sens)} nodes")
         inside = population & inside
-    if codes is not None:
-        counts = torch.bincount(codes[inside], minlength=max(groups, 1)).double()
-    else:
-        assert membership is not None
+    if membership is not None:
         counts = membership[inside].double().sum(0)
+    else:
+        assert codes is not None
+        counts = torch.bincount(codes[inside], minlength=max(groups, 1)).double()
     present = (counts > 0) | (absent == "error")
     matrix = counts.new_zeros(1, counts.numel())
     if int(present.sum()) > 1:
-        part = mean_rows(counts[present], rows)
+        part = mean_rows(counts[present])
         matrix = matrix.repeat(len(part), 1)
         matrix[:, present] = part
     blocks = (matrix.size(0),)
     return GroupOperator(membership, inside, matrix, codes=codes, blocks=blocks, dtype=dtype)
 
 
-def mean_rows(counts: Tensor, rows: Rows = "auto") -> Tensor:
-    """M (G'×G) for groups of these sizes in the population; see :func:`group_operator`."""
+def mean_rows(counts: Tensor) -> Tensor:
+    """M (G'×G) for groups of these sizes in the population; see :class:`GroupOperator`."""
     counts, groups = counts.double(), counts.numel()
     if bool((counts <= 0).any()):
         sizes = ", ".join(f"{count:g}" for count in counts[:8].tolist()) + ", …" * (groups > 8)
         which = f"group {int((counts <= 0).nonzero()[0])} has no node in the population"
         hint = "choose one that contains every group, or mark the others' nodes unknown (-1)"
         raise InputError("sens", f"{which} (nodes by group: {sizes})", hint)
-    if rows == "difference" and groups != 2:
-        value = f"'difference' needs two groups, sens has {groups}"
-        raise InputError("rows", value, "use rows='groups'")
-    if groups == 2 and rows != "groups":
+    if groups == 2:
         return torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
     return torch.diag(1 / counts) - 1 / counts.sum()
 

@@ -239,10 +239,7 @@ def text_files(contents: Mapping[Path, str], *, new: bool) -> Iterator[None]:
 
 @contextmanager
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Give a name to write to, and move that file to ``path`` once it is on disk.
-
-    If it is to be ``new``, a file that another process has put there meanwhile is not replaced.
-    """
+    """Give a name to write to, and move that file to ``path``, which may have to be ``new``."""
     stem = f".{path.name[:40]}-"
     for stale in path.parent.iterdir():
         if stale.name.startswith(stem) and stale.name.endswith(".partial"):

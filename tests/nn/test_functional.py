@@ -14,7 +14,7 @@ from torch_geometric.nn import APPNP
 
 from fairmp import FMP, PPR
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import group_operator
+from fairmp.groups import GroupOperator, group_operator
 from fairmp.kernels import softmax
 from fairmp.nn.dual import solve_dual
 from fairmp.nn.fmp import SOLVERS
@@ -94,7 +94,10 @@ def test_one_row_or_two_rows_agree(problem: PROBLEM) -> None:
     x, _, sens = problem
     ring = torch.stack([torch.arange(len(x)), torch.arange(len(x)).roll(-1)])
     graph = normalise(ring, len(x), dtype=torch.float64)
-    one, two = (group_operator(sens, rows=rows, dtype=x.dtype) for rows in ("difference", "groups"))
+    one = group_operator(sens, dtype=x.dtype)
+    shares = one.rows[0].abs().diag()  # 1/n for each group
+    rows = shares - 1 / shares.diag().reciprocal().sum()
+    two = GroupOperator(None, one.population, rows, codes=one.codes, blocks=(2,), dtype=x.dtype)
     for target in (0.0, 0.05):
         first = projection(x, graph, one, K=3, lambda_s=2.0, target=target)
         second = projection(x, graph, two, K=3, lambda_s=2.0, target=target)

@@ -9,6 +9,7 @@ from scipy import stats
 
 from fairmp.report import Section, page, summarise, to_markdown, tradeoff
 from fairmp.report.figures import to_svg
+from fairmp.report.formats import cell_text
 
 
 def record(name: str, accuracy: float, dp: float | None) -> dict[str, object]:
@@ -23,13 +24,13 @@ def test_lines_are_means_with_ranges_and_from_five_splits_on_intervals() -> None
     a, b = summarise(RECORDS)
     assert (a.name, a.splits, b.splits) == ("A", 2, 1)
     assert a.figures["accuracy"].mean == pytest.approx(0.75)
-    assert a.cell("accuracy") == "75.0 [70.0, 80.0]"
+    assert cell_text(a.figures["accuracy"]) == "75.0 [70.0, 80.0]"
     values = [0.7, 0.71, 0.72, 0.73, 0.74]
     [five] = summarise(record("C", value, 0.1) for value in values)
     half = 100 * stats.t.ppf(0.975, 4) * stats.sem(values)
-    assert five.cell("accuracy") == f"72.0 ± {half:.1f}"
-    assert b.cell("dp") == "n/a"
-    assert b.cell("accuracy") == "60.0"
+    assert cell_text(five.figures["accuracy"]) == f"72.0 ± {half:.1f}"
+    assert cell_text(b.figures["dp"]) == "n/a"
+    assert cell_text(b.figures["accuracy"]) == "60.0"
 
 
 def test_markdown() -> None:

@@ -17,7 +17,7 @@ from fairmp.graph import Graph
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
 from fairmp.training.estimators import Estimator
-from fairmp.training.graph_features import GraphInputs
+from fairmp.training.graph_features import GraphInputs, fingerprint
 
 
 def problem(classes, seed=0, n=300):
@@ -107,7 +107,7 @@ def test_sample_weights_an_estimator_does_not_take_are_refused():
 
 def test_blend_averages_logits_of_models_that_read_differently():
     x, y, train, graph = problem(2)
-    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
+    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
     members = []
     for reads in ("features", "neighbourhood", "edges"):
         design = inputs(reads, x, graph)
@@ -131,7 +131,7 @@ def test_nothing_depends_on_labels_outside_training():
     changed = torch.where(train, y, 1 - y)
     results = []
     for labels in (y, changed):
-        inputs = GraphInputs.of(torch.where(train, labels, -1), graph, 2)
+        inputs = GraphInputs(torch.where(train, labels, -1), fingerprint(graph), 2)
         design = inputs("neighbourhood", x, graph)
         model = estimators.fit(
             estimators.make("trees", "neighbourhood", 0), design, labels, train, 2
@@ -142,7 +142,7 @@ def test_nothing_depends_on_labels_outside_training():
 
 def test_another_graph_is_warned_about():
     x, y, train, graph = problem(2)
-    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
+    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
     shuffled = torch.randperm(graph.edge_index.size(1), generator=torch.Generator().manual_seed(0))
     same = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
     assert torch.equal(
@@ -158,7 +158,7 @@ def test_another_graph_is_warned_about():
 
 def test_nodes_joined_to_the_training_graph_know_their_neighbours():
     x, y, train, graph = problem(2)
-    inputs = GraphInputs.of(torch.where(train, y, -1), graph, 2)
+    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
     new, n = 5, len(x)
     # The new nodes come first, and two of them are connected to old ones.
     place = new + torch.randperm(n, generator=torch.Generator().manual_seed(1))

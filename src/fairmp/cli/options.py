@@ -459,5 +459,5 @@ def print_tables(tables: Sequence[Table], folder: Path, *, leave_out: Sequence[s
             for claim, data, paper, ours, verdict in table.rows:
                 show(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
         else:
-            show(rich_table(table, leave_out=leave_out))
+            show(rich_table(table.without(leave_out)))
     show(f"Open {folder / 'report.html'}.")

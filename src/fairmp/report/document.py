@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from typing import Any, cast
@@ -155,12 +154,9 @@ def page(title: str, summary: str, sections: Sequence[Section], head: Section | 
         >>> "&lt;b&gt;" in page("<b>", "", [])
         True
     """
-    from jinja2 import Environment, FunctionLoader
+    from jinja2 import Environment, PackageLoader
 
-    def load(name: str) -> str:
-        return files("fairmp.report").joinpath(name).read_text(encoding="utf-8")
-
-    loader = FunctionLoader(load)
+    loader = PackageLoader("fairmp", "report")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
     anchors: list[str] = []
     for section in sections:
@@ -264,11 +260,7 @@ def add_decisions(
     after: np.ndarray,
     before: np.ndarray | None = None,
 ) -> None:
-    """Add true positives and changed decisions to a document's groups, in place.
-
-    ``group_names`` are by code; ``sens`` and ``y`` have −1 where unknown; ``after`` and ``before``
-    are the predicted classes with and without the correction.
-    """
+    """Add true positives and changed decisions to a document's groups, from codes, in place."""
     for group in document["groups"]:
         inside = sens == list(group_names).index(group["name"])
         if len(document["classes"]) == 2:

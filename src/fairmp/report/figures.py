@@ -223,16 +223,14 @@ def embedded(path: Path, alt: str) -> str:
 
 def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     """Share of each class's decisions by group, before and after; one panel per class."""
-    from matplotlib.figure import Figure
-
     groups = _largest(document["groups"])
     noun = document.get("noun", "people")
     both = any(group.get("before") for group in groups)
     height = 0.7 + len(groups) * (0.52 if both else 0.38)
-    fig = Figure(figsize=(NARROW, len(classes) * height + 0.3 * both), layout="constrained")
-    panels = fig.subplots(len(classes), 1, squeeze=False)[:, 0]
-    for axes, c in zip(panels, classes, strict=True):
-        whens = ("before", "after") if both else ("after",)
+    size = NARROW, len(classes) * height + 0.3 * both
+    fig, panels = figure(*size, nrows=len(classes), squeeze=False)
+    whens = ("before", "after") if both else ("after",)
+    for axes, c in zip(panels[:, 0], classes, strict=True):
         shares = {w: [(group.get(w) or {c: None})[c] for group in groups] for w in whens}
         names = _label_groups(axes, groups)
         plot_rates(names, [group["nodes"] for group in groups], shares, axes)
@@ -339,10 +337,8 @@ def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> list[str]:
     """Prepare axes for horizontal bars by group, from the top; return the names."""
-    axes.grid(True, axis="x", color="#dddddd", linewidth=0.6)
     axes.grid(False, axis="y")
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
     names = [shorten(str(group["name"])) for group in groups]
     axes.set_yticks(range(len(groups)), names)

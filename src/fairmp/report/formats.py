@@ -108,10 +108,6 @@ class Line:
     seconds: float  # mean training time
     splits: int
 
-    def cell(self, key: str) -> str:
-        """A metric in points, with the half-width of its interval or with its range."""
-        return cell_text(self.figures[key])
-
 
 def cell_text(value: Interval | float | str) -> str:
     """A cell of a table: an interval in points ("80.0 ± 1.2"), a number, or a text."""
@@ -147,7 +143,7 @@ def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
     Example:
         >>> run = {"test": {"accuracy": 0.8, "dp": 0.1, "eo": None, "auc": 0.9}, "seconds": 1.0}
         >>> [line] = summarise([{"name": "MLP", "run": run}])
-        >>> line.cell("accuracy"), line.cell("eo")
+        >>> cell_text(line.figures["accuracy"]), cell_text(line.figures["eo"])
         ('80.0', 'n/a')
     """
     groups: dict[str, list[Mapping[str, Any]]] = {}
@@ -285,14 +281,13 @@ def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
     return str(frame.to_csv(index=False, float_format="%.6f"))
 
 
-def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
-    """Format a table for the terminal, without the columns named in ``leave_out``."""
+def rich_table(table: Table) -> Any:
+    """Format a table for the terminal."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    table = table.without(leave_out)
     result = RichTable(title=escape(table.title) or None, title_justify="left", box=box.SIMPLE_HEAD)
     result.pad_edge = False
     for j, title in enumerate(table.header):
@@ -306,7 +301,7 @@ def rich_table(table: Table, *, leave_out: Sequence[str] = ()) -> Any:
 
 def to_rich(lines: Sequence[Line], title: str = "") -> Any:
     """Terminal table of one data set's results; 80 columns have no room for the AUC."""
-    return rich_table(of_lines(title, lines), leave_out=("AUC", "splits"))
+    return rich_table(of_lines(title, lines).without(["AUC", "splits"]))
 
 
 def write_records(records: Sequence[Mapping[str, Any]], folder: Path) -> None:

@@ -22,23 +22,17 @@ NO_USE = "Not stated. Add it with --use when the card is made."
 
 def document_of(path: Path) -> Document:
     """Report of a result directory (the ``--out`` of a command), or of one of its files."""
-    if path.is_file():
-        return _read_file(path)
-    for name in RESULTS:
-        if (path / name).is_file():
-            return _read_file(path / name)
-    problem = f"has none of {', '.join(RESULTS)}" if path.is_dir() else "does not exist"
-    raise InputError("RESULTS", f"{path} {problem}", "give a result directory")
-
-
-def _read_file(path: Path) -> Document:
-    if path.name == DOCUMENT:
-        return read(path.parent)
+    file = next((file for name in RESULTS if (file := path / name).is_file()), path)
+    if not file.is_file():
+        problem = f"has none of {', '.join(RESULTS)}" if path.is_dir() else "does not exist"
+        raise InputError("RESULTS", f"{path} {problem}", "give a result directory")
+    if file.name == DOCUMENT:
+        return read(file.parent)
     try:
-        return from_corrected(json.loads(path.read_text(encoding="utf-8")))
+        return from_corrected(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
         problem = f"is damaged, of another version, or not a result of fairmp ({error!r})"
-        raise InputError(str(path), problem, "run the command again") from None
+        raise InputError(str(file), problem, "run the command again") from None
 
 
 def together(folders: list[Path]) -> str:

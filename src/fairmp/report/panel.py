@@ -100,10 +100,7 @@ def reliability(
     group_names: Sequence[str] | None = None,
     kind: str = "auto",
 ) -> list[dict[str, Any]]:
-    """Reliability curves by group of the first attribute; empty for more than two classes.
-
-    The arguments are those of :func:`panel`.
-    """
+    """Reliability curves by group of the first attribute; empty for more than two classes."""
     from fairmp.postprocessing.predictions import attributes, read
 
     proba = read(predictions, kind).proba

@@ -149,25 +149,21 @@ class Document(TypedDict, total=False):
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
+    extra = [Section.from_dict(part) for part in document.get("extra", [])]
+    lines, assumptions = document.get("lines"), document.get("assumptions")
     parts: list[Section | None] = [
         _result(document),
         groups_section(document) if document.get("groups") else None,
         _changed(document),
         _live(document) if document.get("panel") else None,
         _tradeoff(document) if document.get("curve") or document.get("points") else None,
+        Section.from_dict({"title": "Over several splits", **lines}) if lines else None,
+        reliability_section(document) if document.get("reliability") else None,
+        _graph(document, folder) if document.get("graph") else None,
+        *(part for part in extra if not part.appendix),
+        Section("Assumptions", bullets=assumptions) if assumptions else None,
+        _rerun(document) if document.get("command") else None,
     ]
-    if lines := document.get("lines"):
-        parts.append(Section.from_dict({"title": "Over several splits", **lines}))
-    if document.get("reliability"):
-        parts.append(reliability_section(document))
-    if document.get("graph"):
-        parts.append(_graph(document, folder))
-    extra = [Section.from_dict(part) for part in document.get("extra", [])]
-    parts += [part for part in extra if not part.appendix]
-    if assumptions := document.get("assumptions"):
-        parts.append(Section("Assumptions", bullets=assumptions))
-    if document.get("command"):
-        parts.append(_rerun(document))
     found = [part for part in parts if part is not None]
     if not found:
         raise InputError(document["title"], "the report is empty", "run the command again")

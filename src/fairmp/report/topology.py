@@ -15,6 +15,7 @@ from fairmp.report.formats import shorten
 
 CAPTION = "caption"
 NUM_WALKS = 24
+NUM_STEPS = 200  # of the layout
 # So many edges can be distinguished, however few nodes they join.
 MIN_EDGES_SHOWN = 1000
 INSIDE, CROSSING, UNKNOWN = "#222222", "#cc3311", "#bbbbbb"
@@ -219,9 +220,7 @@ def _crossing(groups: np.ndarray, ends: np.ndarray) -> float | None:
     return float((one != other)[known].mean()) if known.any() else None
 
 
-def layout(
-    source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0, steps: int = 200
-) -> np.ndarray:
+def layout(source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0) -> np.ndarray:
     r"""Force-directed positions (n×2) of a connected graph's nodes, the long side horizontal.
 
     Nodes repel each other by :math:`m_i m_j / r` with mass degree + 1, and edges attract by
@@ -240,11 +239,11 @@ def layout(
     # of any density.
     push = len(source) * np.log1p(scale) * scale / float(mass.sum() ** 2 - (mass**2).sum())
     gravity = 0.02 * len(source) / n * np.log1p(scale) / scale
-    for step in range(steps):
+    for step in range(NUM_STEPS):
         force = push * _repulsion(place, mass) + _attraction(place, source, target)
         force = (force - gravity * place) / mass[:, None]
         length = np.linalg.norm(force, axis=1, keepdims=True) + 1e-9
-        limit = 0.5 * scale * (1 - step / steps) ** 2
+        limit = 0.5 * scale * (1 - step / NUM_STEPS) ** 2
         place += (force / length * np.minimum(length * scale, limit)).astype(np.float32)
     place = place.astype(np.float64) - place.mean(0)
     _, _, axes = np.linalg.svd(place, full_matrices=False)
@@ -282,18 +281,15 @@ def _attraction(place: np.ndarray, source: np.ndarray, target: np.ndarray) -> np
     return np.stack(sums, 1)
 
 
-def sample(
-    neighbours: Any, count: int, groups: np.ndarray, *, seed: int = 0, tries: int = NUM_WALKS
-) -> np.ndarray:
+def sample(neighbours: Any, count: int, groups: np.ndarray, *, seed: int = 0) -> np.ndarray:
     """Sample connected nodes of a connected graph (scipy CSR) by a random walk, sorted.
 
     Short walks may not leave a community, so of several walks it keeps the one whose shares of
     groups and of between-group edges are closest to the graph's.
     """
     rng = np.random.default_rng(seed)
-    n = neighbours.shape[0]
-    overall = _split(neighbours, groups, np.arange(n))
-    walks = (_walk(neighbours.indptr, neighbours.indices, count, rng) for _ in range(tries))
+    overall = _split(neighbours, groups, np.arange(len(groups)))
+    walks = (_walk(neighbours.indptr, neighbours.indices, count, rng) for _ in range(NUM_WALKS))
     return min(walks, key=lambda w: float(np.abs(_split(neighbours, groups, w) - overall).sum()))
 
 
@@ -311,9 +307,6 @@ def _walk(starts: np.ndarray, ends: np.ndarray, count: int, rng: np.random.Gener
 
 def _split(neighbours: Any, groups: np.ndarray, nodes: np.ndarray) -> np.ndarray:
     """Shares of the groups among nodes, and the weighted share of between-group edges."""
-    part = neighbours if len(nodes) == len(groups) else neighbours[nodes][:, nodes]
-    own = groups[nodes]
-    part = part.tocoo()
-    crossing = (own[part.row] != own[part.col]).mean() if part.nnz else 0.0
+    own, ends = groups[nodes], np.stack(neighbours[nodes][:, nodes].nonzero())
     shares = np.bincount(own + 1, minlength=groups.max() + 2) / len(nodes)
-    return np.append(shares, 4 * crossing)
+    return np.append(shares, 4 * (_crossing(own, ends) or 0.0))

@@ -23,11 +23,7 @@ def aligned(
     known_groups: Sequence[str],
     dtype: torch.dtype,
 ) -> Data:
-    """Bring a copy of a graph to the columns, classes and groups a model was trained with.
-
-    If the graph names them, columns are reordered and codes of groups and classes translated by
-    name, and what the model does not know is an error. Otherwise only numbers are compared.
-    """
+    """Bring a copy of a graph to a model's columns, classes and groups, by name if it has names."""
     check(data, labels=False)
     result = copy.copy(data)
     order = _order(data, features)
@@ -149,11 +145,9 @@ def check_population(
         counts = torch.bincount(inside[inside >= 0], minlength=len(names)).double()
     *by_group, count = total(torch.cat([counts, nodes.sum().view(1)])).tolist()
     if not all(by_group):
-        missing = (
-            f"group {names[by_group.index(0)]!r} has no node among the {int(count)} to predict"
-        )
+        value = f"group {names[by_group.index(0)]!r} has no node among the {int(count)} to predict"
         hint = "predict more nodes together, or with mode='per-node'"
-        raise InputError("nodes", f"{missing}, so there is no gap to close", hint)
+        raise InputError("nodes", f"{value}, so there is no gap to close", hint)
 
 
 def reordered(data: Data, nodes: Tensor) -> Data:

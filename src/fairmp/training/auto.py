@@ -25,7 +25,7 @@ from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.outputs import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
-from fairmp.training.graph_features import GraphInputs, Reads
+from fairmp.training.graph_features import GraphInputs, Reads, fingerprint
 from fairmp.training.loop import Epoch, GroupOperators, History
 from fairmp.training.penalties import Vanilla
 from fairmp.training.predictor import fit_calibration, plainly_propagated
@@ -138,13 +138,9 @@ class Member(NamedTuple):
 def choose(
     judge: Judge, members: dict[int, Member], smoothings: Sequence[tuple[float, ...]]
 ) -> tuple[dict[int, int], Score]:
-    """Blend the members of the lowest loss, and add others while that lowers the loss.
-
-    A blend of several is steadier than the best of them on a few hundred validation nodes. The loss
-    says more about a model than the accuracy, which many models share.
-
-    Returns how often each member counts, and the figures of the blend.
-    """
+    """Blend members while that lowers the loss; return how often each counts, and the figures."""
+    # A blend of several is steadier than the best of them on a few hundred validation nodes. The
+    # loss says more about a model than the accuracy, which many models share.
     good = list(dict.fromkeys(member.score.gamma for member in members.values()))
     first = sorted(members, key=lambda key: members[key].score.loss)[:MIN_MEMBERS]
     counts = dict.fromkeys(first, 1)
@@ -171,20 +167,15 @@ def fit(
     operators: GroupOperators,
     build: Callable[[Any, int], Network],
     train: Callable[[Network, Data], History],
-    *,
     seed: int = 0,
     progress: bool | None = None,
 ) -> tuple[Network, History, tuple[Trial, ...]]:
-    """Fit the backbone of a FairClassifier, or choose one; return the network and what was tried.
-
-    ``build`` makes an untrained network, given its backbone and number of features, and ``train``
-    trains one on a graph.
-    """
+    """Fit or choose the backbone of a FairClassifier; return the network and what was tried."""
     start, backbone = time.perf_counter(), model.backbone
     settings = model.predict_temperature, model.calibrates
     judge = Judge(data, graph, operators, build("mlp", 1).propagation, *settings)
     labels, num_classes = torch.where(data.train_mask, data.y, -1), len(model.classes_)
-    inputs = GraphInputs.of(labels, graph, num_classes)
+    inputs = GraphInputs(labels, fingerprint(graph), num_classes)
     smoothings = judge.smoothings()
     trials = list(_candidates(model, int(data.train_mask.sum())))
     members: dict[int, Member] = {}
@@ -195,9 +186,10 @@ def fit(
                 trials[k] = replace(trial, note=f"the {model.time_budget:g} s allowed were over")
                 continue
             design, own = inputs(trial.reads, data.x, graph), smoothings
+            given = trial.model if isinstance(backbone, str) else backbone
             if trial.model in BACKBONES or isinstance(backbone, nn.Module):
                 assert isinstance(design, Tensor)
-                network = build(trial.model if backbone == "auto" else backbone, design.size(1))
+                network = build(given, design.size(1))
                 view = copy.copy(data)
                 view.x = design
                 train(network, view)
@@ -205,13 +197,9 @@ def fit(
                 if isinstance(network.propagation, PPR):
                     own = [*smoothings, network.propagation.gamma]
             else:
-                own_or_name = trial.model if isinstance(backbone, str) else backbone
-                sparse = data.x.is_sparse
-                unfitted = estimators.make(own_or_name, trial.reads, seed, sparse=sparse)
-                weight = data.get("sample_weight")
-                fitted = estimators.fit(
-                    unfitted, design, data.y, data.train_mask, num_classes, weight
-                )
+                unfitted = estimators.make(given, trial.reads, seed, sparse=data.x.is_sparse)
+                known = data.y, data.train_mask, num_classes, data.get("sample_weight")
+                fitted = estimators.fit(unfitted, design, *known)
             fitted = fitted.to(data.x.device, data.x.dtype)
             with torch.no_grad():
                 logits = Blend(inputs, [(trial.model, trial.reads, fitted)])(data.x, graph)

@@ -69,10 +69,7 @@ def rebuild(
     build: Callable[[str, int], nn.Module],
     estimators: Mapping[int, Any],
 ) -> Blend:
-    """Make the blend that was described; raise ``ValueError`` if its tensors are of no such blend.
-
-    ``build`` makes a network of a name and a number of columns.
-    """
+    """Make the blend that was described; raise ``ValueError`` if the tensors do not match it."""
     labels, place = state["inputs.labels"], state["inputs.trained_on"]
     typed = labels.dtype == place.dtype == torch.int64
     shaped = labels.dim() == 1 and place.shape == (2,)

@@ -21,21 +21,11 @@ from fairmp.graph import Graph, compute_dtype, locality_order
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 from fairmp.postprocessing.criteria import NAMES, canonical
-from fairmp.training import auto, defaults, loop, model_files
+from fairmp.training import auto, defaults, loop, model_files, predictor
 from fairmp.training.alignment import reordered
 from fairmp.training.loop import LocalReducer, Run, needs_groups
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
-from fairmp.training.predictor import (
-    PARITY,
-    SOFT_TEMPERATURE,
-    Mode,
-    Predictor,
-    attributes,
-    check_certain,
-    fit_calibration,
-    names_of,
-    plainly_propagated,
-)
+from fairmp.training.predictor import PARITY, Mode, Predictor
 
 if TYPE_CHECKING:
     from fairmp.datasets.tables import Encoding
@@ -216,14 +206,14 @@ class FairClassifier(Predictor):
         check(data, masks=True)
         soft = groups.soft(data.sens)
         if soft:
-            check_certain(data)
+            predictor.check_certain(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = names_of(data, "class_names", int(data.y.max()) + 1)
+        self.classes_ = predictor.names_of(data, "class_names", int(data.y.max()) + 1)
         count = data.sens.size(1) if soft else int(data.sens.max()) + 1
-        self.groups_ = names_of(data, "group_names", count)
-        self.features_ = names_of(data, "feature_names", data.x.size(1))
+        self.groups_ = predictor.names_of(data, "group_names", count)
+        self.features_ = predictor.names_of(data, "feature_names", data.x.size(1))
         self.encoding_ = getattr(data, "encoding", None)
         if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
             self.encoding_ = None  # the features were changed after encoding
@@ -277,14 +267,13 @@ class FairClassifier(Predictor):
                     operator = reducer.group_operator(data.sens, population, len(self.groups_))
                     serving = layer.solve(self.logits_, adjacency, operator, **extra)
                 self.group_duals_ = serving.group_duals
-                fair = {name: found[name].f.to(data.x.dtype) for name in MASKS}
+                fair = {name: found[name].f[data[name]].to(data.x.dtype) for name in MASKS}
+                parts = {name: self._weighted(fair[name], data, data[name]) for name in MASKS}
             else:
                 self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
                 self._fit_debiaser(data, reducer)
-                fair = dict.fromkeys(MASKS, self._debiased(self.logits_, data.sens))
-        parts = {name: fair[name][data[name]] for name in MASKS}
-        if needs_groups(layer):
-            parts = {name: self._weighted(parts[name], data, data[name]) for name in MASKS}
+                debiased = self._debiased(self.logits_, data.sens)
+                parts = {name: debiased[data[name]] for name in MASKS}
         self.test_logits_ = parts["test_mask"]
         train, val, test = (
             self._measure(data, data[name], parts[name], "batch", bootstrap, reducer)
@@ -301,7 +290,7 @@ class FairClassifier(Predictor):
 
         def build(backbone: Any, in_channels: int) -> Network:
             with loop.seeded(seed):
-                network = self._build(in_channels, len(self.classes_), backbone)
+                network = self._build(in_channels, backbone)
             return network.to(data.x.device, data.x.dtype)
 
         def train(network: Network, data: Data, **options: Any) -> loop.History:
@@ -317,10 +306,8 @@ class FairClassifier(Predictor):
         if operators.reducer.size > 1:
             value = f"{self.backbone!r} needs all nodes in one process"
             raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
-        work = operators, build, partial(train, progress=False)
-        show = options.get("progress")
-        found = auto.fit(self, data, graph, *work, seed=seed, progress=show)
-        self.network_, history, tried = found
+        work = operators, build, partial(train, progress=False), seed, options.get("progress")
+        self.network_, history, tried = auto.fit(self, data, graph, *work)
         return history, tried
 
     def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
@@ -328,9 +315,10 @@ class FairClassifier(Predictor):
         if not self.calibrates:
             return
         adjacency = graph.adjacency(self.logits_.dtype)
-        z, c = plainly_propagated(self.logits_, self.network_.propagation, adjacency)
+        z, c = predictor.plainly_propagated(self.logits_, self.network_.propagation, adjacency)
         rows = (part[data.val_mask] for part in (z, c, data.y))
-        self.network_.calibration = reducer.on_first(fit_calibration, *rows).to(self.logits_)
+        found = reducer.on_first(predictor.fit_calibration, *rows)
+        self.network_.calibration = found.to(self.logits_)
         self.logits_ = self.network_.calibrated(self.logits_)
 
     def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
@@ -348,10 +336,10 @@ class FairClassifier(Predictor):
                 cast(FMP, self.propagation).target,
                 kind="logits",
                 decisions=tau == "decisions" and not groups.soft(sens),
-                temperature=SOFT_TEMPERATURE if tau == "decisions" else tau,
+                temperature=predictor.SOFT_TEMPERATURE if tau == "decisions" else tau,
                 class_names=self.classes_,
             )
-            named = attributes(sens, self.groups_)
+            named = predictor.attributes(sens, self.groups_)
             weights = next((part.cpu() for part in weight), None)
             known: Any = {"sensitive_features": named, "sample_weight": weights}
             return correction.fit(logits.cpu(), y.cpu(), **known)
@@ -428,8 +416,7 @@ class FairClassifier(Predictor):
         """
         return model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
 
-    def _build(self, in_channels: int, out_channels: int, backbone: Any = None) -> Network:
-        backbone = self.backbone if backbone is None else backbone
+    def _build(self, in_channels: int, backbone: Any) -> Network:
         # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
         layer = copy.deepcopy(self.propagation)
         if self.criterion != PARITY:
@@ -439,7 +426,7 @@ class FairClassifier(Predictor):
             return Network(copy.deepcopy(backbone), layer)
         names = "hidden", "num_layers", "dropout", "norm"
         settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        settings |= {"in_channels": in_channels, "out_channels": out_channels}
+        settings |= {"in_channels": in_channels, "out_channels": len(self.classes_)}
         return build(backbone, **settings, propagation=layer)
 
     def __repr__(self) -> str:

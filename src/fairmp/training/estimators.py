@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import to_scipy
@@ -177,10 +178,7 @@ def fit(
     num_classes: int,
     sample_weight: Tensor | None = None,
 ) -> nn.Module:
-    """Fit a classifier on the training rows, and return it as a module.
-
-    Weights are passed on if the classifier takes them; one that does not is an error.
-    """
+    """Fit a classifier on the training rows, and return it as a module."""
     from sklearn.utils.validation import has_fit_parameter
 
     rows = train.cpu().numpy()
@@ -202,11 +200,8 @@ def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
     steps = [step for _, step in getattr(estimator, "steps", [("", estimator)])]
     if len(estimator.classes_) > 1:
         match [type(step).__name__ for step in steps]:
-            case ["StandardScaler", "LogisticRegression"]:
-                scaler, last = steps
-                return _linear(last, num_classes, scaler.mean_ * scaler.with_mean, scaler.scale_)
-            case ["LogisticRegression"]:
-                return _linear(steps[0], num_classes)
+            case ["LogisticRegression"] | ["StandardScaler", "LogisticRegression"]:
+                return _linear(*steps, num_classes=num_classes)
             case ["RandomForestClassifier" | "ExtraTreesClassifier"]:
                 return _forest(steps[0], num_classes)
             case ["HistGradientBoostingClassifier"] if steps[0].is_categorical_ is None:
@@ -214,14 +209,12 @@ def _as_tensors(estimator: Any, num_classes: int) -> nn.Module:
     return Estimator(estimator, num_classes)
 
 
-def _linear(
-    estimator: Any,
-    num_classes: int,
-    mean: np.ndarray | float = 0.0,
-    scale: np.ndarray | float = 1.0,
-) -> Linear:
-    weight = estimator.coef_.astype(np.float64) / scale
-    bias = estimator.intercept_ - (weight * mean).sum(1)
+def _linear(*steps: Any, num_classes: int) -> Linear:
+    *scalers, estimator = steps
+    weight, bias = (part.astype(np.float64) for part in (estimator.coef_, estimator.intercept_))
+    for scaler in scalers:
+        weight = weight / scaler.scale_
+        bias = bias - (weight * scaler.mean_ * scaler.with_mean).sum(1)
     if len(estimator.classes_) == 2:
         weight, bias = np.concatenate([-weight, weight]) / 2, np.concatenate([-bias, bias]) / 2
     full = torch.zeros(num_classes, weight.shape[1], dtype=torch.float64)
@@ -251,7 +244,7 @@ def _boosted(estimator: Any, num_classes: int) -> TreeEnsemble:
             ends = [np.where(inner, nodes[side].astype(int), -1) for side in ("left", "right")]
             threshold = np.where(inner, nodes["num_threshold"], 0.0)
             value = np.outer(np.where(inner, 0.0, nodes["value"]), score)
-            parts.append((nodes["feature_idx"], threshold, *ends, value))
+            parts.append((nodes["feature_idx"].astype(int), threshold, *ends, value))
     start = np.asarray(estimator._baseline_prediction, dtype=float).ravel() @ scores
     return _stack(parts, estimator.classes_, num_classes, start, False)
 
@@ -263,26 +256,21 @@ def _stack(
     baseline: np.ndarray,
     averaged: bool,
 ) -> TreeEnsemble:
-    """Pad the arrays of all trees to one size; leaves point to themselves."""
-    trees, nodes = len(parts), max(len(part[0]) for part in parts)
-    feature, threshold = (np.zeros((trees, nodes), dtype) for dtype in (np.int32, np.float32))
-    left, right = (np.tile(np.arange(nodes, dtype=np.int32), (trees, 1)) for _ in range(2))
-    value = np.zeros((trees, nodes, num_classes), dtype=np.float32)
-    for t, (column, limit, lower, upper, leaf) in enumerate(parts):
-        count, own = len(column), np.arange(len(column))
-        inner = lower >= 0
-        feature[t, :count] = np.where(inner, column, 0)
-        # For x in float32, x ≤ t is x ≤ (t rounded down to float32).
-        limit = np.clip(limit, -3e38, 3e38)
-        rounded = limit.astype(np.float32)
-        over = rounded > limit
-        rounded[over] = np.nextafter(rounded[over], np.float32(-np.inf))
-        threshold[t, :count] = rounded
-        left[t, :count] = np.where(inner, lower, own)
-        right[t, :count] = np.where(inner, upper, own)
-        value[t, :count, classes] = leaf.T
-    start = np.full(num_classes, 0.0 if averaged else NEVER, dtype=np.float32)
-    start[classes] = baseline
-    arrays = feature, threshold, left, right, value, start
-    tensors = dict(zip(TREE_TENSORS, map(torch.from_numpy, arrays), strict=True))
-    return TreeEnsemble(**tensors, averaged=averaged)
+    """Pad the arrays of all trees to one size; leaves, −1 so far, point to themselves."""
+    column, limit, *sides, leaf = (
+        pad_sequence([*map(torch.tensor, arrays)], batch_first=True, padding_value=-1)
+        for arrays in zip(*parts, strict=True)
+    )
+    inner, own = sides[0] >= 0, torch.arange(column.size(1))
+    left, right = (torch.where(inner, side, own).int() for side in sides)
+    # For x in float32, x ≤ t is x ≤ (t rounded down to float32).
+    limit = limit.clamp(-3e38, 3e38)
+    below = torch.nextafter(limit.float(), torch.tensor(-torch.inf))
+    threshold = torch.where(limit.float() > limit, below, limit.float())
+    value = torch.zeros(*column.shape, num_classes)
+    value[..., classes] = leaf.float()
+    start = torch.full((num_classes,), 0.0 if averaged else NEVER)
+    start[classes] = torch.tensor(baseline).float()
+    tensors = torch.where(inner, column, 0).int(), threshold, left, right, value, start
+    named = dict(zip(TREE_TENSORS, tensors, strict=True))
+    return TreeEnsemble(**named, averaged=averaged)

@@ -109,11 +109,6 @@ class GraphInputs(nn.Module):
         self.register_buffer("trained_on", trained_on)
         self._cache = TensorCache(size=8)
 
-    @classmethod
-    def of(cls, labels: Tensor, graph: Graph, num_classes: int) -> GraphInputs:
-        """Build from the graph itself."""
-        return cls(labels, fingerprint(graph), num_classes)
-
     def forward(self, reads: Reads, x: Tensor, graph: Graph) -> Tensor | sp.csr_array:
         """Return one row per node: dense, or sparse if a model reads the edges."""
         if reads == "features":

@@ -24,7 +24,7 @@ from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES
 from fairmp.training import blend as blends
 from fairmp.training.loop import needs_groups, versions
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Vanilla
 
 if TYPE_CHECKING:
     from fairmp.datasets.tables import Encoding
@@ -62,26 +62,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], description: object
     path.parent.mkdir(parents=True, exist_ok=True)
     with outputs.atomic_file(path) as draft:
         draft.write_bytes(save(tensors, metadata))
-
-
-def read_tensors(content: bytes) -> tuple[dict[str, Tensor], Any]:
-    """Read what :func:`write_tensors` wrote; raise ``ValueError`` if it is damaged."""
-    from safetensors import SafetensorError
-    from safetensors.torch import load
-
-    try:
-        length = int.from_bytes(content[:8], "little")
-        if len(content) < 8 or length > len(content) - 8:
-            raise ValueError("the file is cut short")
-        header = conform(json.loads(content[8 : 8 + length]), dict[str, dict[str, Any]], "header")
-        metadata = header.get("__metadata__", {}).get("fairmp")
-        digest, _, text = conform(metadata, str, "description").partition(" ")
-        tensors = load(content)
-        if digest != _digest(tensors, text):
-            raise ValueError("the checksum does not match")
-        return tensors, json.loads(text)
-    except (SafetensorError, RecursionError) as error:
-        raise ValueError(f"not a file of fairmp's ({error})") from None
 
 
 def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
@@ -157,7 +137,15 @@ def load(
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     config, blend = description["config"], description.get("blend")
     own = {} if blend is None else blends.load_estimators(Path(path), blend, trust)
-    model: Any = _construct(make, path, {**config, "backbone": "auto"}, device=device)
+    penalty = {"name": "vanilla", **config.get("strategy", {})}
+    # A strategy matters in training only: a model with one of the user's own still loads.
+    strategy: Any = _STRATEGIES.get(penalty.pop("name"), lambda **_: Vanilla())
+    try:
+        parts = {"strategy": strategy(**penalty), "propagation": rebuild(config.get("propagation"))}
+        model: Any = make(**{**config, **parts, "backbone": "auto"}, device=device)
+    except (TypeError, KeyError, AttributeError) as error:
+        value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
+        raise InputError("path", value, OTHER_VERSION) from None
     model.backbone = own.get(0, _backbone(path, config.get("backbone"), blend, backbone))
     for name in NAMES:
         setattr(model, f"{name}_", description[name])
@@ -206,11 +194,12 @@ def _empty(
 
         def build(name: str, columns: int) -> nn.Module:
             module = model.backbone if isinstance(model.backbone, nn.Module) else name
-            return cast(nn.Module, model._build(columns, sizes[1], module).transform)
+            return cast(nn.Module, model._build(columns, module).transform)
 
         transform = blends.rebuild(blend, state, *sizes, build, own)
     with torch.device("meta"):
-        saved.network = network = model._build(*sizes, None if transform is None else "mlp")
+        backbone = model.backbone if transform is None else "mlp"
+        saved.network = network = model._build(sizes[0], backbone)
         network.transform = transform or network.transform
         if "network.calibration" in tensors:
             network.calibration = torch.empty(1 + sizes[1])
@@ -222,13 +211,22 @@ def _empty(
 
 def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read the tensors and the description of a model from its folder."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
     file = Path(path) / MODEL
     if not file.is_file():
         raise InputError("path", f"{path} has no {MODEL}", "give the folder a model was saved to")
     try:
-        tensors, description = read_tensors(file.read_bytes())
+        content = file.read_bytes()
+        tensors = load(content)  # checks the header, too
+        header = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
+        digest, _, text = header["__metadata__"]["fairmp"].partition(" ")
+        if digest != _digest(tensors, text):
+            raise ValueError("the checksum does not match")
+        description = json.loads(text)
         found = description["format"]
-    except (ValueError, KeyError, TypeError):
+    except (SafetensorError, RecursionError, ValueError, KeyError, TypeError):
         value = f"{file} is damaged or not a model"
         raise InputError("path", value, "save the model again") from None
     except OSError as error:
@@ -237,21 +235,6 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         value = f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}"
         raise InputError("path", value, OTHER_VERSION)
     return tensors, description
-
-
-def _construct(
-    make: Callable[..., Any], path: str | Path, config: Mapping[str, Any], **more: Any
-) -> Any:
-    """Call the constructor of a classifier with a config."""
-    try:
-        penalty = dict(config.get("strategy", {"name": "vanilla"}))
-        # A strategy matters in training only: a model with one of the user's own still loads.
-        strategy: Strategy = _STRATEGIES.get(penalty.pop("name"), lambda **_: Vanilla())(**penalty)
-        propagation = rebuild(config.get("propagation"))
-        return make(**{**config, "propagation": propagation, "strategy": strategy}, **more)
-    except (TypeError, KeyError, AttributeError) as error:
-        value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
-        raise InputError("path", value, OTHER_VERSION) from None
 
 
 def _check_description(description: Any, tensors: Mapping[str, Tensor], kind: type) -> None:
