@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.postprocessing.predictions import Attribute, numbers
+from fairmp.postprocessing.predictions import Attribute, Predictions, numbers
+from fairmp.postprocessing.thresholds import GroupThresholds
 
 Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
 NAMES: tuple[Name, ...] = get_args(Name)
@@ -36,11 +37,6 @@ class Criterion:
     target: float
     matrix: Tensor | None = None  # a user's own Δ (rows×n, float64)
 
-    @property
-    def on_labels(self) -> bool:
-        """Whether it is measured on labelled nodes."""
-        return self.matrix is None and self.name != "demographic_parity"
-
 
 @dataclass(frozen=True)
 class Measure:
@@ -58,6 +54,36 @@ class Measure:
     def gap(self, p: Tensor) -> float:
         """The largest gap in predictions (n×C)."""
         return float(self.delta.largest_gap(p)[list(self.classes)].max())
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Corrected logits, and the problem they solve."""
+
+    given: Predictions
+    logits: Tensor  # corrected (n×C)
+    temperature: float
+    attributes: tuple[Attribute, ...]  # estimated where requested
+    population: Tensor  # n, bool
+    labels: Tensor | None  # n, −1 unknown
+    classes: tuple[str, ...]
+    weight: Tensor  # of each node (n, float64)
+    measures: tuple[Measure, ...] = ()  # the criteria
+    warnings: tuple[str, ...] = ()
+    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
+    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
+    missed: tuple[str, ...] = ()  # targets of decisions that are not met
+
+    @property
+    def on_labels(self) -> bool:
+        """Whether a criterion is measured on labelled nodes."""
+        return any(measure.label is not None for measure in self.measures)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some nodes count more than others."""
+        return bool((self.weight != 1).any())
 
 
 def canonical(name: str) -> str:
@@ -97,48 +123,27 @@ def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
 
 
 def measures(
-    criteria: Sequence[Criterion],
-    attributes: Sequence[Attribute],
-    population: Tensor,
-    labels: Tensor | None,
-    classes: int,
-    dtype: torch.dtype = torch.float64,
-    weight: Tensor | None = None,
-    strict: bool = True,
+    criteria: Sequence[Criterion], problem: Solution, strict: bool = True
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of each attribute, and warnings about what is left out if not ``strict``."""
     found: list[Measure] = []
     warnings: list[str] = []
-    for attribute in attributes if strict else ():
-        _check_groups(attribute, population)
+    for attribute in problem.attributes if strict else ():
+        _check_groups(attribute, problem.population)
     for criterion in criteria:
         if criterion.matrix is not None:
-            found.append(_of_matrix(criterion, population, classes))
+            found.append(_of_matrix(criterion, problem.population, len(problem.classes)))
             continue
-        for attribute in attributes:
-            member = attribute.membership
-            member = member if weight is None else member * weight.unsqueeze(1)
-            name, target = criterion.name, criterion.target
+        for attribute in problem.attributes:
             try:
-                if not strict and int((member[population].sum(0) > 0).sum()) < 2:
-                    raise InputError(attribute.name, "fewer than two groups")
-                if criterion.on_labels:
-                    parts, notes = _on_labels(
-                        criterion, attribute, population, labels, classes, member
-                    )
-                    found += parts
-                    warnings += notes
-                    continue
-                delta = compare_groups(member, population)
-                if strict and weight is None:
-                    delta = group_operator(attribute.sens, population, dtype=dtype)
-                columns = tuple(range(classes))
-                found.append(Measure(name, attribute.name, None, delta, columns, target))
+                parts, notes = _of_groups(criterion, attribute, problem, strict)
             except InputError as error:
                 if strict:
                     raise
                 why = f"{error.argument}: {error.value}"
-                warnings.append(f"{name} ({attribute.name}) is not measured ({why})")
+                parts, notes = [], [f"{criterion.name} ({attribute.name}) is not measured ({why})"]
+            found += parts
+            warnings += notes
     return found, warnings
 
 
@@ -152,25 +157,31 @@ def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
     return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
 
 
-def _on_labels(
-    criterion: Criterion,
-    attribute: Attribute,
-    population: Tensor,
-    labels: Tensor | None,
-    classes: int,
-    weighted: Tensor,
+def _of_groups(
+    criterion: Criterion, attribute: Attribute, problem: Solution, strict: bool
 ) -> tuple[list[Measure], list[str]]:
-    """Measurements of equal opportunity or equalized odds, and warnings."""
-    if labels is None:
-        hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
-        raise InputError("labels", "missing", hint)
-    opportunity = criterion.name == "equal_opportunity"
+    """Measurements of a named criterion, and warnings."""
+    name, inside, labels = criterion.name, problem.population, problem.labels
+    classes = tuple(range(len(problem.classes)))
     membership = attribute.membership
+    weighted = membership * problem.weight.unsqueeze(1)
+    if not strict and int((weighted[inside].sum(0) > 0).sum()) < 2:
+        raise InputError(attribute.name, "fewer than two groups")
+    if name == "demographic_parity":
+        if strict and not problem.weighted:
+            delta = group_operator(attribute.sens, inside, dtype=problem.logits.dtype)
+        else:
+            delta = compare_groups(weighted, inside)
+        return [Measure(name, attribute.name, None, delta, classes, criterion.target)], []
+    if labels is None:
+        hint = f"{name} is measured on labelled nodes: give the true classes of some"
+        raise InputError("labels", "missing", hint)
+    opportunity = name == "equal_opportunity"
     found, warnings = [], []
-    for label in (1,) if opportunity and classes == 2 else range(classes):
-        inside = population & (labels == label) & attribute.known
-        counts = membership[inside].sum(0)
-        where = f"{criterion.name}, {attribute.name}: class {label}"
+    for label in (1,) if opportunity and len(classes) == 2 else classes:
+        nodes = inside & (labels == label) & attribute.known
+        counts = membership[nodes].sum(0)
+        where = f"{name}, {attribute.name}: class {label}"
         if int((counts > 0).sum()) < 2:
             warnings.append(f"{where} is labelled in fewer than two groups, and left out")
             continue
@@ -178,10 +189,8 @@ def _on_labels(
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 warnings.append(f"{where} has {number} in group {group!r}")
-        delta = compare_groups(weighted, inside)
-        columns = (label,) if opportunity else tuple(range(classes))
-        parts = (criterion.name, attribute.name, label, delta, columns, criterion.target)
-        found.append(Measure(*parts))
+        delta, columns = compare_groups(weighted, nodes), (label,) if opportunity else classes
+        found.append(Measure(name, attribute.name, label, delta, columns, criterion.target))
     if not found:
         value = f"no class is labelled in two groups of {attribute.name!r}"
         raise InputError("labels", value, "give more labels, or demographic_parity")

@@ -20,6 +20,7 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number,
 from fairmp.groups import soft
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
+from fairmp.postprocessing.criteria import Solution
 from fairmp.postprocessing.predictions import (
     Attribute,
     Predictions,
@@ -29,7 +30,7 @@ from fairmp.postprocessing.predictions import (
     read_weight,
 )
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import Solution, solve
+from fairmp.postprocessing.solver import solve
 from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
@@ -186,9 +187,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
         names, codes = read_labels(labels, given, self.classes_)
         everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
         weight = read_weight(sample_weight, given)
-        solution = Solution(
-            given, given.logits, self.temperature_, own, (), everyone, codes, names, weight
-        )
+        parts = (own, everyone, codes, names, weight)
+        solution = Solution(given, given.logits, self.temperature_, *parts)
         return summarise(self._corrected(solution))
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -317,12 +317,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
 
     def _corrected(self, solution: Solution) -> Solution:
         """The problem of a solution, with this correction and the criteria of this object."""
-        own, inside = solution.attributes, solution.population
-        logits, drawn = self._apply(solution.given, own)
-        found, notes = criteria.measures(
-            criteria.read(self._names(), self.target, len(logits)), own, inside, solution.labels,
-            len(solution.classes), weight=solution.weight, strict=False,
-        )  # fmt: skip
+        logits, drawn = self._apply(solution.given, solution.attributes)
+        wanted = criteria.read(self._names(), self.target, len(logits))
+        found, notes = criteria.measures(wanted, solution, strict=False)
         return replace(
             solution, logits=logits, drawn=drawn, measures=tuple(found), warnings=tuple(notes),
             temperature=1.0 if self.decisions else solution.temperature,

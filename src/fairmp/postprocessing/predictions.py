@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -145,10 +146,8 @@ def read_labels(
     return names, numbers.to(predictions.values.device)
 
 
-def read_weight(sample_weight: Any, predictions: Predictions) -> Tensor | None:
-    """Weight of each row (n, float64), where weights are given."""
-    if sample_weight is None:
-        return None
+def read_weight(sample_weight: Any, predictions: Predictions) -> Tensor:
+    """Weight of each row (n, float64), 1 by default."""
     values = predictions.values
     return torch.from_numpy(weights(sample_weight, len(values))).to(values.device)
 
@@ -185,23 +184,14 @@ def _check_aligned(predictions: Any, others: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Probabilities of groups, and how accurate they are on held-out known nodes."""
-
-    probabilities: Tensor  # n×G, float64; as given where the group is known
-    known: int  # nodes of known group
-    accuracy: float  # how often the most probable group is right
-    baseline: float  # how often the largest group alone is right
-
-
-@dataclass(frozen=True)
 class Attribute:
     """One sensitive attribute of all nodes."""
 
     name: str
     groups: tuple[str, ...]
     sens: Tensor  # group of each node (n; −1 unknown), or probabilities of groups (n×G)
-    estimate: Estimate | None = None  # where groups were estimated
+    accuracy: float = math.nan  # of estimated groups on held-out known nodes; nan if given
+    baseline: float = math.nan  # of the largest group alone
 
     @property
     def known(self) -> Tensor:

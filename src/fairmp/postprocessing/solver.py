@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -20,47 +20,15 @@ from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.criteria import Measure
-from fairmp.postprocessing.group_estimator import estimated
-from fairmp.postprocessing.predictions import (
-    Attribute,
-    Predictions,
-    attributes,
-    read,
-    read_labels,
-    read_weight,
-)
+from fairmp.postprocessing.criteria import Measure, Solution
+from fairmp.postprocessing.group_estimator import estimate
+from fairmp.postprocessing.predictions import attributes, read, read_labels, read_weight
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
 ROUNDING = 1e-9  # of a gap
 MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
-
-
-@dataclass(frozen=True)
-class Solution:
-    """Corrected logits, and the problem they solve."""
-
-    given: Predictions
-    logits: Tensor  # corrected (n×C)
-    temperature: float
-    attributes: tuple[Attribute, ...]  # estimated where requested
-    measures: tuple[Measure, ...]  # the criteria
-    population: Tensor  # n, bool
-    labels: Tensor | None  # n, −1 unknown
-    classes: tuple[str, ...]
-    weight: Tensor | None  # of each node (n, float64)
-    warnings: tuple[str, ...] = ()
-    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
-    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
-    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
-    missed: tuple[str, ...] = ()  # targets of decisions that are not met
-
-    @property
-    def on_labels(self) -> bool:
-        """Whether a criterion is measured on labelled nodes."""
-        return any(measure.label is not None for measure in self.measures)
 
 
 class NoGraph:
@@ -109,7 +77,7 @@ def solve(
     inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
     titles, codes = read_labels(labels, given, class_names)
     weight = read_weight(sample_weight, given)
-    if weight is not None and any(one.matrix is not None for one in wanted):
+    if sample_weight is not None and any(one.matrix is not None for one in wanted):
         raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
     own = [] if sens is None else attributes(sens, n)
     if not own and any(one.matrix is None for one in wanted):
@@ -123,17 +91,16 @@ def solve(
         edges = edge_index if given_as_tensor else torch.from_numpy(np.array(edge_index))
         graph = normalise(edges.to(device), n, dtype=x.dtype)
     if estimate_sens:
-        own = [estimated(one, given.proba if features is None else features, graph) for one in own]
+        own = [estimate(one, given.proba if features is None else features, graph) for one in own]
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
     own = [replace(one, sens=one.sens.to(device)) for one in own]
 
-    measures, warnings = criteria.measures(wanted, own, inside, codes, classes, x.dtype, weight)
-    criteria.check_feasible(measures, classes)
     tau = 1.0 if decisions else float(temperature)
-    problem = Solution(
-        given, x, tau, tuple(own), tuple(measures), inside, codes, titles, weight, tuple(warnings)
-    )
+    problem = Solution(given, x, tau, tuple(own), inside, codes, titles, weight)
+    measures, warnings = criteria.measures(wanted, problem)
+    criteria.check_feasible(measures, classes)
+    problem = replace(problem, measures=tuple(measures), warnings=tuple(warnings))
     smoothed = graph is not None and lambda_s > 0
     exact = alone and wanted[0].name in EXACT_DECISIONS and classes == 2 and not smoothed
     if decisions and exact and not soft(own[0].sens):
@@ -143,7 +110,7 @@ def solve(
     unbalanced = any(
         m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
     )
-    if not (problem.on_labels or unbalanced or weight is not None):
+    if not (problem.on_labels or unbalanced or problem.weighted):
         # Without a graph, one step that does not smooth.
         steps = {"K": 1, "lambda_s": 0.0} if graph is None else {"K": K, "lambda_s": lambda_s}
         return _by_projection(problem, NoGraph() if graph is None else graph, decisions, **steps)
@@ -182,7 +149,7 @@ def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) ->
     """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
     (attribute,), labels, x = problem.attributes, problem.labels, problem.logits
     rows, rate = problem.population & attribute.known, None
-    weight = x.new_ones(len(x)).double() if problem.weight is None else problem.weight.clone()
+    weight = problem.weight.clone()
     if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
@@ -208,8 +175,8 @@ def _by_group_and_prediction(problem: Solution) -> Solution:
     used = {measure.attribute for measure in problem.measures}
     parts = [one.membership for one in problem.attributes if one.name in used]
     membership = torch.cat(parts, 1) if parts else x.new_zeros(len(x), 0)
-    weight = inside.double() if problem.weight is None else inside * problem.weight
-    arrays = [part.cpu().numpy() for part in (x / tau, x.softmax(1), membership, weight)]
+    parts = [x / tau, x.softmax(1), membership, inside * problem.weight]
+    arrays = [part.cpu().numpy() for part in parts]
     found, reached, weights = odds.correct(problem.measures, problem.on_labels, *arrays)
     corrected = tau * torch.from_numpy(found).to(x.device)
     where = torch.from_numpy(reached).to(x.device).unsqueeze(1)
