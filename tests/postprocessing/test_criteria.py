@@ -15,8 +15,8 @@ from scipy.sparse import csr_array
 from fairmp.errors import InputError
 from fairmp.groups import group_operator
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.api import debias
 from fairmp.postprocessing.predictions import attributes, read
+from fairmp.postprocessing.solver import debias
 
 
 def measures(
@@ -24,11 +24,8 @@ def measures(
 ) -> tuple[list[criteria.Measure], list[str]]:
     """Measurements of all of n nodes, for predictions of a shape (n×C)."""
     n, classes = shape
-    given = read(np.full(shape, 1 / classes))
-    own = () if sens is None else tuple(attributes(sens, n))
-    everyone, names = torch.ones(n, dtype=torch.bool), tuple(map(str, range(classes)))
-    weight = torch.ones(n, dtype=torch.float64)
-    problem = criteria.Solution(given, given.logits, 1.0, own, everyone, labels, names, weight)
+    given, own = read(np.full(shape, 1 / classes)), attributes(sens, n)
+    problem = criteria.read_problem(given, own, labels, None, None)
     return criteria.measures(criteria.read(criterion, target, n), problem)
 
 

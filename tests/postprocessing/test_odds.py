@@ -14,9 +14,8 @@ from fairmp.groups import GroupOperator, group_operator, stack
 from fairmp.metrics import equalized_odds
 from fairmp.nn import functional as solvers
 from fairmp.postprocessing import odds
-from fairmp.postprocessing.api import debias
 from fairmp.postprocessing.predictions import attributes
-from fairmp.postprocessing.solver import NoGraph
+from fairmp.postprocessing.solver import NoGraph, debias
 from tests.postprocessing.test_criteria import measures
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -13,7 +13,8 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.postprocessing.predictions import Attribute, Predictions, numbers
+from fairmp.metrics.counts import boolean_mask, weights
+from fairmp.postprocessing.predictions import Attribute, Predictions, numbers, read_labels
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
@@ -84,6 +85,23 @@ class Solution:
     def weighted(self) -> bool:
         """Whether some nodes count more than others."""
         return bool((self.weight != 1).any())
+
+
+def read_problem(
+    given: Predictions,
+    attributes: Sequence[Attribute],
+    labels: Any,
+    class_names: Sequence[str] | None,
+    sample_weight: Any,
+    population: Any = None,
+) -> Solution:
+    """Predictions with what their gaps are measured on, not corrected yet."""
+    n, device = len(given.logits), given.logits.device
+    inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
+    names, codes = read_labels(labels, given, class_names)
+    weight = torch.from_numpy(weights(sample_weight, n)).to(device)
+    own = tuple(replace(one, sens=one.sens.to(device)) for one in attributes)
+    return Solution(given, given.logits, 1.0, own, inside, codes, names, weight)
 
 
 def canonical(name: str) -> str:
@@ -199,9 +217,11 @@ def _of_groups(
 
 def shortfall(measures: Sequence[Measure], classes: int) -> float:
     """How much every target would have to grow: min s ≥ 0 such that some |Δ_k Q| ≤ t_k + s."""
+    if not any(measure.own for measure in measures):
+        return 0.0
     # Nodes with equal columns of Δ share their variables. Rows that sum to 0 are met by constants.
     matrices = [np.asarray(measure.delta.pair_matrix.cpu().numpy()) for measure in measures]
-    if not any(measure.own for measure in measures) or all(
+    if all(
         np.abs(matrix.sum(1)).max() / classes <= measure.target + FEASIBLE
         for matrix, measure in zip(matrices, measures, strict=True)
     ):

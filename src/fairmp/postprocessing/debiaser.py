@@ -20,15 +20,8 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number,
 from fairmp.groups import soft
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
-from fairmp.postprocessing.criteria import Solution
-from fairmp.postprocessing.predictions import (
-    Attribute,
-    Predictions,
-    attributes,
-    read,
-    read_labels,
-    read_weight,
-)
+from fairmp.postprocessing.criteria import Solution, read_problem
+from fairmp.postprocessing.predictions import Attribute, Predictions, attributes, read
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import solve
 from fairmp.postprocessing.summary import summarise
@@ -125,21 +118,22 @@ class Debiaser(TransformerMixin, BaseEstimator):
         """
         labels = y if labels is None else labels
         check_choice("ties", self.ties, ("random", "keep"))
-        names, given = self._names(), read(predictions, self.kind)
+        others = {"labels": labels, "sample_weight": sample_weight}
+        given = read(predictions, self.kind, sensitive_features=sensitive_features, **others)
+        self.kind_ = "probabilities" if given.probabilities else "logits"
+        names, n = self._names(), len(given.logits)
         exact = names == ["demographic_parity"] or (
             names == ["equal_opportunity"] and given.values.size(1) == 2
         )
-        temperature: Any = "decisions" if exact else SMALL_TEMPERATURE
-        self.kind_ = "probabilities" if given.probabilities else "logits"
+        temperature: Any = self.temperature
+        if self.decisions:
+            temperature = "decisions" if exact else SMALL_TEMPERATURE
+        own = attributes(sensitive_features, n)
+        problem = read_problem(given, own, labels, self.class_names, sample_weight)
         # In float64, so that the shift of a row does not depend on its precision.
-        double = predictions.double() if isinstance(predictions, Tensor) else predictions
-        solution = solve(
-            double, sensitive_features, target=self.target, criterion=names, labels=labels,
-            temperature=temperature if self.decisions else self.temperature, kind=self.kind_,
-            class_names=self.class_names, ties=self.ties, seed=self.seed, calibrate=self.calibrate,
-            sample_weight=sample_weight,
-        )  # fmt: skip
-        solution = replace(solution, given=given)
+        problem = replace(problem, logits=given.logits.double())
+        wanted, ties = criteria.read(names, self.target, n), {"ties": self.ties, "seed": self.seed}
+        solution = solve(problem, wanted, temperature, calibrate=self.calibrate, **ties)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
         self.groups_ = [(one.name, one.groups) for one in solution.attributes]
         rule, arrays = solution.rule, solution.weights
@@ -184,12 +178,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
     ) -> DebiasResult:
         """Correct predictions and measure the effect on them."""
         given, own = self._read(predictions, sensitive_features)
-        names, codes = read_labels(labels, given, self.classes_)
-        everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
-        weight = read_weight(sample_weight, given)
-        parts = (own, everyone, codes, names, weight)
-        solution = Solution(given, given.logits, self.temperature_, *parts)
-        return summarise(self._corrected(solution))
+        problem = read_problem(given, own, labels, self.classes_, sample_weight)
+        return summarise(self._corrected(replace(problem, temperature=self.temperature_)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""

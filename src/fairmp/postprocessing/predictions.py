@@ -15,7 +15,7 @@ from fairmp.datasets.columns import MISSING, as_text, factorize
 from fairmp.errors import InputError
 from fairmp.groups import known, likeliest, memberships, soft
 from fairmp.kernels import softmax
-from fairmp.metrics.counts import are_probabilities, weights
+from fairmp.metrics.counts import are_probabilities
 
 
 @dataclass(frozen=True)
@@ -146,12 +146,6 @@ def read_labels(
     return names, numbers.to(predictions.values.device)
 
 
-def read_weight(sample_weight: Any, predictions: Predictions) -> Tensor:
-    """Weight of each row (n, float64), 1 by default."""
-    values = predictions.values
-    return torch.from_numpy(weights(sample_weight, len(values))).to(values.device)
-
-
 def _numbers_or_text(values: Any) -> Any:
     """A tensor of numbers, a list of stripped texts, or ``None``."""
     if values is None:
@@ -219,8 +213,10 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
 
     One is a group per node (0…G−1, −1 or NaN unknown; or names, empty unknown) or probabilities of
     groups (n×G, zeros unknown). Several are a dict of such, a DataFrame with one column each, or a
-    list; a list of :class:`Attribute` is taken as it is.
+    list; a list of :class:`Attribute` is taken as it is, and ``None`` has none.
     """
+    if sens is None:
+        return []
     if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
         return list(sens)
     if isinstance(sens, Mapping):

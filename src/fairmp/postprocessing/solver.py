@@ -1,7 +1,8 @@
-"""Solve for corrected predictions, and verify that every target is met."""
+"""Correct the predictions of any model without retraining it, and verify every target."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -15,14 +16,14 @@ from fairmp.graph import normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.metrics.counts import boolean_mask
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.criteria import Measure, Solution
+from fairmp.postprocessing.criteria import Criterion, Measure, Solution, read_problem
 from fairmp.postprocessing.group_estimator import estimate
-from fairmp.postprocessing.predictions import attributes, read, read_labels, read_weight
+from fairmp.postprocessing.predictions import attributes, read
+from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
@@ -41,7 +42,7 @@ class NoGraph:
         return f if x is None else gamma * x + (1 - gamma) * f
 
 
-def solve(
+def debias(
     predictions: Any,
     sens: Any,
     *,
@@ -60,50 +61,129 @@ def solve(
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
     sample_weight: Any = None,
-    calibrate: bool = False,
-) -> Solution:
-    """Correct predictions so that every target is met to 1e-4, or raise; see fairmp.debias."""
-    # With calibrate, thresholds are found for the distribution the nodes are a sample of.
-    others = {"sens": sens, "labels": labels, "population": population, "features": features}
-    given = read(predictions, kind, **others, sample_weight=sample_weight)
-    n, classes = given.logits.shape
-    device, decisions = given.logits.device, temperature == "decisions"
+    full_output: bool = False,
+) -> Any:
+    r"""Find the closest predictions whose gap between groups is at most the target.
+
+    .. math::
+        \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target}
+
+    For demographic parity and a matrix the result is a shift of the logits per group. For equal
+    opportunity and equalized odds the correction depends on the group and the prediction of a node,
+    never on its label. The gap of the probabilities is within ``target`` to 1e-4 where it is
+    measured, or an error says which target can be reached. A node of unknown group is left alone.
+
+    Args:
+        predictions: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a
+            numpy array, or a pandas DataFrame or Series.
+        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G); or several
+            attributes, as a dict, a DataFrame or a list of such.
+        target: the largest gap accepted, 0.02 for two points; or one for each criterion.
+        edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
+        population: nodes whose gap is closed (n, bool); all nodes of known group by default.
+        temperature: τ; small, such as 0.1, to close the gap of decisions rather than probabilities;
+            ``"decisions"`` closes that of decisions themselves, for demographic parity, and for
+            equal opportunity of two classes.
+        K: propagation steps, with a graph.
+        lambda_s: strength of the smoothing, with a graph.
+        criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
+            ``"true_positive_rate_parity"``), ``"equalized_odds"``, a matrix Δ of your own (rows×n,
+            :math:`|\Delta Q| \le` target), or a list of these.
+        labels: true classes (n): numbers (−1 unknown) or names (empty unknown). Needed for equal
+            opportunity and equalized odds.
+        estimate_sens: estimate unknown groups, so that these nodes take part, weighted.
+        features: inputs of the estimate (n×d), by default the predictions; with a graph the groups
+            of the neighbours are inputs as well.
+        kind: ``"logits"``, ``"probabilities"`` or ``"auto"``: rows in [0, 1] that sum to 1 are
+            probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
+        class_names: names of the classes.
+        ties: with ``temperature="decisions"`` and two classes, nodes with equal scores at a
+            threshold are split at random (``"random"``) or get the same decision (``"keep"``).
+        seed: of the random choice among ties.
+        sample_weight: weight of each node (n), in gaps, rates and the divergence.
+        full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
+            predictions and what changed.
+
+    Returns:
+        Logits for logits and probabilities for probabilities, in the type that was given.
+
+    Example:
+        >>> import numpy as np
+        >>> p = np.array([0.2, 0.4, 0.6, 0.9, 0.55, 0.3])
+        >>> fair = debias(p, [0, 0, 0, 1, 1, 1], target=0.1)
+        >>> round(float(fair[3:].mean() - fair[:3].mean()), 4)
+        0.1
+        >>> print(debias(p, ["f", "f", "f", "m", "m", "m"], target=0.05, full_output=True))
+        6 nodes: 1 decision changed (16.7 %)
+        <BLANKLINE>
+        gap in points       target  before  after  decided before  after  nodes
+        demographic parity    5.00   18.33   5.00            33.3    0.0      6
+        <BLANKLINE>
+        group  nodes     changed   decided 1 %
+        f          3   0 (0.0 %)   33.3 → 33.3
+        m          3  1 (33.3 %)   66.7 → 33.3
+    """
+    given = read(
+        predictions, kind, sens=sens, labels=labels, population=population, features=features,
+        sample_weight=sample_weight,
+    )  # fmt: skip
+    n, device = len(given.logits), given.logits.device
     wanted = criteria.read(criterion, target, n)
     check_integer("K", K, "give the number of propagation steps, 1 or more")
     check_number("lambda_s", lambda_s, "give a number of 0 or more", low=0)
-    if not decisions:
-        hint = "give a number above 0, or 'decisions'"
-        check_number("temperature", temperature, hint, low=0, above=True)
-    inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
-    titles, codes = read_labels(labels, given, class_names)
-    weight = read_weight(sample_weight, given)
     if sample_weight is not None and any(one.matrix is not None for one in wanted):
         raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
-    own = [] if sens is None else attributes(sens, n)
-    if not own and any(one.matrix is None for one in wanted):
-        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
+    own = attributes(sens, n)
+    problem = read_problem(given, own, labels, class_names, sample_weight, population)
     # Demographic parity alone, the common case, stays in the precision it was given in.
-    alone = len(wanted) == len(own) == 1
-    plain = alone and wanted[0].name == "demographic_parity"
-    x, graph = given.logits if plain else given.logits.double(), None
+    if len(own) != 1 or [one.name for one in wanted] != ["demographic_parity"]:
+        problem = replace(problem, logits=given.logits.double())
+    graph = None
     if edge_index is not None:
         given_as_tensor = isinstance(edge_index, Tensor)
         edges = edge_index if given_as_tensor else torch.from_numpy(np.array(edge_index))
-        graph = normalise(edges.to(device), n, dtype=x.dtype)
+        graph = normalise(edges.to(device), n, dtype=problem.logits.dtype)
     if estimate_sens:
-        own = [estimate(one, given.proba if features is None else features, graph) for one in own]
+        inputs = given.proba if features is None else features
+        estimates = (estimate(one, inputs, graph) for one in problem.attributes)
+        problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
-    own = [replace(one, sens=one.sens.to(device)) for one in own]
+    smoothing: Any = {"graph": graph, "K": K, "lambda_s": lambda_s} if lambda_s > 0 else {}
+    solution = solve(problem, wanted, temperature, ties=ties, seed=seed, **smoothing)
+    if full_output:
+        return summarise(solution)
+    for text in solution.warnings + solution.missed:
+        warnings.warn(text, stacklevel=2)
+    return given.like(given.corrected(solution.logits))
 
-    tau = 1.0 if decisions else float(temperature)
-    problem = Solution(given, x, tau, tuple(own), inside, codes, titles, weight)
-    measures, warnings = criteria.measures(wanted, problem)
+
+def solve(
+    problem: Solution,
+    wanted: Sequence[Criterion],
+    temperature: Temperature,
+    *,
+    graph: Any = None,
+    K: int = 5,
+    lambda_s: float = 1.0,
+    ties: Literal["random", "keep"] = "random",
+    seed: int = 0,
+    calibrate: bool = False,
+) -> Solution:
+    """Correct predictions so that every target is met to 1e-4, or raise; see :func:`debias`."""
+    # With calibrate, thresholds are found for the distribution the nodes are a sample of.
+    decisions, own, classes = temperature == "decisions", problem.attributes, len(problem.classes)
+    if not decisions:
+        hint = "give a number above 0, or 'decisions'"
+        tau = check_number("temperature", temperature, hint, low=0, above=True)
+        problem = replace(problem, temperature=tau)
+    if not own and any(one.matrix is None for one in wanted):
+        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
+    measures, notes = criteria.measures(wanted, problem)
     criteria.check_feasible(measures, classes)
-    problem = replace(problem, measures=tuple(measures), warnings=tuple(warnings))
-    smoothed = graph is not None and lambda_s > 0
-    exact = alone and wanted[0].name in EXACT_DECISIONS and classes == 2 and not smoothed
-    if decisions and exact and not soft(own[0].sens):
+    problem = replace(problem, measures=tuple(measures), warnings=tuple(notes))
+    exact = len(wanted) == len(own) == 1 and wanted[0].name in EXACT_DECISIONS and classes == 2
+    if decisions and exact and graph is None and not soft(own[0].sens):
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
         return _by_thresholds(problem, rule, calibrate)
     # The projection needs rows that sum to 0, over nodes of equal weight.
@@ -119,7 +199,8 @@ def solve(
         raise InputError("temperature", value, "give a number, such as 0.1")
     if graph is not None:
         with torch.no_grad():
-            problem = replace(problem, logits=solvers.propagate(x, graph, K=K, lambda_s=lambda_s))
+            smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
+        problem = replace(problem, logits=smooth)
     return _by_group_and_prediction(problem)
 
 
