@@ -132,8 +132,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
         problem = read_problem(given, own, labels, self.class_names, sample_weight)
         # In float64, so that the shift of a row does not depend on its precision.
         problem = replace(problem, logits=given.logits.double())
-        wanted, ties = criteria.read(names, self.target, n), {"ties": self.ties, "seed": self.seed}
-        solution = solve(problem, wanted, temperature, calibrate=self.calibrate, **ties)
+        wanted = criteria.read(names, self.target, n)
+        how: Any = {"ties": self.ties, "seed": self.seed, "calibrate": self.calibrate}
+        solution = solve(problem, wanted, temperature, **how)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
         self.groups_ = [(one.name, one.groups) for one in solution.attributes]
         rule, arrays = solution.rule, solution.weights

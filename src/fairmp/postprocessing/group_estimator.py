@@ -42,9 +42,9 @@ def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None
         counts = f"{int(known.sum())} nodes and {targets.size(1)} groups"
         value = f"{counts} of {attribute.name!r} are known"
         raise InputError("estimate_sens", value, "know nodes of two groups or more")
-    least, group = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
+    least, rarest = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
     if int(least) < 2:
-        name = f"{attribute.groups[int(group)]!r} of {attribute.name!r}"
+        name = f"{attribute.groups[int(rarest)]!r} of {attribute.name!r}"
         value = f"group {name} is known for {int(least)} node{'s' * (int(least) != 1)}"
         raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
     nodes = known.nonzero().flatten()
