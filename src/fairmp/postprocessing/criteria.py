@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,11 +14,11 @@ from torch import Tensor
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
 from fairmp.metrics.counts import boolean_mask, weights
+from fairmp.metrics.evaluation import CRITERIA
 from fairmp.postprocessing.predictions import Attribute, Predictions, numbers, read_labels
 from fairmp.postprocessing.thresholds import GroupThresholds
 
-Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
-NAMES: tuple[Name, ...] = get_args(Name)
+NAMES = tuple(CRITERIA)
 ALIASES = {
     "dp": "demographic_parity",
     "eo": "equal_opportunity",
@@ -66,7 +66,7 @@ class Solution:
     temperature: float
     attributes: tuple[Attribute, ...]  # estimated where requested
     population: Tensor  # n, bool
-    labels: Tensor | None  # n, −1 unknown
+    labels: Tensor  # n, −1 unknown
     classes: tuple[str, ...]
     weight: Tensor  # of each node (n, float64)
     measures: tuple[Measure, ...] = ()  # the criteria
@@ -191,7 +191,7 @@ def _of_groups(
         else:
             delta = compare_groups(weighted, inside)
         return [Measure(name, attribute.name, None, delta, classes, criterion.target)], []
-    if labels is None:
+    if not bool((labels >= 0).any()):
         hint = f"{name} is measured on labelled nodes: give the true classes of some"
         raise InputError("labels", "missing", hint)
     opportunity = name == "equal_opportunity"

@@ -87,10 +87,7 @@ def numbers(argument: str, values: Any, hint: str) -> Tensor:
 
 
 def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
-    """Read n×C logits or probabilities, or a single column for class 1 (log-odds as logits).
-
-    Other pandas objects must have the index of the predictions.
-    """
+    """Read n×C scores or a column for class 1; ``others`` of pandas must have the same index."""
     _check_aligned(predictions, others)
     values = numbers("predictions", predictions, "give logits or probabilities")
     single = values.dim() == 1
@@ -113,7 +110,7 @@ def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
 
 def read_labels(
     labels: Any, predictions: Predictions, class_names: Sequence[str] | None = None
-) -> tuple[tuple[str, ...], Tensor | None]:
+) -> tuple[tuple[str, ...], Tensor]:
     """Names of the classes, and labels as codes (n, −1 unknown), from numbers or names."""
     n, classes = predictions.values.shape
     values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels)
@@ -133,7 +130,7 @@ def read_labels(
             raise InputError("labels", f"{stray!r} is not a class", f"give {', '.join(names)}")
         values = torch.tensor([codes[value] for value in values])
     if values is None:
-        return names, None
+        values = torch.full((n,), -1)
     if values.shape != (n,):
         hint = f"give one class for each of {n}"
         raise InputError("labels", f"shape {tuple(values.shape)}", hint)

@@ -231,7 +231,7 @@ def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) ->
     (attribute,), labels, x = problem.attributes, problem.labels, problem.logits
     rows, rate = problem.population & attribute.known, None
     weight = problem.weight.clone()
-    if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
+    if calibrate and bool((labels[rows] >= 0).any()):
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
         parts = (x.double(), labels, attribute.sens)
@@ -240,7 +240,7 @@ def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) ->
             weight[rows] *= torch.from_numpy(label_probabilities(z, y, group)[:, 1]).to(weight)
         yes = label_probabilities(z, y)[:, 1] > 0.5
         rate = float(np.average(yes, weights=weight[rows].cpu().numpy()))
-    elif problem.on_labels and labels is not None:
+    elif problem.on_labels:
         rows = rows & (labels == 1)
     rule = rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight[rows])
     logits, drawn = rule.correct(x, attribute.sens)

@@ -15,14 +15,8 @@ from torch import Tensor
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
-from fairmp.postprocessing.criteria import (
-    NAMES,
-    Criterion,
-    Measure,
-    Solution,
-    compare_groups,
-    measures,
-)
+from fairmp.postprocessing import criteria
+from fairmp.postprocessing.criteria import Criterion, Measure, Solution
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import (
     CriterionResult,
@@ -44,11 +38,9 @@ def summarise(solution: Solution) -> DebiasResult:
     proba = [given.proba.double(), after.double()]
     chosen = [p.argmax(1) for p in proba]
     changed = chosen[0] != chosen[1]
-    labelled = torch.zeros_like(inside) if labels is None else inside & (labels >= 0)
-    accuracy = [nan, nan]
-    if labels is not None and bool(labelled.any()):
-        rows = solution.weight * labelled / solution.weight[labelled].sum()
-        accuracy = [float((choice == labels).double() @ rows) for choice in chosen]
+    labelled = inside & (labels >= 0)
+    rows = solution.weight * labelled / solution.weight[labelled].sum()
+    accuracy = [float((choice == labels).double() @ rows) for choice in chosen]
     log_ratio = proba[1].clamp_min(1e-300).log() - proba[0].clamp_min(1e-300).log()
     one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
     decided = [one[choice] for choice in chosen]
@@ -63,8 +55,8 @@ def summarise(solution: Solution) -> DebiasResult:
         text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
         notes = (*notes, text)
     requested = {measure.criterion for measure in solution.measures}
-    rest = [Criterion(name, nan) for name in NAMES if name not in requested]
-    others, _ = measures(rest, solution, strict=False)
+    rest = [Criterion(name, nan) for name in criteria.NAMES if name not in requested]
+    others, _ = criteria.measures(rest, solution, strict=False)
     return DebiasResult(
         predictions=given.like(values),
         classes=solution.classes,
@@ -122,15 +114,14 @@ def _group_changes(
         weights = weights * (inside * solution.weight).unsqueeze(1)
         total = weights.sum(0).unsqueeze(1)
         means = [torch.where(total > 0, weights.T @ p / total, nan).tolist() for p in versions]
-        labels = torch.full_like(codes, -1) if solution.labels is None else solution.labels
-        parts = (solution.weight, codes, labels, *chosen)
+        parts = (solution.weight, codes, solution.labels, *chosen)
         weight, group, label, before, after = (part[inside].cpu().numpy() for part in parts)
         shape = (label, group, classes, len(names))
         tables = [counts.count(d, *shape, weight) for d in (before, after)]
         changed = np.bincount(group[before != after], minlength=len(names)).tolist()
         nodes = np.bincount(group, minlength=len(names)).tolist()
         by_kind = {}
-        if solution.labels is not None:
+        if (label >= 0).any():
             by_kind["labelled"] = counts.count(before, *shape)[:, :-1].sum(2)
             for when, table in zip(("before", "after"), tables, strict=True):
                 _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
@@ -185,7 +176,6 @@ def _unlabelled(
     solution: Solution, own: Sequence[Measure], before: Tensor, after: Tensor
 ) -> UnlabelledEstimate:
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
-    assert solution.labels is not None
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
     known, labelled = solution.population & attribute.known, solution.labels >= 0
     codes = torch.where(known, solution.labels, -1).cpu().numpy()
@@ -200,7 +190,7 @@ def _unlabelled(
         for measure in own:
             weights = attribute.membership * (expected[:, measure.label] * solution.weight)[:, None]
             if int((weights[nodes].sum(0) > 0).sum()) >= 2:
-                found.append(replace(measure, delta=compare_groups(weights, nodes)))
+                found.append(replace(measure, delta=criteria.compare_groups(weights, nodes)))
         return found
 
     there, check = measures_on(known & ~labelled), measures_on(known & labelled)
