@@ -15,7 +15,7 @@ from fairmp.metrics import equalized_odds
 from fairmp.nn import functional as solvers
 from fairmp.postprocessing import odds
 from fairmp.postprocessing.predictions import attributes
-from fairmp.postprocessing.solver import NoGraph, debias
+from fairmp.postprocessing.solver import debias
 from tests.postprocessing.test_criteria import measures
 
 
@@ -58,7 +58,7 @@ def test_no_predictions_that_know_the_labels_are_much_closer() -> None:
         inside = delta.membership * (labels == c).unsqueeze(1)
         parts.append(GroupOperator(inside, torch.ones(6000, dtype=torch.bool), delta.rows))
     bound = solvers.projection(
-        torch.from_numpy(z), NoGraph(), stack(*parts), K=1, lambda_s=0.0, target=0.0
+        torch.from_numpy(z), None, stack(*parts), K=1, lambda_s=0.0, target=0.0
     ).f.numpy()
     lower, reached = divergence(z, bound), divergence(z, corrected)
     assert 0 < lower <= reached

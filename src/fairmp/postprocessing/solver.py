@@ -32,16 +32,6 @@ MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
 
-class NoGraph:
-    """A graph without edges."""
-
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)F."""
-        return f if x is None else gamma * x + (1 - gamma) * f
-
-
 def debias(
     predictions: Any,
     sens: Any,
@@ -149,7 +139,8 @@ def debias(
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
-    smoothing: Any = {"graph": graph, "K": K, "lambda_s": lambda_s} if lambda_s > 0 else {}
+    smoothed = graph is not None and lambda_s > 0
+    smoothing: Any = {"graph": graph, "K": K, "lambda_s": lambda_s} if smoothed else {}
     solution = solve(problem, wanted, temperature, ties=ties, seed=seed, **smoothing)
     if full_output:
         return summarise(solution)
@@ -164,14 +155,15 @@ def solve(
     temperature: Temperature,
     *,
     graph: Any = None,
-    K: int = 5,
-    lambda_s: float = 1.0,
+    K: int = 1,
+    lambda_s: float = 0.0,
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
     calibrate: bool = False,
 ) -> Solution:
     """Correct predictions so that every target is met to 1e-4, or raise; see :func:`debias`."""
-    # With calibrate, thresholds are found for the distribution the nodes are a sample of.
+    # With calibrate, thresholds are found for the distribution the nodes are a sample of. One step
+    # without smoothing does not touch the graph.
     decisions, own, classes = temperature == "decisions", problem.attributes, len(problem.classes)
     if not decisions:
         hint = "give a number above 0, or 'decisions'"
@@ -191,17 +183,13 @@ def solve(
         m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
     )
     if not (problem.on_labels or unbalanced or problem.weighted):
-        # Without a graph, one step that does not smooth.
-        steps = {"K": 1, "lambda_s": 0.0} if graph is None else {"K": K, "lambda_s": lambda_s}
-        return _by_projection(problem, NoGraph() if graph is None else graph, decisions, **steps)
+        return _by_projection(problem, graph, decisions, K=K, lambda_s=lambda_s)
     if decisions:
         value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
         raise InputError("temperature", value, "give a number, such as 0.1")
-    if graph is not None:
-        with torch.no_grad():
-            smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
-        problem = replace(problem, logits=smooth)
-    return _by_group_and_prediction(problem)
+    with torch.no_grad():
+        smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
+    return _by_group_and_prediction(replace(problem, logits=smooth))
 
 
 def _by_projection(problem: Solution, graph: Any, decisions: bool, **steps: Any) -> Solution:
