@@ -19,11 +19,8 @@ from fairmp.postprocessing.predictions import Attribute, Predictions, numbers, r
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 NAMES = tuple(CRITERIA)
-ALIASES = {
-    "dp": "demographic_parity",
-    "eo": "equal_opportunity",
+ALIASES = {key: name for name, key in CRITERIA.items()} | {
     "true_positive_rate_parity": "equal_opportunity",
-    "odds": "equalized_odds",
     "equalised_odds": "equalized_odds",
 }
 MAX_MATRIX_ROWS = 500
@@ -83,7 +80,7 @@ class Solution:
 
     @property
     def weighted(self) -> bool:
-        """Whether some nodes count more than others."""
+        """Whether weights are given that are not all 1."""
         return bool((self.weight != 1).any())
 
 

@@ -117,13 +117,13 @@ def _group_changes(
         parts = (solution.weight, codes, solution.labels, *chosen)
         weight, group, label, before, after = (part[inside].cpu().numpy() for part in parts)
         shape = (label, group, classes, len(names))
-        tables = [counts.count(d, *shape, weight) for d in (before, after)]
         changed = np.bincount(group[before != after], minlength=len(names)).tolist()
         nodes = np.bincount(group, minlength=len(names)).tolist()
         by_kind = {}
         if (label >= 0).any():
             by_kind["labelled"] = counts.count(before, *shape)[:, :-1].sum(2)
-            for when, table in zip(("before", "after"), tables, strict=True):
+            for when, decided in (("before", before), ("after", after)):
+                table = counts.count(decided, *shape, weight)
                 _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
         for g, name in enumerate(names):
             if not nodes[g] and not float(total[g]):
