@@ -25,10 +25,12 @@ import torch
 from defaults import FIGURES, load, summary
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
+from fairmp.graph import normalise
 from fairmp.metrics import evaluate
 from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
+from fairmp.postprocessing.predictions import attributes
 from fairmp.training.loop import versions
 
 GRAPHS = ("pokec-province", "credit", "bail", "bail-without-time")
@@ -55,8 +57,10 @@ def changed(data: Any, condition: str, seed: int) -> Any:
             hidden &= ~(data.val_mask | data.test_mask)
         result.sens = data.sens.masked_fill(hidden, -1)
         if condition == ESTIMATED:
-            found = estimate(result.sens, data.x, data.edge_index).probabilities
-            result.sens = torch.where(hidden, found.argmax(1), data.sens)
+            graph = normalise(data.edge_index, len(data.x))
+            (group,) = attributes(result.sens, len(data.x))
+            found = estimate(group, data.x, graph).hard
+            result.sens = torch.where(hidden, found, data.sens)
     elif condition in FLIPPED:
         seen = (data.train_mask | data.val_mask).nonzero()[:, 0]
         count = round(FLIPPED[condition] * len(seen))

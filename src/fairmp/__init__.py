@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from fairmp.errors import InputError
     from fairmp.metrics import Evaluation, evaluate
     from fairmp.nn.fmp import FMP, PPR
-    from fairmp.postprocessing.api import debias
     from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.postprocessing.result import DebiasResult
+    from fairmp.postprocessing.solver import debias
     from fairmp.training.classifier import FairClassifier, Run
 
 __all__ = ["FMP", "PPR", "Audit", "DebiasResult", "Debiaser", "Evaluation", "FairClassifier"]
@@ -32,7 +32,7 @@ _HOME = {
     "Debiaser": "fairmp.postprocessing.debiaser",
     "DebiasResult": "fairmp.postprocessing.result",
     "InputError": "fairmp.errors",
-    "debias": "fairmp.postprocessing.api",
+    "debias": "fairmp.postprocessing.solver",
 }
 
 

@@ -7,7 +7,8 @@ import pytest
 from scipy.stats import chi2_contingency
 
 from fairmp.metrics import evaluate
-from fairmp.metrics.drift import _change, _rate, changes
+from fairmp.metrics.counts import wilson
+from fairmp.metrics.drift import _change, changes
 
 
 def sample(n: int, rng: np.random.Generator, shift: float = 0.0, share: float = 0.5) -> dict:
@@ -19,10 +20,11 @@ def sample(n: int, rng: np.random.Generator, shift: float = 0.0, share: float = 
 
 def test_the_interval_of_two_rates_is_newcombes() -> None:
     # Newcombe (1998), example (a), method 10: 56/70 against 48/80.
-    found = _change("rate", _rate(48 / 80, 80), _rate(56 / 70, 70), 0.05)
+    both = ((48 / 80, *wilson(48 / 80, 80)), (56 / 70, *wilson(56 / 70, 70)))
+    found = _change("rate", *both, 0.05)
     assert (found.low, found.high) == pytest.approx((0.0524, 0.3339), abs=1e-4)
     assert found.changed
-    assert not _change("rate", _rate(48 / 80, 80), _rate(56 / 70, 70), 0.0005).changed
+    assert not _change("rate", *both, 0.0005).changed
 
 
 def test_samples_of_one_population_rarely_differ() -> None:

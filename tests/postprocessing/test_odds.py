@@ -13,10 +13,10 @@ from scipy.special import softmax
 from fairmp.groups import GroupOperator, group_operator, stack
 from fairmp.metrics import equalized_odds
 from fairmp.nn import functional as solvers
-from fairmp.postprocessing import criteria, odds
-from fairmp.postprocessing.api import debias
+from fairmp.postprocessing import odds
 from fairmp.postprocessing.predictions import attributes
-from fairmp.postprocessing.solver import NoGraph
+from fairmp.postprocessing.solver import debias
+from tests.postprocessing.test_criteria import measures
 
 
 def problem(
@@ -31,20 +31,6 @@ def problem(
     return np.log(p), y, sens
 
 
-def measures(
-    names: list[str], target: float, z: np.ndarray, y: np.ndarray, sens: np.ndarray
-) -> list[criteria.Measure]:
-    n, classes = z.shape
-    found, _ = criteria.measures(
-        criteria.read(names, target, n),
-        attributes(sens, n),
-        torch.ones(n, dtype=torch.bool),
-        torch.from_numpy(y),
-        classes,
-    )
-    return found
-
-
 def divergence(z: np.ndarray, corrected: np.ndarray) -> float:
     p, q = (torch.from_numpy(x).softmax(1) for x in (z, corrected))
     return float((q * (q.log() - p.log())).sum(1).mean())
@@ -53,7 +39,7 @@ def divergence(z: np.ndarray, corrected: np.ndarray) -> float:
 @pytest.mark.parametrize("target", [0.0, 0.03])
 def test_without_labels_it_is_the_projection(target: float) -> None:
     z, y, sens = problem()
-    asked = measures(["demographic_parity"], target, z, y, sens)
+    asked = measures(["demographic_parity"], target, z.shape, sens, torch.from_numpy(y))[0]
     member = attributes(sens, len(y))[0].membership.numpy()
     p, everyone = np.exp(z), np.ones(len(y), dtype=bool)
     logits, _, _ = odds.correct(asked, False, z, p, member, everyone)
@@ -72,7 +58,7 @@ def test_no_predictions_that_know_the_labels_are_much_closer() -> None:
         inside = delta.membership * (labels == c).unsqueeze(1)
         parts.append(GroupOperator(inside, torch.ones(6000, dtype=torch.bool), delta.rows))
     bound = solvers.projection(
-        torch.from_numpy(z), NoGraph(), stack(*parts), K=1, lambda_s=0.0, target=0.0
+        torch.from_numpy(z), None, stack(*parts), K=1, lambda_s=0.0, target=0.0
     ).f.numpy()
     lower, reached = divergence(z, bound), divergence(z, corrected)
     assert 0 < lower <= reached
@@ -81,7 +67,9 @@ def test_no_predictions_that_know_the_labels_are_much_closer() -> None:
 
 def test_slopes_are_derivatives() -> None:
     z, y, sens = problem(n=80)
-    asked = measures(["demographic_parity", "equal_opportunity"], 0.01, z, y, sens)
+    asked = measures(
+        ["demographic_parity", "equal_opportunity"], 0.01, z.shape, sens, torch.from_numpy(y)
+    )[0]
     member = attributes(sens, 80)[0].membership.numpy()
     everyone = np.ones(80, dtype=bool)
     phi = odds._outer(member, np.exp(z))
@@ -102,7 +90,7 @@ def test_slopes_are_derivatives() -> None:
 @pytest.mark.parametrize("names", [["equalized_odds"], ["demographic_parity", "equalized_odds"]])
 def test_every_start_arrives_or_mixing_does(names: list[str]) -> None:
     z, y, sens = problem(classes=2, groups=2)
-    asked = measures(names, 0.01, z, y, sens)
+    asked = measures(names, 0.01, z.shape, sens, torch.from_numpy(y))[0]
     member = attributes(sens, len(y))[0].membership.numpy()
     everyone = np.ones(len(y), dtype=bool)
     phi = odds._outer(member, np.exp(z))
@@ -161,7 +149,7 @@ def test_any_predictions_are_corrected(
     spoken = (1,) if classes == 2 and "eo" in names else range(classes)
     assume(any(len(np.unique(sens[(y == c) & (sens >= 0)])) > 1 for c in spoken))
     corrected = debias(z, sens, criterion=names, labels=y, target=target)
-    asked = measures(names, target, z, y, sens)
+    asked = measures(names, target, z.shape, sens, torch.from_numpy(y))[0]
     q = torch.from_numpy(corrected).softmax(1)
     assert max(one.gap(q) for one in asked) <= target + 1e-4
     np.testing.assert_array_equal(corrected[sens < 0], z[sens < 0])

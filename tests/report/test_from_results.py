@@ -26,7 +26,7 @@ GRAPH = {
 
 
 def test_corrected_predictions(tmp_path: Path) -> None:
-    debias = pytest.importorskip("fairmp.postprocessing.api").debias
+    debias = pytest.importorskip("fairmp.postprocessing.solver").debias
     rng = np.random.default_rng(0)
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))

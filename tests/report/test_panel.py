@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.postprocessing.api import debias
+from fairmp.postprocessing.solver import debias
 from fairmp.report.document import html
 from fairmp.report.from_results import from_corrected
 from fairmp.report.panel import panel, reliability, table

@@ -81,7 +81,7 @@ def command(
     if not sensitive and (criterion or not matrix):
         raise InputError("--sensitive", "missing", "name the column with the groups")
     from fairmp.cli import prediction_columns, prediction_table
-    from fairmp.postprocessing.api import debias
+    from fairmp.postprocessing.solver import debias
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
     from fairmp.report.panel import panel, reliability

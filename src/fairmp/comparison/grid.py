@@ -12,7 +12,6 @@ import torch
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.nn.fmp import Smoothing
-from fairmp.postprocessing.thresholds import BATCH, VALIDATION
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 
@@ -27,7 +26,7 @@ STRATEGIES = (
     *("vanilla", "regulariser", "adversary", "thresholds-val", "thresholds-batch"),
     PER_NODE,
 )
-THRESHOLDS = {"thresholds-val": VALIDATION, "thresholds-batch": BATCH}
+THRESHOLDS = {"thresholds-val": "thresholds (validation)", "thresholds-batch": "thresholds (batch)"}
 
 PENALTIES: dict[str, tuple[float, ...]] = {
     "regulariser": (0, 1, 2, 5, 8, 10, 20, 50, 80, 100),

@@ -20,7 +20,7 @@ from fairmp.graph import normalise
 from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.fmp import FMP, PPR
-from fairmp.postprocessing.api import debias
+from fairmp.postprocessing.solver import debias
 from fairmp.training.loop import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5

@@ -124,10 +124,7 @@ def calibrate(
 def label_probabilities(
     logits: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
-    """Calibrated probabilities of the labels (n×C), with biases by group where labels suffice.
-
-    Labels and groups are −1 where unknown.
-    """
+    """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice."""
     from scipy.special import softmax
 
     known = labels >= 0

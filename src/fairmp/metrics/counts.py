@@ -175,7 +175,7 @@ def rate_range(rates: np.ndarray) -> np.ndarray:
 
 
 def gap_intervals(
-    table: np.ndarray, confidence: float, squares: np.ndarray | None = None
+    table: np.ndarray, confidence: float, squares: np.ndarray
 ) -> dict[str, tuple[float, float]]:
     """Intervals of ΔDP, ΔEO and Δodds; ``squares`` is the same table of squared weights."""
     rate, tpr, fpr = group_rates(table)
@@ -185,7 +185,7 @@ def gap_intervals(
         total = np.broadcast_to(table[:-1].sum((1, 2))[:, None], rate.shape)
         return total, by_label, by_label.sum(1, keepdims=True) - by_label
 
-    both = zip(sizes(table), sizes(table if squares is None else squares), strict=True)
+    both = zip(sizes(table), sizes(squares), strict=True)
     total, by_label, others = (effective_size(whole, square) for whole, square in both)
     # Of two classes, the rates of class 0 mirror those of class 1.
     used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
@@ -221,9 +221,7 @@ def figures(table: np.ndarray) -> dict[str, np.ndarray]:
     }
 
 
-def score_tables(
-    scores: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None
-) -> list[np.ndarray]:
+def score_tables(scores: np.ndarray, label: np.ndarray, weight: np.ndarray) -> list[np.ndarray]:
     """Count rest and class by distinct score, for class 1 of two, or for every class."""
     if scores.shape[1] == 2:
         # The margin rises with the probability of class 1 and does not saturate.
@@ -293,11 +291,7 @@ def percentiles(
 def gap_interval(
     rates: np.ndarray, sizes: np.ndarray, confidence: float = 0.95
 ) -> tuple[float, float]:
-    """Interval for the largest difference of a rate between two groups.
-
-    Rates are G×F, one column per kind of rate and nan where undefined; sizes are the numbers of
-    observations behind them.
-    """
+    """Interval for the largest difference of a rate (G×F, nan if undefined) between two groups."""
     from scipy.special import ndtri
 
     defined = ~np.isnan(rates)
@@ -330,10 +324,7 @@ def wilson(rates: Any, sizes: Any, z: float = NORMAL_QUANTILE) -> tuple[Any, Any
 
 
 def weighted_rates(weights: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means of values in [0, 1] (n×C), weighted by group (n×G), and their precision (both G×C).
-
-    The precision is the number of 0/1 observations whose mean is as precise.
-    """
+    """Weighted means (G×C) of values in [0, 1], and how many 0/1 observations are as precise."""
     total = weights.sum(0)[:, None]
     safe = np.maximum(total, 1e-300)
     rates = np.where(total > 0, weights.T @ values / safe, np.nan)

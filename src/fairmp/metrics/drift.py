@@ -26,7 +26,6 @@ from fairmp.metrics.evaluation import TITLES
 
 LEVEL = 0.05
 Estimate: TypeAlias = tuple[float, float, float]  # with its 95 % limits
-UNDEFINED = (math.nan, math.nan, math.nan)
 
 
 class Change(NamedTuple):
@@ -68,7 +67,7 @@ def changes(
         ['rate of 1 in 0', 'rate of 1 in 1']
     """
     old, new = _estimates(before), _estimates(after)
-    both = [name for name in old if name in new and not math.isnan(old[name][0] + new[name][0])]
+    both = [name for name in old if name in new]
     groups = {group["name"]: group.get("score_counts") or () for group in before["groups"]}
     scored = []
     for group in after["groups"]:
@@ -81,25 +80,22 @@ def changes(
 
 
 def _estimates(figures: Mapping[str, Any]) -> dict[str, Estimate]:
-    """Every figure of an evaluation with its 95 % limits; nan where undefined."""
-    found: dict[str, Estimate] = {}
+    """Every figure of an evaluation that is defined, with its 95 % limits."""
     names, groups = figures["class_names"], figures["groups"]
     total = sum(group["count"] for group in groups)
-    for group in groups:
-        found[f"share of {group['name']}"] = _rate(group["count"] / max(total, 1), total)
+    rates = [(f"share of {g['name']}", g["count"] / max(total, 1), total) for g in groups]
     for group in groups:
         for c in (1,) if len(names) == 2 else range(len(names)):
-            rate = group["rates"][c]
-            found[f"rate of {names[c]} in {group['name']}"] = _rate(rate, group["count"])
+            title = f"rate of {names[c]} in {group['name']}"
+            rates.append((title, group["rates"][c], group["count"]))
+    found: dict[str, Any] = {
+        name: (rate, *wilson(rate, size)) for name, rate, size in rates if rate is not None and size
+    }
     for key in ("accuracy", "dp", "eo", "odds"):
-        ends = figures.get("intervals", {}).get(key) or (None, None)
-        value: Any = (figures[key], *ends)
-        found[TITLES[key]] = UNDEFINED if None in value else value
+        value = (figures[key], *(figures.get("intervals", {}).get(key) or (None, None)))
+        if None not in value:
+            found[TITLES[key]] = value
     return found
-
-
-def _rate(rate: float | None, size: int) -> Estimate:
-    return UNDEFINED if rate is None or not size else (rate, *wilson(rate, size))
 
 
 def _change(name: str, old: Estimate, new: Estimate, level: float) -> Change:

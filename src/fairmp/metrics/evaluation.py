@@ -97,9 +97,8 @@ class Evaluation:
             ax: matplotlib axes to draw on; new ones by default.
         """
         names, sizes = [g.name for g in self.groups], [g.count for g in self.groups]
-        ax = plot_rates(names, sizes, {"after": [g.rates[-1] for g in self.groups]}, ax)
-        ax.set_xlabel(f"decided {self.class_names[-1]}, %")
-        return ax
+        rates = {"after": [g.rates[-1] for g in self.groups]}
+        return plot_rates(names, sizes, rates, f"decided {self.class_names[-1]}, %", ax)
 
     def _title(self) -> str:
         return f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")
@@ -189,7 +188,7 @@ def evaluate(
     titles = tuple(map(str, range(classes)) if class_names is None else class_names)
     if len(titles) != classes:
         raise InputError("class_names", f"{len(titles)} names for {classes} columns of scores")
-    weight = None if sample_weight is None else weights(sample_weight, n)[keep]
+    weight = weights(sample_weight, n)[keep]
     coded = values.argmax(1), label, group[keep], classes, len(names)
     nodes = counts.count(*coded)
     _need_two_groups(nodes, names)
@@ -198,16 +197,13 @@ def evaluate(
     rows = _rows(nodes, table, names, _score_counts(values, group[keep], len(names)))
     figures: dict[str, Any] = {key: float(value) for key, value in counts.figures(table).items()}
     known = label >= 0
-    known_weight = None if weight is None else weight[known]
-    by_score = counts.score_tables(values[known], label[known], known_weight)
+    by_score = counts.score_tables(values[known], label[known], weight[known])
     figures["auc"] = _mean([float(counts.auc(t)) for t in by_score])
     intervals = {}
     if bootstrap:
         rng = np.random.default_rng(seed)
-        squares, scale = nodes, 1.0
-        if weight is not None:
-            squares = counts.count(*coded, weight**2)
-            scale = float(counts.effective_size(weight.sum(), squares.sum()) / weight.sum())
+        squares = counts.count(*coded, weight**2)
+        scale = float(counts.effective_size(weight.sum(), squares.sum()) / weight.sum())
         samples = counts.bootstrap(scale * table, counts.figures, bootstrap, rng)
         if classes == 2:
             binned = scale * counts.coarse(by_score[0], 1000)
@@ -313,6 +309,7 @@ def plot_rates(
     names: Sequence[str],
     sizes: Sequence[int],
     rates: Mapping[str, Sequence[float | None]],
+    label: str,
     ax: Any = None,
 ) -> Any:
     """Draw rates by group, in per cent with 95 % intervals, one series per key; return the axes."""
@@ -321,17 +318,17 @@ def plot_rates(
 
         ax = Figure(figsize=(5.5, 0.9 + 0.5 * len(names)), layout="constrained").subplots()
     height, n = 0.8 / len(rates), np.maximum(np.array(sizes, dtype=float), 1e-9)
-    for k, (label, values) in enumerate(rates.items()):
+    for k, (when, values) in enumerate(rates.items()):
         share = np.array(values, dtype=float)
         low, high = counts.wilson(share, n)
         place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
         errors = 100 * np.nan_to_num(np.maximum([share - low, high - share], 0))
-        style: dict[str, Any] = {"xerr": errors, "label": label, "error_kw": ERRORS}
-        drawn = ax.barh(place, 100 * share, 0.9 * height, **style, **STYLES[label])
+        style: dict[str, Any] = {"xerr": errors, "label": when, "error_kw": ERRORS}
+        drawn = ax.barh(place, 100 * share, 0.9 * height, **style, **STYLES[when])
         ax.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
     ax.set_yticks(range(len(names)), names)
     ax.yaxis.set_inverted(True)
-    ax.set_xlim(0, 100)
+    ax.set(xlim=(0, 100), xlabel=label)
     return ax
 
 
@@ -354,12 +351,7 @@ def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
 
 
 def _gap(
-    key: str,
-    pred: Array,
-    y: Array | None,
-    sens: Array,
-    classes: int | None,
-    sample_weight: Array | None,
+    key: str, pred: Array, y: Array | None, sens: Array, classes: int | None, weight: Array | None
 ) -> float:
     decision = integers(pred, "pred", None)
     n = len(decision)
@@ -369,8 +361,7 @@ def _gap(
         value = f"{classes} with a class {seen - 1} in pred or y"
         raise InputError("classes", value, f"give {seen}")
     groups = int(group.max(initial=-1)) + 1
-    weight = None if sample_weight is None else weights(sample_weight, n)
-    table = counts.count(decision, label, group, classes or seen, groups, weight)
+    table = counts.count(decision, label, group, classes or seen, groups, weights(weight, n))
     _need_two_groups(table, [str(g) for g in range(groups)])
     return float(counts.figures(table)[key])
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,15 +13,14 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.postprocessing.predictions import Attribute, numbers
+from fairmp.metrics.counts import boolean_mask, weights
+from fairmp.metrics.evaluation import CRITERIA
+from fairmp.postprocessing.predictions import Attribute, Predictions, numbers, read_labels
+from fairmp.postprocessing.thresholds import GroupThresholds
 
-Name = Literal["demographic_parity", "equal_opportunity", "equalized_odds"]
-NAMES: tuple[Name, ...] = get_args(Name)
-ALIASES = {
-    "dp": "demographic_parity",
-    "eo": "equal_opportunity",
+NAMES = tuple(CRITERIA)
+ALIASES = {key: name for name, key in CRITERIA.items()} | {
     "true_positive_rate_parity": "equal_opportunity",
-    "odds": "equalized_odds",
     "equalised_odds": "equalized_odds",
 }
 MAX_MATRIX_ROWS = 500
@@ -35,11 +34,6 @@ class Criterion:
     name: str  # one of NAMES, or the name of a matrix
     target: float
     matrix: Tensor | None = None  # a user's own Δ (rows×n, float64)
-
-    @property
-    def on_labels(self) -> bool:
-        """Whether it is measured on labelled nodes."""
-        return self.matrix is None and self.name != "demographic_parity"
 
 
 @dataclass(frozen=True)
@@ -58,6 +52,53 @@ class Measure:
     def gap(self, p: Tensor) -> float:
         """The largest gap in predictions (n×C)."""
         return float(self.delta.largest_gap(p)[list(self.classes)].max())
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Corrected logits, and the problem they solve."""
+
+    given: Predictions
+    logits: Tensor  # corrected (n×C)
+    temperature: float
+    attributes: tuple[Attribute, ...]  # estimated where requested
+    population: Tensor  # n, bool
+    labels: Tensor  # n, −1 unknown
+    classes: tuple[str, ...]
+    weight: Tensor  # of each node (n, float64)
+    measures: tuple[Measure, ...] = ()  # the criteria
+    warnings: tuple[str, ...] = ()
+    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
+    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
+    missed: tuple[str, ...] = ()  # targets of decisions that are not met
+
+    @property
+    def on_labels(self) -> bool:
+        """Whether a criterion is measured on labelled nodes."""
+        return any(measure.label is not None for measure in self.measures)
+
+    @property
+    def weighted(self) -> bool:
+        """Whether weights are given that are not all 1."""
+        return bool((self.weight != 1).any())
+
+
+def read_problem(
+    given: Predictions,
+    attributes: Sequence[Attribute],
+    labels: Any,
+    class_names: Sequence[str] | None,
+    sample_weight: Any,
+    population: Any = None,
+) -> Solution:
+    """Predictions with what their gaps are measured on, not corrected yet."""
+    n, device = len(given.logits), given.logits.device
+    inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
+    names, codes = read_labels(labels, given, class_names)
+    weight = torch.from_numpy(weights(sample_weight, n)).to(device)
+    own = tuple(replace(one, sens=one.sens.to(device)) for one in attributes)
+    return Solution(given, given.logits, 1.0, own, inside, codes, names, weight)
 
 
 def canonical(name: str) -> str:
@@ -97,48 +138,27 @@ def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
 
 
 def measures(
-    criteria: Sequence[Criterion],
-    attributes: Sequence[Attribute],
-    population: Tensor,
-    labels: Tensor | None,
-    classes: int,
-    dtype: torch.dtype = torch.float64,
-    weight: Tensor | None = None,
-    strict: bool = True,
+    criteria: Sequence[Criterion], problem: Solution, strict: bool = True
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of each attribute, and warnings about what is left out if not ``strict``."""
     found: list[Measure] = []
     warnings: list[str] = []
-    for attribute in attributes if strict else ():
-        _check_groups(attribute, population)
+    for attribute in problem.attributes if strict else ():
+        _check_groups(attribute, problem.population)
     for criterion in criteria:
         if criterion.matrix is not None:
-            found.append(_of_matrix(criterion, population, classes))
+            found.append(_of_matrix(criterion, problem.population, len(problem.classes)))
             continue
-        for attribute in attributes:
-            member = attribute.membership
-            member = member if weight is None else member * weight.unsqueeze(1)
-            name, target = criterion.name, criterion.target
+        for attribute in problem.attributes:
             try:
-                if not strict and int((member[population].sum(0) > 0).sum()) < 2:
-                    raise InputError(attribute.name, "fewer than two groups")
-                if criterion.on_labels:
-                    parts, notes = _on_labels(
-                        criterion, attribute, population, labels, classes, member
-                    )
-                    found += parts
-                    warnings += notes
-                    continue
-                delta = compare_groups(member, population)
-                if strict and weight is None:
-                    delta = group_operator(attribute.sens, population, dtype=dtype)
-                columns = tuple(range(classes))
-                found.append(Measure(name, attribute.name, None, delta, columns, target))
+                parts, notes = _of_groups(criterion, attribute, problem, strict)
             except InputError as error:
                 if strict:
                     raise
                 why = f"{error.argument}: {error.value}"
-                warnings.append(f"{name} ({attribute.name}) is not measured ({why})")
+                parts, notes = [], [f"{criterion.name} ({attribute.name}) is not measured ({why})"]
+            found += parts
+            warnings += notes
     return found, warnings
 
 
@@ -152,25 +172,31 @@ def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
     return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
 
 
-def _on_labels(
-    criterion: Criterion,
-    attribute: Attribute,
-    population: Tensor,
-    labels: Tensor | None,
-    classes: int,
-    weighted: Tensor,
+def _of_groups(
+    criterion: Criterion, attribute: Attribute, problem: Solution, strict: bool
 ) -> tuple[list[Measure], list[str]]:
-    """Measurements of equal opportunity or equalized odds, and warnings."""
-    if labels is None:
-        hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
-        raise InputError("labels", "missing", hint)
-    opportunity = criterion.name == "equal_opportunity"
+    """Measurements of a named criterion, and warnings."""
+    name, inside, labels = criterion.name, problem.population, problem.labels
+    classes = tuple(range(len(problem.classes)))
     membership = attribute.membership
+    weighted = membership * problem.weight.unsqueeze(1)
+    if not strict and int((weighted[inside].sum(0) > 0).sum()) < 2:
+        raise InputError(attribute.name, "fewer than two groups")
+    if name == "demographic_parity":
+        if strict and not problem.weighted:
+            delta = group_operator(attribute.sens, inside, dtype=problem.logits.dtype)
+        else:
+            delta = compare_groups(weighted, inside)
+        return [Measure(name, attribute.name, None, delta, classes, criterion.target)], []
+    if not bool((labels >= 0).any()):
+        hint = f"{name} is measured on labelled nodes: give the true classes of some"
+        raise InputError("labels", "missing", hint)
+    opportunity = name == "equal_opportunity"
     found, warnings = [], []
-    for label in (1,) if opportunity and classes == 2 else range(classes):
-        inside = population & (labels == label) & attribute.known
-        counts = membership[inside].sum(0)
-        where = f"{criterion.name}, {attribute.name}: class {label}"
+    for label in (1,) if opportunity and len(classes) == 2 else classes:
+        nodes = inside & (labels == label) & attribute.known
+        counts = membership[nodes].sum(0)
+        where = f"{name}, {attribute.name}: class {label}"
         if int((counts > 0).sum()) < 2:
             warnings.append(f"{where} is labelled in fewer than two groups, and left out")
             continue
@@ -178,10 +204,8 @@ def _on_labels(
             if count <= 1:
                 number = "one labelled node" if count > 0 else "no labelled node"
                 warnings.append(f"{where} has {number} in group {group!r}")
-        delta = compare_groups(weighted, inside)
-        columns = (label,) if opportunity else tuple(range(classes))
-        parts = (criterion.name, attribute.name, label, delta, columns, criterion.target)
-        found.append(Measure(*parts))
+        delta, columns = compare_groups(weighted, nodes), (label,) if opportunity else classes
+        found.append(Measure(name, attribute.name, label, delta, columns, criterion.target))
     if not found:
         value = f"no class is labelled in two groups of {attribute.name!r}"
         raise InputError("labels", value, "give more labels, or demographic_parity")
@@ -190,9 +214,11 @@ def _on_labels(
 
 def shortfall(measures: Sequence[Measure], classes: int) -> float:
     """How much every target would have to grow: min s ≥ 0 such that some |Δ_k Q| ≤ t_k + s."""
+    if not any(measure.own for measure in measures):
+        return 0.0
     # Nodes with equal columns of Δ share their variables. Rows that sum to 0 are met by constants.
     matrices = [np.asarray(measure.delta.pair_matrix.cpu().numpy()) for measure in measures]
-    if not any(measure.own for measure in measures) or all(
+    if all(
         np.abs(matrix.sum(1)).max() / classes <= measure.target + FEASIBLE
         for matrix, measure in zip(matrices, measures, strict=True)
     ):

@@ -20,16 +20,10 @@ from fairmp.errors import InputError, check_choice, check_integer, check_number,
 from fairmp.groups import soft
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
-from fairmp.postprocessing.predictions import (
-    Attribute,
-    Predictions,
-    attributes,
-    read,
-    read_labels,
-    read_weight,
-)
+from fairmp.postprocessing.criteria import Solution, read_problem
+from fairmp.postprocessing.predictions import Attribute, Predictions, attributes, read
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import Solution, solve
+from fairmp.postprocessing.solver import solve
 from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
@@ -124,21 +118,23 @@ class Debiaser(TransformerMixin, BaseEstimator):
         """
         labels = y if labels is None else labels
         check_choice("ties", self.ties, ("random", "keep"))
-        names, given = self._names(), read(predictions, self.kind)
+        others = {"labels": labels, "sample_weight": sample_weight}
+        given = read(predictions, self.kind, sensitive_features=sensitive_features, **others)
+        self.kind_ = "probabilities" if given.probabilities else "logits"
+        names, n = self._names(), len(given.logits)
         exact = names == ["demographic_parity"] or (
             names == ["equal_opportunity"] and given.values.size(1) == 2
         )
-        temperature: Any = "decisions" if exact else SMALL_TEMPERATURE
-        self.kind_ = "probabilities" if given.probabilities else "logits"
+        temperature: Any = self.temperature
+        if self.decisions:
+            temperature = "decisions" if exact else SMALL_TEMPERATURE
+        own = attributes(sensitive_features, n)
+        problem = read_problem(given, own, labels, self.class_names, sample_weight)
         # In float64, so that the shift of a row does not depend on its precision.
-        double = predictions.double() if isinstance(predictions, Tensor) else predictions
-        solution = solve(
-            double, sensitive_features, target=self.target, criterion=names, labels=labels,
-            temperature=temperature if self.decisions else self.temperature, kind=self.kind_,
-            class_names=self.class_names, ties=self.ties, seed=self.seed, calibrate=self.calibrate,
-            sample_weight=sample_weight,
-        )  # fmt: skip
-        solution = replace(solution, given=given)
+        problem = replace(problem, logits=given.logits.double())
+        wanted = criteria.read(names, self.target, n)
+        how: Any = {"ties": self.ties, "seed": self.seed, "calibrate": self.calibrate}
+        solution = solve(problem, wanted, temperature, **how)
         self.classes_, self.temperature_ = solution.classes, solution.temperature
         self.groups_ = [(one.name, one.groups) for one in solution.attributes]
         rule, arrays = solution.rule, solution.weights
@@ -183,13 +179,8 @@ class Debiaser(TransformerMixin, BaseEstimator):
     ) -> DebiasResult:
         """Correct predictions and measure the effect on them."""
         given, own = self._read(predictions, sensitive_features)
-        names, codes = read_labels(labels, given, self.classes_)
-        everyone = torch.ones(len(given.logits), dtype=torch.bool, device=given.logits.device)
-        weight = read_weight(sample_weight, given)
-        solution = Solution(
-            given, given.logits, self.temperature_, own, (), everyone, codes, names, weight
-        )
-        return summarise(self._corrected(solution))
+        problem = read_problem(given, own, labels, self.classes_, sample_weight)
+        return summarise(self._corrected(replace(problem, temperature=self.temperature_)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the correction to a JSON file."""
@@ -317,12 +308,9 @@ class Debiaser(TransformerMixin, BaseEstimator):
 
     def _corrected(self, solution: Solution) -> Solution:
         """The problem of a solution, with this correction and the criteria of this object."""
-        own, inside = solution.attributes, solution.population
-        logits, drawn = self._apply(solution.given, own)
-        found, notes = criteria.measures(
-            criteria.read(self._names(), self.target, len(logits)), own, inside, solution.labels,
-            len(solution.classes), weight=solution.weight, strict=False,
-        )  # fmt: skip
+        logits, drawn = self._apply(solution.given, solution.attributes)
+        wanted = criteria.read(self._names(), self.target, len(logits))
+        found, notes = criteria.measures(wanted, solution, strict=False)
         return replace(
             solution, logits=logits, drawn=drawn, measures=tuple(found), warnings=tuple(notes),
             temperature=1.0 if self.decisions else solution.temperature,

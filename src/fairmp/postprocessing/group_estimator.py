@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError
-from fairmp.graph import Adjacency, normalise
+from fairmp.graph import Adjacency
 from fairmp.nn.functional import propagate
-from fairmp.postprocessing.predictions import Attribute, Estimate, numbers
+from fairmp.postprocessing.predictions import Attribute, numbers
 
 FOLDS = 5
 PENALTIES = (100.0, 10.0, 1.0)
@@ -21,54 +21,31 @@ HOPS = 4
 MIN_PROBABILITY = 1e-60  # above 0 at every temperature
 
 
-def estimated(
-    attribute: Attribute, features: Any = None, edge_index: Tensor | Adjacency | None = None
-) -> Attribute:
-    """Estimate the groups of nodes of unknown group, if there are any."""
-    if bool(attribute.known.all()):
-        return attribute
-    try:
-        found = estimate(attribute.membership, features, edge_index)
-    except InputError as error:
-        value = f"{error.value} (attribute {attribute.name!r})"
-        raise InputError(error.argument, value, error.hint) from None
-    return replace(attribute, sens=found.probabilities.to(attribute.sens.device), estimate=found)
-
-
-def estimate(
-    sens: Any, features: Any = None, edge_index: Tensor | Adjacency | None = None
-) -> Estimate:
-    """Estimate groups by multinomial logistic regression on the nodes where they are known.
-
-    ``sens`` has groups (n; −1 unknown) or memberships (n×G; zeros unknown). The inputs are the
-    standardised features of a node and, with a graph, the log shares of the groups among the known
-    nodes around it, smoothed over a few steps. The group of a node never enters its own inputs:
-    those of a known node are computed from the other folds. The penalty and a temperature, which
-    calibrates the probabilities, are chosen on held-out folds.
-    """
+def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None) -> Attribute:
+    """Estimate unknown groups by multinomial logistic regression on the nodes of known group."""
+    # A node's group never enters its own inputs: those of a known node come from the other folds.
+    # The penalty and a temperature, which calibrates, are chosen on held-out folds.
     from sklearn.linear_model import LogisticRegression
     from sklearn.preprocessing import StandardScaler
 
-    sens = sens.detach().cpu() if isinstance(sens, Tensor) else torch.from_numpy(np.array(sens))
-    if sens.dim() == 1:
-        sens = torch.eye(int(sens.max()) + 2, dtype=torch.float64)[sens.long(), :-1]
-    targets = sens.double()
-    n = len(targets)
-    x = None if features is None else numbers("features", features, "encode them first").cpu()
-    if x is not None and (x.dim() > 2 or len(x) != n):
-        raise InputError("features", f"shape {tuple(x.shape)} for {n} nodes", "give one row each")
-    if isinstance(edge_index, Tensor):
-        edge_index = normalise(edge_index.cpu(), n, dtype=torch.float64)
-    adjacency = None if edge_index is None else edge_index.to("cpu")
-    if x is None and adjacency is None:
-        raise InputError("estimate_sens", "no inputs to estimate groups from", "give features=")
+    if bool(attribute.known.all()):
+        return attribute
+    targets = attribute.membership.cpu()
+    adjacency = None if graph is None else graph.to("cpu")
+    x = numbers("features", features, "encode them first").cpu()
+    if x.dim() > 2 or len(x) != len(targets):
+        value = f"shape {tuple(x.shape)} for {len(targets)} nodes"
+        raise InputError("features", value, "give one row each")
+    x = x.double().reshape(len(x), -1)
     known = targets.sum(1) > 0
     if targets.size(1) < 2 or not bool(known.any()):
-        value = f"{int(known.sum())} nodes and {targets.size(1)} groups are known"
+        counts = f"{int(known.sum())} nodes and {targets.size(1)} groups"
+        value = f"{counts} of {attribute.name!r} are known"
         raise InputError("estimate_sens", value, "know nodes of two groups or more")
-    least, group = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
+    least, rarest = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
     if int(least) < 2:
-        value = f"group {int(group)} is known for {int(least)} node{'s' * (int(least) != 1)}"
+        name = f"{attribute.groups[int(rarest)]!r} of {attribute.name!r}"
+        value = f"group {name} is known for {int(least)} node{'s' * (int(least) != 1)}"
         raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
     nodes = known.nonzero().flatten()
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))
@@ -108,26 +85,25 @@ def estimate(
     temperature = min(np.geomspace(0.2, 10, 41), key=lambda t: _loss(held_out / t, y))
     scores = log_proba(fit(np.ones(len(y), dtype=bool), chosen), scaler.transform(everyone))
     estimated = torch.from_numpy(scores / temperature).softmax(1)
-    return Estimate(
-        torch.where(known.unsqueeze(1), targets, estimated),
-        int(known.sum()),
-        float((held_out.argmax(1) == y.argmax(1)).mean()),
-        float(y.mean(0).max()),
+    return replace(
+        attribute,
+        sens=torch.where(known.unsqueeze(1), targets, estimated).to(attribute.sens.device),
+        accuracy=float((held_out.argmax(1) == y.argmax(1)).mean()),
+        baseline=float(y.mean(0).max()),
     )
 
 
-def _columns(x: Tensor | None, adjacency: Adjacency | None, targets: Tensor) -> Tensor:
-    """Inputs of each node, given the groups in ``targets``."""
-    parts = [] if x is None else [x.double().reshape(len(x), -1)]
-    if adjacency is not None:
-        start = targets.to(adjacency.scale.dtype)
-        around = propagate(start, adjacency, K=HOPS, lambda_s=HOPS).double()
-        prior = targets.sum(0) / targets.sum()
-        # Far from every known node the shares are shrunk to the overall ones.
-        pull = around.sum(1).mean() / 4
-        shares = ((around + pull * prior) / (around.sum(1, keepdim=True) + pull)).log()
-        parts.append(shares - shares.mean(1, keepdim=True))
-    return torch.cat(parts, 1)
+def _columns(x: Tensor, adjacency: Adjacency | None, targets: Tensor) -> Tensor:
+    """Features of each node and, with a graph, log shares of the known groups around it."""
+    if adjacency is None:
+        return x
+    start = targets.to(adjacency.scale.dtype)
+    around = propagate(start, adjacency, K=HOPS, lambda_s=HOPS).double()
+    prior = targets.sum(0) / targets.sum()
+    # Far from every known node the shares are shrunk to the overall ones.
+    pull = around.sum(1).mean() / 4
+    shares = ((around + pull * prior) / (around.sum(1, keepdim=True) + pull)).log()
+    return torch.cat([x, shares - shares.mean(1, keepdim=True)], 1)
 
 
 def _loss(scores: np.ndarray, y: np.ndarray) -> float:

@@ -1,19 +1,15 @@
 r"""Equal opportunity and equalized odds, by corrections that do not depend on the label.
 
-The criteria are measured on labelled nodes, but a prediction must not depend on the label it
-predicts. So the correction of a node is a function of its group and its own prediction
-:math:`p_i` alone,
+A prediction must not depend on the label it predicts, so the correction of a node is a function of
+its group and its own prediction :math:`p_i` alone,
 
 .. math::
     Q_i = \mathrm{softmax}\Big(Z_i - \sum_g s_{ig} \big( a_g Z_i + \sum_y p_{iy} W_{gy} \big)\Big),
 
 with the :math:`W` and :math:`a` that minimise :math:`\sum_i \mathrm{KL}(Q_i \| P_i)` subject to
-every :math:`|\Delta_k Q| \le t_k`. For a calibrated model this is the closest correction: the
-predicted probability stands for the label. The slopes :math:`a` make every target reachable: with
-:math:`a_g = 1` and all :math:`W_{gy} = -\log π` everyone is predicted π.
-
-The problem is solved by sequential quadratic programming in coordinates in which the divergence is
-round at the start. Where predictions are so certain that this fails, the correction is randomised:
+every :math:`|\Delta_k Q| \le t_k`. The slopes :math:`a` make every target reachable: with
+:math:`a_g = 1` and all :math:`W_{gy} = -\log π` everyone is predicted π. Where predictions are so
+certain that sequential quadratic programming fails, the correction is randomised:
 :math:`Q_i = \sum_y p_{iy} T_{gy}`, with the transitions T that change least, a linear program.
 """
 
@@ -60,13 +56,12 @@ def correct(
     membership: Array,
     weight: Array,
 ) -> tuple[Array, Mask, tuple[Array, ...]]:
-    """Find the closest label-free predictions that meet every target, for logits z/τ (n×C).
+    """Closest logits that meet every target, the nodes that could be corrected, and the weights.
 
-    ``p`` stands for the label; ``membership`` covers all attributes, rows of zeros are left alone.
-    Without labels a correction need not depend on the prediction of a node: a shift for each group
-    and each row of a matrix is optimal. Returns the logits, the nodes that could be corrected (n),
-    and the weights: W (G×C×C) and slopes a (G), or transitions T (G×C×C).
+    ``z`` is divided by τ and ``p`` stands for the label. The weights are W and a, or T.
     """
+    # Without labels a correction need not depend on the prediction of a node: a shift for each
+    # group and each row of a matrix is optimal.
     own = [m.delta.matrix.cpu().numpy() for m in measures if m.own]
     rows = np.concatenate(own).T if own else np.zeros((len(z), 0))
     reached = (membership.sum(1) > 0) | (rows != 0).any(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from fairmp.datasets.columns import MISSING, as_text, factorize
 from fairmp.errors import InputError
 from fairmp.groups import known, likeliest, memberships, soft
 from fairmp.kernels import softmax
-from fairmp.metrics.counts import are_probabilities, weights
+from fairmp.metrics.counts import are_probabilities
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,7 @@ def numbers(argument: str, values: Any, hint: str) -> Tensor:
 
 
 def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
-    """Read n×C logits or probabilities, or a single column for class 1 (log-odds as logits).
-
-    Other pandas objects must have the index of the predictions.
-    """
+    """Read n×C scores or a column for class 1; ``others`` of pandas must have the same index."""
     _check_aligned(predictions, others)
     values = numbers("predictions", predictions, "give logits or probabilities")
     single = values.dim() == 1
@@ -112,7 +110,7 @@ def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
 
 def read_labels(
     labels: Any, predictions: Predictions, class_names: Sequence[str] | None = None
-) -> tuple[tuple[str, ...], Tensor | None]:
+) -> tuple[tuple[str, ...], Tensor]:
     """Names of the classes, and labels as codes (n, −1 unknown), from numbers or names."""
     n, classes = predictions.values.shape
     values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels)
@@ -132,7 +130,7 @@ def read_labels(
             raise InputError("labels", f"{stray!r} is not a class", f"give {', '.join(names)}")
         values = torch.tensor([codes[value] for value in values])
     if values is None:
-        return names, None
+        values = torch.full((n,), -1)
     if values.shape != (n,):
         hint = f"give one class for each of {n}"
         raise InputError("labels", f"shape {tuple(values.shape)}", hint)
@@ -143,14 +141,6 @@ def read_labels(
         value = f"{whole[wrong][0].item():g} is not one of {classes} classes"
         raise InputError("labels", value, f"give 0…{classes - 1}, -1 where unknown")
     return names, numbers.to(predictions.values.device)
-
-
-def read_weight(sample_weight: Any, predictions: Predictions) -> Tensor | None:
-    """Weight of each row (n, float64), where weights are given."""
-    if sample_weight is None:
-        return None
-    values = predictions.values
-    return torch.from_numpy(weights(sample_weight, len(values))).to(values.device)
 
 
 def _numbers_or_text(values: Any) -> Any:
@@ -185,23 +175,14 @@ def _check_aligned(predictions: Any, others: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """Probabilities of groups, and how accurate they are on held-out known nodes."""
-
-    probabilities: Tensor  # n×G, float64; as given where the group is known
-    known: int  # nodes of known group
-    accuracy: float  # how often the most probable group is right
-    baseline: float  # how often the largest group alone is right
-
-
-@dataclass(frozen=True)
 class Attribute:
     """One sensitive attribute of all nodes."""
 
     name: str
     groups: tuple[str, ...]
     sens: Tensor  # group of each node (n; −1 unknown), or probabilities of groups (n×G)
-    estimate: Estimate | None = None  # where groups were estimated
+    accuracy: float = math.nan  # of estimated groups on held-out known nodes; nan if given
+    baseline: float = math.nan  # of the largest group alone
 
     @property
     def known(self) -> Tensor:
@@ -229,8 +210,10 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
 
     One is a group per node (0…G−1, −1 or NaN unknown; or names, empty unknown) or probabilities of
     groups (n×G, zeros unknown). Several are a dict of such, a DataFrame with one column each, or a
-    list; a list of :class:`Attribute` is taken as it is.
+    list; a list of :class:`Attribute` is taken as it is, and ``None`` has none.
     """
+    if sens is None:
+        return []
     if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
         return list(sens)
     if isinstance(sens, Mapping):

@@ -230,9 +230,8 @@ class DebiasResult:
             "before": [g.decided_before[-1] for g in self.groups],
             "after": [g.decided_after[-1] for g in self.groups],
         }
-        ax = plot_rates(names, sizes, rates, ax)
+        ax = plot_rates(names, sizes, rates, f"decided {self.classes[-1]}, %", ax)
         ax.legend(frameon=False)
-        ax.set_xlabel(f"decided {self.classes[-1]}, %")
         return ax
 
     def _head(self) -> list[str]:

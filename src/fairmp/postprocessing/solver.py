@@ -1,9 +1,10 @@
-"""Solve for corrected predictions, and verify that every target is met."""
+"""Correct the predictions of any model without retraining it, and verify every target."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -15,21 +16,14 @@ from fairmp.graph import normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.metrics.counts import boolean_mask
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.criteria import Measure
-from fairmp.postprocessing.group_estimator import estimated
-from fairmp.postprocessing.predictions import (
-    Attribute,
-    Predictions,
-    attributes,
-    read,
-    read_labels,
-    read_weight,
-)
+from fairmp.postprocessing.criteria import Criterion, Measure, Solution, read_problem
+from fairmp.postprocessing.group_estimator import estimate
+from fairmp.postprocessing.predictions import attributes, read
+from fairmp.postprocessing.summary import summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
@@ -38,42 +32,7 @@ MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
 
-@dataclass(frozen=True)
-class Solution:
-    """Corrected logits, and the problem they solve."""
-
-    given: Predictions
-    logits: Tensor  # corrected (n×C)
-    temperature: float
-    attributes: tuple[Attribute, ...]  # estimated where requested
-    measures: tuple[Measure, ...]  # the criteria
-    population: Tensor  # n, bool
-    labels: Tensor | None  # n, −1 unknown
-    classes: tuple[str, ...]
-    weight: Tensor | None  # of each node (n, float64)
-    warnings: tuple[str, ...] = ()
-    weights: tuple[np.ndarray, ...] = ()  # the correction for criteria on labels; see odds
-    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
-    rule: GroupThresholds | None = None  # the correction of decisions by a threshold per group
-    missed: tuple[str, ...] = ()  # targets of decisions that are not met
-
-    @property
-    def on_labels(self) -> bool:
-        """Whether a criterion is measured on labelled nodes."""
-        return any(measure.label is not None for measure in self.measures)
-
-
-class NoGraph:
-    """A graph without edges."""
-
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)F."""
-        return f if x is None else gamma * x + (1 - gamma) * f
-
-
-def solve(
+def debias(
     predictions: Any,
     sens: Any,
     *,
@@ -92,68 +51,145 @@ def solve(
     ties: Literal["random", "keep"] = "random",
     seed: int = 0,
     sample_weight: Any = None,
-    calibrate: bool = False,
-) -> Solution:
-    """Correct predictions so that every target is met to 1e-4, or raise; see fairmp.debias."""
-    # With calibrate, thresholds are found for the distribution the nodes are a sample of.
-    others = {"sens": sens, "labels": labels, "population": population, "features": features}
-    given = read(predictions, kind, **others, sample_weight=sample_weight)
-    n, classes = given.logits.shape
-    device, decisions = given.logits.device, temperature == "decisions"
+    full_output: bool = False,
+) -> Any:
+    r"""Find the closest predictions whose gap between groups is at most the target.
+
+    .. math::
+        \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target}
+
+    For demographic parity and a matrix the result is a shift of the logits per group. For equal
+    opportunity and equalized odds the correction depends on the group and the prediction of a node,
+    never on its label. The gap of the probabilities is within ``target`` to 1e-4 where it is
+    measured, or an error says which target can be reached. A node of unknown group is left alone.
+
+    Args:
+        predictions: n×C logits or probabilities, or n probabilities of class 1; a torch tensor, a
+            numpy array, or a pandas DataFrame or Series.
+        sens: group of each node (n; −1 unknown), or probabilities of groups (n×G); or several
+            attributes, as a dict, a DataFrame or a list of such.
+        target: the largest gap accepted, 0.02 for two points; or one for each criterion.
+        edge_index: a graph (2×E); with it, predictions are also smoothed over neighbours.
+        population: nodes whose gap is closed (n, bool); all nodes of known group by default.
+        temperature: τ; small, such as 0.1, to close the gap of decisions rather than probabilities;
+            ``"decisions"`` closes that of decisions themselves, for demographic parity, and for
+            equal opportunity of two classes.
+        K: propagation steps, with a graph.
+        lambda_s: strength of the smoothing, with a graph.
+        criterion: ``"demographic_parity"``, ``"equal_opportunity"`` (or
+            ``"true_positive_rate_parity"``), ``"equalized_odds"``, a matrix Δ of your own (rows×n,
+            :math:`|\Delta Q| \le` target), or a list of these.
+        labels: true classes (n): numbers (−1 unknown) or names (empty unknown). Needed for equal
+            opportunity and equalized odds.
+        estimate_sens: estimate unknown groups, so that these nodes take part, weighted.
+        features: inputs of the estimate (n×d), by default the predictions; with a graph the groups
+            of the neighbours are inputs as well.
+        kind: ``"logits"``, ``"probabilities"`` or ``"auto"``: rows in [0, 1] that sum to 1 are
+            probabilities. One-hot rows are ambiguous and refused, unless the kind is given.
+        class_names: names of the classes.
+        ties: with ``temperature="decisions"`` and two classes, nodes with equal scores at a
+            threshold are split at random (``"random"``) or get the same decision (``"keep"``).
+        seed: of the random choice among ties.
+        sample_weight: weight of each node (n), in gaps, rates and the divergence.
+        full_output: return a :class:`~fairmp.postprocessing.result.DebiasResult`, which has the
+            predictions and what changed.
+
+    Returns:
+        Logits for logits and probabilities for probabilities, in the type that was given.
+
+    Example:
+        >>> import numpy as np
+        >>> p = np.array([0.2, 0.4, 0.6, 0.9, 0.55, 0.3])
+        >>> fair = debias(p, [0, 0, 0, 1, 1, 1], target=0.1)
+        >>> round(float(fair[3:].mean() - fair[:3].mean()), 4)
+        0.1
+        >>> print(debias(p, ["f", "f", "f", "m", "m", "m"], target=0.05, full_output=True))
+        6 nodes: 1 decision changed (16.7 %)
+        <BLANKLINE>
+        gap in points       target  before  after  decided before  after  nodes
+        demographic parity    5.00   18.33   5.00            33.3    0.0      6
+        <BLANKLINE>
+        group  nodes     changed   decided 1 %
+        f          3   0 (0.0 %)   33.3 → 33.3
+        m          3  1 (33.3 %)   66.7 → 33.3
+    """
+    given = read(
+        predictions, kind, sens=sens, labels=labels, population=population, features=features,
+        sample_weight=sample_weight,
+    )  # fmt: skip
+    n, device = len(given.logits), given.logits.device
     wanted = criteria.read(criterion, target, n)
     check_integer("K", K, "give the number of propagation steps, 1 or more")
     check_number("lambda_s", lambda_s, "give a number of 0 or more", low=0)
-    if not decisions:
-        hint = "give a number above 0, or 'decisions'"
-        check_number("temperature", temperature, hint, low=0, above=True)
-    inside = torch.from_numpy(boolean_mask(population, n, "population")).to(device)
-    titles, codes = read_labels(labels, given, class_names)
-    weight = read_weight(sample_weight, given)
-    if weight is not None and any(one.matrix is not None for one in wanted):
+    if sample_weight is not None and any(one.matrix is not None for one in wanted):
         raise InputError("sample_weight", "a matrix has weights of its own", "omit them")
-    own = [] if sens is None else attributes(sens, n)
-    if not own and any(one.matrix is None for one in wanted):
-        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
+    own = attributes(sens, n)
+    problem = read_problem(given, own, labels, class_names, sample_weight, population)
     # Demographic parity alone, the common case, stays in the precision it was given in.
-    alone = len(wanted) == len(own) == 1
-    plain = alone and wanted[0].name == "demographic_parity"
-    x, graph = given.logits if plain else given.logits.double(), None
+    if len(own) != 1 or [one.name for one in wanted] != ["demographic_parity"]:
+        problem = replace(problem, logits=given.logits.double())
+    graph = None
     if edge_index is not None:
         given_as_tensor = isinstance(edge_index, Tensor)
         edges = edge_index if given_as_tensor else torch.from_numpy(np.array(edge_index))
-        graph = normalise(edges.to(device), n, dtype=x.dtype)
+        graph = normalise(edges.to(device), n, dtype=problem.logits.dtype)
     if estimate_sens:
-        own = [estimated(one, given.proba if features is None else features, graph) for one in own]
+        inputs = given.proba if features is None else features
+        estimates = (estimate(one, inputs, graph) for one in problem.attributes)
+        problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
-    own = [replace(one, sens=one.sens.to(device)) for one in own]
-
-    measures, warnings = criteria.measures(wanted, own, inside, codes, classes, x.dtype, weight)
-    criteria.check_feasible(measures, classes)
-    tau = 1.0 if decisions else float(temperature)
-    problem = Solution(
-        given, x, tau, tuple(own), tuple(measures), inside, codes, titles, weight, tuple(warnings)
-    )
     smoothed = graph is not None and lambda_s > 0
-    exact = alone and wanted[0].name in EXACT_DECISIONS and classes == 2 and not smoothed
-    if decisions and exact and not soft(own[0].sens):
+    smoothing: Any = {"graph": graph, "K": K, "lambda_s": lambda_s} if smoothed else {}
+    solution = solve(problem, wanted, temperature, ties=ties, seed=seed, **smoothing)
+    if full_output:
+        return summarise(solution)
+    for text in solution.warnings + solution.missed:
+        warnings.warn(text, stacklevel=2)
+    return given.like(given.corrected(solution.logits))
+
+
+def solve(
+    problem: Solution,
+    wanted: Sequence[Criterion],
+    temperature: Temperature,
+    *,
+    graph: Any = None,
+    K: int = 1,
+    lambda_s: float = 0.0,
+    ties: Literal["random", "keep"] = "random",
+    seed: int = 0,
+    calibrate: bool = False,
+) -> Solution:
+    """Correct predictions so that every target is met to 1e-4, or raise; see :func:`debias`."""
+    # With calibrate, thresholds are found for the distribution the nodes are a sample of. One step
+    # without smoothing does not touch the graph.
+    decisions, own, classes = temperature == "decisions", problem.attributes, len(problem.classes)
+    if not decisions:
+        hint = "give a number above 0, or 'decisions'"
+        tau = check_number("temperature", temperature, hint, low=0, above=True)
+        problem = replace(problem, temperature=tau)
+    if not own and any(one.matrix is None for one in wanted):
+        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
+    measures, notes = criteria.measures(wanted, problem)
+    criteria.check_feasible(measures, classes)
+    problem = replace(problem, measures=tuple(measures), warnings=tuple(notes))
+    exact = len(wanted) == len(own) == 1 and wanted[0].name in EXACT_DECISIONS and classes == 2
+    if decisions and exact and graph is None and not soft(own[0].sens):
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
         return _by_thresholds(problem, rule, calibrate)
     # The projection needs rows that sum to 0, over nodes of equal weight.
     unbalanced = any(
         m.own and bool((m.delta.matrix.sum(1).abs() > 1e-9 * m.unit).any()) for m in measures
     )
-    if not (problem.on_labels or unbalanced or weight is not None):
-        # Without a graph, one step that does not smooth.
-        steps = {"K": 1, "lambda_s": 0.0} if graph is None else {"K": K, "lambda_s": lambda_s}
-        return _by_projection(problem, NoGraph() if graph is None else graph, decisions, **steps)
+    if not (problem.on_labels or unbalanced or problem.weighted):
+        return _by_projection(problem, graph, decisions, K=K, lambda_s=lambda_s)
     if decisions:
         value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
         raise InputError("temperature", value, "give a number, such as 0.1")
-    if graph is not None:
-        with torch.no_grad():
-            problem = replace(problem, logits=solvers.propagate(x, graph, K=K, lambda_s=lambda_s))
-    return _by_group_and_prediction(problem)
+    with torch.no_grad():
+        smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
+    return _by_group_and_prediction(replace(problem, logits=smooth))
 
 
 def _by_projection(problem: Solution, graph: Any, decisions: bool, **steps: Any) -> Solution:
@@ -182,8 +218,8 @@ def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) ->
     """One threshold per group: the same rate of all nodes, or with labels of those of class 1."""
     (attribute,), labels, x = problem.attributes, problem.labels, problem.logits
     rows, rate = problem.population & attribute.known, None
-    weight = x.new_ones(len(x)).double() if problem.weight is None else problem.weight.clone()
-    if calibrate and labels is not None and bool((labels[rows] >= 0).any()):
+    weight = problem.weight.clone()
+    if calibrate and bool((labels[rows] >= 0).any()):
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
         parts = (x.double(), labels, attribute.sens)
@@ -192,7 +228,7 @@ def _by_thresholds(problem: Solution, rule: GroupThresholds, calibrate: bool) ->
             weight[rows] *= torch.from_numpy(label_probabilities(z, y, group)[:, 1]).to(weight)
         yes = label_probabilities(z, y)[:, 1] > 0.5
         rate = float(np.average(yes, weights=weight[rows].cpu().numpy()))
-    elif problem.on_labels and labels is not None:
+    elif problem.on_labels:
         rows = rows & (labels == 1)
     rule = rule.solve(x[rows], attribute.sens[rows], rate, sample_weight=weight[rows])
     logits, drawn = rule.correct(x, attribute.sens)
@@ -208,8 +244,8 @@ def _by_group_and_prediction(problem: Solution) -> Solution:
     used = {measure.attribute for measure in problem.measures}
     parts = [one.membership for one in problem.attributes if one.name in used]
     membership = torch.cat(parts, 1) if parts else x.new_zeros(len(x), 0)
-    weight = inside.double() if problem.weight is None else inside * problem.weight
-    arrays = [part.cpu().numpy() for part in (x / tau, x.softmax(1), membership, weight)]
+    parts = [x / tau, x.softmax(1), membership, inside * problem.weight]
+    arrays = [part.cpu().numpy() for part in parts]
     found, reached, weights = odds.correct(problem.measures, problem.on_labels, *arrays)
     corrected = tau * torch.from_numpy(found).to(x.device)
     where = torch.from_numpy(reached).to(x.device).unsqueeze(1)

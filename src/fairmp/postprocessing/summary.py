@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import groupby
 from math import nan
 from typing import Any
 
@@ -14,7 +15,8 @@ from torch import Tensor
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
-from fairmp.postprocessing.criteria import NAMES, Criterion, Measure, compare_groups, measures
+from fairmp.postprocessing import criteria
+from fairmp.postprocessing.criteria import Criterion, Measure, Solution
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.result import (
     CriterionResult,
@@ -23,7 +25,6 @@ from fairmp.postprocessing.result import (
     GroupUncertainty,
     UnlabelledEstimate,
 )
-from fairmp.postprocessing.solver import Solution
 
 CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
 AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
@@ -36,13 +37,10 @@ def summarise(solution: Solution) -> DebiasResult:
     after = values if given.probabilities else values.softmax(1)
     proba = [given.proba.double(), after.double()]
     chosen = [p.argmax(1) for p in proba]
-    weight = torch.ones_like(proba[0][:, 0]) if solution.weight is None else solution.weight
     changed = chosen[0] != chosen[1]
-    labelled = torch.zeros_like(inside) if labels is None else inside & (labels >= 0)
-    accuracy = [nan, nan]
-    if labels is not None and bool(labelled.any()):
-        rows = weight[labelled] / weight[labelled].sum()
-        accuracy = [float((choice == labels)[labelled].double() @ rows) for choice in chosen]
+    labelled = inside & (labels >= 0)
+    rows = solution.weight * labelled / solution.weight[labelled].sum()
+    accuracy = [float((choice == labels).double() @ rows) for choice in chosen]
     log_ratio = proba[1].clamp_min(1e-300).log() - proba[0].clamp_min(1e-300).log()
     one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
     decided = [one[choice] for choice in chosen]
@@ -57,10 +55,8 @@ def summarise(solution: Solution) -> DebiasResult:
         text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
         notes = (*notes, text)
     requested = {measure.criterion for measure in solution.measures}
-    rest = [Criterion(name, nan) for name in NAMES if name not in requested]
-    others, _ = measures(
-        rest, solution.attributes, inside, labels, len(one), weight=solution.weight, strict=False
-    )
+    rest = [Criterion(name, nan) for name in criteria.NAMES if name not in requested]
+    others, _ = criteria.measures(rest, solution, strict=False)
     return DebiasResult(
         predictions=given.like(values),
         classes=solution.classes,
@@ -84,31 +80,25 @@ def _criteria(
     solution: Solution, found: Sequence[Measure], versions: Sequence[Tensor], *, estimates: bool
 ) -> tuple[CriterionResult, ...]:
     """Measure each criterion and attribute."""
-    parts: dict[tuple[str, str], list[Measure]] = {}
-    for measure in found:
-        parts.setdefault((measure.criterion, measure.attribute), []).append(measure)
-    return tuple(_criterion(solution, own, versions, estimates) for own in parts.values())
-
-
-def _criterion(
-    solution: Solution, own: Sequence[Measure], versions: Sequence[Tensor], estimates: bool
-) -> CriterionResult:
-    first, (before, after, decided_before, decided) = own[0], versions
-    where = "the nodes the matrix weighs" if first.own else "the population"
-    interval, unlabelled = None, None
-    if first.label is not None:
-        where = "labelled nodes of the population"
-        interval = _interval(own, after)
-        unlabelled = _unlabelled(solution, own, before, after) if estimates else None
-    nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
-    names = ("before", "after", "decisions_before", "decisions_after")
-    gaps: Any = {name: _largest(own, p) for name, p in zip(names, versions, strict=True)}
-    return CriterionResult(
-        first.criterion, first.attribute, first.target, where=where, nodes=int(nodes.sum()),
-        interval=interval, unlabelled=unlabelled, **gaps,
-        interval_before=None if first.own else _interval(own, decided_before),
-        decisions_interval=None if first.own else _interval(own, decided),
-    )  # fmt: skip
+    before, after, *decided = versions
+    results = []
+    for (name, attribute), parts in groupby(found, lambda m: (m.criterion, m.attribute)):
+        own = list(parts)
+        where = "the nodes the matrix weighs" if own[0].own else "the population"
+        rest: dict[str, Any] = {}
+        if own[0].label is not None:
+            where = "labelled nodes of the population"
+            rest["interval"] = _interval(own, after)
+            rest["unlabelled"] = _unlabelled(solution, own, before, after) if estimates else None
+        if not own[0].own:
+            rest["interval_before"], rest["decisions_interval"] = (
+                _interval(own, p) for p in decided
+            )
+        nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
+        gaps = [_largest(own, p) for p in versions]
+        row = (name, attribute, own[0].target, *gaps, where, int(nodes.sum()))
+        results.append(CriterionResult(*row, **rest))
+    return tuple(results)
 
 
 def _group_changes(
@@ -121,22 +111,19 @@ def _group_changes(
         names = [*attribute.groups, "unknown"]
         codes = torch.where(attribute.known, attribute.hard, len(attribute.groups))
         weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
-        weights = weights * inside.unsqueeze(1)
-        weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
+        weights = weights * (inside * solution.weight).unsqueeze(1)
         total = weights.sum(0).unsqueeze(1)
         means = [torch.where(total > 0, weights.T @ p / total, nan).tolist() for p in versions]
-        labels = torch.full_like(codes, -1) if solution.labels is None else solution.labels
-        parts = (codes, labels, *chosen)
-        group, label, before, after = (part[inside].cpu().numpy() for part in parts)
-        weight = None if solution.weight is None else solution.weight[inside].cpu().numpy()
+        parts = (solution.weight, codes, solution.labels, *chosen)
+        weight, group, label, before, after = (part[inside].cpu().numpy() for part in parts)
         shape = (label, group, classes, len(names))
-        tables = [counts.count(d, *shape, weight) for d in (before, after)]
         changed = np.bincount(group[before != after], minlength=len(names)).tolist()
         nodes = np.bincount(group, minlength=len(names)).tolist()
         by_kind = {}
-        if solution.labels is not None:
+        if (label >= 0).any():
             by_kind["labelled"] = counts.count(before, *shape)[:, :-1].sum(2)
-            for when, table in zip(("before", "after"), tables, strict=True):
+            for when, decided in (("before", before), ("after", after)):
+                table = counts.count(decided, *shape, weight)
                 _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
         for g, name in enumerate(names):
             if not nodes[g] and not float(total[g]):
@@ -162,9 +149,9 @@ def _uncertainty(
         share = float(part.sum() / total.sum().clamp_min(1e-300))
         shares = (part / total.clamp_min(1e-300)).tolist()
         by_group = dict(zip(attribute.groups, shares, strict=True))
-        row = (attribute.name, int(inside.sum()), share, by_group, left_out)
-        quality = attribute.estimate and (attribute.estimate.accuracy, attribute.estimate.baseline)
-        found.append(GroupUncertainty(*row, *(quality or ())))
+        quality = (attribute.accuracy, attribute.baseline)
+        row = (attribute.name, int(inside.sum()), share, by_group, left_out, *quality)
+        found.append(GroupUncertainty(*row))
     return tuple(found)
 
 
@@ -189,7 +176,6 @@ def _unlabelled(
     solution: Solution, own: Sequence[Measure], before: Tensor, after: Tensor
 ) -> UnlabelledEstimate:
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
-    assert solution.labels is not None
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
     known, labelled = solution.population & attribute.known, solution.labels >= 0
     codes = torch.where(known, solution.labels, -1).cpu().numpy()
@@ -202,10 +188,9 @@ def _unlabelled(
         """The same measurements on other nodes, with probabilities for labels."""
         found = []
         for measure in own:
-            weights = attribute.membership * expected[:, [measure.label]]
-            weights = weights if solution.weight is None else weights * solution.weight.unsqueeze(1)
+            weights = attribute.membership * (expected[:, measure.label] * solution.weight)[:, None]
             if int((weights[nodes].sum(0) > 0).sum()) >= 2:
-                found.append(replace(measure, delta=compare_groups(weights, nodes)))
+                found.append(replace(measure, delta=criteria.compare_groups(weights, nodes)))
         return found
 
     there, check = measures_on(known & ~labelled), measures_on(known & labelled)

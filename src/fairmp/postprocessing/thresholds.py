@@ -15,7 +15,6 @@ from fairmp.errors import InputError, check_choice, check_number
 from fairmp.metrics.counts import Array, are_probabilities, integers, weights
 
 MIN_MARGIN = 1e-4  # of corrected log-odds, so that decisions survive rounding to float32
-VALIDATION, BATCH = "thresholds (validation)", "thresholds (batch)"
 
 
 class GroupThresholds:
@@ -56,7 +55,6 @@ class GroupThresholds:
     rate_: float  # share of the nodes of known group that is selected
     drawn_: int  # nodes at a threshold of which some are selected and some are not
     excess_: float  # of the difference of rates over the target and one node of the smallest group
-    name: str = VALIDATION  # for tables
 
     def __init__(
         self,
@@ -102,7 +100,6 @@ class GroupThresholds:
         windows = zip(curves, first, last, strict=True)
         cuts = [int(a[w] + curve.hits[a[w] : b[w]].argmax()) for curve, a, b in windows]
         self._take(curves, cuts, warn=True)
-        self.name = VALIDATION
         return self
 
     def solve(
@@ -139,7 +136,6 @@ class GroupThresholds:
             cuts.append(int(np.abs(curve.rates - wanted).argmin()))
         result = copy(self)
         result._take(curves, cuts, warn=0 < rate < 1)
-        result.name = BATCH
         return result
 
     def predict(self, scores: Array, sens: Array) -> Tensor:

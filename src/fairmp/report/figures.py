@@ -233,9 +233,9 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     for axes, c in zip(panels[:, 0], classes, strict=True):
         shares = {w: [(group.get(w) or {c: None})[c] for group in groups] for w in whens}
         names = _label_groups(axes, groups)
-        plot_rates(names, [group["nodes"] for group in groups], shares, axes)
         name = shorten(str(document["classes"][c]))
-        axes.set_xlabel(f"decided {name!r}, of 100 {noun}")
+        label = f"decided {name!r}, of 100 {noun}"
+        plot_rates(names, [group["nodes"] for group in groups], shares, label, axes)
     if both:
         where = {"loc": "outside upper right", "ncols": 2, "frameon": False, "fontsize": 9}
         fig.legend(*axes.get_legend_handles_labels(), **where)

@@ -53,14 +53,13 @@ def panel(
         command: command line that the chosen target and criterion are added to.
         options: further arguments of ``debias``.
     """
-    from fairmp.postprocessing.solver import solve
-    from fairmp.postprocessing.summary import summarise
+    from fairmp.postprocessing.solver import debias
 
     found: dict[str, Any] = {}
     for name, gap_key in CRITERIA.items():
         if labels is None and gap_key != "dp":
             continue
-        fixed = {**options, "labels": labels, "criterion": name}
+        fixed = {**options, "labels": labels, "criterion": name, "full_output": True}
         steps = []
         for temperature in ("decisions", SOFT):
             fixed["temperature"] = temperature
@@ -68,10 +67,10 @@ def panel(
             # groups is an error, and decisions of some criteria are.
             with suppress(InputError), warnings.catch_warnings():
                 warnings.simplefilter("ignore", UserWarning)
-                start = summarise(solve(predictions, sens, target=1.0, **fixed))
+                start = debias(predictions, sens, target=1.0, **fixed)
                 found |= _heading(start, group_names) if not found else {}
                 steps = [
-                    _step(summarise(solve(predictions, sens, target=target, **fixed)), target)
+                    _step(debias(predictions, sens, target=target, **fixed), target)
                     for target in _targets(start, gap_key)
                 ]
                 break

@@ -17,7 +17,7 @@ from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
 from fairmp.parallel import WorkerPool
-from fairmp.postprocessing.api import debias
+from fairmp.postprocessing.solver import debias
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg

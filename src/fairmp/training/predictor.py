@@ -180,7 +180,7 @@ class Predictor:
         """Close the gap that sample weights measure among some nodes, if there are weights."""
         if "sample_weight" not in data:
             return logits
-        from fairmp.postprocessing.api import debias
+        from fairmp.postprocessing.solver import debias
 
         tau, sens = self.predict_temperature, data.sens[nodes]
         if tau == "decisions" and (logits.size(1) > 2 or groups.soft(sens)):

@@ -25,21 +25,8 @@ from fairmp.analysis.audits.parts import (
     graph_facts,
 )
 from fairmp.analysis.audits.result import Audit
-from fairmp.analysis.theory import (
-    bias_enhancement,
-    block_counts,
-    graph_parameters,
-    group_moments,
-    predicted_block_change,
-)
-from fairmp.analysis.theory.measurement import (
-    Features,
-    averaged,
-    group_means,
-    held_out_bias,
-    held_out_scores,
-    mean_squares,
-)
+from fairmp.analysis.theory import bias_enhancement, measurement, predicted_block_change
+from fairmp.analysis.theory.measurement import Features, averaged, held_out_bias, held_out_scores
 from fairmp.datasets.statistics import statistics
 from fairmp.errors import InputError, check_integer
 from fairmp.graph import to_scipy
@@ -168,32 +155,30 @@ def _halves(sens: Tensor, seed: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
 def mean_gap(values: Features, sens: np.ndarray) -> tuple[float, float]:
     """Largest distance between two groups' means, and its root mean square for random groups."""
     counts = np.bincount(sens[sens >= 0])
-    means = group_means(values, sens)
+    means = measurement.group_means(values, sens)
     pairs = combinations(range(len(means)), 2)
     gap, a, b = max((float(np.linalg.norm(means[a] - means[b])), a, b) for a, b in pairs)
     mean = np.average(means, axis=0, weights=counts)
-    squares = mean_squares(values, sens >= 0)
+    squares = measurement.mean_squares(values, sens >= 0)
     variance = max(squares - float(mean @ mean), 0.0)
     return gap, math.sqrt(variance * (1 / counts[a] + 1 / counts[b]))
 
 
 def _forecast(x: Features, data: Data, folds: Folds) -> Forecast:
-    """Predict one step of averaging from held-out scores that separate the groups.
-
-    Averaging is linear, so it acts on the scores as it acts on the features.
-    """
+    """Predict one step of averaging from held-out scores that separate the groups."""
+    # Averaging is linear, so it acts on the scores as it acts on the features.
     groups = folds[0][0]
     if int(groups.max()) < 1 or not x.shape[1]:
         return Forecast(None, None, missing="too few nodes or varying features for a prediction")
     graph = Data(edge_index=data.edge_index, sens=torch.from_numpy(groups))
     parities, distances, conditions = [], [], []
     try:
-        blocks = block_counts(graph)
+        blocks = measurement.block_counts(graph)
         halves = [half for fold in folds for half in held_out_scores(x, *fold, with_first=True)]
         for scores, own in halves:
             # The ridge only matters for constant scores.
             tensors = torch.from_numpy(scores), torch.from_numpy(own)
-            (means, covariances), weights = group_moments(*tensors, ridge=1e-9)
+            (means, covariances), weights = measurement.group_moments(*tensors, ridge=1e-9)
             change = predicted_block_change(*blocks, means=means, covariances=covariances)
             parities.append((change.before.parity, change.after.parity))
             if len(weights) > 2:
@@ -202,7 +187,7 @@ def _forecast(x: Features, data: Data, folds: Folds) -> Forecast:
             distances.append(delta @ np.linalg.solve(covariance, delta))
             with suppress(InputError):
                 fixed: dict[str, Any] = {"means": means, "covariance": covariance}
-                condition = partial(bias_enhancement, *graph_parameters(graph), **fixed)
+                condition = partial(bias_enhancement, *measurement.graph_parameters(graph), **fixed)
                 conditions.append((condition(form="printed"), condition(form="corrected")))
     except InputError as error:
         return Forecast(None, None, missing=f"no prediction: {error}")
