@@ -339,6 +339,19 @@ def test_text_that_is_not_utf8_far_into_the_file(tmp_path):
         from_tables(write(tmp_path / "people.csv", content), FRIENDS, **NAMES)
 
 
+@pytest.mark.parametrize(
+    "text", ['id  y s\n1  "a\rb" x\n2  b y\n', f'id y  s\n1 "{"a" * 200_000}"  x\n2 b  y\n']
+)
+def test_quoted_cells_of_aligned_columns_that_cannot_be_read(text, tmp_path):
+    (tmp_path / "nodes.txt").write_text(text, newline="")
+    (tmp_path / "edges.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(InputError, match=r"nodes\.txt") as error:
+        from_tables(
+            tmp_path / "nodes.txt", tmp_path / "edges.csv", id="id", label="y", sensitive="s"
+        )
+    assert error.value.argument == "nodes"
+
+
 def test_a_quoted_cell_may_hold_the_separator_and_a_line_end(tmp_path):
     frame = PEOPLE.assign(town=["a,b", 'say "hi"', "two\nlines"] * 4)
     frame.to_csv(tmp_path / "people.csv", index=False)

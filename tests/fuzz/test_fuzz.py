@@ -11,6 +11,7 @@ SHORT = {"tables": 40, "damaged": 40, "numbers": 40, "models": 30, "archives": 6
 CORPUS = [  # every case that ever failed: kind, seed, number
     ("damaged", 101, 929),
     ("damaged", 101, 1732),
+    ("damaged", 104729, 123),
     ("models", 102, 1528),
     ("tables", 901, 557),
 ]

@@ -127,9 +127,9 @@ def _aligned(path: Path, gzipped: bool, comments: int, argument: str) -> bool:
                 return False
     first: tuple[int, int] | None = None
     single = runs = True
-    with gzip.open(path) if gzipped else path.open("rb") as lines:
+    with (gzip.open if gzipped else open)(path, "rt", encoding="utf-8", errors="replace") as lines:
         for number, line in enumerate(lines, start=1):
-            text = line.decode("utf-8", "replace").rstrip("\r\n")
+            text = line.rstrip("\n")
             if number <= comments or not text.strip():
                 continue
             width = len(text.split(" ")), len(text.split())

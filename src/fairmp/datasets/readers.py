@@ -24,6 +24,7 @@ from fairmp.datasets.dialects import (
     NOT_UTF8,
     SAMPLE_ROWS,
     SEPARATORS,
+    Dialect,
     FileStart,
     is_numeric,
     read_start,
@@ -35,7 +36,7 @@ from fairmp.errors import InputError, shorten, shortlist
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
 BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
-READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError)
+READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 CommaMeaning = Literal["decimal", "thousands"]
 _POINT = r"\."
@@ -87,13 +88,16 @@ class TableReader:
         self.header = not names
         self.commas: dict[str, CommaMeaning] = {}
         start = read_start(path, argument)
-        self.dialect = sniff(path, argument, start) if start.format == "text" else None
-        if self.dialect is None:
-            try:
+        self.dialect: Dialect | None = None
+        try:
+            if start.format == "text":
+                self.dialect = sniff(path, argument, start)
+            else:
                 self._columns = self._columnar(start)
                 self.stored_names = list(self._columns.schema.names)
-            except READ_ERRORS as error:
-                raise self._explain(error) from None
+        except READ_ERRORS as error:
+            raise self._explain(error) from None
+        if self.dialect is None:
             return
         self.stored_names = list(names or self.dialect.sample[0])
         used = self.dialect.separator
@@ -329,7 +333,7 @@ class TableReader:
             return InputError(self.argument, f"{name} is not UTF-8 text", NOT_UTF8)
         if self.dialect is not None and "CSV parse error" in str(error):
             width = len(self.stored_names)
-            with suppress(*READ_ERRORS, csv.Error, StopIteration), self._stream() as stream:
+            with suppress(*READ_ERRORS, StopIteration), self._stream() as stream:
                 lines = io.TextIOWrapper(stream, "utf-8", "replace", newline="")
                 for _ in range(self.dialect.comments):
                     next(lines)
