@@ -1,20 +1,13 @@
-"""A gate for releases: fail if the gap between groups is too large."""
+"""Gaps that a gate for releases checks."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from math import isnan, nan
+from collections.abc import Mapping, Sequence
+from math import nan
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-import typer
-
-from fairmp.cli.options import Gate
 
 if TYPE_CHECKING:
     from fairmp.analysis.audits import Audit
-
-STATUS = 3
-ROUNDING = 1e-9
 
 
 class Gap(NamedTuple):
@@ -23,25 +16,6 @@ class Gap(NamedTuple):
     name: str
     estimate: float
     interval: Sequence[float] | None
-
-
-def check(gate: Gate, gaps: Iterable[Gap]) -> None:
-    """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
-    if gate.fail_over is None:
-        return
-    for name, estimate, interval in gaps:
-        low, high = interval or (nan, nan)
-        value = high if gate.on == "upper-bound" else estimate
-        if value <= gate.fail_over + ROUNDING:
-            continue
-        measured = "cannot be measured" if isnan(estimate) else f"is {100 * estimate:.1f} points"
-        if not isnan(high):
-            measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-        elif gate.on == "upper-bound" and not isnan(estimate):
-            measured += " and has no interval"
-        limit = f"--fail-over {gate.fail_over:g} ({100 * gate.fail_over:g} points)"
-        typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
-        raise typer.Exit(STATUS)
 
 
 def of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
