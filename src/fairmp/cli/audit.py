@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fairmp.cli import options
-from fairmp.cli.gate import of_labels
 from fairmp.cli.options import Gate, option
 from fairmp.outputs import bar
 
@@ -33,4 +32,4 @@ def command(
             record = write(found, data, staging, command=again, picture=picture)
     last = f"{options.elapsed():.0f} s. Open {folder / 'report.html'}."
     options.report(results.as_json, record, *record["read"], f"\n{found}\n", last)
-    gate.check(of_labels(found))
+    gate.check(options.gap_of_labels(found))

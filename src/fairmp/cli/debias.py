@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import Gap
-from fairmp.cli.options import Gate, argument, option
+from fairmp.cli.options import Gap, Gate, argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.cli import options
-from fairmp.cli.gate import of_evaluation
 from fairmp.cli.options import CriterionGate, argument, option
 from fairmp.errors import InputError
 from fairmp.outputs import write_json
@@ -82,7 +81,7 @@ def command(
     where = f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}."
     notes = [f"note: {note}" for note in notes]
     options.report(results.as_json, record, *aligned(rows), *notes, verdict, where)
-    gate.check(of_evaluation(now, gate.criterion))
+    gate.check(options.gap_of_evaluation(now, gate.criterion))
 
 
 def _reference(run: Path) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from functools import partial, wraps
 from itertools import product
 from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -28,7 +28,7 @@ from fairmp.training import defaults as usual
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
-    from fairmp.cli.gate import Gap
+    from fairmp.analysis.audits import Audit
     from fairmp.nn.fmp import Smoothing
     from fairmp.report.formats import Table
 
@@ -305,6 +305,14 @@ class Graph(Tables):
         return from_files(self.data, self.data_dir)
 
 
+class Gap(NamedTuple):
+    """A gap of decisions and its 95 % interval, as fractions."""
+
+    name: str
+    estimate: float
+    interval: Sequence[float] | None
+
+
 @dataclass(frozen=True)
 class Gate:
     """The largest gap that passes."""
@@ -351,6 +359,33 @@ class CriterionGate(Gate):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_choice("--criterion", self.criterion, CRITERIA)
+
+
+def gap_of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
+    """The gap of a criterion in the figures of an evaluation."""
+    from fairmp.metrics.evaluation import CRITERIA as KEYS
+    from fairmp.postprocessing.criteria import canonical
+
+    name = canonical(criterion)
+    key, found = KEYS[name], figures or {}
+    estimate, interval = found.get(key), found.get("intervals", {}).get(key)
+    ends = None if interval is None or None in interval else interval
+    return Gap(name.replace("_", " "), nan if estimate is None else float(estimate), ends)
+
+
+def gap_of_labels(audit: Audit) -> Gap:
+    """The gap of the labels themselves, which a perfect classifier would have."""
+    import numpy as np
+
+    from fairmp.metrics.counts import gap_interval, rate_range
+
+    known = [g for g in audit.groups if g.share is not None and g.base_rates is not None]
+    if len(known) < 2:
+        return Gap("the labels", nan, None)
+    used = slice(1, 2) if len(audit.classes) == 2 else slice(None)
+    rates = np.array([g.base_rates for g in known])[:, used]
+    sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+    return Gap("the labels", float(rate_range(rates).max()), gap_interval(rates, sizes))
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import of_evaluation
 from fairmp.cli.options import CriterionGate, argument, option, own
 from fairmp.errors import InputError
 
@@ -99,7 +98,7 @@ def command(
     record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
     record |= {"read": read, "evaluation": figures}
     options.report(as_json, record, *lines, f"Predictions in {goal}.")
-    gate.check(of_evaluation(figures, gate.criterion))
+    gate.check(options.gap_of_evaluation(figures, gate.criterion))
 
 
 def _graph(

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairmp.cli import options
-from fairmp.cli.gate import of_evaluation
 from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
 from fairmp.errors import InputError
 from fairmp.outputs import check_free, hold
@@ -163,7 +162,7 @@ def command(
     records = _write(written, *made, picture=picture, keep_graph=keep_graph)
     options.track(track, records, folder)
     if gate.fail_over is not None:
-        gate.check(of_evaluation(runs[0].test.to_dict(), criterion))
+        gate.check(options.gap_of_evaluation(runs[0].test.to_dict(), criterion))
 
 
 def _write(
