@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.cli.prediction_columns import class_names
+from fairmp.cli.prediction_table import class_names
 from tests.cli.conftest import Program
 
 

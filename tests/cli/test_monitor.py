@@ -52,6 +52,12 @@ def test_new_predictions_are_compared_with_training(fairmp: Program, tmp_path: P
     assert "Changed by more than sampling error: share of f" in out
     assert "scores of m" in out.split("Changed")[1]
 
+    # With the probabilities of two models in a table, the option says which are meant.
+    both = frame.assign(**{"q(no)": frame["p(yes)"], "q(yes)": frame["p(no)"]})
+    both.to_csv("both.csv", index=False)
+    assert fairmp("monitor run both.csv --out wrong")[0] == 2
+    assert fairmp("monitor run both.csv --probabilities p(no),p(yes) --out both")[0] == 0
+
     for wrong in ("monitor . later.csv", "monitor run people.csv", "monitor run none.csv"):
         status, _, err = fairmp(f"{wrong} --out wrong")
         assert status == 2

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp.cli import prediction_columns, prediction_table
+from fairmp.cli import prediction_table
 from fairmp.datasets.columns import MISSING
 from fairmp.postprocessing.predictions import attributes
 
@@ -61,7 +61,7 @@ def test_missing_values_are_the_same_in_python_and_in_files(tmp_path: Path, mark
     assert one.sens.tolist() == [0, 1, -1, 0, 1]
     pd.DataFrame({"sex": sex, "p": 0.5}).to_csv(tmp_path / "in.csv", index=False)
     table = prediction_table.read(tmp_path / "in.csv", None)
-    groups = prediction_columns.groups(table, ["sex"], None, False)
+    groups = prediction_table.groups(table, ["sex"], None, False)
     assert groups is not None
     assert groups[0].groups == one.groups
     assert groups[0].sens.tolist() == one.sens.tolist()

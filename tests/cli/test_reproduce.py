@@ -8,7 +8,7 @@ import pytest
 
 from fairmp.cli import main
 from fairmp.reproduction import synthetic
-from fairmp.reproduction.synthetic_runs import Setting
+from fairmp.reproduction.synthetic import Setting
 
 
 @pytest.fixture

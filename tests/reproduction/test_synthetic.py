@@ -12,16 +12,20 @@ import torch
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.datasets import load
 from fairmp.errors import InputError
-from fairmp.reproduction import synthetic, synthetic_figures
+from fairmp.reproduction import synthetic
+from fairmp.reproduction.paper import sign
 from fairmp.reproduction.synthetic import (
     CENTRE,
     COUNTEREXAMPLE,
+    COVARIANCES,
+    Setting,
     agreement_table,
     coverage,
     designs,
+    measure,
     measure_all,
+    place,
 )
-from fairmp.reproduction.synthetic_runs import COVARIANCES, Setting, measure, place, sign
 
 SMALL = Setting(n=500, rho=0.02, eps=0.8, c=0.5)
 
@@ -171,12 +175,12 @@ def test_run_writes_records_summary_and_figures(
 def test_figures_show_graphs_and_steps(
     tmp_path: Path, few_phases: pd.DataFrame, few_depths: pd.DataFrame
 ) -> None:
-    drawn = synthetic_figures.phase(few_phases, [("a graph", 0.9, 40.0)])
+    drawn = synthetic.draw_phase(few_phases, [("a graph", 0.9, 40.0)])
     drawn.savefig(tmp_path / "phase.svg")
     text = (tmp_path / "phase.svg").read_text(encoding="utf-8")
     assert "<svg" in text
     assert "a graph" in text
-    left, right = synthetic_figures.depth(few_depths).axes
+    left, right = synthetic.draw_depth(few_depths).axes
     assert left.get_title() == "row normalisation"
     assert list(right.get_xticks()) == [1, 2]
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from fairmp.cli import options
 from fairmp.cli.options import option
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar, write_json
+from fairmp.outputs import write_json
 
 # Peak memory of the largest network of the table, GAT, in bytes: roughly.
 _BYTES_PER_EDGE, _BYTES_PER_FEATURE = 1500, 16
@@ -21,7 +20,6 @@ def command(
     edges: int | None = option("Directed edges.", min=2),
     features: int | None = option("Features.", min=1),
     rounds: int = option("Times each epoch is timed, in turns.", 10, min=1),
-    as_json: options.AsJson = False,
 ) -> None:
     """Time an epoch of FMP on this machine, next to its alternatives.
 
@@ -40,35 +38,25 @@ def command(
     scale = 10 if device == "cpu" and not _fits(*speed.POKEC_Z) else 1
     usual = [number // scale for number in speed.POKEC_Z]
     size = (nodes or usual[0], edges or usual[1], features or usual[2])
-    problem = speed.random_problem(*size)
-    with bar(rounds * len(speed.NETWORKS), "timing") as advance:
-        found = speed.measure(problem, rounds=rounds, device=device, on_round=advance)
+    found = speed.measure(speed.random_problem(*size), rounds=rounds, device=device)
     arguments = "--nodes {} --edges {} --features {} --rounds {} --device {}"
     found = {"command": f"fairmp bench {arguments.format(*size, rounds, device)}", **found}
     if out is not None:
         with target.staging(out) as folder:
             write_json(folder / "bench.json", found)
-    if as_json:
-        return options.print_json(found)
-    _show(found)
-    if out is not None:
-        options.show(f"Written to {out / 'bench.json'}.")
-
-
-def _show(found: dict[str, Any]) -> None:
     from fairmp.report.formats import Table, rich_table
 
-    graph, machine = found["graph"], found["machine"]
-    size = f"{graph['nodes']:,} nodes, {graph['directed_edges']:,} directed edges"
     columns = {"ms": "milliseconds", "× MLP": "times_the_mlp", "× FMP": "times_fmp"}
     rows = [
         [name, *(f"{found[key][name]:.2f}" for key in columns.values())]
         for name in found["milliseconds"]
     ]
-    title = f"One epoch, {size}, {graph['features']} features"
-    place = machine["gpu"] or f"{machine['threads']} CPU threads"
+    title = "One epoch, {:,} nodes, {:,} directed edges, {} features".format(*size)
+    table = rich_table(Table(title, ["network", *columns], rows))
+    place = found["machine"]["gpu"] or f"{found['machine']['threads']} CPU threads"
     note = f"{place}, {found['kernels']}. debias takes {found['debias_milliseconds']:.1f} ms."
-    options.show(rich_table(Table(title, ["network", *columns], rows)), note)
+    where = [] if out is None else [f"Written to {out / 'bench.json'}."]
+    options.report(target.as_json, found, table, note, *where)
 
 
 def _fits(nodes: int, edges: int, features: int) -> bool:

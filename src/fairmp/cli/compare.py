@@ -129,10 +129,7 @@ def _check_setting(out: Path, setting: Setting) -> None:
 def run_with_progress(
     specs: list[RunSpec], load: Any, out: Path, *, check_data: bool = False, **how: Any
 ) -> list[dict[str, Any]]:
-    """Train runs into the records of a folder, with a progress bar and an estimate of the time.
-
-    ``how`` are the ``workers``, the ``device`` and ``retry`` of :func:`fairmp.comparison.compare`.
-    """
+    """Train runs as ``compare.run`` does, with a progress bar and an estimate of the time."""
     from fairmp.comparison import compare
     from fairmp.comparison.grid import classifier
     from fairmp.parallel import default_workers
@@ -167,12 +164,13 @@ def run_with_progress(
 
 def show(found: Comparison, out: Path, *, as_json: bool) -> None:
     """Print the tables and the reasons of failures, or all of it as JSON."""
-    if as_json:
-        return options.print_json(found.to_dict())
-    for reason, count in Counter(record["failed"] for record in found.failed).items():
-        options.show(f"{count} run{'s' * (count != 1)} failed: {reason}")
+    from fairmp.datasets.columns import counted
+
+    failed = Counter(record["failed"] for record in found.failed).items()
+    notes = [f"{counted(count, 'run')} failed: {reason}" for reason, count in failed]
     tables = [part for table in found.tables() for part in _narrow(table)]
-    options.print_tables(tables, out, leave_out=("AUC", "splits"))
+    parts = options.tables(tables, out, leave_out=("AUC", "splits"))
+    options.report(as_json, found.to_dict(), *notes, *parts)
 
 
 def _narrow(table: Table) -> list[Table]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -38,13 +39,10 @@ _STATES = {
 @app.command("list")
 def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> None:
     """List the data sets and where their raw files are."""
-    from fairmp.datasets.raw import find
-
-    options.must_be_folder(data_dir)
     rows: list[dict[str, Any]] = []
-    for source in _sources(None):
+    for source, found_files in _found(None, data_dir):
         files: list[dict[str, Any]] = []
-        for found in find(source, data_dir):
+        for found in found_files:
             raw, path = found.file, found.path and str(found.path)
             shown = {"role": found.role, "name": raw.name, "path": path, "sha256": raw.checksum}
             files.append({**shown, "url": raw.url or None})
@@ -99,15 +97,11 @@ def verify(
 
     The exit status is 1 if a file differs, or if a file of a data set you named is missing.
     """
-    from fairmp.datasets.raw import find
-
-    options.must_be_folder(data_dir)
     checked: dict[str, list[dict[str, Any]]] = {
         source.key: [
-            {"name": f.file.name, "path": f.path and str(f.path), "state": f.check()}
-            for f in find(source, data_dir)
+            {"name": f.file.name, "path": f.path and str(f.path), "state": f.check()} for f in found
         ]
-        for source in _sources(names)
+        for source, found in _found(names, data_dir)
     }
     files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
@@ -125,13 +119,10 @@ def stats(
     names: Names = None, data_dir: options.DataDir = None, as_json: options.AsJson = False
 ) -> None:
     """Compare size and homophily of the data sets with the figures printed in the paper."""
-    from fairmp.datasets.raw import find
-
-    options.must_be_folder(data_dir)
     present: list[Source] = []
     missing: list[Source] = []
-    for source in _sources(names):
-        absent = [found.file.name for found in find(source, data_dir) if not found.path]
+    for source, files in _found(names, data_dir):
+        absent = [found.file.name for found in files if not found.path]
         if names and absent:
             hint = f"run 'fairmp data fetch {source.key}', or name its folder with --data-dir"
             raise InputError(source.key, f"{absent[0]} is missing", hint)
@@ -172,3 +163,11 @@ def _sources(names: list[str] | None) -> list[Source]:
     from fairmp.datasets.sources import SOURCES, source_named
 
     return [source_named(name) for name in names] if names else list(SOURCES)
+
+
+def _found(names: list[str] | None, data_dir: Path | None) -> list[tuple[Source, list[Any]]]:
+    """Data sets, all by default, and where their files are."""
+    from fairmp.datasets.raw import find
+
+    options.must_be_folder(data_dir)
+    return [(source, list(find(source, data_dir))) for source in _sources(names)]

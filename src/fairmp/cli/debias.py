@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import Gap, check
-from fairmp.cli.options import Gate, argument, option
+from fairmp.cli.options import Gap, Gate, argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
-    from fairmp.cli.prediction_columns import Found
-    from fairmp.cli.prediction_table import PredictionTable
+    from fairmp.cli.prediction_table import Found
     from fairmp.postprocessing.result import DebiasResult
 
 _table = options.panel("The table")
@@ -26,13 +24,8 @@ _graph = options.panel("A graph")
 _unknown = options.panel("Unknown groups")
 _reuse = options.panel("Other tables")
 RECORD = "corrected.json"
-OPTIONS = {
-    "sens": "--sensitive",
-    "labels": "--label",
-    "predictions": "PREDICTIONS",
-    "estimate_sens": "--estimate-sens",
-    "sample_weight": "--weight",
-}
+OPTIONS = {"sens": "--sensitive", "labels": "--label", "predictions": "PREDICTIONS"}
+OPTIONS |= {"estimate_sens": "--estimate-sens", "sample_weight": "--weight"}
 
 
 def command(
@@ -54,9 +47,7 @@ def command(
         "demographic-parity (the default), equal-opportunity or equalized-odds; repeatable."
     ),
     matrix: str | None = _criteria("Columns of weights, whose weighted sums must meet the target."),
-    target: list[float] | None = _criteria(
-        "Largest gap accepted, 0.02 for two points; repeatable."
-    ),
+    target: list[float] | None = _criteria("Largest gap, 0.02 for two points; repeatable."),
     temperature: str = _criteria("1 for the gap of probabilities, 'decisions' for theirs.", "1"),
     edges: Path | None = _graph("Edge table; with it predictions are smoothed."),
     id: str | None = _graph("Column with the ids."),
@@ -80,7 +71,7 @@ def command(
     """
     if not sensitive and (criterion or not matrix):
         raise InputError("--sensitive", "missing", "name the column with the groups")
-    from fairmp.cli import prediction_columns, prediction_table
+    from fairmp.cli import prediction_table as columns
     from fairmp.postprocessing.solver import debias
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
@@ -102,31 +93,33 @@ def command(
     scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
     wanted = [part.strip() for own in scores.values() if own for part in own.split(",")]
     wanted += filter(None, [*(sensitive or []), label, population, weight])
-    table = prediction_table.read(predictions, id, wanted)
+    table = columns.read(predictions, id, wanted)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
     taken |= {label or "": "--label", id or "": "--id", population or "": "--population"}
     taken |= {weight or "": "--weight"}
     taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
     taken |= {part.strip(): "--features" for part in (features or "").split(",")}
     with options.typed(OPTIONS, id=id):
-        found = _predictions(table, scores, positive, taken)
+        found = columns.find(table, scores, taken, positive)
         codes, names = None, found.names
         if label is not None:
-            codes, names = prediction_columns.labels(table, label, found, positive)
+            codes, names = columns.labels(table, label, found, positive)
         cuts = options._bins(sensitive_bins)
         groups: Any = None
         if apply is None or cross or cuts is not None:
-            groups = prediction_columns.groups(table, sensitive, cuts, cross)
+            groups = columns.groups(table, sensitive, cuts, cross)
         elif sensitive:  # the groups are those of the correction, some may be absent here
             table.require("--sensitive", *sensitive)
             groups = {name: table.raw.column(name).to_pylist() for name in sensitive}
-        criteria = prediction_columns.criteria(table, criterion, matrix)
+        criteria: list[Any] = list(criterion or ([] if matrix else ["demographic_parity"]))
+        if matrix is not None:
+            criteria.append(table.matrix("--matrix", matrix)[1].T)
         weights = None if weight is None else table.numbers("--weight", weight)
         known: Any = {"sensitive_features": groups, "labels": codes, "sample_weight": weights}
         kind = "logits" if logits is not None else "probabilities"
         same: Any = {
-            "population": prediction_columns.mask(table, population) if population else None,
-            "edge_index": prediction_columns.edges_of(table, edges, id),
+            "population": columns.mask(table, population) if population else None,
+            "edge_index": columns.edges_of(table, edges, id),
             "K": k, "lambda_s": lambda_s, "kind": kind, "class_names": names, "seed": seed,
             "sample_weight": weights,
         }  # fmt: skip
@@ -149,12 +142,15 @@ def command(
             assert corrector.result_ is not None
             result = corrector.result_
         else:
+            if features is not None and not estimate_sens:
+                value = "they are used to estimate groups"
+                raise InputError("--features", value, "add --estimate-sens")
+            others = {*(sensitive or []), label, id}
+            encoded = None if features is None else columns.features_of(table, features, others)
             result = debias(
                 found.values, groups, target=targets, temperature=tau, criterion=criteria,
                 labels=codes, estimate_sens=estimate_sens, full_output=True, **same,
-                features=prediction_columns.features_of(
-                    table, features, estimate_sens, sensitive, label, id
-                ),
+                features=encoded,
             )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
@@ -177,7 +173,7 @@ def command(
                 save.absolute().parent.mkdir(parents=True, exist_ok=True)
                 corrector.save(save)
             how = {"safe": safe_csv, "new": not overwrite}
-            prediction_table.write(table, more, place / goal.name, **how)
+            columns.write(table, more, place / goal.name, **how)
     gaps = [Gap(one.title, one.decisions_after, one.decisions_interval) for one in result.criteria]
     gaps = gaps or [Gap("the criterion", nan, None)]
     lines = [*read, str(result), *_advice(result, found, decisions=tau == "decisions")]
@@ -188,18 +184,15 @@ def command(
             f"points on 1,000 new rows, up to {100 * batch.high:.1f} in 95 % of such tables."
         )
     where = f"Corrected predictions in {goal}, all figures in {record}; open {page}."
-    options.print_json(content) if as_json else options.show(*lines, where)
-    check(gate, gaps)
+    options.report(as_json, content, *lines, where)
+    gate.check(*gaps)
 
 
 def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
     """Columns that are added to the table."""
     import numpy as np
 
-    given, after = (
-        np.stack([1 - values, values], 1) if values.ndim == 1 else values
-        for values in (found.values, np.asarray(result.predictions))
-    )
+    after = np.asarray(result.predictions)
     choice = after.argmax(1)
     if found.drawn:
         names = [f"p_corrected({name})" for name in result.classes]
@@ -214,7 +207,7 @@ def _columns(found: Found, result: DebiasResult, seed: int) -> dict[str, Any]:
     classes = np.array(result.classes, dtype=object)
     return {
         **dict(zip(names, after.T, strict=True)),
-        "decision_before": classes[given.argmax(1)].tolist(),
+        "decision_before": classes[found.values.argmax(1)].tolist(),
         "decision_corrected": classes[choice].tolist(),
     }
 
@@ -248,24 +241,3 @@ def _paths(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
     for path in (out, record, page):
         options.check_file("--out", path, [source], overwrite=overwrite)
     return out, record, page
-
-
-def _predictions(
-    table: PredictionTable,
-    given: dict[str, str | None],
-    positive: str | None,
-    taken: dict[str, str],
-) -> Found:
-    """The predictions in the columns that an option names, or in those that look like it."""
-    from fairmp.cli import prediction_columns
-
-    named = [(option, columns) for option, columns in given.items() if columns is not None]
-    if len(named) > 1:
-        raise InputError(named[1][0], f"goes without {named[0][0]}", "give one of them")
-    if not named:
-        return prediction_columns.detected(table, taken)
-    [(kind, columns)] = named
-    if kind == "--decision":
-        return prediction_columns.decisions(table, columns, positive)
-    read = prediction_columns.logits if kind == "--logits" else prediction_columns.probabilities
-    return read(table, columns)

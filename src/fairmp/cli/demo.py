@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
-
-from fairmp.cli.options import AsJson, Results, Seed, Splits, option, print_json, show
+from fairmp.cli.options import Results, Seed, Splits, elapsed, option, report
 from fairmp.outputs import bar
 
 
@@ -13,29 +11,26 @@ def command(
     nodes: int = option("Nodes of the embedded network.", 20_000, min=500),
     splits: Splits = 3,
     seed: Seed = 0,
-    as_json: AsJson = False,
 ) -> None:
     """Compare every method on an embedded network, in under a minute."""
-    start = time.perf_counter()
     folder = results.folder("demo")
 
-    from fairmp.parallel import default_workers
+    from fairmp.datasets.synthetic import social_network
     from fairmp.reproduction import demo
 
-    total = splits * len(demo.METHODS)
+    data, total = social_network(n=nodes, seed=seed), splits * len(demo.METHODS)
+    again = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
     with results.staging(folder) as staging, bar(total, "training") as advance:
-        found = demo.run(nodes, splits, seed, default_workers(), lambda r: advance(r["name"]))
-        again = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
-        lines = demo.write(found, staging, command=again)
-    if as_json:
-        return print_json(found.records)
+        records, lines = demo.run(data, splits, seed, staging, again, advance)
     from rich.text import Text
 
     from fairmp.datasets.statistics import statistics
     from fairmp.report import over, to_rich
 
-    facts = statistics(found.data)
-    show(
+    facts = statistics(data)
+    report(
+        results.as_json,
+        records,
         Text(
             f"The embedded network: {facts.nodes:,} nodes, {facts.edges // 2:,} edges, sensitive "
             f"homophily {100 * (facts.sens_homophily or 0):.1f} %, "
@@ -44,5 +39,5 @@ def command(
         to_rich(lines, f"Test nodes, {over(lines[0].splits)}"),
         "ΔDP: difference between the groups' rates of positive decisions, in points.",
         "ΔEO: the same among nodes whose label is positive.",
-        f"{time.perf_counter() - start:.0f} s. Open {folder / 'report.html'}.",
+        f"{elapsed():.0f} s. Open {folder / 'report.html'}.",
     )

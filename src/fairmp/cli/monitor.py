@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.cli import options
-from fairmp.cli.gate import check, of_evaluation
 from fairmp.cli.options import CriterionGate, argument, option
 from fairmp.errors import InputError
 from fairmp.outputs import write_json
@@ -28,7 +27,6 @@ def command(
     sensitive: str | None = option("Sensitive column; by default that of training."),
     label: str | None = option("Column with known labels; by default that of training."),
     probabilities: str | None = option("Columns with the probability of each class: no,yes."),
-    as_json: options.AsJson = False,
 ) -> None:
     """Compare new predictions with those at training: has anything changed?
 
@@ -80,12 +78,10 @@ def command(
         )
         lines = {"header": rows[0], "rows": rows[1:], "title": "Then and now", "caption": caption}
         document.write(page | {"lines": lines, "command": options.rerun_command()}, staging)
-    if as_json:
-        options.print_json(record)
-    else:
-        where = f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}."
-        options.show(*aligned(rows), *(f"note: {note}" for note in notes), verdict, where)
-    check(gate, [of_evaluation(now, gate.criterion)])
+    where = f"All figures in {folder / 'monitor.json'}; open {folder / 'report.html'}."
+    notes = [f"note: {note}" for note in notes]
+    options.report(results.as_json, record, *aligned(rows), *notes, verdict, where)
+    gate.check(options.gap_of_evaluation(now, gate.criterion))
 
 
 def _reference(run: Path) -> dict[str, Any]:
@@ -126,16 +122,13 @@ def _measure(
     """Figures of the new predictions, and the number of rows without a known group."""
     import numpy as np
 
-    from fairmp.cli import prediction_columns as columns
+    from fairmp.cli import prediction_table as columns
     from fairmp.metrics import evaluate
 
     classes = [str(name) for name in before["class_names"]]
     taken = {sensitive: "--sensitive", label or "": "--label"}
-    found = columns.detected(table, taken)
-    if probabilities is not None:
-        found = columns.probabilities(table, probabilities)
+    found = columns.find(table, {"--probabilities": probabilities}, taken)
     proba = found.values
-    proba = np.stack([1 - proba, proba], 1) if proba.ndim == 1 else proba
     if found.names is not None and set(found.names) == set(classes):
         proba = proba[:, [found.names.index(name) for name in classes]]
     elif proba.shape[1] != len(classes) or found.names is not None:

@@ -8,13 +8,15 @@ import json
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
 from itertools import product
+from math import isnan, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 
 import typer
 
@@ -26,6 +28,7 @@ from fairmp.training import defaults as usual
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
+    from fairmp.analysis.audits import Audit
     from fairmp.nn.fmp import Smoothing
     from fairmp.report.formats import Table
 
@@ -53,8 +56,11 @@ def _known_tracker(name: str | None) -> str | None:
     return name
 
 
-own, network = panel("Your own tables"), panel("Network and training")
+_BEGAN = time.perf_counter()
+CRITERIA = ("demographic-parity", "equal-opportunity", "equalized-odds")
+GATE_STATUS, GATE_ROUNDING = 3, 1e-9
 _gate = panel("A gate for releases")
+own, network = panel("Your own tables"), panel("Network and training")
 
 DATA_HELP = (
     "A data set ('fairmp data list' names them), the 'embedded' network, or 'embedded:3000' for "
@@ -121,10 +127,11 @@ def expand(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class Results:
-    """Where results go."""
+    """Where results go, and how they are printed."""
 
     out: Annotated[Path | None, option(OUT, ...)] = None
     overwrite: Overwrite = False
+    as_json: AsJson = False
 
     def folder(self, name: str) -> Path:
         """Return the folder, checked and locked before any work is done for it."""
@@ -298,18 +305,24 @@ class Graph(Tables):
         return from_files(self.data, self.data_dir)
 
 
+class Gap(NamedTuple):
+    """A gap of decisions and its 95 % interval, as fractions."""
+
+    name: str
+    estimate: float
+    interval: Sequence[float] | None
+
+
 @dataclass(frozen=True)
 class Gate:
     """The largest gap that passes."""
 
-    fail_over: Annotated[
-        float | None,
-        _gate("Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points.", ...),
-    ] = None
-    on: Annotated[
-        str,
-        _gate("What must not exceed it: the estimate, or the upper-bound of its interval.", ...),
-    ] = "estimate"
+    fail_over: float | None = _gate(
+        "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
+    )
+    on: str = _gate(
+        "What must not exceed it: the estimate, or the upper-bound of its interval.", "estimate"
+    )
 
     def __post_init__(self) -> None:
         check_choice("--on", self.on, ("estimate", "upper-bound"))
@@ -317,19 +330,62 @@ class Gate:
             hint = "give the largest gap that passes, 0.02 for two points"
             check_number("--fail-over", self.fail_over, hint, low=0, high=1)
 
+    def check(self, *gaps: Gap) -> None:
+        """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
+        if self.fail_over is None:
+            return
+        for name, estimate, interval in gaps:
+            low, high = interval or (nan, nan)
+            value = high if self.on == "upper-bound" else estimate
+            if value <= self.fail_over + GATE_ROUNDING:
+                continue
+            points = f"is {100 * estimate:.1f} points"
+            measured = "cannot be measured" if isnan(estimate) else points
+            if not isnan(high):
+                measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+            elif self.on == "upper-bound" and not isnan(estimate):
+                measured += " and has no interval"
+            limit = f"--fail-over {self.fail_over:g} ({100 * self.fail_over:g} points)"
+            typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
+            raise typer.Exit(GATE_STATUS)
+
 
 @dataclass(frozen=True)
 class CriterionGate(Gate):
     """The same with a criterion, for commands that have no such option of their own."""
 
-    criterion: Annotated[
-        str, _gate("demographic-parity, equal-opportunity or equalized-odds.", ...)
-    ] = "demographic-parity"
+    criterion: str = _gate(f"Its criterion: {', '.join(CRITERIA)}.", CRITERIA[0])
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        names = ("demographic-parity", "equal-opportunity", "equalized-odds")
-        check_choice("--criterion", self.criterion, names)
+        check_choice("--criterion", self.criterion, CRITERIA)
+
+
+def gap_of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
+    """The gap of a criterion in the figures of an evaluation."""
+    from fairmp.metrics.evaluation import CRITERIA as KEYS
+    from fairmp.postprocessing.criteria import canonical
+
+    name = canonical(criterion)
+    key, found = KEYS[name], figures or {}
+    estimate, interval = found.get(key), found.get("intervals", {}).get(key)
+    ends = None if interval is None or None in interval else interval
+    return Gap(name.replace("_", " "), nan if estimate is None else float(estimate), ends)
+
+
+def gap_of_labels(audit: Audit) -> Gap:
+    """The gap of the labels themselves, which a perfect classifier would have."""
+    import numpy as np
+
+    from fairmp.metrics.counts import gap_interval, rate_range
+
+    known = [g for g in audit.groups if g.share is not None and g.base_rates is not None]
+    if len(known) < 2:
+        return Gap("the labels", nan, None)
+    used = slice(1, 2) if len(audit.classes) == 2 else slice(None)
+    rates = np.array([g.base_rates for g in known])[:, used]
+    sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+    return Gap("the labels", float(rate_range(rates).max()), gap_interval(rates, sizes))
 
 
 def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
@@ -360,11 +416,7 @@ def must_be_folder(data_dir: Path | None) -> None:
 
 @contextmanager
 def typed(names: Mapping[str, str] | None = None, *, id: str | None = "") -> Iterator[None]:
-    """Translate the arguments in errors to the options that were typed for them.
-
-    ``names`` are options by argument, in addition to those of tables; ``id`` is the column given
-    with --id, ``None`` if row numbers are used.
-    """
+    """Translate arguments in errors to options: those of tables, and ``names`` by argument."""
     names = {**{name: _option(name) for name in TABLES}, **(names or {})}
     try:
         yield
@@ -422,9 +474,19 @@ def track(tracker: str | None, records: Sequence[dict[str, Any]], folder: Path) 
         say(f"{count} run{'s' * (count != 1)} logged to {tracker}.")
 
 
+def elapsed() -> float:
+    """Seconds since the program began."""
+    return time.perf_counter() - _BEGAN
+
+
 def print_json(content: Any) -> None:
     """Print a result for programs."""
     typer.echo(json.dumps(content, ensure_ascii=False))
+
+
+def report(as_json: bool, record: Any, *parts: Any) -> None:
+    """Print a record for programs, or parts for people."""
+    print_json(record) if as_json else show(*parts)
 
 
 def show(*parts: Any) -> None:
@@ -449,15 +511,16 @@ def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite
             raise InputError(option, f"{path} is an input table", "give another name")
 
 
-def print_tables(tables: Sequence[Table], folder: Path, *, leave_out: Sequence[str] = ()) -> None:
-    """Print tables, and where the page is."""
+def tables(found: Sequence[Table], folder: Path, *, leave_out: Sequence[str] = ()) -> list[Any]:
+    """Tables for the terminal, and where the page is."""
     from fairmp.report.formats import rich_table
 
-    for table in tables:
+    parts: list[Any] = []
+    for table in found:
         if table.header[-1] == "verdict":  # sentences, too long for columns
-            show(table.title)
+            parts.append(table.title)
             for claim, data, paper, ours, verdict in table.rows:
-                show(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
+                parts.append(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
         else:
-            show(rich_table(table.without(leave_out)))
-    show(f"Open {folder / 'report.html'}.")
+            parts.append(rich_table(table.without(leave_out)))
+    return [*parts, f"Open {folder / 'report.html'}."]

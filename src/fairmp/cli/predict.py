@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import check, of_evaluation
 from fairmp.cli.options import CriterionGate, argument, option, own
 from fairmp.errors import InputError
 
@@ -50,30 +48,33 @@ def command(
     closed among the new ones. Or give tables of all nodes and edges, and say with --where or --only
     who is predicted.
     """
-    goal = _goal(out, (source.nodes, source.edges), overwrite=overwrite)
+    goal = outputs.free_name("predictions.csv") if out is None else out
+    if goal.suffix.lower() not in (".csv", ".parquet", ".pq"):
+        raise InputError("--out", f"{goal} ends in neither .csv nor .parquet", "give one of them")
+    folder = goal.absolute().parent
+    if not folder.is_dir():
+        raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
+    options.check_file("--out", goal, (source.nodes, source.edges), overwrite=overwrite)
 
     from fairmp.cli.prediction_table import without_formulas
     from fairmp.datasets.cache import GRAPH
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
-    names = {
-        "path": "MODEL",
-        "backbone": "MODEL",
-        "label": "--nodes",
-        "sensitive": "--nodes",
-        "mode": "--mode",
-    }
-    with options.typed({**names, "unknown_groups": "--allow-unknown-groups"}):
+    names = {"path": "MODEL", "backbone": "MODEL", "label": "--nodes", "sensitive": "--nodes"}
+    names |= {"mode": "--mode", "unknown_groups": "--allow-unknown-groups"}
+    with options.typed(names):
         fitted = FairClassifier.load(place, trust=trust)
         with source.paths() as (nodes, edges):
             if data is not None:
                 given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
                 graph, chosen = given.load(), None
             else:
-                context = place / GRAPH if keep_graph and not (where or only) else None
-                how: Any = {"id": source.id, "context": context, "allow": unknown_groups}
-                graph, chosen = _graph(fitted, nodes, edges, **how)
+                # A model that does not correct by group at prediction needs no groups there.
+                allow = "allow" if unknown_groups or not fitted.uses_groups else "refuse"
+                how = {"id": source.id, "unknown_groups": allow}
+                kept = place / GRAPH if keep_graph and not (where or only) else None
+                graph, chosen = _graph(fitted, nodes, edges, kept, **how)
             if where or only:
                 chosen = _selected(graph, nodes, where, only, source.id)
         proba, found = fitted.predict_and_evaluate(graph, nodes=chosen, mode=mode)  # type: ignore[arg-type]
@@ -94,34 +95,14 @@ def command(
 
         lines += [f"Measured on {_measured_on(graph, chosen, place / GRAPH)}:"]
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
-    if as_json:
-        record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
-        options.print_json(record | {"read": read, "evaluation": figures})
-    else:
-        options.show(*lines, f"Predictions in {goal}.")
-    check(gate, [of_evaluation(figures, gate.criterion)])
-
-
-def _goal(out: Path | None, tables: Iterable[str | None], *, overwrite: bool) -> Path:
-    """Return the file for the predictions, checked before any work is done for it."""
-    out = outputs.free_name("predictions.csv") if out is None else out
-    if out.suffix.lower() not in (".csv", ".parquet", ".pq"):
-        raise InputError("--out", f"{out} ends in neither .csv nor .parquet", "give one of them")
-    folder = out.absolute().parent
-    if not folder.is_dir():
-        raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
-    options.check_file("--out", out, tables, overwrite=overwrite)
-    return out
+    record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
+    record |= {"read": read, "evaluation": figures}
+    options.report(as_json, record, *lines, f"Predictions in {goal}.")
+    gate.check(options.gap_of_evaluation(figures, gate.criterion))
 
 
 def _graph(
-    fitted: FairClassifier,
-    nodes: Path | None,
-    edges: Path | None,
-    *,
-    id: str | None,
-    context: Path | None,
-    allow: bool,
+    fitted: FairClassifier, nodes: Path | None, edges: Path | None, kept: Path | None, **how: Any
 ) -> tuple[Data, Tensor | None]:
     """Return the graph of tables, and the mask of the nodes to predict, ``None`` for all."""
     if nodes is None:
@@ -130,15 +111,12 @@ def _graph(
     if fitted.encoding_ is None:
         value = "the model was not trained on tables, so it cannot encode columns as features"
         raise InputError("--nodes", value, "give --data, or train on tables")
-    # A model that does not correct by group at prediction needs no groups there.
-    unknown: Any = "refuse" if fitted.uses_groups and not allow else "allow"
-    how: Any = {"id": id, "encoding": fitted.encoding_, "unknown_groups": unknown}
-    if context is not None and context.exists():
-        from fairmp.datasets.cache import extend
-
-        return extend(context, nodes, edges, **how)
     from fairmp.datasets import from_tables
+    from fairmp.datasets.cache import extend
 
+    how["encoding"] = fitted.encoding_
+    if kept is not None and kept.exists():
+        return extend(kept, nodes, edges, **how)
     return from_tables(nodes, edges, **how), None
 
 

@@ -6,23 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fairmp.cli import options
-from fairmp.cli.options import option, print_tables, rerun_command, say
+from fairmp.cli.options import option, rerun_command, say
 from fairmp.errors import InputError
 from fairmp.outputs import bar
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
     from fairmp.comparison.page import Content
-    from fairmp.datasets.statistics import Statistics
     from fairmp.report.formats import Table
-
-    Loaded = tuple[dict[str, Data], dict[str, str]]
 
 app = typer.Typer(
     help="Rerun the paper's experiments, by default on every data set whose files are found.",
@@ -44,14 +39,20 @@ class Scope:
     data: options.DataNames = None
     data_dir: options.DataDir = None
 
-    def graphs(self, quick: str, usual: list[str] | None = None) -> Loaded:
-        """Load the graphs whose files are found, by default ``usual``; refuse to run on none."""
-        from fairmp.datasets.by_name import available
+    def graphs(
+        self, quick: list[str], usual: list[str] | None = None, load: Any = None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Load the graphs whose files are found, by default ``usual``; say why others are not."""
+        from fairmp.datasets.by_name import available, from_files
 
-        names = self.data or ([quick] if self.quick else usual)
-        graphs, absent = available(names, self.data_dir)
-        _check_some(graphs, absent)
-        return graphs, absent
+        names = self.data or (quick if self.quick else usual)
+        found, absent = available(names, self.data_dir, load or from_files)
+        for name, why in absent.items():
+            say(f"Left out, {name}: {why}.")
+        if not found:
+            hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
+            raise InputError("--data", "no data set's files were found", hint)
+        return found, absent
 
 
 def _register(command: Callable[..., None]) -> None:
@@ -79,7 +80,7 @@ def _add_grid_command(
 
         folder = out or Path(f"fairmp-{name}")
         compare_command.check_folder(folder)
-        graphs, _ = scope.graphs(quick, usual)
+        graphs, _ = scope.graphs([quick], usual)
         specs = GRIDS[name](list(graphs), quick=scope.quick, splits=splits)
         records = compare.read(folder / compare_command.RECORDS)
         if {record["key"] for record in records} - {spec.key for spec in specs}:
@@ -111,45 +112,32 @@ _add_grid_command("hyperparameters", "Vary λ_f, the projection's target and λ_
 
 
 @_register
-def runtime(
-    results: options.Results, scope: Scope, device: Device = "cpu", as_json: options.AsJson = False
-) -> None:
+def runtime(results: options.Results, scope: Scope, device: Device = "cpu") -> None:
     """Time 200 epochs of every network with every strategy, relative to an MLP."""
     folder = results.folder("runtime")
 
     from fairmp.reproduction import experiments, grids
 
-    graphs, _ = scope.graphs("embedded:1000")
+    graphs, _ = scope.graphs(["embedded:1000"])
     specs = grids.runtime(list(graphs), quick=scope.quick)
     say(f"{len(specs)} runs, one at a time.")
     with results.staging(folder) as staging, bar(len(specs), "runs") as advance:
         records = experiments.run_times(specs, graphs, staging, device, advance)
         tables = _write(staging, experiments.times(records))
-    _show(records, tables, folder, as_json)
+    _show(results, records, tables, folder)
 
 
 @_register
-def statistics(results: options.Results, scope: Scope, as_json: options.AsJson = False) -> None:
+def statistics(results: options.Results, scope: Scope) -> None:
     """Count nodes, edges and homophily of each data set, next to what the paper prints."""
     folder = results.folder("statistics")
 
-    from fairmp.datasets.by_name import present
     from fairmp.reproduction import experiments
 
-    usual = experiments.SOME_DATA if scope.quick else None
-    names, absent = present(scope.data or usual, scope.data_dir)
-    found: dict[str, Statistics] = {}
-    with bar(len(names), "data sets") as advance:
-        for name in names:
-            try:
-                found[name] = experiments.described(name, scope.data_dir)
-            except InputError as error:
-                absent[name] = " ".join(str(error).split())
-            advance(name)
-    _check_some(found, absent)
+    found, absent = scope.graphs(experiments.SOME_DATA, load=experiments.described)
     with results.staging(folder) as staging:
         tables = _write(staging, experiments.data_sets(found, staging), absent)
-    _show({key: row.as_dict() for key, row in found.items()}, tables, folder, as_json)
+    _show(results, {key: row.as_dict() for key, row in found.items()}, tables, folder)
 
 
 @_register
@@ -157,17 +145,16 @@ def topology(
     results: options.Results,
     scope: Scope,
     seed: int = option("Seed of samples and layouts.", 0, min=0),
-    as_json: options.AsJson = False,
 ) -> None:
     """Draw each data set's graph, with the edges between groups in red."""
     folder = results.folder("topology")
 
     from fairmp.reproduction.experiments import pictures
 
-    graphs, absent = scope.graphs("embedded:1000")
+    graphs, absent = scope.graphs(["embedded:1000"])
     with results.staging(folder) as staging, bar(len(graphs), "pictures") as advance:
         _write(staging, pictures(graphs, staging, seed, advance), absent)
-    _show([str(path) for path in sorted(folder.glob("*.png"))], [], folder, as_json)
+    _show(results, [str(path) for path in sorted(folder.glob("*.png"))], [], folder)
 
 
 @_register
@@ -176,7 +163,6 @@ def synthetic(
     quick: Quick = False,
     data_dir: options.DataDir = None,
     seed: int = option("Seed of the graphs.", 0),
-    as_json: options.AsJson = False,
 ) -> None:
     """Bias under message passing on synthetic graphs, measured against the theory.
 
@@ -193,11 +179,10 @@ def synthetic(
     with results.staging(folder) as staging, bar(count, "settings") as advance:
         summary = experiment.run(staging, quick, seed, graphs.values(), advance)
         tables = _write(staging, experiment.content(summary, staging))[:2]
-    if not as_json:
-        typer.echo(experiment.witness_text(summary))
-        if absent:
-            typer.echo(f"Not placed, their files were not found: {', '.join(absent)}.")
-    _show(summary, tables, folder, as_json)
+    notes = [experiment.witness_text(summary)]
+    if absent:
+        notes.append(f"Not placed, their files were not found: {', '.join(absent)}.")
+    _show(results, summary, tables, folder, *notes)
 
 
 @_register
@@ -206,7 +191,6 @@ def unknown(
     scope: Scope,
     splits: Splits = None,
     workers: options.Workers = None,
-    as_json: options.AsJson = False,
 ) -> None:
     """Hide the groups of all but 1 to 100 % of the nodes, and correct with and without estimates.
 
@@ -217,31 +201,22 @@ def unknown(
     from fairmp.parallel import default_workers
     from fairmp.reproduction import unknown as experiment
 
-    graphs, absent = scope.graphs("embedded:3000", list(experiment.DATA))
+    graphs, absent = scope.graphs(["embedded:3000"], list(experiment.DATA))
     setting = experiment.QUICK if scope.quick else experiment.Setting()
     setting = replace(setting, splits=splits or setting.splits)
     with results.staging(folder) as staging, bar(len(graphs) * setting.splits, "splits") as advance:
         records = experiment.run(graphs, setting, workers or default_workers(), advance)
         tables = _write(staging, experiment.write(records, staging), absent)
-    _show(records, tables, folder, as_json)
+    _show(results, records, tables, folder)
 
 
-def _check_some(graphs: object, absent: dict[str, str]) -> None:
-    for name, why in absent.items():
-        say(f"Left out, {name}: {why}.")
-    if not graphs:
-        hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
-        raise InputError("--data", "no data set's files were found", hint)
-
-
-def _write(folder: Path, content: Content, absent: dict[str, str] | None = None) -> list[Table]:
+def _write(folder: Path, content: Content, absent: dict[str, str] | None = None) -> Sequence[Table]:
     from fairmp.comparison.page import write_page
 
     return write_page(folder, *content, command=rerun_command(), absent=absent)
 
 
-def _show(found: object, tables: Sequence[Table], folder: Path, as_json: bool) -> None:
-    if as_json:
-        options.print_json(found)
-    else:
-        print_tables(tables, folder)
+def _show(
+    results: options.Results, found: object, tables: Sequence[Table], folder: Path, *notes: str
+) -> None:
+    options.report(results.as_json, found, *notes, *options.tables(tables, folder))

@@ -3,33 +3,26 @@
 from __future__ import annotations
 
 import shlex
-import time
 from typing import Any
 
 from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.options import option
 
-SIZES = ("nodes", "entries", "halo")
-
 
 def command(
     results: options.Results,
     graph: options.Graph,
     parts: int = option("Parts: the number of training processes, or a multiple.", 4, min=1),
-    order: str = option(
-        "Of the nodes: 'locality', 'metis' (edges in memory) or 'given'.", "locality"
-    ),
+    order: str = option("Of nodes: 'locality', 'metis' (edges in memory) or 'given'.", "locality"),
     splits: options.Splits = 3,
     seed: options.Seed = 0,
-    as_json: options.AsJson = False,
 ) -> None:
     """Write a graph as shards, to train on several processes or machines.
 
     Your own tables are read once, and may be larger than memory. Train on the shards with
     'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
     """
-    start = time.perf_counter()
     graph.without_weights()
     folder = outputs.free_name("fairmp-shards") if results.out is None else results.out
 
@@ -54,26 +47,25 @@ def command(
         }
         for part in manifest.parts
     ]
-    if as_json:
-        keys = ("name", "nodes", "edges", "order", "fingerprint", "report")
-        record = {"folder": str(folder), **{key: getattr(manifest, key) for key in keys}}
-        return options.print_json({**record, "parts": part_sizes})
+    keys = ("name", "nodes", "edges", "order", "fingerprint", "report")
+    record = {"folder": str(folder), **{key: getattr(manifest, key) for key in keys}}
     from fairmp.report.formats import Table, rich_table
 
+    sizes = ("nodes", "entries", "halo")
     rows = [
-        [str(k), *(f"{part[key]:,}" for key in SIZES), f"{part['bytes'] / 1e6:,.1f}"]
+        [str(k), *(f"{part[key]:,}" for key in sizes), f"{part['bytes'] / 1e6:,.1f}"]
         for k, part in enumerate(part_sizes[:16])
     ]
     if len(part_sizes) > 16:
         rows.append([f"… {len(part_sizes) - 16} more", "", "", "", ""])
     title = f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}"
     table = Table(title, ["part", "nodes", "entries", "halo nodes", "MB"], rows)
-    seconds = time.perf_counter() - start
-    rate = f"{seconds:.0f} s, {manifest.edges / max(seconds, 1e-9):,.0f} edges per second"
+    rate = f"{options.elapsed():.0f} s, {manifest.edges / options.elapsed():,.0f} edges per second"
     words = ["torchrun", "--nproc-per-node", str(len(part_sizes)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
     if seeds[0] is not None:  # None: the split came with the graph
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
     last = [f"{rate}. Shards in {folder}; train with", f"  {shlex.join(words)}"]
-    options.show(*manifest.report, rich_table(table), *last)
+    record |= {"parts": part_sizes}
+    options.report(results.as_json, record, *manifest.report, rich_table(table), *last)

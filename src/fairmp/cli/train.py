@@ -17,17 +17,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairmp.cli import options
-from fairmp.cli.gate import check, of_evaluation
 from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
 from fairmp.errors import InputError
-from fairmp.outputs import check_free, hold, results
+from fairmp.outputs import check_free, hold
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
 
     from fairmp.datasets.statistics import Statistics
     from fairmp.distributed.ranks import Ranks
-    from fairmp.distributed.shard_format import Manifest
     from fairmp.training.classifier import FairClassifier, Run
 
 CHECKPOINTS = "checkpoint"
@@ -75,9 +73,7 @@ def command(
     k: int = _fair("Propagation steps.", 5),
     lambda_s: str | None = _fair("Smoothing; 'learned' by default, 3 for papc, paper and shards."),
     lambda_f: float = _fair("Strength of the pull towards parity (papc, paper).", 1.0),
-    group_free: bool = _fair(
-        "Predict without groups: a penalty, raised until --target holds.", False
-    ),
+    group_free: bool = _fair("Predict without groups: penalty raised until --target holds.", False),
     regulariser: float = _fair("Weight of the demographic regulariser.", 0.0),
     adversary: float = _fair("Weight of the adversary.", 0.0),
     pretrain: int = _fair("Epochs before the adversary is active.", 70),
@@ -95,7 +91,6 @@ def command(
     picture: bool = option("Draw the graph in the report.", True),
     keep_graph: bool = own("Keep the graph, no labels, for new nodes.", True, "--graph/--no-graph"),
     track: options.Track = None,
-    as_json: options.AsJson = False,
     shards: Path | None = _shards("Train on what 'fairmp shard' wrote, with torchrun."),
     checkpoint_every: int = _shards("Epochs between two checkpoints.", 10, min=1),
     timeout: float = _shards("Seconds to wait for another process.", 600.0),
@@ -105,7 +100,7 @@ def command(
     The model under --out is that of the first split; use it with 'fairmp predict', or load it with
     FairClassifier.load. report.html shows what it does to each group.
     """
-    start, criterion = time.perf_counter(), criterion.replace("-", "_")
+    criterion = criterion.replace("-", "_")
     given = training.settle(context)
     backbone, lambda_s = given["backbone"], given["lambda_s"]
     if group_free and not typed_here(context, "solver"):
@@ -140,17 +135,10 @@ def command(
         if gate.fail_over is not None:
             hint = "gate 'fairmp predict' instead"
             raise InputError("--fail-over", "goes without --shards", hint)
-        named = {"--data": source.data != "embedded", "--nodes": source.nodes}
-        for option, is_given in {
-            **named,
-            "--edges": source.edges,
-            "--weight": source.weight,
-        }.items():
-            if is_given:
-                raise InputError(option, "goes without --shards, which hold a graph already")
-        work = partial(
-            _train_shards, shards, solver, make, seeds, written, checkpoint_every, as_json
-        )
+        for name in ("data", "nodes", "edges", "weight"):
+            if getattr(source, name) not in (None, "embedded"):
+                raise InputError(f"--{name}", "goes without --shards, which hold a graph already")
+        work = partial(_train_shards, shards, solver, make, seeds, written, checkpoint_every)
         return _on_ranks(work, training.device, timeout)
     if protocol is not None:
         if source.given():
@@ -164,37 +152,34 @@ def command(
     runs = []
     for number, k in enumerate(seeds):
         # The split of a protocol is fixed: initialisations vary instead.
-        fixed = "protocol" in graph
+        first, split = (k, None) if "protocol" in graph else (seed, k)
         one = make() if number else model
-        first, split = (k, None) if fixed else (seed, k)
         with options.typed({"order": "--order"}):
             runs.append(one.fit(graph, seed=first, split_seed=split, order=order))
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
-    made = folder, solver, graph, notes, runs, model, start
-    shown: Any = {"picture": picture, "keep_graph": keep_graph}
-    records = _write(*made, as_json=as_json, overwrite=written.overwrite, **shown)
+    made = folder, solver, graph, notes, runs, model
+    records = _write(written, *made, picture=picture, keep_graph=keep_graph)
     options.track(track, records, folder)
     if gate.fail_over is not None:
-        check(gate, [of_evaluation(runs[0].test.to_dict(), criterion)])
+        gate.check(options.gap_of_evaluation(runs[0].test.to_dict(), criterion))
 
 
 def _write(
+    written: options.Results,
     folder: Path,
     solver: str,
     data: Data | Statistics,
     notes: Iterable[str],
     runs: Sequence[Run],
     model: FairClassifier,
-    start: float,
     *,
-    as_json: bool,
-    overwrite: bool = True,
     ranks: int | None = None,
     **shown: bool,
 ) -> list[dict[str, Any]]:
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
     from fairmp.comparison import train_report
+    from fairmp.report import over, to_rich
 
     name = str(data.name)
     records = [
@@ -203,19 +188,14 @@ def _write(
     ]
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
     command = launcher + options.rerun_command()
-    with results(folder, overwrite=overwrite) as staging:
+    with written.staging(folder) as staging:
         lines = train_report.write(data, records, model, staging, command=command, **shown)
-    if as_json:
-        options.print_json(records)
-        return records
-    from fairmp.report import over, to_rich
-
-    took = f"{time.perf_counter() - start:.0f} s"
+    took = f"{options.elapsed():.0f} s"
     if ranks is not None:
         took += f" on {ranks} rank{'s' * (ranks != 1)}"
     table = to_rich(lines, f"{name}: test nodes, {over(len(runs))}")
     last = f"{took}. Model in {folder / 'model'}; open {folder / 'report.html'}."
-    options.show(*notes, table, *train_report.summary(model), last)
+    options.report(written.as_json, records, *notes, table, *train_report.summary(model), last)
     return records
 
 
@@ -254,13 +234,12 @@ def _train_shards(
     seeds: range,
     written: options.Results,
     checkpoint_every: int,
-    as_json: bool,
     ranks: Ranks,
 ) -> None:
     from fairmp.datasets.statistics import Statistics
     from fairmp.distributed import FileCheckpoints, fit_shard, load_shard
+    from fairmp.distributed.loading import split_column
 
-    start = time.perf_counter()
     first = ranks.together(make)
     setting = {**first.config(), "seed": seeds[0], "splits": len(seeds), "method": solver}
     ranks.agree("configuration", setting, "start all ranks with the same command")
@@ -268,7 +247,15 @@ def _train_shards(
     shard = load_shard(shards, ranks, device=str(first.device))
     manifest = shard.manifest
     runs: list[Run] = []
-    for number, split_seed in enumerate(ranks.together(lambda: _written_splits(manifest, seeds))):
+    chosen: list[int | None] = [None] if manifest.split_seeds == (None,) else list(seeds)
+
+    def check_written() -> None:
+        with options.typed({"split_seed": "--splits"}):
+            for split_seed in chosen:
+                split_column(manifest, split_seed)
+
+    ranks.together(check_written)
+    for number, split_seed in enumerate(chosen):
         path = folder / CHECKPOINTS / f"split-{number}.pt"
         fingerprint = {**setting, "data": manifest.fingerprint, "split_seed": split_seed}
         checkpoints = FileCheckpoints(path, ranks, fingerprint, every=checkpoint_every)
@@ -279,8 +266,8 @@ def _train_shards(
     if ranks.rank == 0:
         # Whatever is in the folder by now belongs to this training, or may be replaced.
         graph = Statistics(**manifest.statistics)
-        made = folder, solver, graph, manifest.report, runs, first, start
-        _write(*made, as_json=as_json, ranks=ranks.size)
+        made = folder, solver, graph, manifest.report, runs, first
+        _write(replace(written, overwrite=True), *made, ranks=ranks.size)
     ranks.objects(None)  # wait for rank 0
     if ranks.rank == 0:
         shutil.rmtree(folder / CHECKPOINTS, ignore_errors=True)
@@ -302,14 +289,3 @@ def _shards_folder(out: Path | None, overwrite: bool) -> Path:
 
 def _unfinished(folder: Path) -> bool:
     return folder.is_dir() and [path.name for path in folder.iterdir()] == [CHECKPOINTS]
-
-
-def _written_splits(manifest: Manifest, seeds: range) -> list[int | None]:
-    """Return the seeds of the splits to train on, which must be among those written."""
-    from fairmp.distributed.loading import split_column
-
-    chosen: list[int | None] = [None] if manifest.split_seeds == (None,) else list(seeds)
-    with options.typed({"split_seed": "--splits"}):
-        for seed in chosen:
-            split_column(manifest, seed)
-    return chosen

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
 import shlex
 import sys
-import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -68,7 +65,6 @@ def command(
     the chosen trial. Each finished trial is kept in --out: if it is stopped or killed, the same
     command continues, and with more --trials it adds some. Another goal needs another folder.
     """
-    began = time.perf_counter()
     goal, gap = _goal(dp, eo, front, criterion)
     if dataset is not None:
         if source.data != "embedded":
@@ -129,26 +125,30 @@ def command(
         found = page.write(tuned, staging, data, train=train, command=again)
     if track is not None:
         options.track(track, page.trial_records(tuned), out)
-    if as_json:
-        options.print_json(found)
-    else:
-        _show(tuned, train, out, time.perf_counter() - began)
+    options.report(as_json, found, *_parts(tuned, train, out))
     if not tuned.met:
         hint = "try more --trials, a larger gap, or another --backbone or --strategy"
         say(f"fairmp: {page.not_met(tuned)} Its results are in {out}; {hint}")
         raise typer.Exit(1)
 
 
-def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str | None:
-    """Return the ``fairmp train`` command of the chosen classifier; ``None`` if there is none."""
-    from fairmp.cli import train
-    from fairmp.search.space import train_options
+def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str:
+    """Return the ``fairmp train`` command of the chosen classifier, on the first split."""
+    from fairmp.search.space import format_value
 
-    search = tuned.search
-    chosen = train_options(search.method, tuned.chosen.settings, search.seed)
+    search, method = tuned.search, tuned.search.method
+    chosen: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
+    chosen["backbone"] = method.transform
+    for name, value in tuned.chosen.settings.items():
+        if (name, value) != ("predict_temperature", "decisions"):  # the default
+            chosen[method.strategy if name == "h" else name.lower()] = format_value(value)
+    chosen |= {"layers": method.num_layers, "epochs": method.epochs}
+    chosen["patience"] = method.patience or 0  # all epochs
+    chosen |= {} if method.eval_every == 1 else {"eval_every": method.eval_every}
+    if method.strategy == "adversary":
+        chosen |= {"pretrain": method.pretrain, "select": method.select}
+    chosen |= {"splits": 1, "seed": search.seed}
     chosen |= {} if search.device == "cpu" else {"device": search.device}
-    if not set(chosen) <= set(inspect.signature(options.expand(train.command)).parameters):
-        return None
     words = ["fairmp", "train"]
     for name, value in {**given, **chosen}.items():
         if value is not None and (name, value) != ("data", "embedded"):
@@ -161,14 +161,11 @@ def _goal(
     dp: float | None, eo: float | None, front: bool, criterion: str | None
 ) -> tuple[float | str, Literal["dp", "eo"]]:
     goals = {"--dp": dp, "--eo": eo, "--front": "front" if front else None}
-    given = {option: value for option, value in goals.items() if value is not None}
+    given = [(option, goal) for option, goal in goals.items() if goal is not None]
     if len(given) > 1:
-        first, second = list(given)[:2]
-        raise InputError(second, f"does not go with {first}", "give one goal")
-    gap = "dp" if eo is None else "eo"
-    if criterion is not None:
-        gap = check_choice("--criterion", criterion, ("dp", "eo"))
-    [(option, goal)] = given.items() or [(f"--{gap}", DEFAULT_LIMIT)]
+        raise InputError(given[1][0], f"does not go with {given[0][0]}", "give one goal")
+    gap = check_choice("--criterion", criterion or ("dp" if eo is None else "eo"), ("dp", "eo"))
+    option, goal = given[0] if given else (f"--{gap}", DEFAULT_LIMIT)
     if not front:
         hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
         check_number(option, goal, hint, low=0, high=1)
@@ -177,9 +174,11 @@ def _goal(
     return goal, cast(Literal["dp", "eo"], gap)
 
 
-def _show(tuned: Tuned, train: str | None, out: Path, seconds: float) -> None:
+def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
+    """What is printed for people."""
     from rich.text import Text
 
+    from fairmp.datasets.columns import counted
     from fairmp.report.formats import Table, rich_table
     from fairmp.search import page
     from fairmp.search.space import format_settings
@@ -187,15 +186,13 @@ def _show(tuned: Tuned, train: str | None, out: Path, seconds: float) -> None:
     header = [f"trial {tuned.chosen.number}", *page.COLUMNS.values()]
     figures = rich_table(Table("", header, page.figures_table(tuned)))
     settings = Text("Settings: " + format_settings(tuned.chosen.settings))
-    options.show(Text(page.title(tuned), "bold"), Text(page.summary(tuned)), figures, settings)
+    parts = [Text(page.title(tuned), "bold"), Text(page.summary(tuned)), figures, settings]
     if tuned.search.limit is None:
-        options.show(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
-    for reason, count in Counter(trial.failed for trial in tuned.trials).items():
-        if reason is not None:
-            options.show(f"{count} trial{'s' * (count != 1)} failed: {reason}")
+        parts.append(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
+    failed = page.failures(tuned).items()
+    parts += [f"{counted(count, 'trial')} failed: {reason}" for reason, count in failed]
     if tuned.running:
         more = f"Other processes have {tuned.running} more running"
-        options.show(f"{more}; the same command includes them.")
-    if train is not None:
-        options.show("Again: " + train)
-    options.show(f"{seconds:.0f} s. Model in {out / 'model'}; open {out / 'report.html'}.")
+        parts.append(f"{more}; the same command includes them.")
+    last = f"{options.elapsed():.0f} s. Model in {out / 'model'}; open {out / 'report.html'}."
+    return [*parts, "Again: " + train, last]

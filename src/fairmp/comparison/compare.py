@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +47,13 @@ def run(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with _open_records(path) as (file, kept):
+    with path.open("a+b") as file:
+        if not try_lock(file):
+            hint = "wait for it, or give another folder"
+            raise InputError("out", f"another run is writing to {path}", hint)
+        file.seek(0)
+        kept, length = _parse(file.read(), path)
+        file.truncate(length)  # without an incomplete last line
         found = {record["key"]: record for record in kept}
         jobs = trainings(missing(specs, kept, retry=retry))
         work = partial(train, load=_Graphs(load).__getitem__, device=device)
@@ -84,12 +89,10 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
     try:
         data = load(first.data)
         model = classifier(first, device)
-        if "protocol" in data:  # its split is fixed: initialisations vary instead
-            fitted = model.fit(data, seed=first.seed + first.split, bootstrap=0, progress=False)
-        else:
-            seeds: dict[str, Any] = {"seed": first.seed, "split_seed": first.split}
-            fitted = model.fit(data, **seeds, bootstrap=0, progress=False)
-            data = with_split(data, seed=first.split)
+        fixed = "protocol" in data  # its split: initialisations vary instead
+        seed, split = (first.seed + first.split, None) if fixed else (first.seed, first.split)
+        fitted = model.fit(data, seed=seed, split_seed=split, bootstrap=0, progress=False)
+        data = data if split is None else with_split(data, seed=split)
     except Exception as error:  # whatever it was, the other runs go on
         return [_failed(spec, error) for spec in specs]
     return [_record(spec, model, fitted, data, device) for spec in specs]
@@ -166,19 +169,6 @@ def _failed(spec: RunSpec, error: Exception) -> Record:
     if not isinstance(error, InputError):
         reason = f"{type(error).__name__}: {reason}"
     return {**_head(spec), "failed": reason}
-
-
-@contextmanager
-def _open_records(path: Path) -> Iterator[tuple[IO[bytes], list[Record]]]:
-    """Open a file of records for appending, locked, without an incomplete last line."""
-    with path.open("a+b") as file:
-        if not try_lock(file):
-            hint = "wait for it, or give another folder"
-            raise InputError("out", f"another run is writing to {path}", hint)
-        file.seek(0)
-        kept, length = _parse(file.read(), path)
-        file.truncate(length)
-        yield file, kept
 
 
 def _parse(content: bytes, path: Path) -> tuple[list[Record], int]:

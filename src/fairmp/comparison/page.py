@@ -15,7 +15,7 @@ from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
 from fairmp.metrics.evaluation import json_safe
-from fairmp.report import Line, Section, formats, page, summarise
+from fairmp.report import Line, Section, formats, summarise
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, over_splits, to_svg
 from fairmp.report.formats import METRICS, SPREAD, Table
@@ -104,7 +104,12 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
 
 def tradeoff(found: Comparison, name: str) -> Any:
     """Draw accuracy against ΔDP on a data set, one curve per method."""
-    return curves(found.families[name], name, styles=family_styles(found.records))
+    specs = {record["family"]: record["spec"] for record in found.records}
+    styles = {  # colours by backbone, markers by strategy
+        family: (list(BACKBONES).index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
+        for family, spec in specs.items()
+    }
+    return curves(found.families[name], name, styles=styles)
 
 
 def write(
@@ -115,19 +120,15 @@ def write(
     summary: str,
     command: str,
     more: Callable[[Comparison], Sequence[Table]] = lambda found: (),
-    note: str = "",
-    draw: Callable[[Comparison, str], Any] = tradeoff,
+    note: str = "",  # below further tables
+    draw: Callable[[Comparison, str], Any] = tradeoff,  # of a data set; names its file
     caption: str = TRADEOFF,
 ) -> Comparison:
-    """Write tables, figures and page next to the records, and return their summary.
-
-    ``more`` makes further tables of the summary, captioned with ``note``; ``draw`` makes the figure
-    of a data set, ``NAME-DATA.png`` after its name.
-    """
+    """Write tables, figures and page next to the records, and return their summary."""
     found = compared(records, areas=draw is tradeoff)
     found = replace(found, more=tuple(more(found)))
     tables = found.tables()
-    write_tables(tables, folder, found.lines)
+    (folder / "table.csv").write_text(formats.to_csv(found.lines), encoding="utf-8")
     sections = []
     for name, table in zip(found.lines, tables, strict=False):
         figure = draw(found, name)
@@ -138,20 +139,20 @@ def write(
     sections += [section(table, note) for table in found.more]
     if not tables:
         sections.append(Section("No results"))
-    extra = [part.to_dict() for part in [*sections, *_closing(found)]]
-    head: Document = {"title": title, "summary": summary, "command": command}
-    write_document({**head, "extra": extra, "assumptions": ASSUMPTIONS}, folder)
+    runs = [f"{r['data']}: {r['name']}, split {r['split']}" for r in found.failed]
+    rows = [[run, record["failed"]] for run, record in zip(runs, found.failed, strict=True)]
+    if rows:
+        sections.append(Section("Failed runs", header=["run", "reason"], rows=rows))
+    settings = sorted({json.dumps(record["spec"]["setting"]) for record in found.records})
+    versions = ({"device": r["device"], **r["run"]["versions"]} for r in found.records)
+    made = "; ".join(sorted({json.dumps(version) for version in versions}))
+    code = "\n".join(settings) if len(settings) < 5 else ""
+    made = f"Computed with {made}" if made else ""
+    sections.append(Section("Setting", [SETTING], code=code, caption=made))
+    write_page(
+        folder, title, summary, sections, command=command, tables=tables, assumptions=ASSUMPTIONS
+    )
     return found
-
-
-def write_tables(
-    tables: Sequence[Table], folder: Path, lines: Mapping[str, Sequence[Line]] | None = None
-) -> None:
-    """Write tables as Markdown and LaTeX, and the numbers behind them as CSV."""
-    (folder / "table.md").write_text(formats.markdown(tables), encoding="utf-8")
-    (folder / "table.tex").write_text(formats.latex(tables), encoding="utf-8")
-    if lines is not None:
-        (folder / "table.csv").write_text(formats.to_csv(lines), encoding="utf-8")
 
 
 def write_page(
@@ -161,50 +162,28 @@ def write_page(
     parts: Sequence[Section | Table],
     *,
     command: str,
+    tables: Sequence[Table] | None = None,
     absent: Mapping[str, str] | None = None,
-) -> list[Table]:
-    """Write ``report.html``, with data sets left out and the command at its end, and its tables."""
-    if tables := [part for part in parts if isinstance(part, Table)]:
-        write_tables(tables, folder)
+    assumptions: Sequence[str] = (),
+) -> Sequence[Table]:
+    """Write a report, and tables, by default those among its parts, as Markdown and LaTeX."""
+    shown = [part for part in parts if isinstance(part, Table)] if tables is None else tables
+    if shown or tables is not None:
+        (folder / "table.md").write_text(formats.markdown(shown), encoding="utf-8")
+        (folder / "table.tex").write_text(formats.latex(shown), encoding="utf-8")
     sections = [section(part) if isinstance(part, Table) else part for part in parts]
-    if rows := list((absent or {}).items()):
+    if rows := [list(pair) for pair in (absent or {}).items()]:
         sections.append(Section("Left out", header=["data set", "why"], rows=rows))
-    text = page(title, summary, [*sections, Section("Rerun", code=command)])
-    (folder / "report.html").write_text(text, encoding="utf-8")
-    return tables
+    report: Document = {"title": title, "summary": summary, "command": command}
+    report["extra"] = [part.to_dict() for part in sections]
+    report["assumptions"] = list(assumptions)
+    write_document(report, folder)
+    return shown
 
 
 def section(table: Table, caption: str = "", **more: Any) -> Section:
     """Return a table as a section of the page."""
     return Section(table.title, header=table.header, rows=table.rows, caption=caption, **more)
-
-
-def _closing(found: Comparison) -> list[Section]:
-    """Sections on failed runs, the setting and the versions."""
-    rows = [
-        [f"{record['data']}: {record['name']}, split {record['split']}", record["failed"]]
-        for record in found.failed
-    ]
-    failed = [Section("Failed runs", header=["run", "reason"], rows=rows)] if rows else []
-    settings = {json.dumps(record["spec"]["setting"]) for record in found.records}
-    versions = ({"device": r["device"], **r["run"]["versions"]} for r in found.records)
-    made = "; ".join(sorted({json.dumps(version) for version in versions}))
-    setting = Section(
-        "Setting",
-        [SETTING],
-        code="\n".join(sorted(settings)) if len(settings) < 5 else "",
-        caption=f"Computed with {made}" if made else "",
-    )
-    return [*failed, setting]
-
-
-def family_styles(records: Sequence[Record]) -> dict[str, tuple[int, int]]:
-    """Number of the colour (by backbone) and marker (by strategy) of each family."""
-    specs = {record["family"]: record["spec"] for record in records}
-    return {
-        family: (list(BACKBONES).index(spec["backbone"]), STRATEGIES.index(spec["strategy"]))
-        for family, spec in specs.items()
-    }
 
 
 def file_name(name: str) -> str:

@@ -20,6 +20,7 @@ from fairmp.graph import normalise
 from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.fmp import FMP, PPR
+from fairmp.outputs import bar
 from fairmp.postprocessing.solver import debias
 from fairmp.training.loop import versions
 
@@ -27,11 +28,6 @@ HIDDEN, CLASSES, STEPS = 64, 2, 5
 POKEC_Z = (67_796, 1_235_916, 276)  # nodes, directed edges, features
 LAMBDA_S = 3.0
 MLP_ALONE, PLAIN, FAIR = "MLP", "MLP + plain propagation", "MLP + FMP (projection)"
-NETWORKS = (
-    *(MLP_ALONE, PLAIN, FAIR, "MLP + FMP (papc)", "MLP + FMP (paper)", "PyG MLP"),
-    *("PyG MLP + APPNP, edge_index", "PyG MLP + APPNP, cached", "PyG MLP + APPNP, sparse tensor"),
-    *("PyG GCN", "PyG SGC", "PyG GAT"),
-)
 
 Epoch = Callable[[], object]
 
@@ -71,7 +67,7 @@ class _Network(nn.Module):
 
 
 def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
-    """A function for each of :data:`NETWORKS` that builds it, to be called with x."""
+    """A function for each network that builds it, to be called with x."""
     from torch_geometric.nn import APPNP, GAT, GCN, MLP, SGConv
     from torch_geometric.utils import to_torch_csr_tensor
 
@@ -88,19 +84,20 @@ def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
     def appnp(graph: Tensor, cached: bool = False) -> nn.Module:
         return _Network(pygs(), graph, layer=APPNP(STEPS, 1 / (1 + LAMBDA_S), cached=cached))
 
-    builders: tuple[Callable[[], nn.Module], ...] = (
-        ours,
-        lambda: _Network(ours(), adjacency, layer=PPR(STEPS, LAMBDA_S)),
-        *(partial(fair, solver) for solver in ("projection", "papc", "paper")),
-        pygs,
-        lambda: appnp(edges),
-        lambda: appnp(edges, cached=True),
-        lambda: appnp(to_torch_csr_tensor(edges, size=(n, n))),
-        lambda: _Network(GCN(d, HIDDEN, 2, CLASSES, cached=True), edges),
-        lambda: _Network(SGConv(d, CLASSES, K=2), edges),
-        lambda: _Network(GAT(d, HIDDEN, 2, CLASSES, heads=4), edges),
-    )
-    return dict(zip(NETWORKS, builders, strict=True))
+    return {
+        MLP_ALONE: ours,
+        PLAIN: lambda: _Network(ours(), adjacency, layer=PPR(STEPS, LAMBDA_S)),
+        FAIR: lambda: fair("projection"),
+        "MLP + FMP (papc)": lambda: fair("papc"),
+        "MLP + FMP (paper)": lambda: fair("paper"),
+        "PyG MLP": pygs,
+        "PyG MLP + APPNP, edge_index": lambda: appnp(edges),
+        "PyG MLP + APPNP, cached": lambda: appnp(edges, cached=True),
+        "PyG MLP + APPNP, sparse tensor": lambda: appnp(to_torch_csr_tensor(edges, size=(n, n))),
+        "PyG GCN": lambda: _Network(GCN(d, HIDDEN, 2, CLASSES, cached=True), edges),
+        "PyG SGC": lambda: _Network(SGConv(d, CLASSES, K=2), edges),
+        "PyG GAT": lambda: _Network(GAT(d, HIDDEN, 2, CLASSES, heads=4), edges),
+    }
 
 
 def _epoch(network: nn.Module, data: Data) -> Epoch:
@@ -123,11 +120,9 @@ def time_in_turns(
     device: str = "cpu",
     on_round: Callable[[str], None] = lambda name: None,
 ) -> dict[str, list[float]]:
-    """Seconds of each run; runs take turns, so that other load on the machine affects all alike.
-
-    With one thread on a CPU they are seconds of the processor, which other load does not add to.
-    """
+    """Seconds of each run; runs take turns, so that other load on the machine affects all alike."""
     inner = 20 if device == "cuda" else 1
+    # Other load does not add to the seconds of the processor, if one thread does it all.
     alone = device == "cpu" and torch.get_num_threads() == 1
     clock = time.process_time if alone else time.perf_counter
 
@@ -149,21 +144,14 @@ def time_in_turns(
     return found
 
 
-def measure(
-    data: Data,
-    *,
-    rounds: int = 15,
-    device: str = "cpu",
-    on_round: Callable[[str], None] = lambda name: None,
-) -> dict[str, Any]:
-    """Time an epoch of every network, and ``debias``; return a dictionary for JSON.
-
-    Ratios are of the fastest epochs: other load on a machine only adds to a time.
-    """
+def measure(data: Data, *, rounds: int = 15, device: str = "cpu") -> dict[str, Any]:
+    """Time an epoch of every network, and ``debias``; return a dictionary for JSON."""
     data = data.to(device)
     x, sens = data.x, data.sens
     runs = {name: _epoch(build(), data) for name, build in networks(data).items()}
-    times = time_in_turns(runs, rounds=rounds, device=device, on_round=on_round)
+    with bar(rounds * len(runs), "timing") as advance:
+        times = time_in_turns(runs, rounds=rounds, device=device, on_round=advance)
+    # Ratios are of the fastest epochs: other load on a machine only adds to a time.
     fastest = {name: min(seconds) for name, seconds in times.items()}
     # The two large products that any such MLP computes, features by weights and back.
     weight, grad = x.new_ones(x.size(1), HIDDEN), x.new_ones(x.size(0), HIDDEN)

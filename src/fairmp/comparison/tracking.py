@@ -22,12 +22,7 @@ def check_tracker(name: str) -> None:
 
 
 def log(records: Sequence[Record], folder: Path, *, command: str) -> int:
-    """Log one run per record that did not fail; the files of the results go to the first.
-
-    Parameters are the configuration, metrics the figures on validation and test nodes
-    (``test_accuracy``), in an experiment named after the data set. Records that were logged before
-    are left out. Returns the number of new runs.
-    """
+    """Log a run per record that did not fail and is not there; return the number of new runs."""
     import mlflow
     import pandas as pd
     from mlflow.exceptions import MlflowException
@@ -53,7 +48,7 @@ def log(records: Sequence[Record], folder: Path, *, command: str) -> int:
                 split = {"method": record["name"], "split": record["split"], "seed": run["seed"]}
                 mlflow.log_params(split | settings)
                 mlflow.log_metrics({"seconds": run["seconds"], **values})
-                if not done:
+                if not done:  # the files of the results go to the first run
                     mlflow.log_artifacts(str(folder))
             done += 1
     except (MlflowException, OSError) as error:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def write(
-    data: Data | Statistics,
+    data: Data | Statistics,  # of a graph that does not fit in memory
     records: Sequence[Record],
     model: FairClassifier,
     folder: Path,
@@ -38,11 +38,7 @@ def write(
     picture: bool = False,
     keep_graph: bool = False,
 ) -> list[Line]:
-    """Write the results of all splits and the model of the first; return the lines of the table.
-
-    ``data`` is the graph, or its statistics if it does not fit in memory. A graph of tables is
-    kept beside the model with ``keep_graph``.
-    """
+    """Write the results of all splits and the model of the first; return the lines of the table."""
     lines, whole, several = summarise(records), isinstance(data, Data), len(records) > 1
     per_split = summarise({**record, "name": f"split {record['split']}"} for record in records)
     shown = [*lines, *per_split]
@@ -113,11 +109,7 @@ def _candidates(model: FairClassifier) -> Section:
 
 
 def document(data: Data, model: FairClassifier, command: str = "") -> Document:
-    """Describe what a classifier that was just fitted does to the test nodes.
-
-    "Before" is the same network without the correction; curve and live panel are the cost of
-    post-processing its predictions to smaller and smaller gaps.
-    """
+    """Describe what a classifier does to the test nodes, before and after its own correction."""
     run, fair = model.run_, model.uses_groups
     test = (
         data.test_mask

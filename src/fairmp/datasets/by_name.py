@@ -6,11 +6,12 @@ protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fairmp.errors import InputError, check_choice
+from fairmp.outputs import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -79,14 +80,18 @@ def present(
 
 
 def available(
-    names: Sequence[str] | None = None, data_dir: str | Path | None = None
-) -> tuple[dict[str, Data], dict[str, str]]:
+    names: Sequence[str] | None = None,
+    data_dir: str | Path | None = None,
+    load: Callable[..., Any] = from_files,
+) -> tuple[dict[str, Any], dict[str, str]]:
     """Load the graphs whose files were found; return why the others were left out."""
     names, absent = present(names, data_dir)
-    graphs: dict[str, Data] = {}
-    for name in names:
-        try:
-            graphs[name] = from_files(name, data_dir)
-        except InputError as error:
-            absent[name] = " ".join(str(error).split())
-    return graphs, absent
+    found = {}
+    with bar(len(names), "data sets") as advance:
+        for name in names:
+            try:
+                found[name] = load(name, data_dir)
+            except InputError as error:
+                absent[name] = " ".join(str(error).split())
+            advance(name)
+    return found, absent

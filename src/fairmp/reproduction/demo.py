@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
-from fairmp.parallel import WorkerPool
+from fairmp.parallel import WorkerPool, default_workers
 from fairmp.report import Line, Section, over, summarise, tradeoff
 from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
@@ -48,27 +47,24 @@ PLAIN, FAIR = "plain propagation", "FMP, projection"
 DEBIAS = "fairmp debias predictions.csv --sensitive group --label label"
 
 
-@dataclass(frozen=True)
-class Demo:
-    """Results of the demonstration; ``gaps`` are before and after each step, by solver."""
-
-    data: Data
-    records: list[Record]
-    gaps: dict[str, list[float]]
-    model: FairClassifier
-
-
-def run(n: int, splits: int, seed: int, workers: int, on_record: Callable[[Record], None]) -> Demo:
-    """Train every method on the embedded network, with ``n`` nodes and ``splits`` splits each."""
-    data = social_network(n=n, seed=seed)
+def run(
+    data: Data, splits: int, seed: int, folder: Path, command: str, advance: Callable[[str], None]
+) -> tuple[list[Record], list[Line]]:
+    """Train every method on an embedded network; write records, table, figure, model and report."""
     jobs = [(name, split) for name in METHODS for split in range(splits)]
     found: dict[tuple[str, int], tuple[Record, FairClassifier]] = {}
-    with WorkerPool(partial(_train, n=n, seed=seed), workers) as pool:
+    work = partial(_train, n=data.num_nodes, seed=seed)
+    with WorkerPool(work, default_workers()) as pool:
         for job, result in pool.map(jobs[::-1]):
             found[job] = result
-            on_record(result[0])
-    records = [found[job][0] for job in jobs]
-    return Demo(data, records, _gaps(found[PLAIN, 0][1], data), found[FAIR, 0][1])
+            advance(job[0])
+    records, model = [found[job][0] for job in jobs], found[FAIR, 0][1]
+    lines = summarise(records)
+    figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
+    write_runs(records, lines, figure, model, folder)
+    gaps = _gaps(found[PLAIN, 0][1], data)
+    write_document(_document(data, records, lines, gaps, model) | {"command": command}, folder)
+    return records, lines
 
 
 def _train(job: tuple[str, int], *, n: int, seed: int) -> tuple[Record, FairClassifier]:
@@ -94,32 +90,34 @@ def _gaps(model: FairClassifier, data: Data) -> dict[str, list[float]]:
     return gaps
 
 
-def write(found: Demo, folder: Path, *, command: str) -> list[Line]:
-    """Write records, table, figure, model and report under a folder, and return the lines."""
-    lines = summarise(found.records)
-    figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
-    write_runs(found.records, lines, figure, found.model, folder)
-    write_document(_document(found, lines, command), folder)
-    return lines
-
-
-def _document(found: Demo, lines: list[Line], command: str) -> Document:
+def _document(
+    data: Data,
+    records: list[Record],
+    lines: list[Line],
+    gaps: dict[str, list[float]],
+    model: FairClassifier,
+) -> Document:
     """Contents of the report: plain propagation before, fair message passing after."""
-    tests = {record["name"]: record["run"]["test"] for record in reversed(found.records)}
+    tests = {record["name"]: record["run"]["test"] for record in reversed(records)}
     named = {line.name: line for line in lines}
     plain, fair = named[PLAIN].figures, named[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
-    data, model = found.data, found.model
     text = STEPS.format(norm=4 / data.num_nodes)
     steps: dict[str, Any] = {
         "header": ["solver", "input", *(f"step {k}" for k in range(1, K + 1))],
-        "rows": [
-            [name, *(f"{100 * gap:.2f}" for gap in gaps)] for name, gaps in found.gaps.items()
-        ],
+        "rows": [[name, *(f"{100 * gap:.2f}" for gap in own)] for name, own in gaps.items()],
         "appendix": True,
     }
     test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
+    points: list[Point] = []
+    for line in lines:
+        kind = {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other")
+        figures = {key: line.figures[key] for key in ("accuracy", "dp")}
+        # A gap is never negative, though a symmetric interval may be.
+        intervals = {k: [max(0.0, i.low), i.high] for k, i in figures.items() if i.n > 1}
+        means: dict[str, Any] = {key: interval.mean for key, interval in figures.items()}
+        points.append(point(line.name, kind, means | {"intervals": intervals}))
     report = from_evaluations(tests[FAIR], tests[PLAIN])
     table = of_lines("", lines).without(["splits"])
     report |= live_parts(model, logits, data.y[test], data.sens[test], DEBIAS)
@@ -132,7 +130,7 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
         "measured": "The test nodes of the first split",
         "correction": "Before is a classifier with plain propagation; after is fair message "
         "passing. Both are trained separately, with the same setting.",
-        "points": [_point(line) for line in lines],
+        "points": points,
         "lines": {
             "title": "Every method",
             "text": [
@@ -158,15 +156,5 @@ def _document(found: Demo, lines: list[Line], command: str) -> Document:
             "features. For your own graph: fairmp train --nodes nodes.csv --edges edges.csv --id "
             "id --label label --sensitive group.",
         ],
-        "command": command,
-        "versions": found.records[0]["run"]["versions"],
+        "versions": records[0]["run"]["versions"],
     }
-
-
-def _point(line: Line) -> Point:
-    kind = {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other")
-    figures = {key: line.figures[key] for key in ("accuracy", "dp")}
-    # A gap is never negative, though a symmetric interval may be.
-    intervals = {k: [max(0.0, i.low), i.high] for k, i in figures.items() if i.n > 1}
-    means = {key: interval.mean for key, interval in figures.items()}
-    return point(line.name, kind, means | {"intervals": intervals})

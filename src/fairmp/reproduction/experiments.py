@@ -169,20 +169,17 @@ def runtime_tables(records: Sequence[Record]) -> list[Table]:
     for _, own in page.results(records).groupby("data", sort=False):
         times = own.groupby(["backbone", "strategy"])["seconds"].median()
         unit = times.get(("mlp", "vanilla"))
+        texts = times.map("{:.2f}".format)
+        if unit:
+            texts += (times / unit).map(" ×{:.1f}".format)
         rows = [
-            [title, *(_time(times.get((backbone, strategy)), unit) for strategy in STRATEGIES)]
+            [title, *(texts.get((backbone, strategy), "n/a") for strategy in STRATEGIES)]
             for backbone, title in BACKBONES.items()
             if backbone in times.index.get_level_values(0)
         ]
         title = f"{own['dataset'].iloc[0]}: seconds, and multiples of the MLP's"
         result.append(Table(title, ["network", *(s.replace("-", " ") for s in STRATEGIES)], rows))
     return result
-
-
-def _time(seconds: float | None, unit: float | None) -> str:
-    if seconds is None:
-        return "n/a"
-    return f"{seconds:.2f}" + (f" ×{seconds / unit:.1f}" if unit else "")
 
 
 def times(records: Sequence[Record]) -> page.Content:

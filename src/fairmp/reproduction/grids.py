@@ -1,4 +1,4 @@
-"""Runs behind each table and figure of the paper that compares methods."""
+"""Runs behind each table and figure of the paper that compares methods; needs no pandas."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from fairmp.comparison import Record
@@ -17,7 +18,6 @@ from fairmp.comparison.page import results
 from fairmp.metrics import Interval
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 from fairmp.reproduction.grids import paper_key, printed
-from fairmp.reproduction.synthetic_runs import sign
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "undecided"
 VERDICTS = (
@@ -160,6 +160,12 @@ def runtime_claims(records: Sequence[Record]) -> list[Claim]:
                 theirs = f"×{ratio:.2f}" if key in times or method != "FMP" else "–"
                 found.append(Claim(text, title, theirs, f"×{ours:.2f}", judged))
     return found
+
+
+def sign(points: pd.DataFrame, quantity: str) -> Any:
+    """+1 or −1 where the measured interval of a change excludes 0, else 0."""
+    measured = points[f"{quantity}_measured"]
+    return np.sign(measured).where(measured.abs() > points[f"{quantity}_interval"], 0)
 
 
 def synthetic_claims(summary: Mapping[str, Any], panels: pd.DataFrame) -> list[Claim]:

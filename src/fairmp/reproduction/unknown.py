@@ -129,13 +129,12 @@ def _measured(p: torch.Tensor, data: Data) -> Record:
 
 def intervals(records: Sequence[Record]) -> Intervals:
     """Means over the splits of one data set: (how, share) → figure → interval."""
-    places: dict[tuple[str, float | None], list[Record]] = {}
-    for record in records:
-        places.setdefault((record["how"], record["share"]), []).append(record)
-    return {
-        place: {key: spread([r.get(key) for r in own]) for key in (*FIGURES, "right", "uncertain")}
-        for place, own in places.items()
-    }
+    found: Intervals = {}
+    for place in dict.fromkeys((record["how"], record["share"]) for record in records):
+        own = [record for record in records if (record["how"], record["share"]) == place]
+        keys = (*FIGURES, "right", "uncertain")
+        found[place] = {key: spread([one.get(key) for one in own]) for key in keys}
+    return found
 
 
 def table(title: str, found: Intervals) -> Table:

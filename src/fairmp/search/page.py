@@ -16,7 +16,7 @@ from torch_geometric.data import Data
 
 from fairmp.datasets.columns import counted
 from fairmp.groups import certain
-from fairmp.metrics import Evaluation, Interval
+from fairmp.metrics import Interval
 from fairmp.outputs import write_json
 from fairmp.report import Section
 from fairmp.report.document import from_evaluations, live_parts, point
@@ -40,48 +40,39 @@ FRONT = "Validation nodes, in points: trials that no other trial dominates."
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
-def write(
-    tuned: Tuned, folder: Path, data: Data, *, train: str | None, command: str
-) -> dict[str, Any]:
+def write(tuned: Tuned, folder: Path, data: Data, *, train: str, command: str) -> dict[str, Any]:
     """Write everything under a folder, and return the contents of ``best.json``."""
-    found = record(tuned, train=train)
-    report = _document(tuned, data, found["chosen"], command)
-    drawn = curve(report)
-    drawn.savefig(folder / "tradeoff.png", dpi=150)
-    texts = {"tradeoff.svg": to_svg(drawn)}
-    for name, trials in (("front.csv", tuned.front), ("trials.csv", tuned.trials)):
-        frame = table(tuned, trials)
-        texts[name] = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    for name, text in texts.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    write_json(folder / "best.json", found)
-    write_document(report, folder)
-    tuned.model.save(folder / "model")
-    return found
-
-
-def record(tuned: Tuned, *, train: str | None = None) -> dict[str, Any]:
-    """Return the results as JSON types."""
-    search, done = tuned.search, len(tuned.done)
+    search, done, run = tuned.search, len(tuned.done), tuned.model.run_
     counts = {"done": done, "failed": len(tuned.trials) - done}
-    return {
+    chosen = _entry(tuned, tuned.chosen) | {
+        "train_command": train,
+        "python": python_code(tuned.model),
+        "config": tuned.model.config(),
+        "model_test": run.test.to_dict(),
+    }
+    found = {
         "data": tuned.name,
         "goal": {"criterion": search.criterion, "limit": search.limit},
         "met": tuned.met,
         "trials": {"asked": search.trials, **counts, "running": tuned.running},
         "splits": search.splits,
         "seed": search.seed,
-        "chosen": {
-            **_entry(tuned, tuned.chosen),
-            "train_command": train,
-            "python": python_code(tuned.model),
-            "config": tuned.model.config(),
-            "model_test": tuned.model.run_.test.to_dict(),
-        },
+        "chosen": chosen,
         "front": [_entry(tuned, trial) for trial in tuned.front],
         "study": {"storage": shown(search.storage), "name": search.study_name},
-        "versions": tuned.model.run_.versions,
+        "versions": run.versions,
     }
+    write_json(folder / "best.json", found)
+    report = _document(tuned, data, chosen, command)
+    drawn = curve(report)
+    drawn.savefig(folder / "tradeoff.png", dpi=150)
+    (folder / "tradeoff.svg").write_text(to_svg(drawn), encoding="utf-8")
+    how: Any = {"index": False, "float_format": "%.6g", "lineterminator": "\n"}
+    for name, trials in (("front.csv", tuned.front), ("trials.csv", tuned.trials)):
+        table(tuned, trials).to_csv(folder / name, **how)
+    write_document(report, folder)
+    tuned.model.save(folder / "model")
+    return found
 
 
 def trial_records(tuned: Tuned) -> list[dict[str, Any]]:
@@ -136,14 +127,24 @@ def not_met(tuned: Tuned) -> str:
     )
 
 
+def failures(tuned: Tuned) -> Counter[str]:
+    """Number of failed trials by reason."""
+    return Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
+
+
 def figures_table(tuned: Tuned) -> list[list[str]]:
     """Figures of the chosen trial: on validation nodes, on test nodes, and of the saved model."""
-    runs = tuned.checked[tuned.chosen.number]
-    several = f", {len(runs)} splits" if len(runs) > 1 else ""
-    rows = [[f"validation{several}", *_over_splits([run.val for run in runs])]]
-    if several:
-        rows.append([f"test{several}", *_over_splits([run.test for run in runs])])
-    saved = [cell_text(_interval(tuned.model.run_.test, key)) for key in COLUMNS]
+    runs, test = tuned.checked[tuned.chosen.number], tuned.model.run_.test
+    parts = {"validation": [run.val for run in runs]}
+    if len(runs) > 1:
+        parts = {f"validation, {len(runs)} splits": parts["validation"]}
+        parts[f"test, {len(runs)} splits"] = [run.test for run in runs]
+    rows = [
+        [part, *(cell_text(spread([getattr(one, key) for one in found])) for key in COLUMNS)]
+        for part, found in parts.items()
+    ]
+    ends = {key: test.intervals.get(key, (math.nan, math.nan)) for key in COLUMNS}
+    saved = [cell_text(Interval(getattr(test, key), *ends[key], 1)) for key in COLUMNS]
     return [*rows, ["test, the saved model", *saved]]
 
 
@@ -176,16 +177,15 @@ def table(tuned: Tuned, trials: Sequence[TrialResult]) -> pd.DataFrame:
 def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], command: str) -> Document:
     """Contents of the report: the chosen model, and the trials it was chosen from."""
     model, test, search = tuned.model, data.test_mask, tuned.search
-    titles, train = list(COLUMNS.values()), chosen["train_command"] or ""
+    titles, train = list(COLUMNS.values()), chosen["train_command"]
     rows = []
     for trial in tuned.front:
         settings = [format_value(trial.settings.get(name, "")) for name in search.space]
         rows.append([str(trial.number), *(points(trial.figure(k)) for k in COLUMNS), *settings])
-    failed = Counter(trial.failed for trial in tuned.trials if trial.failed is not None)
-    reasons = [[str(count), reason] for reason, count in failed.items()]
+    reasons = [[str(count), reason] for reason, count in failures(tuned).items()]
     parts = [
         Section("Pareto front", header=["trial", *titles, *search.space], rows=rows, caption=FRONT),
-        *[Section("Failed trials", header=["trials", "reason"], rows=reasons)] * bool(failed),
+        *[Section("Failed trials", header=["trials", "reason"], rows=reasons)] * bool(reasons),
         Section("Train it again", code=f"{train}\n\n{chosen['python']}".strip()),
     ]
     given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
@@ -238,11 +238,3 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
         per_split = [plain(run.test) for run in tuned.checked[trial.number]]
         entry["test"] = {**means(per_split), "per_split": per_split}
     return entry
-
-
-def _interval(test: Evaluation, key: str) -> Interval:
-    return Interval(getattr(test, key), *test.intervals.get(key, (math.nan, math.nan)), 1)
-
-
-def _over_splits(evaluations: Sequence[Evaluation]) -> list[str]:
-    return [cell_text(spread([getattr(one, key) for one in evaluations])) for key in COLUMNS]

@@ -177,22 +177,6 @@ def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu")
     return build_classifier(**chosen, device=device)
 
 
-def train_options(method: Method, settings: Mapping[str, Value], seed: int) -> dict[str, str]:
-    """Options of ``fairmp train`` that train a trial's classifier on the first split."""
-    options: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
-    options["backbone"] = method.transform
-    for name, value in settings.items():
-        if (name, value) != ("predict_temperature", "decisions"):  # the default
-            options[method.strategy if name == "h" else name.lower()] = format_value(value)
-    options |= {"layers": method.num_layers, "epochs": method.epochs}
-    options["patience"] = method.patience or 0  # all epochs
-    if method.eval_every != 1:
-        options["eval_every"] = method.eval_every
-    if method.strategy == "adversary":
-        options |= {"pretrain": method.pretrain, "select": method.select}
-    return {name: str(value) for name, value in {**options, "splits": 1, "seed": seed}.items()}
-
-
 def python_code(model: FairClassifier) -> str:
     """Return the Python expression of an equal, unfitted classifier."""
     config = model.config() | {"strategy": model.strategy}

@@ -227,15 +227,13 @@ def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:
 def choose(
     trials: Sequence[TrialResult], limit: float | None, criterion: str
 ) -> tuple[TrialResult, bool]:
-    """Choose the most accurate trial within a limit, else the fairest; return whether it is met.
-
-    Of a front it is the one nearest to its ideal corner, both axes scaled.
-    """
+    """Choose the most accurate trial within a limit, else the fairest; return whether it is met."""
     if limit is not None:
         within = [trial for trial in trials if trial.figure(criterion) <= limit]
         if within:
             return max(within, key=lambda t: (t.figure("accuracy"), -t.figure(criterion))), True
         return min(trials, key=lambda t: (t.figure(criterion), -t.figure("accuracy"))), False
+    # Of a front, the trial nearest to its ideal corner, both axes scaled.
     best = pareto(trials, criterion)
     points = np.array([[trial.figure("accuracy"), -trial.figure(criterion)] for trial in best])
     corner, spread = points.max(0), np.ptp(points, axis=0)
