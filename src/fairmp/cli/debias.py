@@ -100,7 +100,8 @@ def command(
     if save is not None:
         options.check_file("--save", save, overwrite=overwrite)
     scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
-    wanted = [part.strip() for own in scores.values() if own for part in own.split(",")]
+    listed = prediction_columns.listed
+    wanted = [part for option, own in scores.items() if own for part in listed(option, own)]
     wanted += filter(None, [*(sensitive or []), label, population, weight])
     table = prediction_table.read(predictions, id, wanted)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
@@ -135,7 +136,8 @@ def command(
         with suppress(ValueError):  # other texts than 'decisions' are refused later
             tau = float(tau)
         if apply is not None:
-            corrector = Debiaser.load(apply)
+            with options.typed({str(apply): f"--apply: {apply}"}):
+                corrector = Debiaser.load(apply)
             corrector.kind_ = kind
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

@@ -34,13 +34,15 @@ def check(gate: Gate, gaps: Iterable[Gap]) -> None:
         value = high if gate.on == "upper-bound" else estimate
         if value <= gate.fail_over + ROUNDING:
             continue
-        measured = "cannot be measured" if isnan(estimate) else f"is {100 * estimate:.1f} points"
-        if not isnan(high):
-            measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-        elif gate.on == "upper-bound" and not isnan(estimate):
-            measured += " and has no interval"
         limit = f"--fail-over {gate.fail_over:g} ({100 * gate.fail_over:g} points)"
-        typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
+        if isnan(estimate):
+            measured = f"cannot be measured here, as {limit} needs"
+        elif isnan(value):
+            measured = f"is {100 * estimate:.1f} points and has no upper bound, as {limit} needs"
+        else:
+            ends = "" if isnan(high) else f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+            measured = f"is {100 * estimate:.1f} points{ends}: over {limit}"
+        typer.echo(f"fairmp: the gap of {name} {measured}", err=True)
         raise typer.Exit(STATUS)
 
 

@@ -71,7 +71,7 @@ def command(
                 given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
                 graph, chosen = given.load(), None
             else:
-                context = place / GRAPH if keep_graph and not (where or only) else None
+                context = place / GRAPH if keep_graph else None
                 how: Any = {"id": source.id, "context": context, "allow": unknown_groups}
                 graph, chosen = _graph(fitted, nodes, edges, **how)
             if where or only:
@@ -81,7 +81,7 @@ def command(
     with outputs.atomic_file(goal, new=not overwrite) as draft:
         if goal.suffix.lower() == ".csv":
             written = without_formulas(predictions) if safe_csv else predictions
-            written.to_csv(draft, index=False, float_format="%.6f")
+            written.to_csv(draft, index=False, float_format="%.9g")
         else:
             predictions.to_parquet(draft, index=False)
     report = getattr(graph, "report", None)
@@ -160,6 +160,8 @@ def _selected(
     if nodes is None:
         option = "--where" if where else "--only"
         raise InputError(option, "goes with --nodes", "give the table of all nodes")
+    import torch
+
     from fairmp.datasets.cache import listed, matching
 
     chosen = None
@@ -167,7 +169,9 @@ def _selected(
         column, equals, value = where.partition("=")
         if not equals or not column:
             raise InputError("--where", f"{where!r} is no COLUMN=VALUE", "write year=2024")
-        chosen = matching(nodes, column, value)
+        found = matching(nodes, column, value)
+        chosen = torch.arange(graph.num_nodes) < 0  # the rows of the table come first
+        chosen[: len(found)] = found
     if only is not None:
         found = listed(graph, only, id or graph.encoding.id)
         chosen = found if chosen is None else chosen & found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -38,10 +39,10 @@ class Found:
     notes: list[str] = field(default_factory=list)  # how the columns were found
 
 
-def probabilities(table: PredictionTable, text: str) -> Found:
+def probabilities(table: PredictionTable, given: str | list[str]) -> Found:
     """Read the columns named by ``--probabilities``."""
     option = "--probabilities"
-    columns = listed(option, text)
+    columns = listed(option, given) if isinstance(given, str) else given
     matrix = np.stack([table.numbers(option, column) for column in columns], 1)
     for column, numbers in zip(columns, matrix.T, strict=True):
         wrong = (numbers < 0) | (numbers > 1)
@@ -120,7 +121,7 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
         hint = "name them with --probabilities or --logits"
         in_range = ", ".join(free) or "none"
         raise InputError("--probabilities", f"{value} (in [0, 1]: {in_range})", hint)
-    found = probabilities(table, ",".join(chosen))
+    found = probabilities(table, chosen)
     of = "of class 1 " if len(found.columns) == 1 else ""
     found.notes.append(f"probabilities {of}taken from {', '.join(found.columns)}")
     return found
@@ -268,8 +269,9 @@ def features_of(
 
 
 def listed(option: str, text: str) -> list[str]:
-    """Column names separated by commas."""
-    columns = [part.strip() for part in text.split(",") if part.strip()]
+    """Column names separated by commas; one that has a comma is in quotes."""
+    rows = csv.reader([text], skipinitialspace=True)
+    columns = [part.strip() for row in rows for part in row if part.strip()]
     if not columns:
         raise InputError(option, f"{text!r} names no column", "give names separated by commas")
     if len(set(columns)) < len(columns):
