@@ -194,6 +194,7 @@ def _closing(found: Comparison) -> list[Section]:
         [SETTING],
         code="\n".join(sorted(settings)) if len(settings) < 5 else "",
         caption=f"Computed with {made}" if made else "",
+        appendix=True,
     )
     return [*failed, setting]
 
