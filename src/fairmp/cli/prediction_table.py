@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".txt", ".gz")
+QUOTED = r"^'([=+@\t\r-].)"
 
 
 @dataclass
@@ -65,7 +67,13 @@ class PredictionTable:
 
 
 def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> PredictionTable:
-    """Read a CSV, TSV or Parquet table of predictions; one without a header lacks those wanted."""
+    """Read a CSV, TSV or Parquet table of predictions; one without a header lacks those wanted.
+
+    Apostrophes that :func:`without_formulas` wrote are left out.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.readers import TableReader
 
@@ -73,6 +81,9 @@ def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> Predi
     reader = TableReader(path, "PREDICTIONS", notes=report.notes)
     reader.find_header((id, *wanted))
     raw = reader.table(text=reader.unique_names())
+    if reader.dialect is not None:
+        plain = [pc.replace_substring_regex(cells, QUOTED, r"\1") for cells in raw.columns]
+        raw = pa.table(plain, names=[re.sub(QUOTED, r"\1", name) for name in raw.column_names])
     if not raw.num_rows:
         raise InputError("PREDICTIONS", "the table has a header and no rows", "give predictions")
     frame = reader.frame(raw, text=() if id is None else (id,))
