@@ -171,6 +171,10 @@ def show(found: Comparison, out: Path, *, as_json: bool) -> None:
         return options.print_json(found.to_dict())
     for reason, count in Counter(record["failed"] for record in found.failed).items():
         options.show(f"{count} run{'s' * (count != 1)} failed: {reason}")
+    from fairmp.report import over
+
+    counts = [line.splits for lines in found.lines.values() for line in lines]
+    options.show(f"Test nodes, {over(max(counts, default=1))}.")
     tables = [part for table in found.tables() for part in _narrow(table)]
     options.print_tables(tables, out, leave_out=("AUC", "splits"))
 
