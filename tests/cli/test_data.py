@@ -44,7 +44,7 @@ def test_list_names_every_data_set(fairmp, folder):
     status, out, err = fairmp(f"data list --data-dir {folder}")
     assert (status, err) == (0, "")
     for source in SOURCES:
-        assert f"{source.key:15} {source.title} (missing)" in out
+        assert f"{source.key:17} {source.title} (missing)" in out
     assert f"{folder}/nba/nba.csv; SHA-256 known" in out
     assert "nba_relationship.txt: missing, can be downloaded" in out
     assert "region_job.csv: missing, can be downloaded; first digits of the SHA-256 known" in out

@@ -431,4 +431,17 @@ def test_a_saved_correction_applies_to_tables_without_labels_or_some_groups(
     # A gate needs a gap to pass.
     status, _, err = fairmp("debias one.csv --sensitive sex --apply c.json --out g --fail-over 0.5")
     assert status == 3
-    assert "cannot be measured" in err
+    assert err.endswith("cannot be measured here, as --fail-over 0.5 (50 points) needs\n")
+    status, _, err = fairmp("debias one.csv --sensitive sex --apply one.csv --out h")
+    assert (status, err.startswith("fairmp: --apply: one.csv: not a")) == (2, True)
+
+
+def test_classes_may_have_commas(fairmp, tmp_path: Path) -> None:
+    p = np.random.default_rng(0).random(60).round(3)
+    rows = {"p(no)": 1 - p, "p(yes, hired)": p, "sex": ["f", "m"] * 30}
+    pd.DataFrame(rows).to_csv(tmp_path / "p.csv", index=False)
+    named = ["--probabilities", '"p(yes, hired)"']
+    for k, given in enumerate([[], named, [named[0], f"p(no),{named[1]}"]]):
+        status, _, err = fairmp("debias", "p.csv", "--sensitive", "sex", *given, "--out", f"o{k}")
+        assert (status, err) == (0, "")
+        assert "p(yes, hired)_corrected" in pd.read_csv(tmp_path / f"o{k}" / "corrected.csv")

@@ -82,3 +82,6 @@ def test_text_that_a_spreadsheet_would_run_is_quoted(tmp_path: Path, safe: bool)
     assert found[f"{mark}=who"].tolist() == expected
     assert found["p"].tolist() == frame["p"].tolist()
     assert set(found["d"]) == {f"{mark}=no"}
+    again = prediction_table.read(tmp_path / "out.csv", "=who")  # as it was, marked or not
+    assert again.columns == ["=who", "p", "d"]
+    assert again.raw["=who"].to_pylist() == cells

@@ -22,7 +22,8 @@ def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
     (results / "report.html").unlink()
     status, out, err = fairmp("report run")
     assert (status, err) == (0, "")
-    assert out == "0.0 MB. Open run/report.html.\n"
+    kilobytes = len((results / "report.html").read_bytes()) / 1000
+    assert out == f"{kilobytes:,.0f} kB. Open run/report.html.\n"
     assert (results / "report.html").read_text(encoding="utf-8") == before
     status, _, err = fairmp("report run")
     assert status == 2

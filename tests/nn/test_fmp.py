@@ -278,6 +278,8 @@ def test_arrays_are_named() -> None:
         FMP()(logits().numpy(), EDGES, SENS)
     with pytest.raises(InputError, match="edge_index: ndarray is no tensor"):
         PPR()(logits(), EDGES.numpy())
+    with pytest.raises(InputError, match="sens: no numbers; give groups as 0"):
+        FMP()(logits(), EDGES, ["a", "b", "a", "b", "a", "b"])
 
 
 def test_without_smoothing_the_result_is_its_own() -> None:

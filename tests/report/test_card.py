@@ -29,7 +29,8 @@ def test_a_card_is_filled_from_the_records() -> None:
     dp = next(metric for metric in document["metrics"] if metric["name"] == "ΔDP")
     row = next(row for row in sections["Criteria and gaps"].rows if row[0] == "ΔDP")
     assert row[2].startswith(f"{100 * dp['after']:.1f} (")
-    assert row[3] == "≤ 2.0"
+    assert row[3:] == ["≤ 2.0"]
+    assert any(line.startswith("ΔDP: ") for line in sections["Criteria and gaps"].bullets)
     text = to_markdown("T", list(sections.values()))
     assert text.startswith("# T\n\n## Intended use\n\nA person decides.")
     assert "```\nfairmp train --out x\n```" in text

@@ -230,7 +230,7 @@ def test_bars_and_whiskers_stand_where_the_figures_are() -> None:
     assert axes.get_xlim() == (0, 100)
     assert "of 100 people" in axes.get_xlabel()
     curve = figures.curve(document)
-    labels = [text.get_text() for text in curve.axes[0].get_legend().get_texts()]
+    labels = [text.get_text() for text in curve.legends[0].get_texts()]
     assert "mine" in labels
     assert "target: at most 2 points" in labels
 

@@ -85,6 +85,9 @@ def test_without_labels_there_is_parity_alone_and_without_a_gap_nothing() -> Non
     assert alone["before"]["accuracy"] is None
     assert panel([0.2, 0.8, 0.2, 0.8], ["a", "a", "b", "b"]) is None
     assert reliability(P, SEX, None) == []
+    # Of several classes the most likely one is looked at, right for half of those with a label.
+    curve, _ = reliability([[0.625, 0.25, 0.125]] * 6, [0] * 5 + [1], [0, 0, 1, 2, -1, 0])
+    assert (curve["predicted"], curve["observed"], curve["counts"]) == ((0.625,), (0.5,), (4,))
 
 
 def test_the_command_runs_the_chosen_point(found: dict[str, Any]) -> None:

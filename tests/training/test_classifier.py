@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
 from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
@@ -312,6 +314,12 @@ def test_a_clone_is_unfitted_and_has_the_same_arguments(fair: FairClassifier, da
     assert model.fit(data, seed=0, split_seed=0).test.accuracy == fair.run_.test.accuracy
 
 
+def test_searches_over_rows_are_refused(data: Data) -> None:
+    search = GridSearchCV(FairClassifier(), {"lr": [0.01, 0.1]})
+    with pytest.raises(InputError, match=r"cut tables into rows.*fairmp tune"):
+        search.fit(data.x.numpy(), data.y.numpy())
+
+
 def test_parameters_by_name() -> None:
     model = FairClassifier(FMP(K=3, target=0.02), lr=0.1, backbone="mlp")
     params = model.get_params()
@@ -352,3 +360,8 @@ def test_what_remembers_nodes_keeps_their_order(data: Data) -> None:
             model.fit(data, order="locality")
     with pytest.raises(InputError, match="order"):
         FairClassifier(FMP(), backbone="mlp").fit(data, order="random")
+
+
+def test_a_regressor_is_no_backbone() -> None:
+    with pytest.raises(InputError, match=r"backbone: LinearRegression.* is neither a name"):
+        FairClassifier(backbone=LinearRegression())

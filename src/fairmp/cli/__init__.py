@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 import sys
+import warnings
 from importlib import import_module
 from typing import Any, NoReturn
 
@@ -65,6 +66,7 @@ def main() -> None:
     """Run the program; wrong input ends in one line on standard error and status 2."""
     # A request to end is treated like Ctrl-C, so that temporary files are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
+    warnings.formatwarning = lambda text, *_: f"fairmp: warning: {' '.join(str(text).split())}\n"
     given = [word for word in sys.argv[1:2] if word in COMMANDS]
     app = program(*(given or COMMANDS))
     try:

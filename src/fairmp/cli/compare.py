@@ -165,9 +165,12 @@ def run_with_progress(
 def show(found: Comparison, out: Path, *, as_json: bool) -> None:
     """Print the tables and the reasons of failures, or all of it as JSON."""
     from fairmp.datasets.columns import counted
+    from fairmp.report import over
 
     failed = Counter(record["failed"] for record in found.failed).items()
     notes = [f"{counted(count, 'run')} failed: {reason}" for reason, count in failed]
+    splits = max((line.splits for lines in found.lines.values() for line in lines), default=1)
+    notes.append(f"Test nodes, {over(splits)}.")
     tables = [part for table in found.tables() for part in _narrow(table)]
     parts = options.tables(tables, out, leave_out=("AUC", "splits"))
     options.report(as_json, found.to_dict(), *notes, *parts)

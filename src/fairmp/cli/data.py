@@ -51,7 +51,7 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
     if as_json:
         return options.print_json(rows)
     for row in rows:
-        typer.echo(f"{row['key']:15} {row['title']} ({'found' if row['found'] else 'missing'})")
+        typer.echo(f"{row['key']:17} {row['title']} ({'found' if row['found'] else 'missing'})")
         for file in row["files"]:
             home = "can be downloaded" if file["url"] else "no public home is known"
             place = file["path"] or f"{file['name']}: missing, {home}"
@@ -108,7 +108,7 @@ def verify(
         options.print_json(checked)
     else:
         for key, file in files:
-            typer.echo(f"{key:15} {file['path'] or file['name']}: {_STATES[file['state']]}")
+            typer.echo(f"{key:17} {file['path'] or file['name']}: {_STATES[file['state']]}")
     states = {file["state"] for _, file in files}
     if "differs" in states or (names and "missing" in states):
         raise typer.Exit(1)

@@ -80,7 +80,7 @@ def command(
     if apply is not None or save is not None:
         from fairmp.postprocessing.debiaser import Debiaser
 
-        given: dict[str, Any] = {"--matrix": matrix, "--edges": edges}
+        given: dict[str, Any] = {"--matrix": matrix, "--edges": edges, "--features": features}
         given |= {"--population": population, "--estimate-sens": estimate_sens}
         if apply is not None:
             given |= {"--save": save, "--criterion": criterion, "--target": target}
@@ -91,7 +91,7 @@ def command(
     if save is not None:
         options.check_file("--save", save, overwrite=overwrite)
     scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
-    wanted = [part.strip() for own in scores.values() if own for part in own.split(",")]
+    wanted = [part for name, own in scores.items() if own for part in columns.listed(name, own)]
     wanted += filter(None, [*(sensitive or []), label, population, weight])
     table = columns.read(predictions, id, wanted)
     taken = dict.fromkeys(sensitive or [], "--sensitive")
@@ -128,7 +128,8 @@ def command(
         with suppress(ValueError):  # other texts than 'decisions' are refused later
             tau = float(tau)
         if apply is not None:
-            corrector = Debiaser.load(apply)
+            with options.typed({str(apply): f"--apply: {apply}"}):
+                corrector = Debiaser.load(apply)
             corrector.kind_ = kind
             with warnings.catch_warnings(record=True) as caught:
                 warnings.simplefilter("always")

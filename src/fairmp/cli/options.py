@@ -339,14 +339,16 @@ class Gate:
             value = high if self.on == "upper-bound" else estimate
             if value <= self.fail_over + GATE_ROUNDING:
                 continue
-            points = f"is {100 * estimate:.1f} points"
-            measured = "cannot be measured" if isnan(estimate) else points
-            if not isnan(high):
-                measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
-            elif self.on == "upper-bound" and not isnan(estimate):
-                measured += " and has no interval"
             limit = f"--fail-over {self.fail_over:g} ({100 * self.fail_over:g} points)"
-            typer.echo(f"fairmp: the gap of {name} {measured}: over {limit}", err=True)
+            measured = f"is {100 * estimate:.1f} points"
+            if isnan(estimate):
+                measured = f"cannot be measured here, as {limit} needs"
+            elif isnan(value):
+                measured += f" and has no upper bound, as {limit} needs"
+            else:
+                ends = "" if isnan(high) else f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+                measured += f"{ends}: over {limit}"
+            typer.echo(f"fairmp: the gap of {name} {measured}", err=True)
             raise typer.Exit(GATE_STATUS)
 
 

@@ -73,7 +73,7 @@ def command(
                 # A model that does not correct by group at prediction needs no groups there.
                 allow = "allow" if unknown_groups or not fitted.uses_groups else "refuse"
                 how = {"id": source.id, "unknown_groups": allow}
-                kept = place / GRAPH if keep_graph and not (where or only) else None
+                kept = place / GRAPH if keep_graph else None
                 graph, chosen = _graph(fitted, nodes, edges, kept, **how)
             if where or only:
                 chosen = _selected(graph, nodes, where, only, source.id)
@@ -82,7 +82,7 @@ def command(
     with outputs.atomic_file(goal, new=not overwrite) as draft:
         if goal.suffix.lower() == ".csv":
             written = without_formulas(predictions) if safe_csv else predictions
-            written.to_csv(draft, index=False, float_format="%.6f")
+            written.to_csv(draft, index=False, float_format="%.9g")
         else:
             predictions.to_parquet(draft, index=False)
     report = getattr(graph, "report", None)
@@ -138,6 +138,8 @@ def _selected(
     if nodes is None:
         option = "--where" if where else "--only"
         raise InputError(option, "goes with --nodes", "give the table of all nodes")
+    import torch
+
     from fairmp.datasets.cache import listed, matching
 
     chosen = None
@@ -145,7 +147,9 @@ def _selected(
         column, equals, value = where.partition("=")
         if not equals or not column:
             raise InputError("--where", f"{where!r} is no COLUMN=VALUE", "write year=2024")
-        chosen = matching(nodes, column, value)
+        found = matching(nodes, column, value)
+        chosen = torch.arange(graph.num_nodes) < 0  # the rows of the table come first
+        chosen[: len(found)] = found
     if only is not None:
         found = listed(graph, only, id or graph.encoding.id)
         chosen = found if chosen is None else chosen & found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,6 +30,7 @@ PREDICTION_NAME = re.compile(
     re.IGNORECASE,
 )
 ROUNDING_ERROR = 0.005  # of a probability written with two digits
+QUOTED = r"^'([=+@\t\r-].)"
 
 
 @dataclass
@@ -72,20 +74,29 @@ class PredictionTable:
             raise InputError(option, value, "fill or drop them")
         return values
 
-    def matrix(self, option: str, text: str) -> tuple[list[str], np.ndarray]:
-        """Columns of numbers, by their names with commas between."""
-        columns = listed(option, text)
+    def matrix(self, option: str, given: str | Sequence[str]) -> tuple[list[str], np.ndarray]:
+        """Columns of numbers, by their names, which may be one text with commas between."""
+        columns = listed(option, given) if isinstance(given, str) else list(given)
         return columns, np.stack([self.numbers(option, column) for column in columns], 1)
 
 
 def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> PredictionTable:
-    """Read a CSV, TSV or Parquet table of predictions; one without a header lacks those wanted."""
+    """Read a CSV, TSV or Parquet table of predictions; one without a header lacks those wanted.
+
+    Apostrophes that :func:`without_formulas` wrote are left out.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from fairmp.datasets.columns import LoadReport
     from fairmp.datasets.readers import TableReader
 
     report = LoadReport()
     reader = TableReader(path, "PREDICTIONS", notes=report.notes)
     raw = reader.table(text=reader.find_header((id, *wanted)))
+    if reader.dialect is not None:
+        plain = [pc.replace_substring_regex(cells, QUOTED, r"\1") for cells in raw.columns]
+        raw = pa.table(plain, names=[re.sub(QUOTED, r"\1", name) for name in raw.column_names])
     if not raw.num_rows:
         raise InputError("PREDICTIONS", "the table has a header and no rows", "give predictions")
     frame = reader.frame(raw, text=() if id is None else (id,))
@@ -122,9 +133,9 @@ def find(
     return detected(table, taken)
 
 
-def scores(table: PredictionTable, option: str, text: str) -> Found:
+def scores(table: PredictionTable, option: str, given: str | Sequence[str]) -> Found:
     """Read the columns named by ``--probabilities`` or ``--logits``."""
-    columns, matrix = table.matrix(option, text)
+    columns, matrix = table.matrix(option, given)
     single = len(columns) == 1
     names = None if single else class_names(columns)
     if option == "--logits":
@@ -201,7 +212,7 @@ def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
         hint = "name them with --probabilities or --logits"
         in_range = ", ".join(free) or "none"
         raise InputError("--probabilities", f"{value} (in [0, 1]: {in_range})", hint)
-    found = scores(table, "--probabilities", ",".join(chosen))
+    found = scores(table, "--probabilities", chosen)
     of = "of class 1 " if len(found.columns) == 1 else ""
     found.notes.append(f"probabilities {of}taken from {', '.join(found.columns)}")
     return found
@@ -312,8 +323,9 @@ def features_of(table: PredictionTable, text: str, left_out: Iterable[str | None
 
 
 def listed(option: str, text: str) -> list[str]:
-    """Column names separated by commas."""
-    columns = [part.strip() for part in text.split(",") if part.strip()]
+    """Column names separated by commas; one that has a comma is in quotes."""
+    rows = csv.reader([text], skipinitialspace=True)
+    columns = [part.strip() for row in rows for part in row if part.strip()]
     if not columns:
         raise InputError(option, f"{text!r} names no column", "give names separated by commas")
     if len(set(columns)) < len(columns):

@@ -44,4 +44,4 @@ def command(
     with outputs.text_files(dict(zip(paths, content, strict=True)), new=not overwrite):
         pass
     more = f", or read {paths[1]}" if card else ""
-    typer.echo(f"{len(content[0].encode()) / 1e6:.1f} MB. Open {goal}{more}.")
+    typer.echo(f"{len(content[0].encode()) / 1e3:,.0f} kB. Open {goal}{more}.")

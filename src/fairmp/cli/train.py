@@ -89,7 +89,7 @@ def command(
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
     picture: bool = option("Draw the graph in the report.", True),
-    keep_graph: bool = own("Keep the graph, no labels, for new nodes.", True, "--graph/--no-graph"),
+    keep_graph: bool = own("Keep the graph for new nodes, or no data.", True, "--graph/--no-graph"),
     track: options.Track = None,
     shards: Path | None = _shards("Train on what 'fairmp shard' wrote, with torchrun."),
     checkpoint_every: int = _shards("Epochs between two checkpoints.", 10, min=1),
@@ -103,6 +103,8 @@ def command(
     criterion = criterion.replace("-", "_")
     given = training.settle(context)
     backbone, lambda_s = given["backbone"], given["lambda_s"]
+    if not keep_graph and graph_features is None:  # columns of labels, which the model would keep
+        given["graph_features"] = False
     if group_free and not typed_here(context, "solver"):
         solver = "plain"
     check_used(context, solver)

@@ -148,7 +148,7 @@ def write(
     made = "; ".join(sorted({json.dumps(version) for version in versions}))
     code = "\n".join(settings) if len(settings) < 5 else ""
     made = f"Computed with {made}" if made else ""
-    sections.append(Section("Setting", [SETTING], code=code, caption=made))
+    sections.append(Section("Setting", [SETTING], code=code, caption=made, appendix=True))
     write_page(
         folder, title, summary, sections, command=command, tables=tables, assumptions=ASSUMPTIONS
     )

@@ -369,7 +369,8 @@ def fit_column(
         why = "has one value" if constant else "has a different value in nearly every row"
     else:
         column = Number.fit(series, numbers, scale, report)
-        why = "has no number" if np.isnan(numbers).all() else "has one value"
+        none = f"has no number within ±{MAX_NUMBER:g}"
+        why = none if np.isnan(numbers).all() else "has one value"
     if column is None:
         report.notes.append(f"column {series.name!r} {why} and is left out")
     return column

@@ -45,7 +45,7 @@ def node_ids(table: Any, id: str | None) -> Any:
     if id is None:
         return pa.array(np.arange(len(table)))
     ids = id_array(table[id])
-    check_ids(ids, f"id: column {id!r}")
+    check_ids(ids, "id")
     return ids
 
 

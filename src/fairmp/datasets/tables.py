@@ -265,7 +265,7 @@ def sample_weights(series: pd.Series) -> torch.Tensor:
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong) or not numbers.any():
-        first = f"{series.iloc[wrong[0]]!r} in row {wrong[0] + 1}" if len(wrong) else "only zeros"
+        first = f"'{series.iloc[wrong[0]]}' in row {wrong[0] + 1}" if len(wrong) else "only zeros"
         value = f"column {series.name!r} has {first}"
         raise InputError("weight", value, "give numbers of 0 or more, some above 0")
     return torch.tensor(numbers)

@@ -400,9 +400,9 @@ def _notes(
         who = f"group '{row.name}' has no"
         if not row.count:
             notes.append(f"{who} nodes here")
-        elif not row.labelled:
+        elif not row.labelled and not absent.all():
             notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
-        else:
+        elif row.labelled:
             for c in (1,) if binary else range(len(titles)):
                 kinds = f"nodes of class '{titles[c]}'", f"nodes outside class '{titles[c]}'"
                 inside, outside = ("positives", "negatives") if binary else kinds

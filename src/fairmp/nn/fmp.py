@@ -362,7 +362,10 @@ def _logits(x: Tensor) -> Tensor:
 
 
 def _check_sens(x: Tensor, sens: Tensor) -> Tensor:
-    sens = torch.as_tensor(sens, device=x.device)
+    try:
+        sens = torch.as_tensor(sens, device=x.device)
+    except (TypeError, ValueError):
+        raise InputError("sens", "no numbers", "give groups as 0…G−1, -1 where unknown") from None
     if sens.dim() == 0 or sens.size(0) != x.size(0):
         value = f"shape {tuple(sens.shape)} for {x.size(0)} nodes"
         raise InputError("sens", value, "give one group per node")

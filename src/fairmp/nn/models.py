@@ -93,7 +93,8 @@ def check_backbone(backbone: Any) -> None:
         check_choice("backbone", backbone, ("auto", *BACKBONES, *ESTIMATORS))
     elif isinstance(backbone, type) or not (
         isinstance(backbone, nn.Module)
-        or (hasattr(backbone, "fit") and hasattr(backbone, "predict"))
+        or hasattr(backbone, "predict_proba")
+        or hasattr(backbone, "decision_function")
     ):
         value = f"{backbone!r} is neither a name, a module nor a scikit-learn classifier"
         raise InputError("backbone", value, "give 'auto', 'mlp', 'trees', …, or an object")

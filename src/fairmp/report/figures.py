@@ -299,11 +299,8 @@ def curve(document: Mapping[str, Any]) -> Any:
         axes.axvline(100 * target, color=INK, linewidth=1, linestyle=":", label=label)
     gap = document.get("gap", "ΔDP")
     label_tradeoff(axes, f"{gap}: gap between the groups (points)", "accuracy (%)")
-    if len(found) < 5:
-        axes.legend(frameon=False, fontsize=9, loc="best")
-    else:
-        fig.set_size_inches(NARROW, 3.8 + 0.1 * len(found))
-        fig.legend(frameon=False, fontsize=8.5, loc="outside lower left", ncols=2)
+    fig.set_size_inches(NARROW, 3.8 + 0.1 * len(found))
+    fig.legend(frameon=False, fontsize=8.5, loc="outside lower left", ncols=2)
     return fig
 
 

@@ -91,6 +91,9 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
     criteria = [*found["criteria"], *found.get("others", [])]
     metrics = [_criterion(one, several) for one in criteria]
     labelled = found.get("labelled") or 0
+    given = "Before: the predictions as given. After: the corrected predictions."
+    if any(c["after"] <= c["target"] + 1e-3 < c["decisions_after"] for c in found["criteria"]):
+        given += " The target holds for mean probabilities; the gaps shown are those of decisions."
     if labelled:
         meaning = f"share of correct decisions on {labelled:,} labelled nodes."
         accuracy: Any = {"name": "accuracy", "meaning": meaning, "unit": "%"}
@@ -103,7 +106,7 @@ def from_corrected(found: Mapping[str, Any]) -> Document:
         "classes": [str(name) for name in found["classes"]],
         "measured": f"{found['nodes']:,} nodes",
         "changed": [int(found["changed"]), int(found["nodes"])],
-        "correction": "Before: the predictions as given. After: the corrected predictions.",
+        "correction": given,
         "groups": [_group(group, several) for group in found["groups"]],
         "metrics": metrics,
         "notes": list(found.get("warnings", [])),
@@ -167,10 +170,11 @@ def card(document: Document, use: str = "") -> list[Section]:
         parts.append(Section("Data", text=text, header=header, rows=rows))
     by_group = content.groups_section(document)
     parts.append(Section("Groups", header=by_group.header, rows=by_group.rows))
-    rows = [[m["name"], *content.metric_cells(m), m.get("meaning", "")] for m in metrics]
-    header = ["", "without the correction", "as it is", "target", "meaning"]
+    how: Any = {"rows": [[m["name"], *content.metric_cells(m)] for m in metrics]}
+    how["bullets"] = [f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")]
+    header = ["", "without the correction", "as it is", "target"]
     measured = f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals."
-    parts.append(Section("Criteria and gaps", header=header, rows=rows, caption=measured))
+    parts.append(Section("Criteria and gaps", header=header, caption=measured, **how))
     if document.get("reliability"):
         found = content.reliability_section(document)
         parts.append(Section("Calibration", text=found.text, header=found.header, rows=found.rows))

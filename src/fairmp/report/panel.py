@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
+
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
 from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
@@ -99,12 +101,15 @@ def reliability(
     group_names: Sequence[str] | None = None,
     kind: str = "auto",
 ) -> list[dict[str, Any]]:
-    """Reliability curves by group of the first attribute; empty for more than two classes."""
+    """Reliability curves by group of the first attribute; with several classes of the likeliest."""
     from fairmp.postprocessing.predictions import attributes, read
 
     proba = read(predictions, kind).proba
-    if labels is None or proba.size(1) != 2:
+    if labels is None:
         return []
+    if proba.size(1) > 2:
+        top, y = proba.max(1), np.asarray(labels)
+        proba, labels = top.values, np.where(y < 0, -1, y == top.indices.numpy())
     first = attributes(sens, len(proba))[0]
     names = first.groups if group_names is None else group_names
     curves = reliability_curve(proba.double().clamp(0, 1), labels, first.hard, group_names=names)

@@ -299,7 +299,8 @@ def _result(document: Document) -> Section | None:
         rows.append([name, before, after, change, *[target] * targeted])
     bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
     notes = [*["Brackets are 95 % intervals."] * bracketed, GAP_NOTE]
-    least = min((group["nodes"] for group in document.get("groups", [])), default=0)
+    known = [g for g in document.get("groups", []) if not g["name"].endswith("unknown")]
+    least = min((group["nodes"] for group in known), default=0)
     if 0 < least < 100:
         one = points(1 / least)
         notes.append(f"The smallest group has {least} nodes: one decision is {one} points.")
@@ -372,7 +373,7 @@ def _live(document: Document) -> Section:
 def reliability_section(document: Document) -> Section:
     """Predicted probabilities against observed frequencies, by group."""
     curves, classes = document["reliability"], document.get("classes", [])
-    name = repr(classes[1]) if len(classes) == 2 else "the class"
+    name = repr(classes[1]) if len(classes) == 2 else "the most likely class"
     rows = []
     for curve in curves:
         ends = interval_text([curve["predicted"][0], curve["predicted"][-1]])

@@ -213,6 +213,8 @@ def fit(
     for k, count in counts.items():
         trials[k] = replace(trials[k], weight=count / sum(counts.values()))
     chosen = [(trials[k].model, trials[k].reads, members[k].model) for k in counts]
+    if all(reads == "features" for _, reads, _ in chosen):
+        inputs.labels = inputs.labels[:0]  # nothing reads them, so that no model file holds them
     blend = Blend(inputs, chosen, [trials[k].weight * members[k].score.slope for k in counts])
     network = Network(blend, with_smoothing(judge.propagation, best.gamma)).eval()
     epoch = Epoch(0, best.loss, best.accuracy, best.loss)

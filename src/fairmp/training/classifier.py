@@ -348,6 +348,10 @@ class FairClassifier(Predictor):
         rows = (part[data.val_mask] for part in (self.logits_, *parts))
         self.debiaser_ = reducer.on_first(find, *rows)
 
+    def __sklearn_tags__(self) -> Any:
+        value = "scikit-learn's searches and ensembles cut tables into rows"
+        raise InputError("FairClassifier", value, "a graph would lose its edges: use fairmp tune")
+
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the arguments of the constructor, as scikit-learn's estimators do.
 
