@@ -27,11 +27,7 @@ from torch import Tensor
 from fairmp.errors import check_choice, check_number
 from fairmp.groups import GroupOperator
 from fairmp.kernels import relative_to_largest
-from fairmp.nn.dual import (
-    clip_logits,
-    shift_groups,
-    solve_dual,
-)
+from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
 
 Ties = Literal["random", "keep"]
 
@@ -99,7 +95,8 @@ def close_decision_gap(
     shifted = _with_decisions(logits, groups, table, decided)
     gap = _gap(_decisions(shifted.detach()), groups, logits.size(1))
     # One node of the smallest group may be left over.
-    if gap > target + ROUNDING + float(groups.spread(groups.rows).max()):
+    over = gap - target - ROUNDING
+    if over > 0 and over > float(groups.spread(groups.rows).max()):
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),

@@ -21,7 +21,15 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, FOUR, LANES, exp_minus, lane_sum
-from fairmp.kernels.cpu.threads import Array, Chunked, Matrix, array, compiled, matrix_arrays
+from fairmp.kernels.cpu.threads import (
+    Array,
+    Chunked,
+    Index,
+    Matrix,
+    array,
+    compiled,
+    matrix_arrays,
+)
 
 CHUNK_NODES = 4096
 WINDOW_NODES = 4096  # renumbered by degree; what is near stays near
@@ -45,13 +53,11 @@ class Members(NamedTuple):
     """Groups in the order of a layout."""
 
     layout: Layout
-    codes: Array  # of all nodes
-    measured: Array  # of the population
     population: Array  # its places, by group
     starts: Array  # of the groups therein
-    rank: Array  # of each node therein; its size for other nodes
     scale: Array  # largest weight of a group in the gap (1)
     weight: Array  # of each group, relative to it
+    column: Array  # weight of each node's group, 0 if that is unknown
 
 
 _LAYOUTS: WeakIdKeyDictionary = WeakIdKeyDictionary()  # of an Adjacency, by dtype
@@ -97,19 +103,13 @@ def members(groups: Any, found: Layout) -> Members:
     """Groups of a ``GroupOperator`` in the order of a layout; done once."""
     known = _MEMBERS.get(groups)
     if known is None or known.layout is not found:
-        nodes, starts, rank = map(array, groups.population_order)
-        row = array(groups.rows[0])
+        nodes, starts, _ = map(array, groups.population_order)
+        row, codes = array(groups.rows[0]), array(groups.codes, torch.int32)[found.order]
         scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
-        known = _MEMBERS[groups] = Members(
-            found,
-            array(groups.codes, torch.int32)[found.order],
-            array(groups.population_codes, torch.int32)[found.order],
-            found.place[nodes],
-            starts,
-            rank[found.order],
-            scale,
-            row / scale[0],
-        )
+        weight = row / scale[0]
+        column = np.append(weight, 0.0)[codes]  # an unknown group is −1, the last
+        known = Members(found, found.place[nodes], starts, scale, weight, column)
+        _MEMBERS[groups] = known
     return known
 
 
@@ -163,32 +163,28 @@ def _leave(z: Array, order: Array, logits: Array) -> None:
 
 @compiled
 def _logistic_sums(
-    margin: Array, shift: float, start: int, stop: int, q: Array, slope: Array
+    margin: Array, weight: float, root: float, at: Index, count: Index, q: Array
 ) -> tuple[float, float]:
-    """Sum σ(margin − shift) and its derivative over some nodes of one group."""
-    q_sum = slope_sum = 0.0
-    for begin in range(start, stop, BLOCK_NODES):
-        count = np.uint64(min(BLOCK_NODES, stop - begin))
-        at = np.uint64(begin)
-        for i in range(count):
-            t = margin[at + i] - shift
-            e = exp_minus(abs(t))
-            large = 1 / (1 + e)
-            q[0, i] = large if t > 0 else e * large
-            q[1, i] = e * large * large
-            slope[at + i] = q[1, i]
-        for i in range(count, count + FOUR):
-            q[0, i] = q[1, i] = 0.0
-        q_sum += lane_sum(q[0], count)
-        slope_sum += lane_sum(q[1], count)
-    return q_sum, slope_sum
+    """Sum σ(margin − weight·root) and its derivative over a block of nodes of one group."""
+    for i in range(count):
+        t = margin[at + i] - weight * root
+        e = exp_minus(abs(t))
+        large = 1 / (1 + e)
+        q[0, i] = large if t > 0 else e * large
+        q[1, i] = e * large * large
+    for i in range(count, count + FOUR):
+        q[0, i] = q[1, i] = 0.0
+    return lane_sum(q[0], count), lane_sum(q[1], count)
 
 
 @Chunked
 def _moments(
     z: Array, groups: Any, inverse: float, fresh: bool, root: float, margin: Array, slope: Array
 ) -> tuple[float, float]:
-    """The gap, and its decrease with the root; take margins of fresh logits."""
+    """The gap, and its decrease with the root, to which nodes add ``slope`` times their weight.
+
+    Take margins of fresh logits.
+    """
     population, starts, weight = groups
     parts = np.empty(((margin.size + CHUNK_NODES - 1) // CHUNK_NODES, 2))
     for k in prange(parts.shape[0]):
@@ -201,10 +197,13 @@ def _moments(
         gap = curvature = 0.0
         for g in range(weight.size):
             low, high = max(start, starts[g]), min(stop, starts[g + 1])
-            if low < high:
-                sums = _logistic_sums(margin, weight[g] * root, low, high, q, slope)
+            for begin in range(low, high, BLOCK_NODES):
+                at, count = np.uint64(begin), np.uint64(min(BLOCK_NODES, high - begin))
+                sums = _logistic_sums(margin, weight[g], root, at, count, q)
                 gap += weight[g] * sums[0]
                 curvature += weight[g] * weight[g] * sums[1]
+                for i in range(count):
+                    slope[np.uint64(population[at + i])] = weight[g] * q[1, i]
         parts[k, 0] = gap
         parts[k, 1] = curvature
     gap = curvature = 0.0
@@ -215,19 +214,19 @@ def _moments(
 
 
 @Chunked
-def _shift(z: Array, codes: Array, shift: Array, right: Array, scaled: Array) -> float:
-    """Shift z by group, scale it, and return the largest logit before."""
-    largest = np.empty((codes.size + CHUNK_NODES - 1) // CHUNK_NODES)
-    for k in prange(largest.size):
-        top = 0.0
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+def _shift(z: Array, column: Array, step: Array, bound: float, right: Array, scaled: Array) -> int:
+    """Shift z by group and scale it; return how many logits were not within the bound before."""
+    beyond = np.zeros((column.size + CHUNK_NODES - 1) // CHUNK_NODES, np.int64)
+    for k in prange(beyond.size):
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, column.size)
+        count = 0
         for i in range(np.uint64(start), np.uint64(stop)):
             size = max(abs(z[i].real), abs(z[i].imag))
-            top = max(top, size if size < np.inf else np.inf)  # NaN is not small
-            z[i] += shift[np.uint64(codes[i] + 1)]
+            count += 0 if size <= bound else 1
+            z[i] += z.dtype.type(step[0] * column[i])
             scaled[i] = right[i] * z[i]
-        largest[k] = top
-    return largest.max() if largest.size else 0.0
+        beyond[k] = count
+    return beyond.sum()
 
 
 @Chunked
@@ -236,37 +235,40 @@ def _backward(
 ) -> float:
     """Add the dual's share to the gradient, γ of the result to the total, and scale the rest.
 
-    ``numbers`` are γ, τ, the dual's own gradient and its response. ``skip`` are X and what was
-    propagated, empty where γ needs no gradient; returned is ⟨result, X − propagated⟩.
+    ``numbers`` are γ, what a sum over the groups and the dual's own gradient are multiplied by, and
+    the latter. ``skip`` are X and what was propagated, empty where γ needs no gradient; returned is
+    ⟨result, X − propagated⟩.
     """
-    codes, measured, rank, slope, row, direction = groups
-    gamma, temperature, outer, response = numbers
+    column, slope, direction = groups
+    gamma, response, pull = numbers
     x, z = skip
     share, rest = right.dtype.type(gamma), right.dtype.type(1 - gamma)
-    parts = np.zeros(((codes.size + CHUNK_NODES - 1) // CHUNK_NODES, LANES))
-    for k in prange(parts.shape[0]):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+    parts = np.zeros((column.size + CHUNK_NODES - 1) // CHUNK_NODES)
+    for k in prange(parts.size):
+        start, stop = np.uint64(k * CHUNK_NODES), np.uint64(min((k + 1) * CHUNK_NODES, column.size))
+        a = b = 0.0
+        for i in range(start, stop - ONE, TWO):
+            a += column[i] * (g[i].imag - g[i].real)
+            b += column[i + ONE] * (g[i + ONE].imag - g[i + ONE].real)
+        if (stop - start) % TWO:
+            a += column[stop - ONE] * (g[stop - ONE].imag - g[stop - ONE].real)
+        parts[k] = a + b
+    for k in range(parts.size):
+        pull += response * parts[k]
+    towards = total.dtype.type(pull * direction[0])
+    for k in prange(parts.size):
+        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, column.size)
         for i in range(np.uint64(start), np.uint64(stop)):
-            parts[k, i % FOUR] += row[np.uint64(codes[i] + 1)] * (g[i].imag - g[i].real)
-    for k in range(parts.shape[0]):
-        outer -= temperature * ((parts[k, 0] + parts[k, 1]) + (parts[k, 2] + parts[k, 3]))
-    pull = outer * response
-    for k in prange(parts.shape[0]):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
+            g[i] += towards * slope[i]
+            total[i] += share * g[i]
+            scaled[i] = rest * right[i] * g[i]
         inner = 0.0
-        for i in range(np.uint64(start), np.uint64(stop)):
-            extra = pull * row[np.uint64(measured[i] + 1)] * slope[np.uint64(rank[i])]
-            value = g[i] + right.dtype.type(extra) * direction[0]
-            total[i] += share * value
-            scaled[i] = rest * right[i] * value
-            if x.size:
+        if x.size:
+            for i in range(np.uint64(start), np.uint64(stop)):
                 away = x[i] - z[i]
-                inner += value.real * away.real + value.imag * away.imag
-        parts[k, 0] = inner
-    inner = 0.0
-    for k in range(parts.shape[0]):
-        inner += parts[k, 0]
-    return inner
+                inner += g[i].real * away.real + g[i].imag * away.imag
+        parts[k] = inner
+    return parts.sum()
 
 
 class _Steps:
@@ -278,8 +280,9 @@ class _Steps:
         self.layout, self.gamma = layout(graph, dtype), gamma
         self.n, self.real = len(self.layout.order), self.layout.scale.dtype
         self.dtype = self.real if centred else np.result_type(self.real, np.complex64)
-        # What raises the margin by 2.
-        self.direction = np.array([-2.0 if centred else -1.0 + 1.0j], self.dtype)
+        # What raises the margin by 2, in double precision.
+        wide = np.result_type(self.dtype, np.float64)
+        self.direction = np.array([-2.0 if centred else -1.0 + 1.0j], wide)
 
     def _enter(self, logits: Array) -> tuple[Array, Array]:
         z, scaled = np.empty(self.n, self.dtype), np.empty(self.n, self.dtype)
@@ -356,15 +359,12 @@ class FusedProjection(_Steps):
             self.fresh = True
             if self.learned:
                 self.propagated.append(self.z.copy())
-            # One more than nodes: the slope of nodes outside the population, which is 0.
-            self.slopes.append(np.empty(self.margin.size + 1, self.real))
-            self.slopes[-1][-1] = 0
+            self.slopes.append(np.zeros(self.n, self.real))
             self.duals.append(solve(self, u))
             u = self.duals[-1].u
-            half = self.temperature * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
-            shift = (-self.direction * np.concatenate([[0.0], half])).astype(self.dtype)
-            arguments = self.members.codes, shift, found.scale, scaled
-            if not _shift(2 * self.n, self.z, *arguments) <= bound:
+            half = self.temperature * self.scale[0] * (u[0, 1] - u[0, 0]) / 2
+            inputs = self.members.column, -half * self.direction, bound, found.scale, scaled
+            if _shift(2 * self.n, self.z, *inputs):
                 return None
         f = self._leave(self.z)
         self.x = x if self.learned else self.x
@@ -389,16 +389,16 @@ class FusedProjection(_Steps):
         """Gradients of x and γ, given those of the logits (n×2) and of the duals (1×2 each)."""
         # Nothing is written to this object: several threads may ask for gradients.
         g, scaled = self._enter(grad)
-        total, found, held = np.zeros_like(g), self.layout, self.members
-        row = np.concatenate([[0.0], self.weight * self.scale[0]])
+        total, found = np.zeros_like(g), self.layout
         grad_gamma, skip = np.zeros(len(self.gamma)), (self.x, self.x)
         for k in reversed(range(len(self.duals))):
             # A loss's gradient in u, of which the difference between classes matters alone.
             outer = 0.0 if grad_duals is None else float(grad_duals[k][0, 1] - grad_duals[k][0, 0])
             w = respond(self.duals[k], self.scale, np.array([[-0.5, 0.5]]))
-            response = float(w[0, 1] - w[0, 0]) / (self.scale[0] * self.temperature)
-            numbers = self.gamma[k], self.temperature, outer, response
-            groups = held.codes, held.measured, held.rank, self.slopes[k], row, self.direction
+            response = float(w[0, 1] - w[0, 0])
+            pull = response * outer / self.temperature
+            numbers = self.gamma[k], -response * self.scale[0], pull
+            groups = self.members.column, self.slopes[k], self.direction
             if self.learned:
                 skip = self.x, self.propagated[k]
             inner = _backward(2 * self.n, g, groups, numbers, found.scale, skip, total, scaled)
