@@ -1,4 +1,4 @@
-"""The fused projection against its steps one by one in plain torch."""
+"""The fused propagation and projection against their steps one by one in plain torch."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 
 pytest.importorskip("numba")
 
+from fairmp import FMP, PPR
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.kernels import use
+from fairmp.kernels.cpu import fused
 from fairmp.nn import functional
 from fairmp.nn.functional import projection
 
@@ -88,6 +90,46 @@ def test_single_precision_against_double(weighted: bool) -> None:
 def _single(rows: Any) -> Any:
     weight = None if rows.weight is None else rows.weight.float()
     return type(rows)(rows.row, rows.col, weight)
+
+
+@pytest.mark.parametrize("learned", [False, True])
+@pytest.mark.parametrize("kind", [PPR, FMP])
+def test_softmax_alone_is_that_of_the_loop(kind: type[PPR], learned: bool) -> None:
+    # Enough nodes for several windows, and hubs that several chunks share.
+    x, graph, delta = problem(9_000, 4, directed=True, weighted=True)
+    layer = kind(3, "learned" if learned else 2.0).double()
+    layer.theta = None if layer.theta is None else nn.Parameter(torch.tensor([0.1, -0.4, 0.3]))
+
+    def run(**options: Any) -> list[Tensor]:
+        leaf = x.clone().requires_grad_()
+        p = layer(leaf, graph, delta, **options).softmax(1)
+        leaves = [leaf, *layer.parameters()]
+        weight = torch.linspace(-1, 1, p.numel(), dtype=p.dtype).view_as(p)
+        return [p.detach(), *torch.autograd.grad((p * weight).sum(), leaves)]
+
+    ours = run(softmax_only=True)
+    with use("reference"):
+        theirs = run()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b.to(a), rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("edges", [0, 2**25])
+def test_the_order_of_nodes_does_not_matter(edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fused, "MAX_RENUMBERED_EDGES", edges)
+    x, graph, delta = problem(6_000, 5, directed=True)
+    found = fused.layout(graph, x.dtype)
+    assert sorted(found.order.tolist()) == list(range(6_000))
+    assert fused.layout(graph, x.dtype) is found
+    degree = graph.forward.row.diff().numpy()[found.order]
+    assert bool((degree[: fused.WINDOW_NODES - 1] <= degree[1 : fused.WINDOW_NODES]).all()) == (
+        edges > 0
+    )
+    ours = solved(x, graph, delta, K=2, lambda_s=1.0)
+    with use("reference"):
+        theirs = solved(x, graph, delta, K=2, lambda_s=1.0)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-6, atol=1e-7)
 
 
 def test_gradient_by_finite_differences() -> None:

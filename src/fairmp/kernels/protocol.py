@@ -33,8 +33,8 @@ class Kernels(Protocol):
 
     Codes (n, int32) give the group of each node, −1 for none. Tables with one row per group are
     float64, and so are sums over nodes. A compiled module may have optional members as well:
-    ``fused_projection`` and ``sparse_linear`` on the CPU, and on CUDA ``binary_root``,
-    ``binary_shift`` and ``binary_vjp``.
+    ``fused_projection``, ``fused_propagation`` and ``sparse_linear`` on the CPU, and on CUDA
+    ``binary_root``, ``binary_shift`` and ``binary_vjp``.
     """
 
     __name__: str

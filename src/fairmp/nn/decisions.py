@@ -27,11 +27,7 @@ from torch import Tensor
 from fairmp.errors import check_choice, check_number
 from fairmp.groups import GroupOperator
 from fairmp.kernels import relative_to_largest
-from fairmp.nn.dual import (
-    clip_logits,
-    shift_groups,
-    solve_dual,
-)
+from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
 
 Ties = Literal["random", "keep"]
 
@@ -99,7 +95,8 @@ def close_decision_gap(
     shifted = _with_decisions(logits, groups, table, decided)
     gap = _gap(_decisions(shifted.detach()), groups, logits.size(1))
     # One node of the smallest group may be left over.
-    if gap > target + ROUNDING + float(groups.spread(groups.rows).max()):
+    over = gap - target - ROUNDING
+    if over > 0 and over > float(groups.spread(groups.rows).max()):
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),
@@ -177,7 +174,9 @@ def _smallest_sum(groups: GroupOperator, values: Tensor, amounts: Tensor, needed
     counts = ((amounts > 0) & (values < torch.inf)).nonzero()[:, 0]
     values, amounts = values.index_select(0, counts), amounts.index_select(0, counts)
     if groups.is_local:
-        values, order = values.sort()
+        # The first so many are enough, however small their amounts.
+        most = min(values.numel(), int(needed / float(amounts.min())) + 2)
+        values, order = values.topk(most, largest=False)
         place = int(torch.searchsorted(amounts[order].cumsum(0), needed - ROUNDING))
         return float(values[min(place, values.numel() - 1)])
     # Values are spread over processes: bisect, down to neighbouring numbers.

@@ -91,11 +91,17 @@ class PPR(nn.Module):
         sens: Tensor | GroupOperator | None = None,
         population: Tensor | None = None,
         edge_weight: Tensor | None = None,
+        *,
+        softmax_only: bool = False,
     ) -> Tensor:
-        """Propagate; ``sens`` and ``population`` are accepted and ignored."""
+        """Propagate; ``sens`` and ``population`` are accepted and ignored.
+
+        With ``softmax_only`` each row of logits may lack a constant, which softmax does not see.
+        """
         dtype, x = x.dtype, _logits(x)
+        options = {**self._options(x), "softmax_only": softmax_only}
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        return functional.propagate(x, adjacency, **self._options(x)).to(dtype)
+        return functional.propagate(x, adjacency, **options).to(dtype)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer; what was learned is in its ``state_dict``."""
@@ -226,6 +232,7 @@ class FMP(PPR):
         *,
         temperature: float | None = None,
         decisions: bool = False,
+        softmax_only: bool = False,
     ) -> Tensor:
         """Propagate fairly.
 
@@ -241,9 +248,12 @@ class FMP(PPR):
             temperature: another τ for this call (``projection``).
             decisions: close the gap of decisions after the last step, to within one node of the
                 smallest group (:func:`fairmp.nn.decisions.close_decision_gap`).
+            softmax_only: each row may lack a constant, which softmax does not see; two classes
+                then propagate faster.
         """
         inputs = x, edge_index, sens, population, edge_weight
-        return self.solve(*inputs, temperature=temperature, decisions=decisions).f.to(x.dtype)
+        how: dict[str, Any] = {"temperature": temperature, "softmax_only": softmax_only}
+        return self.solve(*inputs, decisions=decisions, **how).f.to(x.dtype)
 
     def solve(
         self,
@@ -255,11 +265,13 @@ class FMP(PPR):
         *,
         temperature: float | None = None,
         decisions: bool = False,
+        softmax_only: bool = False,
         trace: bool = False,
     ) -> Solution:
         """Propagate fairly, and return the duals, the residual and, if asked, a trace.
 
-        The trace has the objective, the gap and the dual after each step.
+        The trace has the objective, the gap and the dual after each step. See :meth:`forward` for
+        the arguments.
         """
         tau = self.temperature if temperature is None else self._check_temperature(temperature)
         x = _logits(x)
@@ -268,7 +280,7 @@ class FMP(PPR):
         options: dict[str, Any] = {"lambda_f": self.lambda_f}
         if self.solver == "projection":
             options = {"target": self.target, "temperature": tau}
-        options = {**options, **self._options(x), "trace": trace}
+        options |= {**self._options(x), "trace": trace, "softmax_only": softmax_only}
         solution: Solution = getattr(functional, self.solver)(x, adjacency, groups, **options)
         if decisions:
             found = close_decision_gap(solution.f, groups, self.target)

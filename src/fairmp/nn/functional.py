@@ -29,9 +29,10 @@ from torch.autograd.function import once_differentiable
 from fairmp.graph import Operator, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, not_compiled, softmax
+from fairmp.nn import fused
 from fairmp.nn.decisions import DecisionShift
 from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
-from fairmp.nn.fused import Gamma, Loop, Problem, State, as_floats, collect, fused, replayed
+from fairmp.nn.fused import Gamma, Loop, Problem, State, as_floats, collect
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -120,10 +121,17 @@ def propagate(
     *,
     K: int,
     lambda_s: Strength,
+    softmax_only: bool = False,
     cuda_graphs: CUDAGraphCache | None = None,
 ) -> Tensor:
-    """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s)."""
+    """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s).
+
+    ``softmax_only``: each row may lack a constant, which softmax does not see.
+    """
     gamma = skip_weights(lambda_s, K)
+    found = fused.plain(x, graph, gamma, softmax_only=softmax_only)
+    if found is not None:
+        return found
 
     def steps(x: Tensor, gamma: Gamma) -> tuple[Tensor]:
         f = x
@@ -131,12 +139,12 @@ def propagate(
             f = aggregate(f, x, graph, weight)
         return (f.clone() if f is x else f,)
 
-    return (replayed(steps, x, gamma, (graph,), (), cuda_graphs) or steps(x, gamma))[0]
+    return (fused.replayed(steps, x, gamma, (graph,), (), cuda_graphs) or steps(x, gamma))[0]
 
 
 def projection_steps(x: Tensor, problem: Problem) -> Iterator[State]:
     """The projection's loop."""
-    graph, groups, gamma, (target, temperature) = problem
+    graph, groups, gamma, (target, temperature), _ = problem
     f, u = x, None
     for weight in gamma:
         agg = aggregate(f, x, graph, weight)  # propagate, with a skip to the input
@@ -148,7 +156,7 @@ def projection_steps(x: Tensor, problem: Problem) -> Iterator[State]:
 
 def primal_dual_steps(x: Tensor, problem: Problem) -> Iterator[State]:
     """The paper's five steps, with the step size β = step/γ."""
-    graph, groups, gamma, (lambda_f, step) = problem
+    graph, groups, gamma, (lambda_f, step), _ = problem
     f = x
     u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
     for k, weight in enumerate(gamma):
@@ -172,6 +180,7 @@ def projection(
     target: float = 0.0,
     temperature: float = 1.0,
     trace: bool = False,
+    softmax_only: bool = False,
     cuda_graphs: CUDAGraphCache | None = None,
 ) -> Solution:
     r"""Project the predictions of each step onto those within the target gap.
@@ -184,8 +193,10 @@ def projection(
     dual u is solved for in each step, warm started from the step before; gradients pass through it
     by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
     full parity (hundreds, in more than two classes or groups), u is taken as a constant.
+    ``softmax_only`` is as in :func:`propagate`.
     """
-    problem = Problem(graph, groups, skip_weights(lambda_s, K), (target, temperature))
+    numbers, gamma = (target, temperature), skip_weights(lambda_s, K)
+    problem = Problem(graph, groups, gamma, numbers, softmax_only)
     (f, duals, statistics), steps = _run(x, projection_steps, problem, trace, cuda_graphs)
     # On a GPU the host would have to wait for the residual.
     if not statistics.is_cuda and float(statistics[-1, 0]) > MAX_EXCESS:
@@ -231,9 +242,10 @@ def _primal_dual(
     K: int,
     lambda_s: Strength,
     trace: bool = False,
+    softmax_only: bool = False,
     cuda_graphs: CUDAGraphCache | None = None,
 ) -> Solution:
-    problem = Problem(graph, groups, skip_weights(lambda_s, K), numbers)
+    problem = Problem(graph, groups, skip_weights(lambda_s, K), numbers, softmax_only)
     (f, duals), steps = _run(x, primal_dual_steps, problem, trace, cuda_graphs)
     return Solution(f, duals, groups, steps=steps)
 
@@ -353,7 +365,7 @@ def _run(
 ) -> tuple[State, tuple[Step, ...]]:
     """The results of a solver's loop, from a faster implementation if there is one; the trace."""
     projects = loop is projection_steps
-    results = None if trace else fused(x, loop, problem, cuda_graphs, projects=projects)
+    results = None if trace else fused.solver(x, loop, problem, cuda_graphs, projects=projects)
     if results is not None:
         return results, ()
     states = list(loop(x, problem))

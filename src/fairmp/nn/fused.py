@@ -1,8 +1,8 @@
 """Faster implementations of the solvers' loops, for the cases that have one.
 
-:func:`fused` is the one place where they are chosen:
+:func:`solver` and, without a correction, :func:`plain` are where they are chosen:
 
-- on the CPU, all steps of the projection of two classes and one gap in one compiled pass;
+- on the CPU, all steps for two classes, plain or with the projection of one gap, fused;
 - on CUDA, the same problem with kernels that keep its dual, one number, on the device;
 - on CUDA, loops recorded as CUDA graphs, which saves launching their kernels one by one.
 
@@ -52,6 +52,7 @@ class Problem(NamedTuple):
     groups: GroupOperator
     gamma: Gamma
     numbers: tuple[float, float]  # target and temperature, or strength and step size
+    softmax_only: bool = False  # each row may lack a constant
 
 
 Loop = Callable[[Tensor, Problem], Iterator[State]]
@@ -79,7 +80,7 @@ def collect(states: Iterable[State], x: Tensor) -> Results:
     return logits[-1], duals.to(x.dtype), *statistics
 
 
-def fused(
+def solver(
     x: Tensor,
     loop: Loop,
     problem: Problem,
@@ -88,7 +89,7 @@ def fused(
     projects: bool,
 ) -> Results | None:
     """Run a solver's loop by a faster implementation; ``None`` where there is none."""
-    graph, groups, gamma, numbers = problem
+    graph, groups, gamma, numbers, _ = problem
     kernels = implementation(x)
     local = groups.is_local and getattr(graph, "is_local", False)
     if not local or groups.codes is None or kernels is reference:
@@ -105,6 +106,30 @@ def fused(
 
     results = replayed(run, x, gamma, (graph, groups), (projects, *numbers), cuda_graphs)
     return run(x, gamma) if projects and results is None else results
+
+
+def plain(x: Tensor, graph: Operator, gamma: Gamma, *, softmax_only: bool) -> Tensor | None:
+    """Propagate without a correction by a faster implementation on the CPU; ``None`` without."""
+    kernels: Any = implementation(x)
+    if isinstance(gamma, Tensor) or max(gamma) >= 1 or x.size(1) != 2 or not x.numel():
+        return None
+    if not hasattr(kernels, "fused_propagation") or not getattr(graph, "is_local", False):
+        return None
+    return _PlainOnCPU.apply(
+        x, kernels.fused_propagation(graph, gamma, x.dtype, centred=softmax_only)
+    )
+
+
+class _PlainOnCPU(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kernel: Any) -> Tensor:
+        ctx.kernel = kernel
+        return torch.from_numpy(kernel.run(x.detach().contiguous().numpy(), transposed=False))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return torch.from_numpy(ctx.kernel.run(grad.contiguous().numpy(), transposed=True)), None
 
 
 def replayed(
@@ -166,11 +191,12 @@ class _Replay(torch.autograd.Function):
 
 
 def _fused_on_cpu(kernels: Any, x: Tensor, problem: Problem) -> Results | None:
-    graph, groups, gamma, (target, temperature) = problem
+    graph, groups, gamma, (target, temperature), centred = problem
     learned, weights = isinstance(gamma, Tensor), as_floats(gamma)
-    if max(weights) >= 1:
+    if max(weights) >= 1 or not x.numel():
         return None
-    kernel = kernels.fused_projection(graph, groups, weights, temperature, x.dtype, learned)
+    inputs = graph, groups, weights, temperature, x.dtype
+    kernel = kernels.fused_projection(*inputs, learned=learned, centred=centred)
     solve = partial(solve_scalar, target=target, tol=tolerance(x.dtype))
     limit = temperature * largest_logit(x.dtype)
     f = kernel.forward(x.detach().contiguous().numpy(), solve, limit)
@@ -187,7 +213,6 @@ class _FusedOnCPU(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         ctx.set_materialize_grads(False)
         ctx.kernel, ctx.dtype = kernel, x.dtype
-        ctx.save_for_backward(*([] if gamma is None else [x]))
         duals = np.stack([dual.u for dual in kernel.duals])
         return torch.from_numpy(f), torch.from_numpy(duals).to(x.dtype)
 
@@ -197,12 +222,11 @@ class _FusedOnCPU(torch.autograd.Function):
         ctx: Any, grad: Tensor | None, grad_duals: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         if grad is None:
-            grad = torch.zeros(ctx.kernel.codes.size, 2, dtype=ctx.dtype)
+            grad = torch.zeros(ctx.kernel.n, 2, dtype=ctx.dtype)
         outer = None if grad_duals is None else grad_duals.double().numpy()
-        x = ctx.saved_tensors[0].detach().contiguous().numpy() if ctx.saved_tensors else None
-        found = ctx.kernel.backward(x, grad.contiguous().numpy(), outer, respond)
+        found = ctx.kernel.backward(grad.contiguous().numpy(), outer, respond)
         result, grad_gamma = map(torch.from_numpy, found)
-        return result, None if x is None else grad_gamma.to(ctx.dtype), None, None
+        return result, grad_gamma.to(ctx.dtype) if ctx.kernel.learned else None, None, None
 
 
 def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float) -> DualSolution:
@@ -248,7 +272,7 @@ def solve_scalar(problem: ScalarProblem, start: Array, target: float, tol: float
 
 
 def _scalar_steps(x: Tensor, problem: Problem) -> Iterator[State]:
-    graph, groups, gamma, numbers = problem
+    graph, groups, gamma, numbers, _ = problem
     f, u = x, None
     for weight in gamma:
         agg = aggregate(f, x, graph, weight)
@@ -299,7 +323,8 @@ def respond(dual: DualSolution, scale: Array, incoming: Array) -> Array:
     is :math:`Q \odot (W - \mathrm{rowsum}(W \odot Q))` with :math:`W = \Delta^\top w`.
     """
     # Rows of u sum to 0 by choice, so the mean of the gradient over classes has no meaning.
-    incoming = (incoming - incoming.mean(1, keepdims=True)) / scale[:, None]
+    mean = incoming.sum(1, keepdims=True) / incoming.shape[1]
+    incoming = (incoming - mean) / scale[:, None]
     held = dual.active.ravel()
     if held.size == 2 and held.all():
         curvature = float(dual.hessian[1, 1])

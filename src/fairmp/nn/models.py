@@ -72,16 +72,18 @@ class Network(nn.Module):
         sens: Tensor | GroupOperator | None,
         population: Tensor | None = None,
         temperature: Temperature | None = None,
+        *,
+        softmax_only: bool = False,
     ) -> Tensor:
-        """Propagate logits of the transform."""
+        """Propagate logits of the transform; see :class:`~fairmp.nn.fmp.FMP` for the arguments."""
         if self.propagation is None:
             return logits
         extra: dict[str, Any] = {}
         edges: Tensor | Adjacency = graph.edge_index
         if isinstance(self.propagation, PPR):
-            edges = graph.adjacency(logits.dtype)
+            edges, extra = graph.adjacency(logits.dtype), {"softmax_only": softmax_only}
             if isinstance(self.propagation, FMP):
-                extra = self.propagation.at_prediction(temperature)
+                extra |= self.propagation.at_prediction(temperature)
         elif graph.edge_weight is not None:
             extra["edge_weight"] = graph.edge_weight
         return self.propagation(logits, edges, sens, population, **extra)

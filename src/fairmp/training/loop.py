@@ -234,7 +234,8 @@ class _Validation:
                     sens = self.data.sens[self.nodes]
                     self.among = group_operator(sens, known_groups(sens))
                 return close_decision_gap(out, self.among, layer.target).logits
-        return network.propagate(logits, graph, *self.groups, self.temperature)[self.nodes]
+        inputs = logits, graph, *self.groups, self.temperature
+        return network.propagate(*inputs, softmax_only=True).index_select(0, self.nodes)
 
 
 def fit(
@@ -356,7 +357,7 @@ def fit(
             network.train()
             optimiser.zero_grad()
             logits = network.logits(data.x, graph)
-            out = network.propagate(logits, graph, *groups)
+            out = network.propagate(logits, graph, *groups, softmax_only=penalise is None)
             if waiting is not None:
                 finish(epoch - 1, waiting, (logits.detach(), out.detach()))
                 if state.finished:

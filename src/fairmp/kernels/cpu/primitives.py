@@ -1,19 +1,10 @@
-r"""The primitives for the CPU, compiled by numba, in one pass over memory each; a fused loop.
+r"""The primitives for the CPU, compiled by numba, in one pass over memory each.
 
 See :class:`fairmp.kernels.protocol.Kernels` for what each one computes. Results have the same bits
 on any number of threads: chunks have a fixed size, and their results are added in order.
-
-:class:`FusedProjection` does all K steps of the projection for two classes and one gap. A node's
-two logits matter to the gap only by their difference, the *margin*. The margins of the population
-are stored group by group, so that a pass of Newton's method runs over plain arrays with one shift
-per group. The curvature :math:`q(1-q)` that the last pass leaves is all that the backward pass
-needs of a step. Shifting, scaling and summing are done within passes that are needed anyway.
 """
 
 from __future__ import annotations
-
-from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,21 +12,12 @@ from numba import prange
 from torch import Tensor
 
 from fairmp.kernels.cpu import edges, nodes
-from fairmp.kernels.cpu.edges import CHUNK_LENGTH, gather_chunk, join_parts
-from fairmp.kernels.cpu.nodes import BLOCK_NODES, FOUR, LANES, exp_minus, lane_sum
-from fairmp.kernels.cpu.threads import (
-    Array,
-    Chunked,
-    array,
-    chunk_size,
-    compiled,
-    matrix_arrays,
-)
-from fairmp.kernels.cpu.threads import Matrix as Arrays
+from fairmp.kernels.cpu.edges import CHUNK_LENGTH
+from fairmp.kernels.cpu.fused import FusedProjection, FusedPropagation, gather_rows
+from fairmp.kernels.cpu.threads import Array, Chunked, array, chunk_size, matrix_arrays
 from fairmp.kernels.reference import Matrix
 
-CHUNK_NODES = 4096
-ONE, TWO = np.uint64(1), np.uint64(2)
+fused_projection, fused_propagation = FusedProjection, FusedPropagation
 
 
 @Chunked
@@ -54,247 +36,23 @@ def scale_rows(right: Array, f: Array, g: Array) -> None:
                 g[j, c] = 0
 
 
-@Chunked
-def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out: Array) -> None:
-    """Fill ``out`` with γX + (1−γ)·diag(left) A G."""
-    chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
-    first = np.empty(chunks + 1, np.int64)
-    first[chunks] = out.shape[0]
-    width = 2 if g.ndim == 1 else g.shape[1] * g.shape[2]
-    heads, tails = np.empty((chunks, width)), np.empty((chunks, width))
-    result = left, x, gamma, out
-    for k in prange(chunks):
-        gather_chunk(np.int64(k), matrix, g, result, first, heads, tails)
-    join_parts(matrix[0], result, first, heads, tails)
-
-
-@compiled
-def _logistic_sums(
-    margin: Array, shift: float, start: int, stop: int, q: Array, slope: Array
-) -> tuple[float, float]:
-    """Sum σ(margin − shift) and its derivative over some nodes of one group."""
-    q_sum = slope_sum = 0.0
-    for begin in range(start, stop, BLOCK_NODES):
-        count = np.uint64(min(BLOCK_NODES, stop - begin))
-        at = np.uint64(begin)
-        for i in range(count):
-            t = margin[at + i] - shift
-            e = exp_minus(abs(t))
-            large = 1 / (1 + e)
-            q[0, i] = large if t > 0 else e * large
-            q[1, i] = e * large * large
-            slope[at + i] = q[1, i]
-        for i in range(count, count + FOUR):
-            q[0, i] = q[1, i] = 0.0
-        q_sum += lane_sum(q[0], count)
-        slope_sum += lane_sum(q[1], count)
-    return q_sum, slope_sum
-
-
-@Chunked
-def _moments(
-    logits: Any, margin: Array, groups: Any, root: float, slope: Array, parts: Array
-) -> None:
-    """Sum the gap and its decrease with the root by chunk; take margins of fresh logits."""
-    z, order, inverse, fresh = logits
-    starts, weight = groups
-    for k in prange(parts.shape[0]):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, margin.size)
-        if fresh:
-            for p in range(np.uint64(start), np.uint64(stop)):
-                at = TWO * np.uint64(order[p])
-                margin[p] = (np.float64(z[at + ONE]) - np.float64(z[at])) * inverse
-        q = np.empty((2, BLOCK_NODES + LANES))
-        gap = curvature = 0.0
-        for g in range(weight.size):
-            low, high = max(start, starts[g]), min(stop, starts[g + 1])
-            if low < high:
-                sums = _logistic_sums(margin, weight[g] * root, low, high, q, slope)
-                gap += weight[g] * sums[0]
-                curvature += weight[g] * weight[g] * sums[1]
-        parts[k, 0] = gap
-        parts[k, 1] = curvature
-
-
-@Chunked
-def _shift(
-    z: Array, codes: Array, shift: Array, right: Array, out: Array, scaled: Array, largest: Array
-) -> None:
-    """Shift logits by group, scale them, and find the largest of each chunk."""
-    for k in prange(largest.size):
-        top = z.dtype.type(0)
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
-        for i in range(np.uint64(start), np.uint64(stop)):
-            at = TWO * i
-            half = shift[np.uint64(codes[i] + 1)]
-            z0, z1 = z[at], z[at + ONE]
-            top = max(top, abs(z0), abs(z1))
-            out[at] = z0 + half
-            out[at + ONE] = z1 - half
-            scaled[at] = right[i] * out[at]
-            scaled[at + ONE] = right[i] * out[at + ONE]
-        largest[k] = top
-
-
-@Chunked
-def _backward(
-    g: Array, groups: Any, gamma: float, right: Array, skip: Any, total: Array, scaled: Array
-) -> None:
-    """Add the dual's share to the gradient, γ of the result to the total, and scale the rest.
-
-    ``skip`` are X and what was propagated, and parts that add up to ⟨result, X − propagated⟩;
-    empty where γ needs no gradient.
-    """
-    codes, place, slope, pull = groups
-    x, z, parts = skip
-    share, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
-    for k in prange((codes.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, codes.size)
-        inner = 0.0
-        for i in range(np.uint64(start), np.uint64(stop)):
-            at = TWO * i
-            extra = g.dtype.type(pull[np.uint64(codes[i] + 1)] * slope[np.uint64(place[i])])
-            g0, g1 = g[at] - extra, g[at + ONE] + extra
-            total[at] += share * g0
-            total[at + ONE] += share * g1
-            scaled[at] = rest * right[i] * g0
-            scaled[at + ONE] = rest * right[i] * g1
-            if parts.size:
-                inner += g0 * (x[at] - z[at]) + g1 * (x[at + ONE] - z[at + ONE])
-        if parts.size:
-            parts[k] = inner
-
-
-class FusedProjection:
-    """K steps forward, and their gradient, on an ``Adjacency`` and a ``GroupOperator``.
-
-    ``gamma`` are the skip weights; with ``learned`` the gradient of each is found as well.
-    """
-
-    def __init__(
-        self,
-        graph: Any,
-        groups: Any,
-        gamma: Sequence[float],
-        temperature: float,
-        dtype: torch.dtype,
-        learned: bool,
-    ) -> None:
-        self.matrix = self.transposed = matrix_arrays(graph.matrix(transposed=False), dtype)
-        if not graph.symmetric:
-            self.transposed = matrix_arrays(graph.matrix(transposed=True), dtype)
-        self.degree_scale = array(graph.scale, dtype)
-        self.codes = array(groups.codes, torch.int32)
-        self.measured = array(groups.population_codes, torch.int32)
-        self.order, self.starts, self.place = map(array, groups.population_order)
-        row = array(groups.rows[0])
-        self.scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
-        self.weight = row / self.scale[0]
-        self.gamma, self.temperature, self.learned = gamma, temperature, learned
-        self.work, self.chunks = 2 * self.codes.size, -(-self.codes.size // CHUNK_NODES)
-        self.margin = np.empty(self.order.size)
-        self.parts = np.empty((-(-self.order.size // CHUNK_NODES), 2))
-        self.z, self.fresh = self.margin, True  # logits of the current step; margins not yet taken
-        self.propagated: list[Array] = []
-        self.slopes: list[Array] = []
-        self.duals: list[Any] = []
-
-    def forward(self, x: Array, solve: Callable[[Any, Array], Any], bound: float) -> Array | None:
-        """Return the logits (n×2) after all steps; ``None`` if one is larger than the bound.
-
-        ``solve`` finds a step's dual, given this object and the dual of the step before (1×2).
-        """
-        z, f = np.empty_like(x), np.empty_like(x)
-        scaled, largest = np.empty(x.size, x.dtype), np.empty(self.chunks)
-        scale_rows(self.work, self.degree_scale, x, scaled.reshape(-1, 2))
-        u = np.zeros((1, 2))
-        for gamma in self.gamma:
-            if self.learned:
-                z = np.empty_like(x)
-                self.propagated.append(z.reshape(-1))
-            self.z, self.fresh = z.reshape(-1), True
-            self._gather(self.matrix, scaled, x, gamma, z)
-            # One more than nodes: the slope of nodes outside the population, which is 0.
-            self.slopes.append(np.empty(self.order.size + 1, x.dtype))
-            self.slopes[-1][-1] = 0
-            self.duals.append(solve(self, u))
-            u = self.duals[-1].u
-            half = self.temperature * self.weight * self.scale[0] * ((u[0, 1] - u[0, 0]) / 2)
-            shift = np.concatenate([[0.0], half]).astype(x.dtype)
-            right, out = self.degree_scale, f.reshape(-1)
-            _shift(self.work, self.z, self.codes, shift, right, out, scaled, largest)
-            if not largest.max(initial=0.0) <= bound:
-                return None
-        self.z = self.margin = np.empty(0)  # the backward pass needs neither
-        return f
-
-    def gap(self, root: float) -> tuple[float, float]:
-        """Gap at the dual (−root/2, root/2), and its decrease with the root."""
-        logits = self.z, self.order, 1 / self.temperature, self.fresh
-        groups, slope = (self.starts, self.weight), self.slopes[-1]
-        _moments(2 * self.margin.size, logits, self.margin, groups, root, slope, self.parts)
-        self.fresh = False
-        return float(self.parts[:, 0].sum()), float(self.parts[:, 1].sum())
-
-    def width(self) -> float:
-        """Largest absolute margin of the population."""
-        return float(np.abs(self.margin).max(initial=0.0))
-
-    def backward(
-        self,
-        x: Array,
-        grad: Array,
-        grad_duals: Sequence[Array] | None,
-        respond: Callable[[Any, Array, Array], Array],
-    ) -> tuple[Array, Array]:
-        """Gradients of x and γ, given those of the logits (n×2) and of the duals (1×2 each)."""
-        # Nothing is written to this object: several threads may ask for gradients.
-        total, scaled = np.zeros(grad.size, grad.dtype), np.empty(grad.size, grad.dtype)
-        g, following, parts = grad, np.empty_like(grad), np.empty(self.chunks)
-        row = np.concatenate([[0.0], self.weight * self.scale[0]])
-        grad_gamma, none = np.zeros(len(self.gamma)), np.empty(0, grad.dtype)
-        skip = none, none, np.empty(0)
-        for k in reversed(range(len(self.duals))):
-            flat, gamma = g.reshape(-1), self.gamma[k]
-            sums = np.zeros((self.chunks, LANES, row.size, 2))
-            nodes.segment_sum(self.work, g, self.codes, CHUNK_NODES, sums)
-            zero, one = row @ sums.sum((0, 1))
-            half = -self.temperature * (one - zero) / 2
-            incoming = np.array([[-half, half]])
-            if grad_duals is not None:
-                incoming = incoming + grad_duals[k]
-            w = respond(self.duals[k], self.scale, incoming)
-            pull = np.concatenate([[0.0], self.weight * ((w[0, 1] - w[0, 0]) / self.temperature)])
-            groups = self.measured, self.place, self.slopes[k], pull
-            if self.learned:
-                skip = x.reshape(-1), self.propagated[k], parts
-            _backward(self.work, flat, groups, gamma, self.degree_scale, skip, total, scaled)
-            # What was propagated is γX + (1−γ)ÃF, and X − ÃF its derivative.
-            grad_gamma[k] = skip[2].sum() / (1 - gamma)
-            g = following  # its content has been read
-            self._gather(self.transposed, scaled, g, 0.0, g)
-        total += g.reshape(-1)
-        return total.reshape(grad.shape), grad_gamma
-
-    def _gather(self, matrix: Arrays, scaled: Array, x: Array, gamma: float, out: Array) -> None:
-        work = 2 * (self.codes.size + matrix[1].size)
-        gather_rows(work, matrix, self.degree_scale, scaled, x, gamma, out)
-
-
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
     row, col, _, left, right = matrix
     rows, classes = row.numel() - 1, f.size(1)
     out = f.new_empty(rows, classes)
     if not rows or not classes:
         return out
-    strips, lanes = (1, 2) if classes == 2 else _strip_shape(classes)
-    scale = array(right, f.dtype)
+    strips, lanes = (1, classes) if classes <= 2 else _strip_shape(classes)
+    scale, filled = array(right, f.dtype), array(out)
     scaled: Array = np.empty((f.size(0), strips * lanes), scale.dtype)
     scale_rows(f.numel(), scale, array(f), scaled)
-    scaled = scaled.reshape(-1) if classes == 2 else scaled.reshape(-1, strips, lanes)
-    skip = (array(out), 0.0) if x is None else (array(x, f.dtype), float(gamma))
+    skip, weight = (filled, 0.0) if x is None else (array(x, f.dtype), float(gamma))
+    if classes == 2:  # as complex numbers
+        pair = np.result_type(scale.dtype, np.complex64)
+        scaled, skip, filled = (part.view(pair) for part in (scaled, skip, filled))
+    scaled = scaled.reshape(-1) if classes <= 2 else scaled.reshape(-1, strips, lanes)
     arrays = matrix_arrays(matrix, f.dtype), array(left, f.dtype)
-    gather_rows((rows + col.numel()) * classes, *arrays, scaled, *skip, array(out))
+    gather_rows((rows + col.numel()) * classes, *arrays, scaled, skip, weight, filled)
     return out
 
 
@@ -365,9 +123,6 @@ def sparse_linear(
     floor, work = 0.0 if relu else -np.inf, matrix[1].numel() * weight.size(1)
     edges.sparse_linear(work, *inputs, floor, array(out))
     return out
-
-
-fused_projection = FusedProjection  # all steps of the projection, for two classes and one gap
 
 
 def _lanes(z: Tensor) -> int:

@@ -84,7 +84,7 @@ class Chunked:
     Each chunk writes to its own part of the output, so threads do not change the result.
     """
 
-    def __init__(self, function: Callable[..., None]) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         assert isinstance(function, FunctionType)
         # A name of its own, since numba's cache would mistake one for the other.
         name = f"{function.__name__}_parallel"
@@ -93,19 +93,18 @@ class Chunked:
         self._serial = _entry(function, parallel=False)
         self._parallel = _entry(copy, parallel=True)
 
-    def __call__(self, work: int, *args: Any) -> None:
+    def __call__(self, work: int, *args: Any) -> Any:
         """Run on as many threads as torch would use, or on this one where there is little work."""
         threads = min(torch.get_num_threads(), _CONFIG.NUMBA_NUM_THREADS)
         # A forked process has none of its parent's threads.
         if threads == 1 or work < MIN_PARALLEL_WORK or os.getpid() != _PROCESS:
-            self._serial(*args)
-            return
+            return self._serial(*args)
         with _POOL_LOCK:
             before = numba.get_num_threads()
             if threads != before:  # setting it takes as long as a small pass
                 numba.set_num_threads(threads)
             try:
-                self._parallel(*args)
+                return self._parallel(*args)
             finally:
                 if threads != before:
                     numba.set_num_threads(before)
