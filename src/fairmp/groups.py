@@ -84,19 +84,14 @@ class GroupOperator:
         return torch.where(self.population, self.codes, -1) if measured is None else measured
 
     @cached_property
-    def population_order(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The population sorted by group; where each group starts; each node's position.
-
-        The position of a node outside the population is the population's size.
-        """
+    def population_order(self) -> tuple[Tensor, Tensor]:
+        """The population sorted by group, and where each group starts."""
         assert self.population_codes is not None
         codes, nodes = self.population_codes.sort(stable=True)
         groups = torch.arange(self.num_groups + 1, dtype=codes.dtype, device=codes.device)
         starts = torch.searchsorted(codes, groups)
         nodes = nodes[starts[0] :].int()
-        position = torch.full_like(self.population_codes, nodes.numel())
-        position[nodes] = torch.arange(nodes.numel(), dtype=position.dtype, device=position.device)
-        return nodes, starts - starts[0], position
+        return nodes, starts - starts[0]
 
     @property
     def population_membership(self) -> Tensor:

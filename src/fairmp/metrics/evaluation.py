@@ -10,7 +10,7 @@ from typing import Any, TypeGuard
 
 import numpy as np
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, check_choice
 from fairmp.metrics import counts
 from fairmp.metrics.counts import Array, as_array, boolean_mask, integers, weights
 
@@ -19,12 +19,22 @@ SCORE_BINS = 10
 TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
 CRITERIA = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
 """Key of each criterion's gap."""
+ALIASES = {key: name for name, key in CRITERIA.items()} | {
+    "true_positive_rate_parity": "equal_opportunity",
+    "equalised_odds": "equalized_odds",
+}
 INK, BEFORE, AFTER = "#1b1f24", "#6b7580", "#0072B2"
 ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 STYLES: dict[str, dict[str, Any]] = {
     "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
     "after": {"facecolor": AFTER},
 }
+
+
+def canonical(name: str) -> str:
+    """The name of a criterion, from any of its spellings."""
+    key = name.strip().lower().replace("-", "_").replace(" ", "_")
+    return check_choice("criterion", ALIASES.get(key, key), list(CRITERIA))
 
 
 @dataclass(frozen=True)

@@ -194,7 +194,7 @@ def _into_window(
     assert groups.codes is not None
     codes = groups.codes.cpu().numpy()
     margin = (logits[:, 1].double() - logits[:, 0].double()).cpu().numpy()
-    order, starts = (part.cpu().numpy() for part in groups.population_order[:2])
+    order, starts = (part.cpu().numpy() for part in groups.population_order)
     draw = torch.rand(len(order), generator=generator, dtype=torch.float64).numpy()
     members = []  # of each group, largest margins first
     for start, stop in pairwise(starts):

@@ -1,30 +1,31 @@
-"""Fairness criteria, each a set of gaps ΔQ that must not exceed a target."""
+"""Fairness criteria, each a set of gaps ΔQ that must not exceed a target, and their measurement."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from math import nan
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError, check_choice, check_number
+from fairmp.errors import InputError, check_number
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.metrics.counts import boolean_mask, weights
-from fairmp.metrics.evaluation import CRITERIA
+from fairmp.metrics.calibration import label_probabilities
+from fairmp.metrics.counts import boolean_mask, gap_interval, weighted_rates, weights
+from fairmp.metrics.evaluation import ALIASES, CRITERIA, canonical
 from fairmp.postprocessing.predictions import Attribute, Predictions, numbers, read_labels
+from fairmp.postprocessing.result import CriterionResult, UnlabelledEstimate
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 NAMES = tuple(CRITERIA)
-ALIASES = {key: name for name, key in CRITERIA.items()} | {
-    "true_positive_rate_parity": "equal_opportunity",
-    "equalised_odds": "equalized_odds",
-}
 MAX_MATRIX_ROWS = 500
 FEASIBLE = 1e-9
+AGREEMENT = 0.01  # slack when an estimate is compared with what the labels say
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,6 @@ def read_problem(
     weight = torch.from_numpy(weights(sample_weight, n)).to(device)
     own = tuple(replace(one, sens=one.sens.to(device)) for one in attributes)
     return Solution(given, given.logits, 1.0, own, inside, codes, names, weight)
-
-
-def canonical(name: str) -> str:
-    """The name of a criterion, from any of its spellings."""
-    key = name.strip().lower().replace("-", "_").replace(" ", "_")
-    return check_choice("criterion", ALIASES.get(key, key), NAMES)
 
 
 def read(criterion: Any, target: Any, n: int) -> list[Criterion]:
@@ -330,3 +325,80 @@ def _targets(target: Any, names: Sequence[str]) -> list[Any]:
 
 def _rounded_up(value: float) -> str:
     return f"{math.ceil(1e4 * value - 1e-6) / 1e4:g}"
+
+
+def measured(
+    solution: Solution, found: Sequence[Measure], versions: Sequence[Tensor], *, estimates: bool
+) -> tuple[CriterionResult, ...]:
+    """Measure each criterion and attribute before and after, of probabilities and decisions."""
+    before, after, *decided = versions
+    results = []
+    for (name, attribute), parts in groupby(found, lambda m: (m.criterion, m.attribute)):
+        own = list(parts)
+        where = "the nodes the matrix weighs" if own[0].own else "the population"
+        rest: dict[str, Any] = {}
+        if own[0].label is not None:
+            where = "labelled nodes of the population"
+            rest["interval"] = _interval(own, after)
+            rest["unlabelled"] = _unlabelled(solution, own, before, after) if estimates else None
+        if not own[0].own:
+            rest["interval_before"], rest["decisions_interval"] = (
+                _interval(own, p) for p in decided
+            )
+        nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
+        gaps = [_largest(own, p) for p in versions]
+        row = (name, attribute, own[0].target, *gaps, where, int(nodes.sum()))
+        results.append(CriterionResult(*row, **rest))
+    return tuple(results)
+
+
+def _largest(own: Sequence[Measure], p: Tensor) -> float:
+    return max((measure.gap(p) for measure in own), default=nan)
+
+
+def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
+    """95 % interval of the largest gap over the measurements of a criterion."""
+    found = []
+    for measure in own:
+        nodes = (measure.delta.matrix != 0).any(0)
+        # The two classes of two mirror each other.
+        columns = [1] if p.size(1) == 2 and len(measure.classes) == 2 else list(measure.classes)
+        weights = measure.delta.membership[nodes].double().cpu().numpy()
+        found.append(weighted_rates(weights, p[nodes][:, columns].double().cpu().numpy()))
+    rates, sizes = (np.concatenate(part, 1) for part in zip(*found, strict=True))
+    return gap_interval(rates, sizes)
+
+
+def _unlabelled(
+    solution: Solution, own: Sequence[Measure], before: Tensor, after: Tensor
+) -> UnlabelledEstimate:
+    """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
+    attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
+    known, labelled = solution.population & attribute.known, solution.labels >= 0
+    codes = torch.where(known, solution.labels, -1).cpu().numpy()
+    z = solution.given.logits.double()
+    expected = torch.from_numpy(
+        label_probabilities(z.cpu().numpy(), codes, attribute.hard.cpu().numpy())
+    ).to(z.device)
+
+    def measures_on(nodes: Tensor) -> list[Measure]:
+        """The same measurements on other nodes, with probabilities for labels."""
+        found = []
+        for measure in own:
+            weights = attribute.membership * (expected[:, measure.label] * solution.weight)[:, None]
+            if int((weights[nodes].sum(0) > 0).sum()) >= 2:
+                found.append(replace(measure, delta=compare_groups(weights, nodes)))
+        return found
+
+    there, check = measures_on(known & ~labelled), measures_on(known & labelled)
+    nodes = int((known & ~labelled).sum())
+    on_labelled = (_largest(check, before), _largest(check, after))
+    reliable = all(
+        low - AGREEMENT <= gap <= high + AGREEMENT
+        for gap, p in zip(on_labelled, (before, after), strict=True)
+        for low, high in [_interval(own, p)]
+    )
+    if not there or not reliable:
+        return UnlabelledEstimate(nodes, nan, nan, None, on_labelled, reliable)
+    gaps = (_largest(there, before), _largest(there, after))
+    return UnlabelledEstimate(nodes, *gaps, _interval(there, after), on_labelled)

@@ -18,13 +18,13 @@ from torch import Tensor
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, check_number, shortlist
 from fairmp.groups import soft
+from fairmp.metrics.evaluation import canonical
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
 from fairmp.postprocessing.criteria import Solution, read_problem
 from fairmp.postprocessing.predictions import Attribute, Predictions, attributes, read
 from fairmp.postprocessing.result import DebiasResult
-from fairmp.postprocessing.solver import solve
-from fairmp.postprocessing.summary import summarise
+from fairmp.postprocessing.solver import solve, summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 FORMAT = "fairmp correction 1"
@@ -254,7 +254,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
         if not all(isinstance(name, str) for name in given):
             hint = f"give one of {', '.join(criteria.NAMES)}"
             raise InputError("criterion", "a matrix applies to one table alone", hint)
-        return [criteria.canonical(name) for name in given]
+        return [canonical(name) for name in given]
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "correction_"):

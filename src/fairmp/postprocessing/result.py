@@ -10,7 +10,14 @@ import numpy as np
 
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import rate_range, ratio
-from fairmp.metrics.evaluation import aligned, json_safe, plot_rates, points, to_html
+from fairmp.metrics.evaluation import (
+    aligned,
+    canonical,
+    json_safe,
+    plot_rates,
+    points,
+    to_html,
+)
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 
@@ -171,8 +178,6 @@ class DebiasResult:
             draws: number of simulated batches.
             seed: of the simulation.
         """
-        from fairmp.postprocessing.criteria import canonical
-
         check_integer("m", m, "give the number of people in a batch")
         name = canonical(criterion)
         parity = name == "demographic_parity"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
+from math import nan
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +16,7 @@ from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import normalise
 from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
+from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import functional as solvers
 from fairmp.nn.decisions import close_decision_gap
@@ -22,12 +24,13 @@ from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.criteria import Criterion, Measure, Solution, read_problem
 from fairmp.postprocessing.group_estimator import estimate
-from fairmp.postprocessing.predictions import attributes, read
-from fairmp.postprocessing.summary import summarise
+from fairmp.postprocessing.predictions import Attribute, attributes, read
+from fairmp.postprocessing.result import DebiasResult, GroupChange, GroupUncertainty
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 TOLERANCE = 1e-4  # excess within which a target counts as met
 ROUNDING = 1e-9  # of a gap
+CERTAIN = 1e-9  # distance from 1 of probabilities that stand for decisions
 MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
@@ -283,3 +286,103 @@ def _verified(solution: Solution) -> Solution:
             hint = "relax the target, leave a criterion out, or use a larger temperature"
             raise InputError("target", value, hint)
     return solution
+
+
+def summarise(solution: Solution) -> DebiasResult:
+    """Measure the effect of a correction."""
+    given, inside, labels = solution.given, solution.population, solution.labels
+    values = given.corrected(solution.logits)
+    after = values if given.probabilities else values.softmax(1)
+    proba = [given.proba.double(), after.double()]
+    chosen = [p.argmax(1) for p in proba]
+    changed = chosen[0] != chosen[1]
+    labelled = inside & (labels >= 0)
+    rows = solution.weight * labelled / solution.weight[labelled].sum()
+    accuracy = [float((choice == labels).double() @ rows) for choice in chosen]
+    log_ratio = proba[1].clamp_min(1e-300).log() - proba[0].clamp_min(1e-300).log()
+    one = torch.eye(len(solution.classes), dtype=torch.float64, device=inside.device)
+    decided = [one[choice] for choice in chosen]
+    # Gaps are measured before and after, of probabilities and of decisions.
+    versions = [
+        *((z.double() / solution.temperature).softmax(1) for z in (given.logits, solution.logits)),
+        *decided,
+    ]
+    notes = solution.warnings + solution.missed
+    if solution.rule is None and float((proba[0].amax(1) > 1 - CERTAIN).double().mean()) > 0.5:
+        draw = "draw decisions from the corrected probabilities"
+        text = f"most predictions are 0 or 1 and can only be equalised by chance: {draw}"
+        notes = (*notes, text)
+    requested = {measure.criterion for measure in solution.measures}
+    rest = [Criterion(name, nan) for name in criteria.NAMES if name not in requested]
+    others, _ = criteria.measures(rest, solution, strict=False)
+    return DebiasResult(
+        predictions=given.like(values),
+        classes=solution.classes,
+        nodes=int(inside.sum()),
+        changed=int((changed & inside).sum()),
+        changed_outside=int((changed & ~inside).sum()),
+        divergence=max(float((proba[1] * log_ratio).sum(1)[inside].mean()), 0.0),
+        labelled=int(labelled.sum()),
+        accuracy_before=accuracy[0],
+        accuracy_after=accuracy[1],
+        criteria=criteria.measured(solution, solution.measures, versions, estimates=True),
+        groups=_group_changes(solution, [*decided, *proba], chosen),
+        others=criteria.measured(solution, others, versions, estimates=False),
+        group_uncertainty=_uncertainty(solution.attributes, inside),
+        warnings=notes,
+        drawn=solution.drawn,
+    )
+
+
+def _group_changes(
+    solution: Solution, versions: Sequence[Tensor], chosen: Sequence[Tensor]
+) -> tuple[GroupChange, ...]:
+    """Decisions and rates of each group, and of the nodes of unknown group if there are any."""
+    inside, classes = solution.population, len(solution.classes)
+    rows = []
+    for attribute in solution.attributes:
+        names = [*attribute.groups, "unknown"]
+        codes = torch.where(attribute.known, attribute.hard, len(attribute.groups))
+        weights = torch.cat([attribute.membership, ~attribute.known.unsqueeze(1)], 1)
+        weights = weights * (inside * solution.weight).unsqueeze(1)
+        total = weights.sum(0).unsqueeze(1)
+        means = [torch.where(total > 0, weights.T @ p / total, nan).tolist() for p in versions]
+        parts = (solution.weight, codes, solution.labels, *chosen)
+        weight, group, label, before, after = (part[inside].cpu().numpy() for part in parts)
+        shape = (label, group, classes, len(names))
+        changed = np.bincount(group[before != after], minlength=len(names)).tolist()
+        nodes = np.bincount(group, minlength=len(names)).tolist()
+        by_kind = {}
+        if (label >= 0).any():
+            by_kind["labelled"] = counts.count(before, *shape)[:, :-1].sum(2)
+            for when, decided in (("before", before), ("after", after)):
+                table = counts.count(decided, *shape, weight)
+                _, by_kind[f"tpr_{when}"], by_kind[f"fpr_{when}"] = counts.group_rates(table)
+        for g, name in enumerate(names):
+            if not nodes[g] and not float(total[g]):
+                continue
+            shares = [tuple(mean[g]) for mean in means]
+            rates: Any = {kind: tuple(values[g].tolist()) for kind, values in by_kind.items()}
+            rows.append(GroupChange(attribute.name, name, nodes[g], changed[g], *shares, **rates))
+    return tuple(rows)
+
+
+def _uncertainty(
+    attributes: Sequence[Attribute], population: Tensor
+) -> tuple[GroupUncertainty, ...]:
+    """How much of each attribute is estimated or unknown, where any is."""
+    found = []
+    for attribute in attributes:
+        inside = attribute.estimated & population
+        left_out = int((population & ~attribute.known).sum())
+        if not left_out and not bool(inside.any()):
+            continue
+        weights = attribute.membership * population.unsqueeze(1)
+        part, total = weights[inside].sum(0), weights.sum(0)
+        share = float(part.sum() / total.sum().clamp_min(1e-300))
+        shares = (part / total.clamp_min(1e-300)).tolist()
+        by_group = dict(zip(attribute.groups, shares, strict=True))
+        quality = (attribute.accuracy, attribute.baseline)
+        row = (attribute.name, int(inside.sum()), share, by_group, left_out, *quality)
+        found.append(GroupUncertainty(*row))
+    return tuple(found)

@@ -297,6 +297,8 @@ def add_trial(study: Study, search: Search, parts: Sequence[Data]) -> None:
         return
     optuna.storages.fail_stale_trials(study)
     trial = study.ask()
+    if isinstance(study._storage, BaseHeartbeat):  # a process may die before the thread's first one
+        study._storage.record_heartbeat(trial._trial_id)
     try:
         with get_heartbeat_thread(trial._trial_id, study._storage):
             # Where more were begun than wanted, those with the largest numbers step back.

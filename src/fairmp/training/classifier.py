@@ -18,9 +18,9 @@ from fairmp import groups
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype, locality_order
+from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
-from fairmp.postprocessing.criteria import NAMES, canonical
 from fairmp.training import auto, defaults, loop, model_files, predictor
 from fairmp.training.alignment import reordered
 from fairmp.training.loop import LocalReducer, Run, needs_groups
@@ -123,7 +123,7 @@ class FairClassifier(Predictor):
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         # Values that are right are stored as they are given, for scikit-learn's clone().
-        if self.criterion not in NAMES:
+        if self.criterion not in CRITERIA:
             self.criterion = canonical(self.criterion)
         projects = getattr(self.propagation, "solver", None) == "projection"
         if self.criterion != PARITY and not projects:

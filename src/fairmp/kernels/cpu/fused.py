@@ -103,7 +103,7 @@ def members(groups: Any, found: Layout) -> Members:
     """Groups of a ``GroupOperator`` in the order of a layout; done once."""
     known = _MEMBERS.get(groups)
     if known is None or known.layout is not found:
-        nodes, starts, _ = map(array, groups.population_order)
+        nodes, starts = map(array, groups.population_order)
         row, codes = array(groups.rows[0]), array(groups.codes, torch.int32)[found.order]
         scale = np.array([max(float(np.abs(row).max()), np.finfo(np.float64).tiny)])
         weight = row / scale[0]
