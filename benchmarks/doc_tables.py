@@ -434,10 +434,13 @@ def fuzz() -> Table:
     return Table("", ["fuzzer", "seeds", "cases", "ended", "failed"], rows)
 
 
+FITS = (("fit", "CPU"), ("fit-pokec-z", "CPU"), ("fit-pokec-n", "CPU"), ("fit-gpu", "H200"))
+
+
 def fits() -> Table:
     """Seconds of whole fits, and multiples of the MLP's, for every graph that was measured."""
     rows = []
-    for name, device in (("fit", "CPU"), ("fit-pokec-n", "CPU"), ("fit-gpu", "H200")):
+    for name, device in FITS:
         if not (RESULTS.parent / f"{name}.json").exists():
             continue
         record = read(name)

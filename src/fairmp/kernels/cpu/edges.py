@@ -4,8 +4,8 @@ Rows and edges are laid end to end, each row before its edges, and cut into chun
 so neither a hub nor a run of isolated nodes holds up a thread. A row that spans several chunks is
 summed from its parts, in order.
 
-Scaled logits G = diag(right) F are stored flat for one class and, as complex numbers, for two (n),
-and otherwise in strips of 4 or 8 classes (n×strips×lanes), whose sums are held in registers.
+Scaled logits G = diag(right) F are stored flat for one class and for two (n, 2n), and otherwise in
+strips of 4 or 8 classes (n×strips×lanes), whose sums are held in registers.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _first_row(row: Array, position: int) -> int:
 
 
 @compiled
-def _sum_flat(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> Any:
+def _sum_one(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> Any:
     total = 0.0
     while e < stop:
         piece = min(e + PIECE_EDGES, stop)
@@ -49,6 +49,23 @@ def _sum_flat(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> Any:
             e += ONE
         total += s
     return total
+
+
+@compiled
+def _sum_two(col: Array, weight: Any, g: Array, e: Index, stop: Index) -> tuple[float, float]:
+    t0 = t1 = 0.0
+    while e < stop:
+        piece = min(e + PIECE_EDGES, stop)
+        s0 = s1 = g.dtype.type(0)
+        while e < piece:
+            j = TWO * np.uint64(col[e])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            e += ONE
+        t0 += s0
+        t1 += s1
+    return t0, t1
 
 
 @inlined
@@ -106,10 +123,12 @@ def _sum_many(col: Array, weight: Any, g: Array, e: Index, stop: Index, total: A
 @compiled
 def _sum_part(col: Array, weight: Any, g: Array, start: int, stop: int, total: Array) -> None:
     """Sum a part of a row."""
-    if g.ndim == 1:
-        total[0] = _sum_flat(col, weight, g, np.uint64(start), np.uint64(stop))
-    else:
+    if g.ndim > 1:
         _sum_many(col, weight, g, np.uint64(start), np.uint64(stop), total)
+    elif total.size == 1:
+        total[0] = _sum_one(col, weight, g, np.uint64(start), np.uint64(stop))
+    else:
+        total[0], total[1] = _sum_two(col, weight, g, np.uint64(start), np.uint64(stop))
 
 
 @inlined
@@ -119,7 +138,7 @@ def _with_skip(total: float, scale: float, x: Array, gamma: float, i: Index, c: 
 
 
 @compiled
-def _rows_flat(
+def _rows_one(
     start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
 ) -> None:
     # Most rows are short, so none calls a function: numba would count references to arrays.
@@ -141,12 +160,57 @@ def _rows_flat(
             e += ONE
         s += r
         if e < end:
-            s = g.dtype.type(s + _sum_flat(col, weight, g, e, end))
+            s = g.dtype.type(s + _sum_one(col, weight, g, e, end))
             e = end
         s *= rest * left[i]
         if skip != 0:  # without a skip x is not read: there may be none
             s += skip * x[i, 0]
         out[i, 0] = s
+
+
+@compiled
+def _rows_two(
+    start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
+) -> None:
+    # Most rows are short, so none calls a function: numba would count references to arrays.
+    # G is flat, since numba would multiply each column index by the length of a row.
+    left, x, gamma, out = result
+    skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
+    e = np.uint64(row[start])
+    for i in range(np.uint64(start), np.uint64(stop)):
+        end = np.uint64(row[i + ONE])
+        piece = min(e + PIECE_EDGES, end)
+        s0 = s1 = r0 = r1 = g.dtype.type(0)
+        while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
+            j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            v = g.dtype.type(1) if weight is None else weight[e + ONE]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            r0 += v * g[k]
+            r1 += v * g[k + ONE]
+            e += TWO
+        if e < piece:
+            j = TWO * np.uint64(col[e])
+            w = g.dtype.type(1) if weight is None else weight[e]
+            s0 += w * g[j]
+            s1 += w * g[j + ONE]
+            e += ONE
+        s0 += r0
+        s1 += r1
+        if e < end:
+            t0, t1 = _sum_two(col, weight, g, e, end)
+            s0 = g.dtype.type(s0 + t0)
+            s1 = g.dtype.type(s1 + t1)
+            e = end
+        scale = rest * left[i]
+        s0 *= scale
+        s1 *= scale
+        if skip != 0:  # without a skip x is not read: there may be none
+            s0 += skip * x[i, 0]
+            s1 += skip * x[i, 1]
+        out[i, 0] = s0
+        out[i, 1] = s1
 
 
 @compiled
@@ -180,10 +244,12 @@ def gather_chunk(
     if end > i and row[end] > cut:
         end -= 1
         _sum_part(col, weight, g, row[end], cut, tails[k])
-    if g.ndim == 1:
-        _rows_flat(i, end, row, col, weight, g, result)
-    else:
+    if g.ndim > 1:
         _rows_many(i, end, row, col, weight, g, result)
+    elif heads.shape[1] == 1:
+        _rows_one(i, end, row, col, weight, g, result)
+    else:
+        _rows_two(i, end, row, col, weight, g, result)
 
 
 @compiled

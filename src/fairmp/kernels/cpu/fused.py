@@ -119,9 +119,8 @@ def gather_rows(matrix: Any, left: Array, g: Array, x: Array, gamma: float, out:
     chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
     first = np.empty(chunks + 1, np.int64)
     first[chunks] = out.shape[0]
-    shape = chunks, (1 if g.ndim == 1 else g.shape[1] * g.shape[2])
-    zero = 0.0 * g.dtype.type(0)  # of double precision
-    heads, tails = np.full(shape, zero), np.full(shape, zero)
+    shape = chunks, (out.shape[1] if g.ndim == 1 else g.shape[1] * g.shape[2])
+    heads, tails = np.zeros(shape), np.zeros(shape)
     result = left, x, gamma, out
     for k in prange(chunks):
         gather_chunk(np.int64(k), matrix, g, result, first, heads, tails)
@@ -299,7 +298,9 @@ class _Steps:
         self, matrix: Matrix, left: Array, scaled: Array, x: Array, gamma: float, out: Array
     ) -> None:
         work = 2 * (self.n + matrix[1].size)
-        gather_rows(work, matrix, left, scaled, x.reshape(-1, 1), gamma, out.reshape(-1, 1))
+        flat, skip, filled = (part.view(self.real) for part in (scaled, x, out))
+        columns = self.n, flat.size // max(self.n, 1)
+        gather_rows(work, matrix, left, flat, skip.reshape(columns), gamma, filled.reshape(columns))
 
 
 class FusedPropagation(_Steps):

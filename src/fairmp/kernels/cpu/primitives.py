@@ -47,9 +47,6 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
     scaled: Array = np.empty((f.size(0), strips * lanes), scale.dtype)
     scale_rows(f.numel(), scale, array(f), scaled)
     skip, weight = (filled, 0.0) if x is None else (array(x, f.dtype), float(gamma))
-    if classes == 2:  # as complex numbers
-        pair = np.result_type(scale.dtype, np.complex64)
-        scaled, skip, filled = (part.view(pair) for part in (scaled, skip, filled))
     scaled = scaled.reshape(-1) if classes <= 2 else scaled.reshape(-1, strips, lanes)
     arrays = matrix_arrays(matrix, f.dtype), array(left, f.dtype)
     gather_rows((rows + col.numel()) * classes, *arrays, scaled, skip, weight, filled)
