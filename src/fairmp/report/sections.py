@@ -131,6 +131,7 @@ class Document(TypedDict, total=False):
     curve: list[Point]  # the trade-off, from the fairest point on
     curve_label: str
     curve_note: str
+    bars: str  # what those of the trade-off are, if not intervals
     trials: list[Point]  # of a search
     gap: str  # name of the gap; "ΔDP" by default
     points: list[Point]  # other points of the trade-off
@@ -408,7 +409,8 @@ def _tradeoff(document: Document) -> Section:
         text=text,
         svg=figures.to_svg(figures.curve(document)),
         alt="Accuracy against the gap. " + " ".join(text),
-        caption="Left is fairer, up is more accurate. Bars are 95 % intervals.",
+        caption="Left is fairer, up is more accurate. "
+        f"Bars are {document.get('bars', '95 % intervals')}.",
     )
 
 

@@ -21,7 +21,7 @@ from fairmp.parallel import WorkerPool, default_workers
 from fairmp.report import Line, Section, over, summarise, tradeoff
 from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
-from fairmp.report.formats import of_lines
+from fairmp.report.formats import MIN_SPLITS, of_lines
 from fairmp.report.sections import Document, Point
 from fairmp.training.classifier import FairClassifier, build_classifier
 
@@ -131,6 +131,7 @@ def _document(
         "correction": "Before is a classifier with plain propagation; after is fair message "
         "passing. Both are trained separately, with the same setting.",
         "points": points,
+        **({"bars": "the smallest and the largest split"} if lines[0].splits < MIN_SPLITS else {}),
         "lines": {
             "title": "Every method",
             "text": [
