@@ -82,6 +82,9 @@ def close_decision_gap(
     """
     check_choice("ties", ties, ("random", "keep"))
     check_number("target", target, "give the largest gap you accept, in [0, 1]", low=0, high=1)
+    found = _on_host(logits, groups, target)
+    if found is not None:
+        return found
     before = logits.detach()
     table = groups.rows.new_zeros(groups.num_groups, logits.size(1))
     decided, drawn = _decisions(before), 0
@@ -104,6 +107,55 @@ def close_decision_gap(
             stacklevel=2,
         )
     return DecisionShift(shifted, table, drawn, gap)
+
+
+def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionShift | None:
+    """Close one gap between two classes as :func:`_along_path` does, in a third of the time.
+
+    ``None`` for what needs that function: gradients, other devices or processes, ties to split.
+    """
+    if logits.size(1) != 2 or len(groups.rows) != 1 or not groups.is_local:
+        return None
+    if logits.is_cuda or logits.dtype not in (torch.float32, torch.float64):
+        return None
+    if logits.requires_grad and torch.is_grad_enabled():
+        return None
+    tensors = logits.detach(), groups.first_row, groups.first_column
+    z, weight, column = (tensor.numpy() for tensor in tensors)
+    exact = z.astype(np.float64)
+    margin = exact[:, 1] - exact[:, 0]
+    decided = margin > 0
+    gap = float(weight @ decided)
+    if abs(gap) <= target + ROUNDING:
+        table = groups.rows.new_zeros(groups.num_groups, 2)
+        return DecisionShift(logits.clone(), table, 0, abs(gap))
+    side, needed = math.copysign(1.0, gap), abs(gap) - target
+    away = side * column
+    change = np.full_like(margin, np.inf)
+    np.divide(margin, away, out=change, where=((away > 0) == decided) & (away != 0))
+    nodes = np.flatnonzero((change < np.inf) & (weight != 0))
+    values, amounts = change[nodes], np.abs(weight[nodes])
+    most = min(len(nodes), int(needed / amounts.min()) + 2)
+    near = np.argpartition(values, most - 1)[:most]
+    near = near[np.argsort(values[near])]
+    place = min(int(np.searchsorted(amounts[near].cumsum(), needed - ROUNDING)), most - 1)
+    w = values[near[place]]
+    changed = change <= w
+    removed = float(np.abs(weight) @ changed)
+    if removed - needed > 2 * target + ROUNDING and int((values == w).sum()) > 1:
+        return None
+    decided ^= changed
+    half = side * math.nextafter(w, math.inf) / 2
+    exact[:, 0] += half * column
+    exact[:, 1] -= half * column
+    shifted = exact.astype(z.dtype)
+    wrong = np.flatnonzero(((shifted[:, 1] > shifted[:, 0]) != decided) & (column != 0))
+    if wrong.size:  # by rounding; relative to the largest, a small margin is representable
+        centred = exact[wrong] - exact[wrong].max(1, keepdims=True)
+        centred[np.arange(wrong.size), decided[wrong].astype(int)] = TIED_MARGIN
+        shifted[wrong] = centred
+    table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64)
+    return DecisionShift(torch.from_numpy(shifted), table, 0, abs(float(weight @ decided)))
 
 
 def _decisions(logits: Tensor) -> Tensor:

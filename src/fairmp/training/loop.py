@@ -32,6 +32,7 @@ from fairmp.training import defaults
 from fairmp.training.penalties import Strategy, Vanilla
 
 UNUSED = -100  # label of a node that is not trained on
+HOST_NODES = 2**16  # validation nodes up to which the host decides sooner than a GPU
 Select = Literal["accuracy", "loss", "last"]
 Result = TypeVar("Result")
 
@@ -198,7 +199,9 @@ class _Validation:
     def __post_init__(self) -> None:
         self.groups = self.operators.group_arguments(self.network, "val_mask")
         self.nodes = self.data.val_mask.nonzero()[:, 0]
-        self.y = self.data.y[self.nodes]
+        small = len(self.nodes) <= HOST_NODES and self.operators.reducer.size == 1
+        self.device = torch.device("cpu") if small else self.nodes.device
+        self.y = self.data.y[self.nodes].to(self.device)
         self.count = int(self.operators.reducer.total(self.y.new_tensor([len(self.y)])))
 
     def __call__(
@@ -210,8 +213,8 @@ class _Validation:
         gap, decided = None, logits.argmax(1)
         if measure_gap:
             operator = self.operators["val_mask"]
-            chosen = logits.new_zeros(len(self.data.y), logits.size(1))
-            chosen[self.nodes, decided] = 1
+            chosen = self.data.x.new_zeros(len(self.data.y), logits.size(1))
+            chosen[self.nodes, decided.to(chosen.device)] = 1
             gap = float(operator.largest_gap(chosen).max())
         loss = cross_entropy(logits, self.y, reduction="sum").double()
         correct = (decided == self.y).sum().double()
@@ -226,16 +229,17 @@ class _Validation:
             network.eval()
             logits = network.logits(self.data.x, graph)
         else:
-            logits, out = forward[0], forward[1].index_select(0, self.nodes)
+            logits, out = forward[0], forward[1].index_select(0, self.nodes).to(self.device)
             if not needs_groups(layer):
                 return out
             if layer.at_prediction(self.temperature).get("decisions"):
                 if self.among is None:
-                    sens = self.data.sens[self.nodes]
+                    sens = self.data.sens[self.nodes].to(self.device)
                     self.among = group_operator(sens, known_groups(sens))
                 return close_decision_gap(out, self.among, layer.target).logits
         inputs = logits, graph, *self.groups, self.temperature
-        return network.propagate(*inputs, softmax_only=True).index_select(0, self.nodes)
+        out = network.propagate(*inputs, softmax_only=True).index_select(0, self.nodes)
+        return out.to(self.device)
 
 
 def fit(
