@@ -246,3 +246,33 @@ def test_groups_spread_over_processes_give_the_same(rounded: bool) -> None:
     assert torch.equal(found.logits.argmax(1), expected.logits.argmax(1))
     assert found.drawn == expected.drawn
     torch.testing.assert_close(found.shift, expected.shift)
+
+
+@given(
+    n=st.integers(4, 60),
+    seed=st.integers(0, 10_000),
+    target=st.sampled_from([0.0, 0.05, 0.3]),
+    dtype=st.sampled_from([torch.float32, torch.float64]),
+    unknown=st.booleans(),
+)
+def test_one_gap_of_two_classes_is_closed_as_with_gradients(
+    n: int, seed: int, target: float, dtype: torch.dtype, unknown: bool
+) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    sens = torch.randint(0, 2, (n,), generator=generator)
+    sens[:4] = torch.tensor([0, 0, 1, 1])
+    if unknown:
+        sens[4:][torch.rand(n - 4, generator=generator) < 0.3] = -1
+    population = torch.rand(n, generator=generator) < 0.7
+    population[:4] = True
+    logits = torch.randn(n, 2, generator=generator, dtype=dtype)
+    logits[:, 1] += sens
+    groups = group_operator(sens, population)
+    found = close_decision_gap(logits, groups, target)
+    # Logits that require a gradient take the general way.
+    wanted = close_decision_gap(logits.clone().requires_grad_(), groups, target)
+    assert torch.equal(found.logits.argmax(1), wanted.logits.argmax(1))
+    assert torch.allclose(found.logits, wanted.logits.detach())
+    assert torch.allclose(found.shift, wanted.shift)
+    assert found.gap == pytest.approx(wanted.gap, abs=1e-12)
+    assert found.drawn == wanted.drawn

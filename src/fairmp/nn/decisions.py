@@ -125,7 +125,7 @@ def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionSh
     exact = z.astype(np.float64)
     margin = exact[:, 1] - exact[:, 0]
     decided = margin > 0
-    gap = float(weight @ decided)
+    gap = float((weight * decided).sum())  # a product of BLAS would start its threads
     if abs(gap) <= target + ROUNDING:
         table = groups.rows.new_zeros(groups.num_groups, 2)
         return DecisionShift(logits.clone(), table, 0, abs(gap))
@@ -141,7 +141,7 @@ def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionSh
     place = min(int(np.searchsorted(amounts[near].cumsum(), needed - ROUNDING)), most - 1)
     w = values[near[place]]
     changed = change <= w
-    removed = float(np.abs(weight) @ changed)
+    removed = float(np.abs(weight[changed]).sum())
     if removed - needed > 2 * target + ROUNDING and int((values == w).sum()) > 1:
         return None
     decided ^= changed
@@ -155,7 +155,8 @@ def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionSh
         centred[np.arange(wrong.size), decided[wrong].astype(int)] = TIED_MARGIN
         shifted[wrong] = centred
     table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64)
-    return DecisionShift(torch.from_numpy(shifted), table, 0, abs(float(weight @ decided)))
+    gap = abs(float((weight * decided).sum()))
+    return DecisionShift(torch.from_numpy(shifted), table, 0, gap)
 
 
 def _decisions(logits: Tensor) -> Tensor:
