@@ -78,10 +78,12 @@ def measure(npz: Path | None, data_dir: Path | None, job: tuple[str, int, str]) 
     start = time.perf_counter()
     data = with_split(load(name, npz, data_dir), seed=number)
     seen = changed(data, condition, number)
-    model = FairClassifier()
-    model.fit(seen, seed=0, bootstrap=0, progress=False)
     test = data.test_mask
     record = {"data": name, "split": number, "condition": condition}
+    if condition == ESTIMATED and len(seen.sens[data.val_mask].unique()) == 1:
+        return {**record, "failed": "every validation node is estimated to be of one group"}
+    model = FairClassifier()
+    model.fit(seen, seed=0, bootstrap=0, progress=False)
     for mode in MODES:
         if mode == "uncorrected":
             model.network_.propagation.target = 1.0
@@ -130,9 +132,10 @@ def main() -> None:
     with WorkerPool(work, options.workers) as pool, bar(len(jobs), "fits") as advance:
         for job, record in pool.map(jobs):
             done[job] = record
-            batch = record["batch"]
-            line = f"{100 * batch['accuracy']:.2f} % ΔDP {100 * batch['dp']:.2f}"
-            print(*job, line, f"({record['seconds']:.0f} s)", flush=True)
+            batch, line = record.get("batch"), record.get("failed")
+            if batch is not None:
+                line = f"{100 * batch['accuracy']:.2f} % ΔDP {100 * batch['dp']:.2f}"
+            print(*job, line, flush=True)
             advance(job[0])
     records = [done[job] for job in jobs]
     content = {
@@ -143,6 +146,7 @@ def main() -> None:
             name: {
                 condition: summary([done[name, number, condition] for number in splits], MODES)
                 for condition in CONDITIONS
+                if not any("failed" in done[name, number, condition] for number in splits)
             }
             for name in options.graphs
         },
