@@ -2,10 +2,11 @@ r"""Close the gap of decisions: of the classes predicted, rather than of their p
 
 For two classes and one gap, the margins of each group are shifted along the path of the projection,
 :math:`m_i - (\Delta^\top)_i w`. The gap of decisions falls with w, and the smallest w at which it
-is within the target is found by sorting the w at which nodes change sides. For two classes and more
-groups, the rates of positive decisions are moved into the window, as wide as the target, for which
-the margins that change sign have the smallest sum; it is found from sorted margins and their
-cumulative sums. Nodes of equal margins are split at random.
+is within the target is found by sorting the w at which nodes change sides; where one node takes it
+from one side of the target to the other, it changes only if that leaves the smaller gap. For two
+classes and more groups, the rates of positive decisions are moved into the window, as wide as the
+target, for which the margins that change sign have the smallest sum; it is found from sorted
+margins and their cumulative sums. Nodes of equal margins are split at random.
 
 For more classes the projection is continued to small temperatures, whose limit is the gap of
 decisions, and the few decisions that are left over are changed one by one, those with the smallest
@@ -140,12 +141,15 @@ def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionSh
     near = near[np.argsort(values[near])]
     place = min(int(np.searchsorted(amounts[near].cumsum(), needed - ROUNDING)), most - 1)
     w = values[near[place]]
-    changed = change <= w
+    changed, reach = change <= w, math.nextafter(w, math.inf)
     removed = float(np.abs(weight[changed]).sum())
-    if removed - needed > 2 * target + ROUNDING and int((values == w).sum()) > 1:
-        return None
+    if removed - needed > 2 * target + ROUNDING:
+        if int((values == w).sum()) > 1:
+            return None
+        if abs(gap) - (removed - amounts[near[place]]) + ROUNDING < removed - abs(gap):
+            changed, reach = change < w, math.nextafter(w, 0.0)
     decided ^= changed
-    half = side * math.nextafter(w, math.inf) / 2
+    half = side * reach / 2
     exact[:, 0] += half * column
     exact[:, 1] -= half * column
     shifted = exact.astype(z.dtype)
@@ -205,19 +209,19 @@ def _along_path(
     change = margin / column
     change = torch.where(((column > 0) == positive) & (change >= 0), change, torch.inf)
     w = _smallest_sum(groups, change, weight, needed)
-    changed, tied = change <= w, change == w
+    changed, tied, reach = change <= w, change == w, math.nextafter(w, math.inf)
     removed, count, drawn = total(weight * changed), int(total(tied)), 0
-    # Too far: the tie has to be split.
-    if count > 1 and removed - needed > 2 * target + ROUNDING:
+    # Too far: a tie has to be split, and a single node may better stay where it is.
+    if removed - needed > 2 * target + ROUNDING:
         before = total(weight * (change < w))
-        if ties == "random":
+        if count > 1 and ties == "random":
             draw = torch.rand(margin.numel(), generator=generator, dtype=torch.float64)
             draw = torch.where(tied, draw.to(margin.device), torch.inf)
             last = _smallest_sum(groups, draw, weight, needed - before)
             changed, drawn = (change < w) | (draw <= last), count
-        elif abs(abs(gap) - before) < abs(abs(gap) - removed):
-            changed = change < w
-    half = side * math.nextafter(w, math.inf) / 2
+        elif abs(gap) - before + ROUNDING < removed - abs(gap):
+            changed, reach = change < w, math.nextafter(w, 0.0)
+    half = side * reach / 2
     table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64, device=margin.device)
     return table, (positive ^ changed).long(), drawn
 
