@@ -1,27 +1,39 @@
 """Run a grid of methods where only torch, PyG and scipy are installed.
 
     PYTHONPATH=src python benchmarks/grid.py --npz FOLDER --out records.jsonl
+    PYTHONPATH=src python benchmarks/grid.py --npz FOLDER --experiment recorded --out FOLDER
 
 Graphs come from ``.npz`` files that ``benchmarks/defaults.py --save`` wrote. ``fairmp compare`` and
-``fairmp reproduce`` make tables and figures from the same records.
+``fairmp reproduce`` make tables and figures from the same records. ``recorded`` trains all that the
+documentation's page on the comparison shows, in one go, and writes the files it is made from. On a
+GPU, start NVIDIA's MPS first: many small networks then share it.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import gzip
+import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from functools import partial
 from pathlib import Path
 
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
-from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec, Setting, specs_of_options
+from fairmp.comparison.grid import (
+    BACKBONES,
+    STRATEGIES,
+    RunSpec,
+    Setting,
+    run_specs,
+    specs_of_options,
+)
 from fairmp.errors import InputError
-from fairmp.reproduction.grids import GRIDS, RECORDED
+from fairmp.reproduction.grids import GRIDS, NETWORKS, RECORDED
 from graph_files import from_npz
 
 
@@ -30,8 +42,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     start, done = time.perf_counter(), 0
     try:
-        specs = _specs(given)
-        left = len(missing(specs, read(given.out), retry=given.retry))
+        specs, files, out = _specs(given), {}, Path(given.out)
+        if given.experiment == "recorded":
+            files = recorded(list(dict.fromkeys(spec.data for spec in specs)))
+            out = out / "records.jsonl"
+        left = len(missing(specs, read(out), retry=given.retry))
         _say(f"{len(specs)} runs, {len(specs) - left} done already")
 
         def report(record: Record) -> None:
@@ -46,13 +61,40 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         load = partial(from_npz, folder=given.npz)
         how = {name: getattr(given, name) for name in ("workers", "device", "retry")}
-        records = run(specs, load, given.out, **how, on_record=report)
+        records = run(specs, load, out, **how, on_record=report)
     except InputError as error:
         _say(f"fairmp: {error}")
         return 2
+    by_key = {record["key"]: record for record in records}
+    for name, own in files.items():
+        lines = [json.dumps(by_key[spec.key], ensure_ascii=False) + "\n" for spec in own]
+        packed = gzip.compress("".join(lines).encode(), mtime=0)
+        out.with_name(f"{name}.jsonl.gz").write_bytes(packed)
     failed = sum("failed" in record for record in records)
-    _say(f"{len(records)} records in {given.out}" + f", {failed} failed" * bool(failed))
+    _say(f"{len(records)} records in {out}" + f", {failed} failed" * bool(failed))
     return 0
+
+
+def recorded(names: Sequence[str]) -> dict[str, list[RunSpec]]:
+    """Runs of each file under ``benchmarks/results/compare`` that has this page's setting."""
+    fmp, flat = ("fmp",), replace(RECORDED, lambda_s=0.0)
+    unsmoothed = run_specs(names, fmp, ("vanilla",), splits=10, setting=flat)
+    unsmoothed += run_specs(names, fmp, ("vanilla",), splits=3, targets="all", setting=flat)
+    ranges = run_specs(
+        names,
+        ("fmp", "sgc", "gat"),
+        ("regulariser", "adversary"),
+        splits=3,
+        strengths="all",
+        setting=RECORDED,
+    )
+    return {
+        "table": run_specs(names, NETWORKS, STRATEGIES, splits=10, setting=RECORDED),
+        "unsmoothed": list(dict.fromkeys(unsmoothed)),
+        "pareto": GRIDS["pareto"](names),
+        "hyperparameters": GRIDS["hyperparameters"](names),
+        "ranges": ranges,
+    }
 
 
 def _specs(given: argparse.Namespace) -> list[RunSpec]:
@@ -60,6 +102,8 @@ def _specs(given: argparse.Namespace) -> list[RunSpec]:
     names = names or sorted(path.stem for path in Path(given.npz).glob("*.npz"))
     if not names:
         raise InputError("npz", f"{given.npz} has no .npz file", "write some with defaults.py")
+    if given.experiment == "recorded":
+        return list(dict.fromkeys(spec for own in recorded(names).values() for spec in own))
     if given.experiment:
         return GRIDS[given.experiment](names)
     return specs_of_options(names, vars(given))
@@ -71,9 +115,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     add = parser.add_argument
     add("--npz", required=True, help="folder of graphs, one NAME.npz each")
-    add("--out", required=True, help="file of records; an existing one is continued")
+    text = "file of records (a folder for 'recorded'); an existing one is continued"
+    add("--out", required=True, help=text)
     add("--data", help="names of graphs, separated by commas; by default all in --npz")
-    add("--experiment", choices=GRIDS, help="the grid of 'fairmp reproduce NAME', all settings")
+    text = "the grid of 'fairmp reproduce NAME', or all that the documentation shows"
+    add("--experiment", choices=[*GRIDS, "recorded"], help=text)
     add("--backbones", default="all", help=", ".join(BACKBONES))
     add("--strategies", default="all", help=", ".join(STRATEGIES))
     add("--strengths", default="default", help="default, all, or 1,2,5")
