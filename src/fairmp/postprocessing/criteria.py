@@ -371,10 +371,13 @@ def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
 
 def _unlabelled(
     solution: Solution, own: Sequence[Measure], before: Tensor, after: Tensor
-) -> UnlabelledEstimate:
+) -> UnlabelledEstimate | None:
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
     known, labelled = solution.population & attribute.known, solution.labels >= 0
+    nodes = int((known & ~labelled).sum())
+    if not nodes:
+        return None
     codes = torch.where(known, solution.labels, -1).cpu().numpy()
     z = solution.given.logits.double()
     expected = torch.from_numpy(
@@ -391,7 +394,6 @@ def _unlabelled(
         return found
 
     there, check = measures_on(known & ~labelled), measures_on(known & labelled)
-    nodes = int((known & ~labelled).sum())
     on_labelled = (_largest(check, before), _largest(check, after))
     reliable = all(
         low - AGREEMENT <= gap <= high + AGREEMENT
