@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
@@ -33,6 +34,7 @@ REPLACED = (  # options that the chosen point takes the place of
 )
 
 
+@threadpool_limits.wrap(limits=1)  # waking others costs more than passes this short save
 def panel(
     predictions: Any,
     sens: Any,
