@@ -359,6 +359,7 @@ def _live(document: Document) -> Section:
     text = json.dumps({**found, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
     criteria = [criterion["title"] for criterion in found["criteria"]]
     panel = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
+    panel["start"] = found.get("start", 0)
     return Section(
         "Try another target",
         text=[
