@@ -225,8 +225,9 @@ def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_pa
 
 def test_no_name_is_cut_off_in_the_help(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    status, out, _ = fairmp("compare", "--help")
-    assert status == 0
-    assert "…" not in out
+    for command in ("train", "compare"):
+        status, out, _ = fairmp(command, "--help")
+        assert status == 0
+        assert "…" not in out
     for name in (*STRATEGIES, *BACKBONES):
         assert name in out
