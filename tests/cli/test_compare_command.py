@@ -32,6 +32,10 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
     assert expected | {"tradeoff-embedded-network.png"} == names
     rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text(encoding="utf-8"))))
     assert [row["splits"] for row in rows] == ["2"] * 4
+    headline = json.loads((folder / "report.json").read_text(encoding="utf-8"))["summary"]
+    fairest = min(rows, key=lambda row: float(row["dp"]))
+    assert f"{fairest['method']} has the smallest ΔDP: " in headline
+    assert f"{100 * float(fairest['accuracy']):.1f} % accuracy" in headline
     record = json.loads((folder / "records.jsonl").read_text().splitlines()[0])
     assert record["spec"]["setting"]["epochs"] == 5
     assert {"fairmp", "torch"} <= set(record["run"]["versions"])
