@@ -359,7 +359,6 @@ def _live(document: Document) -> Section:
     text = json.dumps({**found, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
     criteria = [criterion["title"] for criterion in found["criteria"]]
     panel = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
-    panel["start"] = found.get("start", 0)
     return Section(
         "Try another target",
         text=[
@@ -367,7 +366,7 @@ def _live(document: Document) -> Section:
             f"computed for the same {found['total']:,} {noun} when this page was made, by "
             "correcting the predictions that the model makes on its own."
         ],
-        panel={**panel, "header": header, "rows": rows},
+        panel={**panel, "header": header, "rows": rows, "start": found.get("start", 0)},
         caption=LIVE_NOTE * (len(criteria) > 1),
     )
 
