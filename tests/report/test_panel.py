@@ -102,7 +102,8 @@ def test_the_command_runs_the_chosen_point(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("target", [0.0, 0.123, 0.9])
 def test_it_starts_where_the_command_was(target: float) -> None:
-    found = panel(P, SEX, Y, command=f"fairmp train --criterion=equal-opportunity --target {target}")
+    command = f"fairmp train --criterion=equal-opportunity --target {target}"
+    found = panel(P, SEX, Y, command=command)
     assert found is not None
     one = found["criteria"][found["start"]]
     assert one["name"] == "equal_opportunity"

@@ -340,14 +340,15 @@ def measured(
         rest: dict[str, Any] = {}
         if own[0].label is not None:
             where = "labelled nodes of the population"
-            rest["interval"] = _intervals(own, after)[0]
+            rest["interval"] = _interval(own, after)
             rest["unlabelled"] = _unlabelled(solution, own, before, after) if estimates else None
         if not own[0].own:
-            rest["interval_before"], rest["decisions_interval"] = _intervals(own, *decided)
+            rest["interval_before"], rest["decisions_interval"] = (
+                _interval(own, p) for p in decided
+            )
         nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
-        by_class = [m.delta.largest_gap(together).view(len(versions), -1) for m in own]
-        largest = [gap[:, list(m.classes)].amax(1) for m, gap in zip(own, by_class, strict=True)]
-        gaps = torch.stack(largest).amax(0).tolist()
+        by_class = [m.delta.largest_gap(together).view(4, -1)[:, list(m.classes)] for m in own]
+        gaps = torch.cat(by_class, 1).amax(1).tolist()
         row = (name, attribute, own[0].target, *gaps, where, int(nodes.sum()))
         results.append(CriterionResult(*row, **rest))
     return tuple(results)
@@ -357,19 +358,17 @@ def _largest(own: Sequence[Measure], p: Tensor) -> float:
     return max((measure.gap(p) for measure in own), default=nan)
 
 
-def _intervals(own: Sequence[Measure], *versions: Tensor) -> list[tuple[float, float]]:
-    """95 % intervals of the largest gap over the measurements of a criterion, by version."""
-    found: list[list[Any]] = [[] for _ in versions]
+def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
+    """95 % interval of the largest gap over the measurements of a criterion."""
+    found = []
     for measure in own:
         nodes = (measure.delta.matrix != 0).any(0)
+        # The two classes of two mirror each other.
+        columns = [1] if p.size(1) == 2 and len(measure.classes) == 2 else list(measure.classes)
         weights = measure.delta.membership[nodes].double().cpu().numpy()
-        for p, parts in zip(versions, found, strict=True):
-            # The two classes of two mirror each other.
-            mirrored = p.size(1) == 2 and len(measure.classes) == 2
-            columns = [1] if mirrored else list(measure.classes)
-            parts.append(weighted_rates(weights, p[nodes][:, columns].double().cpu().numpy()))
-    both = ((np.concatenate(part, 1) for part in zip(*parts, strict=True)) for parts in found)
-    return [gap_interval(*one) for one in both]
+        found.append(weighted_rates(weights, p[nodes][:, columns].double().cpu().numpy()))
+    rates, sizes = (np.concatenate(part, 1) for part in zip(*found, strict=True))
+    return gap_interval(rates, sizes)
 
 
 def _unlabelled(
@@ -401,9 +400,9 @@ def _unlabelled(
     reliable = all(
         low - AGREEMENT <= gap <= high + AGREEMENT
         for gap, p in zip(on_labelled, (before, after), strict=True)
-        for low, high in _intervals(own, p)
+        for low, high in [_interval(own, p)]
     )
     if not there or not reliable:
         return UnlabelledEstimate(nodes, nan, nan, None, on_labelled, reliable)
     gaps = (_largest(there, before), _largest(there, after))
-    return UnlabelledEstimate(nodes, *gaps, _intervals(there, after)[0], on_labelled)
+    return UnlabelledEstimate(nodes, *gaps, _interval(there, after), on_labelled)

@@ -87,7 +87,7 @@ def correct(
 
 
 class _Problem:
-    """The problem on the reached nodes, the last axis of all arrays; phi has one row per row of W."""
+    """The problem on the reached nodes, the last axis of all; phi has one row per row of W."""
 
     def __init__(
         self,
@@ -200,8 +200,7 @@ class _Problem:
 
     def _slopes(self, q: Array) -> Array:
         """Derivatives of the gaps by the coordinates, one row each."""
-        phi, tilt, shares = self.inner
-        q = q[:, self.measured]
+        (phi, tilt, shares), q = self.inner, q[:, self.measured]
         mean = (q * tilt).sum(0)
         slopes = np.zeros((*self.concerned.shape, self.coordinates.shape[1]))
         for c in range(self.classes):
