@@ -131,9 +131,7 @@ def test_a_module_that_does_not_take_edges_is_one_line(data: Data) -> None:
             return super().forward(x, edge_index)  # type: ignore[call-arg]
 
     channels = data.x.size(1), 2
-    with pytest.raises(
-        InputError, match=r"^backbone: Linear.forward\(\) takes 2 .*edge_index\)$"
-    ):
+    with pytest.raises(InputError, match=r"^backbone: Linear.forward\(\) takes 2 .*edge_index\)$"):
         FairClassifier(FMP(), backbone=nn.Linear(*channels)).fit(data)
     with pytest.raises(TypeError):  # its own error
         FairClassifier(FMP(), backbone=Wrong(*channels)).fit(data)
