@@ -68,7 +68,7 @@ def main() -> None:
     """Run the program; wrong input ends in one line on standard error and status 2."""
     # A request to end is treated like Ctrl-C, so that temporary files are removed.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    # Threads that wait for each other's short passes keep a busy machine busy: 20 times the time.
+    # OpenMP threads that spin while they wait for each other stall on a busy machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     gc.set_threshold(10_000)  # imports make many objects and no garbage: a sixth of their time
     atexit.register(gc.disable)

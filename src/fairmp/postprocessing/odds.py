@@ -152,9 +152,7 @@ class _Problem:
     def _descend(self, start: Array) -> Array:
         from scipy.optimize import NonlinearConstraint, minimize
 
-        @lru_cache(maxsize=1)
-        def at(x: bytes) -> tuple[Array, Array, Array]:
-            return self._at(np.frombuffer(x))
+        at = lru_cache(maxsize=1)(lambda x: self._at(np.frombuffer(x)))
 
         def objective(x: Array) -> tuple[float, Array]:
             shift, q, free = at(x.tobytes())
