@@ -32,6 +32,10 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
     assert expected | {"tradeoff-embedded-network.png"} == names
     rows = list(csv.DictReader(io.StringIO((folder / "table.csv").read_text(encoding="utf-8"))))
     assert [row["splits"] for row in rows] == ["2"] * 4
+    headline = json.loads((folder / "report.json").read_text(encoding="utf-8"))["summary"]
+    fairest = min(rows, key=lambda row: float(row["dp"]))
+    assert f"{fairest['method']} has the smallest ΔDP: " in headline
+    assert f"{100 * float(fairest['accuracy']):.1f} % accuracy" in headline
     record = json.loads((folder / "records.jsonl").read_text().splitlines()[0])
     assert record["spec"]["setting"]["epochs"] == 5
     assert {"fairmp", "torch"} <= set(record["run"]["versions"])
@@ -225,8 +229,9 @@ def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_pa
 
 def test_no_name_is_cut_off_in_the_help(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    status, out, _ = fairmp("compare", "--help")
-    assert status == 0
-    assert "…" not in out
+    for command in ("train", "compare"):
+        status, out, _ = fairmp(command, "--help")
+        assert status == 0
+        assert "…" not in out
     for name in (*STRATEGIES, *BACKBONES):
         assert name in out

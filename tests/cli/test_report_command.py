@@ -8,6 +8,10 @@ import pytest
 
 from fairmp.report.document import Document, write
 
+METRIC = {"name": "ΔDP", "before": 0.2, "after": 0.01, "unit": "points"}
+GROUP = {"name": "a", "nodes": 10, "after": [0.4, 0.6]}
+MODEL = {"title": "Mine", "classes": ["no", "yes"], "metrics": [METRIC], "groups": [GROUP]}
+
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
@@ -37,7 +41,8 @@ def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         ("nowhere", ["RESULTS: nowhere does not exist"]),
-        ("run --card", ["RESULTS:", "has no model or predictions"]),
+        ("run --card", ["RESULTS:", "describes no model"]),
+        ("watched --card", ["RESULTS: 'Mine'", "describes no model", "train, debias"]),
         ("run run --card", ["RESULTS: 2 directories"]),
         ("run --use mine", ["--use:", "add --card"]),
         ("run --out page.pdf", ["--out: page.pdf does not end in .html"]),
@@ -50,6 +55,8 @@ def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments,
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "report.json").write_text("{")
+    (tmp_path / "watched").mkdir()
+    write({**MODEL, "command": "fairmp monitor new.csv --run run"}, tmp_path / "watched")
     before = sorted(tmp_path.rglob("*"))
     status, out, err = fairmp(f"report {arguments}")
     assert (status, out) == (2, "")
@@ -60,11 +67,8 @@ def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments,
 
 
 def test_a_model_card(fairmp, tmp_path: Path) -> None:
-    metric = {"name": "ΔDP", "before": 0.2, "after": 0.01, "unit": "points"}
-    group = {"name": "a", "nodes": 10, "after": [0.4, 0.6]}
-    document = {"title": "Mine", "classes": ["no", "yes"], "metrics": [metric], "groups": [group]}
     (tmp_path / "run").mkdir()
-    write(document, tmp_path / "run")
+    write(MODEL, tmp_path / "run")
     assert fairmp("report run --card")[0] == 0
     text = (tmp_path / "run" / "model-card.md").read_text(encoding="utf-8")
     assert "| ΔDP | 20.0 | 1.0 |" in text

@@ -125,6 +125,18 @@ def test_a_custom_propagation_gets_the_edge_weights() -> None:
     assert own.seen is weight
 
 
+def test_a_module_that_does_not_take_edges_is_one_line(data: Data) -> None:
+    class Wrong(nn.Linear):
+        def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
+            return super().forward(x, edge_index)  # type: ignore[call-arg]
+
+    channels = data.x.size(1), 2
+    with pytest.raises(InputError, match=r"^backbone: Linear.forward\(\) takes 2 .*edge_index\)$"):
+        FairClassifier(FMP(), backbone=nn.Linear(*channels)).fit(data)
+    with pytest.raises(TypeError):  # its own error
+        FairClassifier(FMP(), backbone=Wrong(*channels)).fit(data)
+
+
 def test_pygs_layers_are_imported_when_a_network_is_built() -> None:
     code = "import sys, fairmp.nn.models; assert 'fairmp.nn.dense' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

@@ -210,6 +210,18 @@ def test_equalized_odds_of_two_groups(outside: Outside, target: float) -> None:
     assert (corrected.argmax(1) == y).mean() > (p.argmax(1) == y).mean() - 0.04
 
 
+def test_a_text_of_digits_is_the_class_of_that_name(outside: Outside) -> None:
+    p, y, sens = outside
+    expected = debias_fully(p, sens, labels=y).accuracy_before
+    named, backwards = y.astype(str), (1 - y).astype(str)
+    assert debias_fully(p, sens, labels=named).accuracy_before == expected
+    swapped: dict[str, object] = {"labels": backwards, "class_names": ["1", "0"]}
+    assert debias_fully(p, sens, **swapped).accuracy_before == expected
+    table = pd.DataFrame(p, columns=["2", "1"])
+    found = debias_fully(table, sens, labels=np.where(y == 1, "1", "2"))
+    assert (found.classes, found.accuracy_before) == (("2", "1"), expected)
+
+
 def test_parity_and_opportunity_together_for_three_classes_and_four_groups(
     several: Outside,
 ) -> None:

@@ -96,7 +96,7 @@ def test_every_start_arrives_or_mixing_does(names: list[str]) -> None:
     phi = odds._outer(member, np.exp(z))
     inner = odds._Problem(z, member, phi, everyone, asked, everyone)
     constant = inner._at(inner._constant())[1]
-    assert np.ptp(constant, axis=0).max() < 1e-9
+    assert np.ptp(constant, axis=1).max() < 1e-9
     assert inner.excess(constant) == 0.0
     starts = (np.zeros(inner.coordinates.shape[1]), inner._constant())
     found = [inner._at(inner._descend(start))[1] for start in starts]
@@ -105,7 +105,7 @@ def test_every_start_arrives_or_mixing_does(names: list[str]) -> None:
     assert values[0] == pytest.approx(values[1], rel=1e-3)
     _, mixed, excess = inner.randomise()
     assert excess <= odds.TOLERANCE
-    np.testing.assert_allclose(mixed.sum(1), 1)
+    np.testing.assert_allclose(mixed.sum(0), 1)
     assert inner.divergence(mixed) >= values[0] - 1e-6
 
 

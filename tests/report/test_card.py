@@ -39,5 +39,5 @@ def test_a_card_is_filled_from_the_records() -> None:
 
 
 def test_a_card_needs_a_model() -> None:
-    with pytest.raises(InputError, match="has no model or predictions"):
+    with pytest.raises(InputError, match="describes no model"):
         card({"title": "audit", "assumptions": ["none"]})

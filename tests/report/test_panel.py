@@ -100,6 +100,16 @@ def test_the_command_runs_the_chosen_point(found: dict[str, Any]) -> None:
     assert odds.endswith("--temperature 0.1")
 
 
+@pytest.mark.parametrize("target", [0.0, 0.123, 0.9])
+def test_it_starts_where_the_command_was(target: float) -> None:
+    command = f"fairmp train --criterion=equal-opportunity --target {target}"
+    found = panel(P, SEX, Y, command=command)
+    assert found is not None
+    one = found["criteria"][found["start"]]
+    assert one["name"] == "equal_opportunity"
+    assert one["steps"][one["start"]]["target"] == min(target, one["steps"][-1]["target"])
+
+
 def test_the_table_says_the_same(found: dict[str, Any]) -> None:
     header, rows = table(found, "people")
     assert len(rows) == sum(len(one["steps"]) for one in found["criteria"])
@@ -141,7 +151,8 @@ def test_slider_and_switch(
     page.goto(report.as_uri())
     slider = page.locator(".panel input[type=range]")
     steps = found["criteria"][0]["steps"]
-    assert shown(page) == expected(found["criteria"][0], steps[0])
+    assert slider.input_value() == str(found["criteria"][0]["start"])
+    assert shown(page) == expected(found["criteria"][0], steps[int(slider.input_value())])
     # By mouse: drag the handle to the middle of the track.
     slider.scroll_into_view_if_needed()
     box = slider.bounding_box()
@@ -202,7 +213,7 @@ def test_the_copy_button(browser: Any, report: Path, found: dict[str, Any]) -> N
     page.get_by_text("Copied.").wait_for()
     copied = page.evaluate("navigator.clipboard.readText()")
     context.close()
-    assert copied == found["criteria"][0]["command"].replace("TARGET", "0")
+    assert copied == found["criteria"][0]["command"].replace("TARGET", "0.3")
 
 
 def test_the_copied_command_does_what_the_panel_shows(

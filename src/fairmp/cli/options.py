@@ -84,7 +84,8 @@ Device = Annotated[str, network("cpu or cuda.", ...)]
 Epochs = Annotated[int, network("Maximum number of epochs.", ...)]
 Layers = Annotated[int, network("Number of layers.", ...)]
 EvalEvery = Annotated[int, network("Epochs between two validations.", ...)]
-Patience = Annotated[int, network("Epochs without improvement; 0 for no stopping.", ..., min=0)]
+PATIENCE = "Epochs without improvement; 0 for no stopping."
+Patience = Annotated[int, network(PATIENCE, ..., min=0, metavar="<int>")]
 Pretrain = Annotated[int, network("Epochs before the adversary is active.", ...)]
 OUT = "Folder for the results; by default a new one named after the command."
 TRACK = "Log the records to 'mlflow', where MLFLOW_TRACKING_URI says."

@@ -14,7 +14,7 @@ import pandas as pd
 from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
-from fairmp.metrics.evaluation import json_safe
+from fairmp.metrics.evaluation import is_known, json_safe, points
 from fairmp.report import Line, Section, formats, summarise
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curves, over_splits, to_svg
@@ -102,6 +102,19 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
     return found
 
 
+def headline(found: Comparison) -> list[str]:
+    """The method with the smallest gap on each data set, by means over splits."""
+    sentences = []
+    for name, lines in found.lines.items():
+        if known := [one for one in lines if is_known(one.figures["dp"].mean)]:
+            best = min(known, key=lambda one: one.figures["dp"].mean)
+            gap, own = (points(best.figures[key].mean) for key in ("dp", "accuracy"))
+            top = points(max(one.figures["accuracy"].mean for one in known))
+            price = f"at {own} % accuracy, where the most accurate method has {top} %"
+            sentences.append(f"On {name}, {best.name} has the smallest ΔDP: {gap} points, {price}.")
+    return sentences
+
+
 def tradeoff(found: Comparison, name: str) -> Any:
     """Draw accuracy against ΔDP on a data set, one curve per method."""
     specs = {record["family"]: record["spec"] for record in found.records}
@@ -127,6 +140,7 @@ def write(
     """Write tables, figures and page next to the records, and return their summary."""
     found = compared(records, areas=draw is tradeoff)
     found = replace(found, more=tuple(more(found)))
+    summary = " ".join([summary, *headline(found)] if draw is tradeoff else [summary])
     tables = found.tables()
     (folder / "table.csv").write_text(formats.to_csv(found.lines), encoding="utf-8")
     sections = []

@@ -116,7 +116,13 @@ def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     if ("torch_geometric.nn.models.mlp", "MLP") in names:
         return transform(x)
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
-    return transform(x.to_dense(), graph.edge_index, *weight)
+    try:
+        return transform(x.to_dense(), graph.edge_index, *weight)
+    except TypeError as error:
+        if f"{getattr(transform.forward, '__qualname__', None)}() " not in str(error):
+            raise  # from inside it
+        hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
+        raise InputError("backbone", str(error), hint) from None
 
 
 def build(

@@ -332,6 +332,7 @@ def measured(
 ) -> tuple[CriterionResult, ...]:
     """Measure each criterion and attribute before and after, of probabilities and decisions."""
     before, after, *decided = versions
+    together = torch.cat(list(versions), 1)
     results = []
     for (name, attribute), parts in groupby(found, lambda m: (m.criterion, m.attribute)):
         own = list(parts)
@@ -346,7 +347,8 @@ def measured(
                 _interval(own, p) for p in decided
             )
         nodes = torch.stack([(measure.delta.matrix != 0).any(0) for measure in own]).any(0)
-        gaps = [_largest(own, p) for p in versions]
+        by_class = [m.delta.largest_gap(together).view(4, -1)[:, list(m.classes)] for m in own]
+        gaps = torch.cat(by_class, 1).amax(1).tolist()
         row = (name, attribute, own[0].target, *gaps, where, int(nodes.sum()))
         results.append(CriterionResult(*row, **rest))
     return tuple(results)
@@ -371,10 +373,13 @@ def _interval(own: Sequence[Measure], p: Tensor) -> tuple[float, float]:
 
 def _unlabelled(
     solution: Solution, own: Sequence[Measure], before: Tensor, after: Tensor
-) -> UnlabelledEstimate:
+) -> UnlabelledEstimate | None:
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
     attribute = next(one for one in solution.attributes if one.name == own[0].attribute)
     known, labelled = solution.population & attribute.known, solution.labels >= 0
+    nodes = int((known & ~labelled).sum())
+    if not nodes:
+        return None
     codes = torch.where(known, solution.labels, -1).cpu().numpy()
     z = solution.given.logits.double()
     expected = torch.from_numpy(
@@ -391,7 +396,6 @@ def _unlabelled(
         return found
 
     there, check = measures_on(known & ~labelled), measures_on(known & labelled)
-    nodes = int((known & ~labelled).sum())
     on_labelled = (_largest(check, before), _largest(check, after))
     reliable = all(
         low - AGREEMENT <= gap <= high + AGREEMENT

@@ -82,12 +82,12 @@ def correct(
         if other_excess < excess:
             q, excess, weights = other, other_excess, (transitions,)
     logits = z.copy()
-    logits[reached] = np.log(np.maximum(q, np.finfo(np.float64).tiny))
+    logits[reached] = np.log(np.maximum(q.T, np.finfo(np.float64).tiny))
     return logits, reached, weights
 
 
 class _Problem:
-    """The problem on the reached nodes; phi (nodes×m) has one column per row of W."""
+    """The problem on the reached nodes, the last axis of all; phi has one row per row of W."""
 
     def __init__(
         self,
@@ -98,15 +98,16 @@ class _Problem:
         measures: Sequence[Measure],
         reached: Mask,
     ) -> None:
-        self.z = _log_softmax(z[reached])
-        self.base = softmax(self.z, axis=1)
-        self.shares, self.phi = shares[reached], phi
+        # Sums over classes add whole rows, and so take a fraction of the time of many short ones.
+        self.z = np.ascontiguousarray(_log_softmax(z[reached]).T)
+        self.base = softmax(self.z, axis=0)
+        self.shares, self.phi = (np.ascontiguousarray(part.T) for part in (shares[reached], phi))
         self.classes = z.shape[1]
-        centred = self.z - self.z.mean(1, keepdims=True)
+        centred = self.z - self.z.mean(0)
         self.unit = max(float(np.sqrt((centred**2).mean())), 1e-12)
         self.tilt = centred / self.unit
         weight = weight[reached].astype(np.float64)
-        self.weight = (weight / max(weight.sum(), 1e-300))[:, None]
+        self.weight = weight / max(weight.sum(), 1e-300)
         matrices = [m.delta.pair_matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
         heights = [len(matrix) for matrix in matrices]
         concerned = [np.isin(np.arange(self.classes), m.classes) for m in measures]
@@ -114,8 +115,9 @@ class _Problem:
         targets = np.repeat([m.target / m.unit for m in measures], heights)
         self.target = targets[:, None] * self.concerned
         delta = np.concatenate(matrices)
-        self.measured = (delta != 0).any(0)
-        self.delta = delta[:, self.measured]
+        self.measured = np.flatnonzero((delta != 0).any(0))
+        parts = (delta, self.phi, self.tilt, self.shares)
+        self.delta, *self.inner = (part[:, self.measured] for part in parts)
         self.coordinates = self._whitened()
 
     def solve(self) -> tuple[Array, Array, float]:
@@ -125,8 +127,8 @@ class _Problem:
             return start, self.base, self.excess(self.base)
         found = [self._descend(start)]
         # Where predictions are certain there are several local minima: start from two points.
-        certain = float(np.ptp(self.z, axis=1).max()) > CERTAIN_RANGE
-        if self.shares.shape[1] and (certain or self.excess(self._at(found[0])[1]) > TOLERANCE):
+        certain = float(np.ptp(self.z, axis=0).max()) > CERTAIN_RANGE
+        if len(self.shares) and (certain or self.excess(self._at(found[0])[1]) > TOLERANCE):
             found.append(self._descend(self._constant()))
         points = [(x, q, self.excess(q)) for x in found for q in [self._at(x)[1]]]
         met = [point for point in points if point[2] <= TOLERANCE]
@@ -136,7 +138,7 @@ class _Problem:
 
     def parameters(self, x: Array) -> tuple[Array, Array]:
         """W (m×C) and slopes a (G) at some coordinates."""
-        theta, size = self.coordinates @ x, self.phi.shape[1] * self.classes
+        theta, size = self.coordinates @ x, len(self.phi) * self.classes
         return theta[:size].reshape(-1, self.classes), theta[size:]
 
     def divergence(self, q: Array) -> float:
@@ -150,16 +152,16 @@ class _Problem:
     def _descend(self, start: Array) -> Array:
         from scipy.optimize import NonlinearConstraint, minimize
 
-        @lru_cache(maxsize=1)
-        def at(x: bytes) -> tuple[Array, Array]:
-            return self._at(np.frombuffer(x))
+        at = lru_cache(maxsize=1)(lambda x: self._at(np.frombuffer(x)))
 
         def objective(x: Array) -> tuple[float, Array]:
-            shift, q = at(x.tobytes())
-            by_shift = self.weight * q * (shift - (q * shift).sum(1, keepdims=True))
-            by_w = (self.phi.T @ by_shift).ravel()
-            by_a = self.shares.T @ (by_shift * self.tilt).sum(1)
-            return self.divergence(q), self.coordinates.T @ np.concatenate([by_w, by_a])
+            shift, q, free = at(x.tobytes())
+            mean = (q * shift).sum(0)
+            by_shift = self.weight * q * (shift - mean)
+            by_w = (self.phi @ by_shift.T).ravel()
+            by_a = self.shares @ (by_shift * self.tilt).sum(0)
+            slope = self.coordinates.T @ np.concatenate([by_w, by_a])
+            return float(-self.weight @ (mean + free)), slope  # KL(Q‖P)
 
         bound = np.maximum(self.target, MIN_TARGET)[self.concerned]
         within = NonlinearConstraint(
@@ -176,34 +178,36 @@ class _Problem:
 
     def _constant(self) -> Array:
         """Coordinates at which everyone has the mean prediction."""
-        mean = np.log((self.weight * self.base).sum(0))
-        w = np.zeros((self.phi.shape[1], self.classes))
-        w[: self.shares.shape[1] * self.classes] = -mean
-        theta = np.concatenate([w.ravel(), np.full(self.shares.shape[1], self.unit)])
+        mean = np.log(self.base @ self.weight)
+        w = np.zeros((len(self.phi), self.classes))
+        w[: len(self.shares) * self.classes] = -mean
+        theta = np.concatenate([w.ravel(), np.full(len(self.shares), self.unit)])
         return np.linalg.lstsq(self.coordinates, theta, rcond=None)[0]
 
-    def _at(self, x: Array) -> tuple[Array, Array]:
-        """Shift and predictions at some coordinates."""
+    def _at(self, x: Array) -> tuple[Array, Array, Array]:
+        """Shift, predictions and their log-normaliser at some coordinates."""
         w, slopes = self.parameters(x)
-        shift = self.phi @ w + (self.shares @ slopes)[:, None] * self.tilt
-        return shift, np.asarray(softmax(self.z - shift, axis=1))
+        shift = w.T @ self.phi + (slopes @ self.shares) * self.tilt
+        scores = self.z - shift
+        top = scores.max(0)
+        scale = np.exp(scores - top, out=scores).sum(0)
+        return shift, scores / scale, top + np.log(scale)
 
     def _gaps(self, q: Array) -> Array:
-        return self.delta @ q[self.measured]
+        return self.delta @ q[:, self.measured].T
 
     def _slopes(self, q: Array) -> Array:
         """Derivatives of the gaps by the coordinates, one row each."""
-        here = self.measured
-        q, phi, tilt, shares = q[here], self.phi[here], self.tilt[here], self.shares[here]
-        mean = (q * tilt).sum(1)
+        (phi, tilt, shares), q = self.inner, q[:, self.measured]
+        mean = (q * tilt).sum(0)
         slopes = np.zeros((*self.concerned.shape, self.coordinates.shape[1]))
         for c in range(self.classes):
             wanted = self.concerned[:, c]
-            weighted = self.delta[wanted] * q[:, c]
+            weighted = self.delta[wanted] * q[c]
             of_class = np.arange(self.classes) == c
-            by_class = [(weighted * part) @ phi for part in (of_class - q).T]
-            by_w = np.stack(by_class, 2).reshape(len(weighted), phi.shape[1] * self.classes)
-            by_a = (weighted * (tilt[:, c] - mean)) @ shares
+            by_class = [(weighted * part) @ phi.T for part in of_class[:, None] - q]
+            by_w = np.stack(by_class, 2).reshape(len(weighted), len(phi) * self.classes)
+            by_a = (weighted * (tilt[c] - mean)) @ shares.T
             slopes[wanted, c] = -np.concatenate([by_w, by_a], 1) @ self.coordinates
         return slopes[self.concerned]
 
@@ -211,15 +215,14 @@ class _Problem:
         """Coordinates in which the divergence is half the squared length, near no correction."""
         q = 0.98 * self.base + 0.02 / self.classes  # certain predictions need some curvature too
         weighted, classes = self.weight * q, range(self.classes)
-        mean = (q * self.tilt).sum(1, keepdims=True)
-        tilted = weighted * (self.tilt - mean)
+        tilted = weighted * (self.tilt - (q * self.tilt).sum(0))
         by_w = [
-            [self.phi.T @ (weighted[:, [d]] * ((d == e) - q[:, [e]]) * self.phi) for e in classes]
+            [(weighted[d] * ((d == e) - q[e]) * self.phi) @ self.phi.T for e in classes]
             for d in classes
         ]
-        by_both = [self.phi.T @ (tilted[:, [d]] * self.shares) for d in classes]
-        by_a = self.shares.T @ ((tilted * self.tilt).sum(1, keepdims=True) * self.shares)
-        size = self.phi.shape[1] * self.classes
+        by_both = [self.phi @ (tilted[d] * self.shares).T for d in classes]
+        by_a = ((tilted * self.tilt).sum(0) * self.shares) @ self.shares.T
+        size = len(self.phi) * self.classes
         corner = np.array(by_w).transpose(2, 0, 3, 1).reshape(size, size)  # the class comes last
         side = np.stack(by_both, 1).reshape(size, -1)
         values, vectors = np.linalg.eigh(np.block([[corner, side], [side.T, by_a]]))
@@ -231,15 +234,15 @@ class _Problem:
         """Transitions from given to corrected classes by a linear program, and their effect."""
         from scipy.optimize import linprog
 
-        groups, c = self.shares.shape[1], self.classes
+        groups, c = len(self.shares), self.classes
         size = groups * c
-        basis = _outer(self.shares, self.base)
-        alone = self.shares.sum(1) == 0  # reached by a matrix only: no group to randomise by
-        fixed = self._gaps(np.where(alone[:, None], self.base, 0.0))
+        basis = _outer(self.shares.T, self.base.T)
+        alone = self.shares.sum(0) == 0  # reached by a matrix only: no group to randomise by
+        fixed = self._gaps(np.where(alone, self.base, 0.0))
         by_t = self.delta @ basis[self.measured]
         rows = np.kron(by_t, np.eye(c))[self.concerned.ravel()]
         bound, offset = self.target[self.concerned], fixed[self.concerned]
-        change = (self.weight * basis).sum(0)
+        change = self.weight @ basis
         cost = np.kron(change, np.ones(c)) * (1 - np.tile(np.eye(c), (groups, 1)).ravel())
         found = linprog(
             cost,
@@ -252,8 +255,8 @@ class _Problem:
         )
         if found.status != 0:
             return np.empty(0), self.base, float("inf")
-        q = basis @ found.x.reshape(size, c)
-        q = np.where(alone[:, None], self.base, q / np.maximum(q.sum(1, keepdims=True), 1e-300))
+        q = (basis @ found.x.reshape(size, c)).T
+        q = np.where(alone, self.base, q / np.maximum(q.sum(0), 1e-300))
         return found.x.reshape(groups, c, c), q, self.excess(q)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -113,13 +113,14 @@ def read_labels(
 ) -> tuple[tuple[str, ...], Tensor]:
     """Names of the classes, and labels as codes (n, −1 unknown), from numbers or names."""
     n, classes = predictions.values.shape
-    values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels)
+    named = getattr(predictions.given, "columns", ()) if class_names is None else class_names
+    own = tuple(map(str, named))
+    values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels, own)
     text = isinstance(values, list)
     names = tuple(map(str, class_names if class_names is not None else range(classes)))
     if text and class_names is None:
-        columns = tuple(map(str, getattr(predictions.given, "columns", ())))
         found = sorted({value for value in values if value not in MISSING})
-        names = columns if set(found) <= set(columns) else tuple(found)
+        names = own if set(found) <= set(own) else tuple(found)
     if len(names) != classes:
         which = "labels" if class_names is None else "class_names"
         raise InputError(which, f"{len(names)} names for {classes} classes", "give class_names=")
@@ -143,13 +144,17 @@ def read_labels(
     return names, numbers.to(predictions.values.device)
 
 
-def _numbers_or_text(values: Any) -> Any:
-    """A tensor of numbers, a list of stripped texts, or ``None``."""
+def _numbers_or_text(values: Any, names: Collection[str]) -> Any:
+    """A tensor of numbers, a list of stripped texts, or ``None``; texts may be names of digits."""
     if values is None:
         return None
     array = np.array(values)
     if array.dtype.kind not in "biuf":
-        texts = [str(value).strip() for value in array.reshape(-1).tolist()]
+        cells = array.reshape(-1).tolist()
+        texts = [str(value).strip() for value in cells]
+        written = {cell.strip() for cell in cells if isinstance(cell, str)} - set(MISSING)
+        if written and written <= set(names):
+            return texts
         try:
             array = np.array([np.nan if text in MISSING else float(text) for text in texts])
         except ValueError:

@@ -57,7 +57,7 @@ class CriterionResult:
     interval: tuple[float, float] | None = None  # 95 %, of after; for a sample of labelled nodes
     decisions_interval: tuple[float, float] | None = None  # 95 %, of decisions_after
     interval_before: tuple[float, float] | None = None  # 95 %, of decisions_before
-    unlabelled: UnlabelledEstimate | None = None
+    unlabelled: UnlabelledEstimate | None = None  # on the other nodes, if there are any
 
     @property
     def title(self) -> str:
@@ -71,7 +71,7 @@ class CriterionResult:
         if self.interval is not None:
             ends = " to ".join(map(points, self.interval))
             found = [f"{points(self.after)} on the labelled nodes, 95 % interval {ends}"]
-        if there is not None and there.nodes:
+        if there is not None:
             where = f"on {there.nodes:,} unlabelled nodes"
             interval = f" [{', '.join(map(points, there.interval))}]" if there.interval else ""
             found.append(

@@ -155,9 +155,10 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
 def card(document: Document, use: str = "") -> list[Section]:
     """Sections of a model card: use, data, groups, gaps, calibration, limits, origin."""
     metrics, graph = document.get("metrics"), document.get("graph")
-    if not metrics or not document.get("groups"):
+    monitored = document.get("command", "").startswith("fairmp monitor ")
+    if monitored or not metrics or not document.get("groups"):
         hint = "give the result directory of train, debias, tune or demo"
-        raise InputError("RESULTS", f"{document['title']!r} has no model or predictions", hint)
+        raise InputError("RESULTS", f"{document['title']!r} describes no model", hint)
     decides = ", ".join(map(repr, document.get("classes", [])))
     parts = [
         Section("Intended use", text=[use or NO_USE, f"It decides between {decides}."]),

@@ -99,7 +99,7 @@ for (const root of document.querySelectorAll(".panel")) {
   };
   const choose = () => {
     slider.max = String(current().steps.length - 1);
-    slider.value = "0";
+    slider.value = String(current().start || 0);
     curve(current());
     show();
   };

@@ -7,13 +7,15 @@ import shlex
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
-from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
+from fairmp.metrics.evaluation import CRITERIA, TITLES, canonical, json_safe
 from fairmp.report.formats import per_hundred, points
 
 QUESTIONS = {
@@ -33,6 +35,7 @@ REPLACED = (  # options that the chosen point takes the place of
 )
 
 
+@threadpool_limits.wrap(limits=1)  # waking others costs more than passes this short save
 def panel(
     predictions: Any,
     sens: Any,
@@ -58,6 +61,7 @@ def panel(
     from fairmp.postprocessing.solver import debias
 
     found: dict[str, Any] = {}
+    own, goal = _requested(command)
     for name, gap_key in CRITERIA.items():
         if labels is None and gap_key != "dp":
             continue
@@ -73,24 +77,27 @@ def panel(
                 found |= _heading(start, group_names) if not found else {}
                 steps = [
                     _step(debias(predictions, sens, target=target, **fixed), target)
-                    for target in _targets(start, gap_key)
+                    for target in _targets(start, gap_key, goal if name == own else 0.0)
                 ]
                 break
         if len(steps) > 1:
             line = _command(command, name, fixed["temperature"])
             criterion = {"name": name, "title": QUESTIONS[name], "gap": gap_key, "command": line}
+            if name == own:  # where the page starts
+                found["start"] = len(found.get("criteria", []))
+                criterion["start"] = min(sum(s["target"] < goal for s in steps), len(steps) - 1)
             found.setdefault("criteria", []).append({**criterion, "steps": steps})
     return json_safe(found) if found.get("criteria") else None
 
 
-def _targets(result: Any, key: str) -> list[float]:
+def _targets(result: Any, key: str, goal: float) -> list[float]:
     """Targets from 0 to the uncorrected gap; none if there is no gap, or too much to compute."""
     gap, n = result.criteria[0].decisions_before, result.nodes
     if not gap > 0 or n > MAX_NODES[key]:
         return []
     count = min(max(WORK[key] // n, MIN_STEPS), MAX_STEPS[key])
     rounded = (math.ceil(1e4 * gap * k / count - 1e-9) / 1e4 for k in range(count + 1))
-    return list(dict.fromkeys(rounded))
+    return sorted({*rounded, goal if goal < gap else 0.0})
 
 
 def reliability(
@@ -152,6 +159,13 @@ def _shown(result: Any) -> slice:
 
 def _groups(result: Any) -> list[Any]:
     return [g for g in result.groups if g.group != "unknown" and g.nodes][:MAX_GROUPS]
+
+
+def _requested(command: str) -> tuple[str, float]:
+    """The criterion and target of a command line, the first where there are several."""
+    words = shlex.split(command.replace("=", " "))
+    given = dict(reversed(list(pairwise([*words, ""]))))
+    return canonical(given.get("--criterion", "dp")), float(given.get("--target", 0.0))
 
 
 def _command(command: str, criterion: str, temperature: Any) -> str:

@@ -366,7 +366,7 @@ def _live(document: Document) -> Section:
             f"computed for the same {found['total']:,} {noun} when this page was made, by "
             "correcting the predictions that the model makes on its own."
         ],
-        panel={**panel, "header": header, "rows": rows},
+        panel={**panel, "header": header, "rows": rows, "start": found.get("start", 0)},
         caption=LIVE_NOTE * (len(criteria) > 1),
     )
 

@@ -6,6 +6,7 @@ import textwrap
 from typing import Any, NamedTuple
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 from torch_geometric.data import Data
 
 from fairmp.datasets.columns import counted
@@ -220,6 +221,7 @@ def _crossing(groups: np.ndarray, ends: np.ndarray) -> float | None:
     return float((one != other)[known].mean()) if known.any() else None
 
 
+@threadpool_limits.wrap(limits=1)
 def layout(source: np.ndarray, target: np.ndarray, n: int, *, seed: int = 0) -> np.ndarray:
     r"""Force-directed positions (n×2) of a connected graph's nodes, the long side horizontal.
 
