@@ -73,7 +73,8 @@ def measure(graph: Adjacency, rounds: int) -> dict[str, float]:
         for name, own in (("given", graph), ("locality", moved)):
             start = time.process_time()
             optimiser.zero_grad()
-            logits = layer(chunked(network.transform, x, 2**14), own, delta)
+            z = chunked(network.transform, x, 2**14)
+            logits = layer(z, own, delta, softmax_only=True)  # as in training
             cross_entropy(logits, y).backward()
             optimiser.step()
             if turn:

@@ -26,7 +26,7 @@ QUESTIONS = {
 SOFT = 0.1  # temperature where the gap of decisions itself cannot be closed
 # Targets of each criterion: so many nodes × targets, for a few seconds, and none for more nodes.
 WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
-MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 200_000}
+MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
 REPLACED = (  # options that the chosen point takes the place of
