@@ -105,7 +105,7 @@ METHODS: dict[str, Callable[[Data, int, str], float]] = {
 }
 
 
-def graphs(name: str | None) -> dict[str, Data]:
+def graphs(name: str | None, density: float = DENSITY) -> dict[str, Data]:
     """The graphs to fit."""
     if name is not None:
         return {name: with_split(load(name), seed=0)}
@@ -114,7 +114,7 @@ def graphs(name: str | None) -> dict[str, Data]:
     sizes = {"20,000 nodes, 276 features": 20_000 / nodes, "Pokec-z's size": 1.0}
     for title, share in sizes.items():
         size = round(share * nodes), round(share * edges), features
-        problem = speed.random_problem(*size, density=DENSITY)
+        problem = speed.random_problem(*size, density=density)
         found[title] = Data(problem.x, problem.edge_index, y=problem.y, sens=problem.sens)
     return {title: with_split(graph, seed=0) for title, graph in found.items()}
 
@@ -124,13 +124,14 @@ def main() -> None:
     parser.add_argument("--data", help="data set; by default three random graphs")
     parser.add_argument("--only", nargs="+", choices=METHODS, default=list(METHODS))
     parser.add_argument("--graph", nargs="+", help="some of the default graphs, by title")
+    parser.add_argument("--density", type=float, default=DENSITY, help="of the 276 features")
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     found, clock = {}, time.process_time if given.device == "cpu" else time.perf_counter
-    for title, data in graphs(given.data).items():
+    for title, data in graphs(given.data, given.density).items():
         if given.graph and title not in given.graph:
             continue
         for name in given.only:
@@ -151,6 +152,7 @@ def main() -> None:
             "nodes": data.num_nodes,
             "directed_edges": data.num_edges,
             "features": data.x.size(1),
+            "density": round(float((data.x != 0).double().mean()), 3),
             "seconds": seconds,
             "times_the_mlp": {k: round(v / fastest[given.only[0]], 3) for k, v in fastest.items()},
         }

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from torch import Tensor
 
 numba = pytest.importorskip("numba")
 
+import fairmp  # noqa: E402
 from fairmp.graph import CSR, Adjacency  # noqa: E402
 from fairmp.groups import group_operator  # noqa: E402
 from fairmp.kernels.cpu import primitives as cpu  # noqa: E402
@@ -200,3 +203,32 @@ def test_a_process_killed_while_it_saves_code_leaves_no_older_code(tmp_path) -> 
     assert run(22, "killed")[0] == 9
     assert run(22) == (0, "[22.0, 22.0, 22.0]\n")
     assert run(22) == (0, "[22.0, 22.0, 22.0]\n")
+
+
+def test_code_is_compiled_again_where_a_file_it_calls_into_has_changed(tmp_path) -> None:
+    package = Path(fairmp.__file__).parent
+    shutil.copytree(package, tmp_path / "fairmp", ignore=shutil.ignore_patterns("__pycache__"))
+    program = """
+import torch
+from fairmp.graph import aggregate, normalise
+graph = normalise(torch.tensor([[0, 1], [1, 0]]), 2)
+print(aggregate(torch.ones(2, 2), torch.zeros(2, 2), graph, 0.5).round(decimals=3).flatten().tolist())
+"""
+
+    def run() -> str:
+        environment = {"NUMBA_CACHE_DIR": str(tmp_path / "cache"), "PYTHONPATH": str(tmp_path)}
+        return subprocess.run(
+            [sys.executable, "-B", "-c", program],
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+        ).stdout
+
+    assert run() == "[0.5, 0.5, 0.5, 0.5]\n"
+    edges = tmp_path / "fairmp" / "kernels" / "cpu" / "edges.py"
+    source = edges.read_text()
+    assert source.count("out[i, 1] = s1\n") == 1
+    edges.write_text(source.replace("out[i, 1] = s1\n", "out[i, 1] = s1 + 1\n"))
+    assert run() == "[0.5, 1.5, 0.5, 1.5]\n"

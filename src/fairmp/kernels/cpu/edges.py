@@ -13,7 +13,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import prange
+from llvmlite import ir
+from numba import prange, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 from fairmp.kernels.cpu.threads import Array, Chunked, Index, Matrix, compiled, inlined
 
@@ -22,7 +25,26 @@ Result = tuple[Array, Array, float, Array]  # D_l, X, γ and γX + (1−γ)·D_l
 CHUNK_LENGTH = 8192  # rows and edges together
 PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
 SPARSE_ROWS = 512  # of a sparse matrix with a dense one, per chunk
+FAR_BYTES = 2**22  # of logits, above which neighbours are asked for this many edges ahead
+AHEAD = np.uint64(256)
 ONE, TWO = np.uint64(1), np.uint64(2)
+
+
+@intrinsic
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask for ``array[index]`` to be brought to the second-level cache, without waiting for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, values[0])
+        address = builder.bitcast(builder.gep(view.data, [values[1]]), cgutils.voidptr_t)
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        read, second_level, data = number(0), number(2), number(1)
+        builder.call(function, [address, read, second_level, data])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
 
 
 @inlined
@@ -144,10 +166,14 @@ def _rows_one(
     # Most rows are short, so none calls a function: numba would count references to arrays.
     left, x, gamma, out = result
     skip, rest = left.dtype.type(gamma), left.dtype.type(1 - gamma)
+    far, last = g.size * g.itemsize > FAR_BYTES, np.uint64(col.size)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
         piece = min(e + PIECE_EDGES, end)
+        if far:  # by itself the processor looks ahead by some fifty edges
+            for a in range(min(e + AHEAD, last), min(end + AHEAD, last)):
+                _prefetch(g, np.uint64(col[a]))
         s = r = g.dtype.type(0)
         while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
             j, k = np.uint64(col[e]), np.uint64(col[e + ONE])
@@ -176,10 +202,14 @@ def _rows_two(
     # G is flat, since numba would multiply each column index by the length of a row.
     left, x, gamma, out = result
     skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
+    far, last = g.size * g.itemsize > FAR_BYTES, np.uint64(col.size)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
         piece = min(e + PIECE_EDGES, end)
+        if far:
+            for a in range(min(e + AHEAD, last), min(end + AHEAD, last)):
+                _prefetch(g, TWO * np.uint64(col[a]))
         s0 = s1 = r0 = r1 = g.dtype.type(0)
         while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
             j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from types import FunctionType
 from typing import Any
@@ -25,6 +26,9 @@ Index = Any  # an unsigned integer: for signed ones numba checks whether they co
 
 MIN_PARALLEL_WORK = 32_768  # numbers read, below which waking a thread costs more than it saves
 
+# numba's own stamp is of the file that a function is in, without those it calls into.
+_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).digest()
 _CONFIG: Any = numba.config
 _PROCESS = os.getpid()
 _POOL_LOCK = Lock()  # numba's own thread pool aborts the process if two threads enter it
@@ -119,6 +123,7 @@ def _entry(function: Callable[..., Any], parallel: bool) -> Callable[..., Any]:
     except RuntimeError:  # numba found no directory for its cache
         return numba.njit(**options)(function)
     entry._cache._cache_file.__class__ = _CacheFile
+    entry._cache._cache_file._source_stamp = entry._cache._cache_file._source_stamp, _STAMP
     return entry
 
 
