@@ -10,6 +10,7 @@ import signal
 import sys
 import warnings
 from importlib import import_module
+from types import FrameType
 from typing import Any, NoReturn
 
 import typer
@@ -67,7 +68,8 @@ def _options(
 def main() -> None:
     """Run the program; wrong input ends in one line on standard error and status 2."""
     # A request to end is treated like Ctrl-C, so that temporary files are removed.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGALRM", signal.SIGTERM)):
+        signal.signal(number, _stop)
     # OpenMP threads that spin while they wait for each other stall on a busy machine.
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     gc.set_threshold(10_000)  # imports make many objects and no garbage: a sixth of their time
@@ -101,10 +103,26 @@ def main() -> None:
             sys.exit(2)
         _exit(f"{message().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
     finally:
+        if hasattr(signal, "setitimer"):
+            signal.setitimer(signal.ITIMER_REAL, 0)
         outputs.release()
     if status == 130:  # how newer versions of Typer report Ctrl-C
         _exit(STOPPED, 130)
     sys.exit(status if isinstance(status, int) else 0)
+
+
+def _stop(number: int, frame: FrameType | None) -> None:
+    """Stop; a little later amid an import, and again where a library swallowed it."""
+    again = number not in (signal.SIGINT, signal.SIGTERM)
+    if again and isinstance(sys.exc_info()[1], KeyboardInterrupt):
+        return  # it is stopping
+    if hasattr(signal, "setitimer"):
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        while frame is not None:
+            if "importlib" in frame.f_code.co_filename:
+                return
+            frame = frame.f_back
+    raise KeyboardInterrupt
 
 
 def _as_typed(error: InputError, command: Any) -> InputError:
