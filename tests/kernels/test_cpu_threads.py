@@ -212,7 +212,8 @@ def test_code_is_compiled_again_where_a_file_it_calls_into_has_changed(tmp_path)
 import torch
 from fairmp.graph import aggregate, normalise
 graph = normalise(torch.tensor([[0, 1], [1, 0]]), 2)
-print(aggregate(torch.ones(2, 2), torch.zeros(2, 2), graph, 0.5).round(decimals=3).flatten().tolist())
+found = aggregate(torch.ones(2, 2), torch.zeros(2, 2), graph, 0.5)
+print(found.round(decimals=3).flatten().tolist())
 """
 
     def run() -> str:
