@@ -1,10 +1,11 @@
 PYTHON ?= python3
+CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 STAMP := .venv/.installed
 
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test lint format docs dist clean fuzz soak
+.PHONY: demo test coverage lint format docs dist clean fuzz soak
 
 demo: $(STAMP)
 	$(BIN)/fairmp demo --out demo --overwrite
@@ -14,6 +15,11 @@ demo: $(STAMP)
 # ones would come last, and alone.
 test: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+
+# Which lines the tests run; compiled kernels and the processes that tests start are not counted.
+coverage: $(STAMP)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder \
+		--cov=fairmp --cov-report=term:skip-covered --cov-report=xml
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
@@ -27,7 +33,7 @@ format: $(STAMP)
 
 # A strict build checks every link and anchor; formulas are set by the KaTeX in node_modules.
 docs: $(STAMP) node_modules
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) -e '.[docs]'
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --site-dir site
 
 # axe-core for tests of the pages, KaTeX for the documentation; what needs them is skipped without npm.
@@ -38,10 +44,10 @@ node_modules: package.json
 # The wheel must work in an environment that has nothing else of this checkout.
 dist: $(STAMP)
 	rm -rf dist build/dist
-	$(BIN)/python -m pip install --quiet -c constraints.txt build
+	$(BIN)/python -m pip install --quiet -c $(CONSTRAINTS) build
 	$(BIN)/python -m build --outdir dist
 	$(PYTHON) -m venv build/dist/env
-	build/dist/env/bin/python -m pip install --quiet --no-compile -c constraints.txt dist/*.whl
+	build/dist/env/bin/python -m pip install --quiet --no-compile -c $(CONSTRAINTS) dist/*.whl
 	cd build/dist && env/bin/fairmp --version && env/bin/fairmp demo --nodes 2000 --splits 1 --out demo
 
 # Long runs: make fuzz SEED=7 TABLES=20000 NUMBERS=20000 MODELS=5000 ARCHIVES=2000 KILLS=100 JOBS=2
@@ -64,12 +70,12 @@ soak: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.soak --fits $(FITS) --calls $(CALLS)
 
 clean:
-	rm -rf .venv demo site dist build node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv demo site dist build node_modules .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage coverage.xml
 
 # What is never imported need not be compiled: half the time of an installation. What is imported is
 # compiled once and kept, also where the environment says not to.
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml $(CONSTRAINTS)
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --no-compile --upgrade-strategy only-if-needed -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet --no-compile -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --upgrade-strategy only-if-needed -c $(CONSTRAINTS) torch
+	$(BIN)/python -m pip install --quiet --no-compile -c $(CONSTRAINTS) -e '.[dev]'
 	touch $(STAMP)

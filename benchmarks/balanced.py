@@ -1,7 +1,7 @@
 """Class-balanced training nodes: FMP in batch and per node, beside fairlearn.
 
-    python benchmarks/balanced.py
-    python benchmarks/balanced.py --data german+nifty bail+nifty credit+nifty --out nifty.json
+    python -m benchmarks.balanced
+    python -m benchmarks.balanced --data german+nifty bail+nifty credit+nifty --out nifty.json
 
 By default on Credit, where training takes at most 3,000 nodes of each class in several shuffles
 (``datasets.protocols.nifty_split``), so that the scores of a model are far from the base rates
@@ -15,20 +15,20 @@ from __future__ import annotations
 import argparse
 import copy
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 
+from benchmarks import typed_command
+from benchmarks.odds import Scores
+from benchmarks.tree_scores import gap, write
 from fairmp import PPR, FairClassifier
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.protocols import nifty_split
 from fairmp.datasets.splits import MASKS
 from fairmp.metrics import mean_interval
-from odds import Scores
-from tree_scores import gap, write
 
 LABEL_NUMBER = 6000
 FIRST_SEED = 20
@@ -108,7 +108,7 @@ def main() -> None:
             table.append(entry)
         found += own
         gaps[name] = base_rate_gaps(graph)
-    record = {"command": "python " + " ".join(sys.argv), "table": table, "base_rate_gaps": gaps}
+    record = {"command": typed_command(), "table": table, "base_rate_gaps": gaps}
     write(options.out, record, found)
 
 

@@ -1,6 +1,6 @@
 """Baselines tuned as FMP's defaults were: networks, penalties, and trees with fairlearn.
 
-    python benchmarks/baselines.py --splits 10 --first 10
+    python -m benchmarks.baselines --splits 10 --first 10
 
 For each graph and network, learning rate, dropout and weight decay are chosen by validation
 accuracy on the first splits, and the choice is trained on all of them. The regulariser and the
@@ -15,7 +15,6 @@ import argparse
 import itertools
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from functools import partial
@@ -25,7 +24,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from defaults import FIGURES, GRAPHS, load
+from benchmarks import typed_command
+from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
 from fairmp.outputs import bar
@@ -67,7 +67,8 @@ def _network(data: Any, job: Job, device: str) -> Job:
         device=device,
         **settings,
     )
-    run = model.fit(data, seed=0, split_seed=job["split"], bootstrap=0, progress=False)
+    model.fit(data, seed=0, split_seed=job["split"], bootstrap=0, progress=False)
+    run = model.run_
     return {name: _figures(getattr(run, name)) for name in ("val", "test")}
 
 
@@ -183,7 +184,7 @@ def main() -> None:
     fits(penalties, "penalties")
     kept = [job for many in final.values() for job in many] + trees + penalties
     content = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": typed_command(),
         "versions": versions(),
         "tuned": {"settings": SETTINGS, "splits": list(few), "by": "validation accuracy"},
         "records": [fits.done[fits._key(job)] for job in kept],

@@ -1,6 +1,6 @@
 """Check that the gap of decisions meets its target, to one node of the smallest group.
 
-    python benchmarks/decisions.py --splits 10
+    python -m benchmarks.decisions --splits 10
 
 On the test nodes of six graphs: FMP in batch prediction; ``debias`` on boosted trees; the same on
 scores rounded to two digits. Writes ``benchmarks/results/decisions.json``.
@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from benchmarks.tree_scores import cases, gap, write
 from fairmp import FMP, FairClassifier, debias
 from fairmp.metrics import mean_interval
-from tree_scores import cases, gap, write
 
 TARGETS = (0.0, 0.02)
 SETTING = {"epochs": 40, "lr": 0.01, "eval_every": 10}
@@ -97,7 +97,7 @@ def main() -> None:
         entry["drawn"] = float(np.mean([row.get("drawn", 0) for row in own]))
         table.append(entry)
     record = {
-        "command": f"python benchmarks/decisions.py --splits {options.splits}",
+        "command": f"python -m benchmarks.decisions --splits {options.splits}",
         "excess": "gap of decisions − target − one node of the smallest group, ≤ 0 if it is met",
         "largest_excess": max(row["excess"] for row in found),
         "table": table,

@@ -1,7 +1,7 @@
 """Accuracy and fairness of ``FairClassifier()`` with all its defaults, on several splits.
 
 Each graph and split is one job: a fit, measured on the test nodes in batch and in per-node
-prediction. Run ``python benchmarks/defaults.py``; it writes ``benchmarks/results/defaults.json``.
+prediction. Run ``python -m benchmarks.defaults``; it writes ``benchmarks/results/defaults.json``.
 With ``--npz FOLDER`` the graphs are read from files that ``--save FOLDER`` wrote, which needs
 neither pandas nor the raw data.
 """
@@ -12,7 +12,6 @@ import argparse
 import json
 import math
 import os
-import sys
 import time
 from collections.abc import Sequence
 from functools import lru_cache, partial
@@ -21,13 +20,14 @@ from typing import Any
 
 import torch
 
+from benchmarks import typed_command
+from experiments.graph_files import from_npz, save
 from fairmp import FairClassifier
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import split
 from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.training.loop import versions
-from graph_files import from_npz, save
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),
@@ -62,7 +62,8 @@ def measure(
     data = load(name, npz, data_dir)
     start = time.perf_counter()
     model = FairClassifier(**settings)
-    run = model.fit(data, seed=0, split_seed=number, bootstrap=0, progress=False)
+    model.fit(data, seed=0, split_seed=number, bootstrap=0, progress=False)
+    run = model.run_
     test = split(data, seed=number).test
     alone = model.evaluate(data, nodes=test, mode="per-node", bootstrap=0)
     layer, curve = model.network_.propagation, {}
@@ -154,7 +155,7 @@ def main() -> None:
     records.sort(key=lambda record: (options.graphs.index(record["data"]), record["split"]))
     by_graph = {name: [r for r in records if r["data"] == name] for name in options.graphs}
     content = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": typed_command(),
         "settings": settings,
         "config": FairClassifier(**settings).config(),
         "versions": versions(),

@@ -1,10 +1,10 @@
 """What training and sharding over several processes takes: memory, bytes, time, and kills.
 
-    python benchmarks/distributed.py memory   # 10^7 edges, 1, 2 and 4 ranks
-    python benchmarks/distributed.py bytes    # sent in an epoch: formula, count, and the kernel's
-    python benchmarks/distributed.py shard    # a table of 10^8 edges
-    python benchmarks/distributed.py kills    # SIGKILL at ten random moments
-    python benchmarks/distributed.py orders   # rows exchanged, by order, on real graphs
+    python -m benchmarks.distributed memory   # 10^7 edges, 1, 2 and 4 ranks
+    python -m benchmarks.distributed bytes    # sent in an epoch: formula, count, and the kernel's
+    python -m benchmarks.distributed shard    # a table of 10^8 edges
+    python -m benchmarks.distributed kills    # SIGKILL at ten random moments
+    python -m benchmarks.distributed orders   # rows exchanged, by order, on real graphs
 
 Each writes benchmarks/results/distributed-NAME.json. ``memory`` and ``shard`` need about 3 GB and
 10 GB of disk under --scratch; ``bytes`` asks the kernel where it may make a network namespace.

@@ -1,31 +1,32 @@
 r"""Time one training epoch, network by network, in one run; print ratios to the MLP and to FMP.
 
-python benchmarks/epoch.py --out benchmarks/results/epoch.json
-OMP_NUM_THREADS=1 python benchmarks/epoch.py --density 0.15 --rounds 3 \
+python -m benchmarks.epoch --out benchmarks/results/epoch.json
+OMP_NUM_THREADS=1 python -m benchmarks.epoch --density 0.15 --rounds 3 \
     --out benchmarks/results/epoch-sparse.json
-python benchmarks/epoch.py --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
-python benchmarks/epoch.py --device cuda --out benchmarks/results/epoch-gpu.json
+python -m benchmarks.epoch --data pokec-n-graph --out benchmarks/results/epoch-pokec-n.json
+python -m benchmarks.epoch --device cuda --out benchmarks/results/epoch-gpu.json
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from pathlib import Path
 
 import torch
 from torch_geometric.data import Data
 
+from benchmarks import typed_command
+from experiments.random_graphs import POKEC_Z, Size, random_problem
+from experiments.timing import LAMBDA_S, measure, time_in_turns
 from fairmp import FMP
-from fairmp.comparison import speed
 from fairmp.graph import normalise
 from fairmp.groups import group_operator
 
 
 def problem_of(given: argparse.Namespace) -> Data:
     if given.npz:
-        from graph_files import from_npz
+        from experiments.graph_files import from_npz
 
         data = from_npz(given.data, folder=given.npz)
     elif given.data:
@@ -33,8 +34,8 @@ def problem_of(given: argparse.Namespace) -> Data:
 
         data = load(given.data)
     else:
-        sizes = given.nodes, given.edges, given.features
-        return speed.random_problem(*sizes, density=given.density)
+        size = Size(given.nodes, given.edges, given.features)
+        return random_problem(size, density=given.density)
     known = (data.y >= 0) & (data.sens >= 0)
     train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
     data.y, data.train_mask, data.name = data.y.clamp_min(0), train, given.data
@@ -45,13 +46,13 @@ def calls(data: Data, device: str) -> dict[str, float]:
     """Milliseconds of a call with tensors, and of one with what they are normalised to."""
     data = data.to(device)
     x = torch.randn(data.num_nodes, 2, device=device)
-    layer, edges, sens = FMP(lambda_s=speed.LAMBDA_S), data.edge_index, data.sens
+    layer, edges, sens = FMP(lambda_s=LAMBDA_S), data.edge_index, data.sens
     adjacency, groups = normalise(edges, len(x)), group_operator(sens)
     runs = {
         "FMP(x, edge_index, sens)": lambda: layer(x, edges, sens),
         "FMP(x, adjacency, groups)": lambda: layer(x, adjacency, groups),
     }
-    times = speed.time_in_turns(runs, rounds=20, device=device)
+    times = time_in_turns(runs, rounds=20, device=device)
     return {name: 1e3 * min(seconds) for name, seconds in times.items()}
 
 
@@ -59,7 +60,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", help="data set; by default a random graph of Pokec-z's size")
     parser.add_argument("--npz", help="folder of graphs that defaults.py --save wrote")
-    for name, size in zip(("nodes", "edges", "features"), speed.POKEC_Z, strict=True):
+    for name, size in vars(POKEC_Z).items():
         parser.add_argument(f"--{name}", type=int, default=size, help="of the random graph")
     parser.add_argument("--density", type=float, default=1.0, help="share of features not 0")
     parser.add_argument("--device", default="cpu")
@@ -67,7 +68,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     data = problem_of(given)
-    found = speed.measure(data, rounds=given.rounds, device=given.device)
+    found = measure(data, rounds=given.rounds, device=given.device)
     found["call_milliseconds"] = calls(data, given.device)
     print(f"{'':34}{'ms':>9}{'median':>9}{'× MLP':>9}{'÷ FMP':>9}")
     for name, time in found["milliseconds"].items():
@@ -77,7 +78,7 @@ def main() -> None:
     for name, taken in found["call_milliseconds"].items():
         print(f"{name}: {taken:.2f} ms")
     print(f"debias: {found['debias_milliseconds']:.2f} ms")
-    result = {"command": "python " + " ".join(sys.argv), **found}
+    result = {"command": typed_command(), **found}
     if given.out:
         given.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 

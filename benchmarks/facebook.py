@@ -1,6 +1,6 @@
 """Facebook friendships at Cornell: gender predicted, class years as two and as five groups.
 
-    python benchmarks/facebook.py
+    python -m benchmarks.facebook
 
 The same MLP, by itself, with plain propagation and with FMP, on ten splits with the default
 settings; figures are of decisions on the test nodes. Writes ``benchmarks/results/facebook.json``.
@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks import typed_command
+from benchmarks.tree_scores import write
 from fairmp import FMP, PPR, FairClassifier
 from fairmp.datasets import Facebook100
 from fairmp.datasets.splits import with_split
-from tree_scores import write
 
 GROUPS = {"year>=2007": "from 2007 on or before", "year": "five class years"}
 METHODS = {
@@ -43,11 +43,12 @@ def main() -> None:
             for method, propagation in METHODS.items():
                 start = time.perf_counter()
                 model = FairClassifier(propagation, backbone="mlp")
-                test = model.fit(data, seed=split, bootstrap=0, progress=False).test
+                model.fit(data, seed=split, bootstrap=0, progress=False)
+                test = model.run_.test
                 figures = {name: getattr(test, name) for name in ("accuracy", "dp", "eo")}
                 rows.append({"groups": groups, "split": split, "method": method, **figures})
                 print(*rows[-1].values(), f"{time.perf_counter() - start:.1f} s", flush=True)
-    write(options.out, {"command": "python " + " ".join(sys.argv)}, rows)
+    write(options.out, {"command": typed_command()}, rows)
 
 
 if __name__ == "__main__":

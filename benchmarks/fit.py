@@ -1,8 +1,8 @@
 """Time whole fits: training, a validation after every epoch, and the final evaluation.
 
-    python benchmarks/fit.py --out benchmarks/results/fit.json
-    python benchmarks/fit.py --data pokec-n-graph --out benchmarks/results/fit-pokec-n.json
-    python benchmarks/fit.py --device cuda --out benchmarks/results/fit-gpu.json
+    python -m benchmarks.fit --out benchmarks/results/fit.json
+    python -m benchmarks.fit --data pokec-n-graph --out benchmarks/results/fit-pokec-n.json
+    python -m benchmarks.fit --device cuda --out benchmarks/results/fit-gpu.json
 
 The same MLP, optimiser, split, number of epochs and metrics for all, in one run, by turns; ratios
 are of the fastest fits, in processor time on a CPU, which other programs do not disturb. PyG's
@@ -16,7 +16,6 @@ import copy
 import json
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable
 from functools import partial
@@ -29,8 +28,9 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GCN, MLP
 from torch_geometric.utils import to_torch_csr_tensor
 
+from benchmarks import typed_command
+from experiments.random_graphs import POKEC_Z, Size, random_problem
 from fairmp import FMP, PPR, FairClassifier
-from fairmp.comparison import speed
 from fairmp.datasets import load, social_network
 from fairmp.datasets.splits import with_split
 from fairmp.metrics import evaluate
@@ -46,7 +46,8 @@ def ours(propagation: nn.Module | None, data: Data, epochs: int, device: str) ->
     setting = {"backbone": "mlp", "hidden": HIDDEN, "dropout": 0.0, "lr": LR, "weight_decay": 1e-5}
     often = {"epochs": epochs, "eval_every": 1, "patience": None}
     model = FairClassifier(propagation, **setting, **often, device=device)
-    return model.fit(data, bootstrap=0, progress=False).test.accuracy
+    model.fit(data, bootstrap=0, progress=False)
+    return model.run_.test.accuracy
 
 
 class Propagated(nn.Module):
@@ -109,12 +110,14 @@ def graphs(name: str | None, density: float = DENSITY) -> dict[str, Data]:
     """The graphs to fit."""
     if name is not None:
         return {name: with_split(load(name), seed=0)}
-    nodes, edges, features = speed.POKEC_Z
     found = {"20,000 nodes, 32 features": social_network(n=20_000)}
-    sizes = {"20,000 nodes, 276 features": 20_000 / nodes, "Pokec-z's size": 1.0}
-    for title, share in sizes.items():
-        size = round(share * nodes), round(share * edges), features
-        problem = speed.random_problem(*size, density=density)
+    edges = round(20_000 / POKEC_Z.nodes * POKEC_Z.edges)
+    sizes = {
+        "20,000 nodes, 276 features": Size(20_000, edges, POKEC_Z.features),
+        "Pokec-z's size": POKEC_Z,
+    }
+    for title, size in sizes.items():
+        problem = random_problem(size, density=density)
         found[title] = Data(problem.x, problem.edge_index, y=problem.y, sens=problem.sens)
     return {title: with_split(graph, seed=0) for title, graph in found.items()}
 
@@ -157,7 +160,7 @@ def main() -> None:
             "times_the_mlp": {k: round(v / fastest[given.only[0]], 3) for k, v in fastest.items()},
         }
     record = {
-        "command": "python " + " ".join(sys.argv),
+        "command": typed_command(),
         "epochs": given.epochs,
         "device": given.device if given.device == "cpu" else torch.cuda.get_device_name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",

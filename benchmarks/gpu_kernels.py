@@ -1,6 +1,6 @@
 """Time the Triton kernels against plain torch on the same device; write the figures as JSON.
 
-    python benchmarks/gpu_kernels.py --out benchmarks/results/gpu_kernels.json
+    python -m benchmarks.gpu_kernels --out benchmarks/results/gpu_kernels.json
 
 Two sizes: Pokec-z's, where launching counts, and ten million nodes with a heavy tail of degrees,
 where memory does. ``ms`` and ``torch_ms`` are calls one after the other, as a program makes them;
@@ -22,8 +22,10 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cuda import primitives as cuda
+from fairmp.kernels.types import CSR, NO_CLIP, BinaryProblem, Matrix
 from fairmp.training.loop import versions
 
 SIZES = {"pokec-z": (67_796, 1_235_916), "heavy tail": (10_000_000, 160_000_000)}
@@ -49,15 +51,12 @@ def calls(n: int, edges: int, classes: int) -> Calls:
     # torch multiplies with integers of one type only; it gets them, and does not pay for that.
     plain = row.int() if col.numel() < 2**31 else row
     ones = torch.ones(col.numel(), device="cuda")
-
-    def aggregate(kernels: ModuleType) -> Tensor:
-        if kernels is reference:
-            return reference.aggregate((plain, col, ones, scale, scale), z, g, 0.25)
-        found: Tensor = kernels.aggregate((row, col, None, scale, scale), z, g, 0.25)
-        return found
-
+    matrices = {
+        reference: Matrix(CSR(plain, col, ones), scale, scale),
+        cuda: Matrix(CSR(row, col), scale, scale),
+    }
     return {
-        "aggregate": aggregate,
+        "aggregate": lambda kernels: kernels.aggregate(matrices[kernels], z, g, 0.25),
         "moments": lambda kernels: kernels.moments(z, codes, shift, 1.0),
         "shift": lambda kernels: kernels.shift(z, codes, shift),
         "segment_sum": lambda kernels: kernels.segment_sum(g, codes, 2),
@@ -65,20 +64,19 @@ def calls(n: int, edges: int, classes: int) -> Calls:
     }
 
 
-def binary(n: int) -> dict[str, Callable[[], Tensor]]:
+def binary(n: int) -> dict[str, Callable[[], object]]:
     """What only the kernels for two classes and one gap do."""
     z, g = (torch.randn(n, 2, device="cuda") for _ in range(2))
-    codes = torch.randint(-1, 2, (n,), device="cuda", dtype=torch.int32)
-    z[:, 1] += codes
-    counts = torch.stack([(codes == group).sum() for group in (0, 1)]).double()
-    spread = torch.stack([-1 / counts[0], 1 / counts[1]])
-    start = torch.zeros(1, dtype=torch.float64, device="cuda")
-    root = cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0)
+    sens = torch.randint(-1, 2, (n,), device="cuda")
+    z[:, 1] += sens
+    groups = group_operator(sens).binary
+    problem = BinaryProblem(z, groups, temperature=1.0, target=0.01, tolerance=1e-7)
+    root = cuda.binary_root(problem, None)
     return {
-        "binary_root": lambda: cuda.binary_root(z, codes, spread, start, 0.01, 1e-7, 1.0),
-        "binary_root, warm": lambda: cuda.binary_root(z, codes, spread, root[:1], 0.01, 1e-7, 1.0),
-        "binary_shift": lambda: cuda.binary_shift(z, codes, spread, root, 1.0),
-        "binary_vjp": lambda: cuda.binary_vjp(g, z, codes, codes, spread, root, 0.01, 1.0),
+        "binary_root": lambda: cuda.binary_root(problem, None),
+        "binary_root, warm": lambda: cuda.binary_root(problem, root.u),
+        "shift_margins": lambda: cuda.shift_margins(z, groups, root.u, NO_CLIP),
+        "shift_margins_vjp": lambda: cuda.shift_margins_vjp(g, groups, root.slope, root.u),
     }
 
 
@@ -115,7 +113,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu_kernels.json"))
     out = parser.parse_args().out
     if not torch.cuda.is_available():
-        sys.exit("benchmarks/gpu_kernels.py: no CUDA device here")
+        sys.exit("no CUDA device here")
     torch.manual_seed(0)
     found: dict[str, dict[str, object]] = {}
     for size, (n, edges) in SIZES.items():
@@ -138,7 +136,7 @@ def main() -> None:
                 "device_us": replayed(work, repeats),
             }
     result = {
-        "command": "python benchmarks/gpu_kernels.py",
+        "command": "python -m benchmarks.gpu_kernels",
         "device": torch.cuda.get_device_name(),
         "versions": versions(),
         "sizes": SIZES,

@@ -1,6 +1,6 @@
 """Training without groups at prediction: ΔDP on test nodes against the target, and its cost.
 
-    python benchmarks/group_free.py --splits 5 --out benchmarks/results/group-free.json
+    python -m benchmarks.group_free --splits 5 --out benchmarks/results/group-free.json
 
 Plain propagation without a penalty, with the regulariser of weight 5, and with the Lagrange
 multiplier at several targets; one MLP, one setting and the same splits for all. "noise" is the
@@ -51,7 +51,8 @@ def one(graph: str, method: str, split: int) -> dict[str, object]:
     start = time.perf_counter()
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        run = model.fit(data, seed=0, split_seed=split, bootstrap=0, progress=False)
+        model.fit(data, seed=0, split_seed=split, bootstrap=0, progress=False)
+        run = model.run_
     groups = [(group.count, group.rates[-1]) for group in run.test.groups]
     rate = sum(n * r for n, r in groups) / sum(n for n, _ in groups)
     return {
@@ -96,7 +97,7 @@ def main() -> None:
         for split in range(options.splits):
             rows += [one(graph, method, split) for method in METHODS]
         record = {
-            "command": f"python benchmarks/group_free.py {' '.join(sys.argv[1:])}".strip(),
+            "command": f"python -m benchmarks.group_free {' '.join(sys.argv[1:])}".strip(),
             "setting": {**SETTING, "propagation": "PPR(K=5, lambda_s=1.0)"},
             "versions": versions(),
             "summary": summary(rows),

@@ -1,6 +1,6 @@
 """Coverage of the intervals for gaps, in simulated cases whose truth is known.
 
-Run ``python benchmarks/intervals.py``; it writes ``benchmarks/results/intervals.json``.
+Run ``python -m benchmarks.intervals``; it writes ``benchmarks/results/intervals.json``.
 """
 
 from __future__ import annotations

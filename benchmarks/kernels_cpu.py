@@ -1,6 +1,6 @@
 """Time the numba kernels against plain torch on the CPU; print them, and write them as JSON.
 
-    python benchmarks/kernels_cpu.py [--threads 2] [--classes 2] [--repeat 200] [--out FILE]
+    python -m benchmarks.kernels_cpu [--threads 2] [--classes 2] [--repeat 200] [--out FILE]
 
 A random graph of Pokec-z's size: 67,796 nodes, 1,235,916 directed edges with degrees that follow a
 power law, and one self-loop per node. The two take turns, and the fastest call of each counts. GB/s
@@ -13,8 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shlex
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -23,8 +21,11 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
+from benchmarks import typed_command
+from fairmp.groups import group_operator
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
+from fairmp.kernels.types import CSR, NO_CLIP, BinaryProblem, Matrix
 from fairmp.training.loop import versions
 
 NODES, EDGES, GROUPS, UNITS = 67_796, 1_235_916, 2, 64
@@ -53,23 +54,40 @@ def calls(classes: int) -> dict[str, tuple[Call, int]]:
     shift, w = torch.randn(2, GROUPS, classes, dtype=torch.float64)
     units, weight = torch.randn(NODES, UNITS).relu(), torch.randn(classes, UNITS)
     # torch needs integers of one type and values; converting them is not timed.
-    plain, ones = row.int(), torch.ones(col.numel())
-
-    def aggregate(kernels: ModuleType) -> Tensor:
-        if kernels is reference:
-            return reference.aggregate((plain, col, ones, scale, scale), z, g, 0.25)
-        return cpu.aggregate((row, col, None, scale, scale), z, g, 0.25)
-
+    matrices = {
+        reference: Matrix(CSR(row.int(), col, torch.ones(col.numel())), scale, scale),
+        cpu: Matrix(CSR(row, col), scale, scale),
+    }
+    groups = group_operator(torch.randint(-1, 2, (NODES,))).binary
+    problem = BinaryProblem(z[:, :2].contiguous(), groups, 1.0, target=0.01, tolerance=1e-7)
+    slope = cpu.binary_root(problem, None).slope
+    pair = g[:, :2].contiguous()
     table, label = 4 * NODES * classes, 4 * NODES
     edges = col.numel() * (4 + 4 * classes) + 8 * NODES + 2 * label
     return {
-        "aggregate": (aggregate, edges + 4 * table),  # F is read, and written once scaled
+        # F is read, and written once scaled.
+        "aggregate": (
+            lambda kernels: kernels.aggregate(matrices[kernels], z, g, 0.25),
+            edges + 4 * table,
+        ),
         "moments": (lambda kernels: kernels.moments(z, codes, shift, 1.0), table + label),
         "shift": (lambda kernels: kernels.shift(z, codes, shift), 2 * table + label),
         "segment_sum": (lambda kernels: kernels.segment_sum(z, codes, GROUPS), table + label),
         "softmax_vjp": (
             lambda kernels: kernels.softmax_vjp(g, z, codes, shift, 1.0, w),
             3 * table + label,
+        ),
+        "binary_root": (
+            lambda kernels: kernels.binary_root(problem, None).slope,
+            8 * NODES + label,
+        ),
+        "shift_margins": (
+            lambda kernels: kernels.shift_margins(pair, groups, 0.3, NO_CLIP),
+            24 * NODES,
+        ),
+        "shift_margins_vjp": (
+            lambda kernels: kernels.shift_margins_vjp(pair, groups, slope, 0.3),
+            28 * NODES,
         ),
         "linear_relu_backward": (
             lambda kernels: kernels.linear_relu_backward(g, units, weight)[0],
@@ -119,7 +137,7 @@ def main() -> None:
     if arguments.out is None:
         return
     record = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": typed_command(),
         "nodes": NODES,
         "edges": EDGES,
         "classes": arguments.classes,

@@ -1,6 +1,6 @@
 """How fast a Pokec-sized graph is read, against the usual way, in one run.
 
-    python benchmarks/load.py [--repeat 3] [--out benchmarks/results/load.json]
+    python -m benchmarks.load [--repeat 3] [--out benchmarks/results/load.json]
 
 Makes a node table of 67,796 rows and 279 columns and an edge table of 1.2 million lines in the
 files' own format, the same at every run, and measures three ways to a graph with them:
@@ -18,8 +18,6 @@ import argparse
 import json
 import os
 import platform
-import shlex
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -33,6 +31,7 @@ import pyarrow.csv as arrow
 import torch
 import torch_geometric
 
+from benchmarks import typed_command
 from fairmp.datasets import PokecZ
 
 NODES, COLUMNS, EDGES = 67_796, 279, 1_200_000
@@ -104,7 +103,7 @@ def main() -> None:
 
     best = {key: min(values) for key, values in seconds.items()}
     record = {
-        "command": shlex.join(["python", *sys.argv]),
+        "command": typed_command(),
         "nodes": NODES,
         "columns": COLUMNS,
         "edge_lines": EDGES,

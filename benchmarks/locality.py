@@ -1,6 +1,6 @@
 """Time an epoch with nodes in the order given and in the order of locality, by turns.
 
-    OMP_NUM_THREADS=1 python benchmarks/locality.py --out benchmarks/results/locality.json
+    OMP_NUM_THREADS=1 python -m benchmarks.locality --out benchmarks/results/locality.json
 
 The real Pokec-n graph, and generated graphs of degree 20 whose ids are shuffled: communities of 500
 nodes, a tenth of the edges between them. Processor seconds of one thread; the fastest epoch counts.
@@ -12,13 +12,15 @@ import argparse
 import json
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 
 import torch
 from torch.nn.functional import cross_entropy
 
+from benchmarks import typed_command
+from benchmarks.scale import DEGREE, FEATURES, STEPS, groups_of, peak
+from experiments.random_graphs import constant_degree
 from fairmp import FMP
 from fairmp.datasets import load
 from fairmp.graph import Adjacency, locality_order, normalise
@@ -26,7 +28,6 @@ from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
 from fairmp.nn.models import build
 from fairmp.training.loop import versions
-from scale import DEGREE, FEATURES, STEPS, constant_degree, groups_of, peak
 
 COMMUNITY, BETWEEN = 500, 2  # nodes of a community; columns of edges that leave it, of DEGREE
 
@@ -112,7 +113,7 @@ def main() -> None:
         found[name] = measure(make(), given.rounds)
         print(name, found[name], flush=True)
     record = {
-        "command": "python " + " ".join(sys.argv),
+        "command": typed_command(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "versions": versions(),

@@ -1,6 +1,6 @@
 """``Debiaser`` against fairlearn's ``ThresholdOptimizer``, on the scores of boosted trees.
 
-    python benchmarks/odds.py --splits 10
+    python -m benchmarks.odds --splits 10
 
 Both are fitted on the same validation nodes and the same scores, and applied to the test nodes of
 six graphs one by one, for equal opportunity and for demographic parity. Writes
@@ -18,10 +18,10 @@ import numpy as np
 from fairlearn.postprocessing import ThresholdOptimizer
 from sklearn.base import BaseEstimator, ClassifierMixin
 
+from benchmarks.tree_scores import Case, cases, write
 from fairmp import Debiaser
 from fairmp.metrics import equal_opportunity, mean_interval
 from fairmp.metrics.evaluation import demographic_parity
-from tree_scores import Case, cases, write
 
 FIGURES = ("accuracy", "dp", "eo")
 CONSTRAINTS = {
@@ -156,7 +156,7 @@ def main() -> None:
     for criterion in CONSTRAINTS:
         print(markdown(table, difference, criterion))
     record = {
-        "command": f"python benchmarks/odds.py --splits {options.splits}",
+        "command": f"python -m benchmarks.odds --splits {options.splits}",
         "columns": "mean, low and high of a 95 % interval over splits, as fractions",
         "table": table,
         "differences": difference,

@@ -1,6 +1,6 @@
 """Train on a graph of ogbn-papers100M's size, whole and exactly; write the figures as JSON.
 
-    python benchmarks/papers.py --out benchmarks/results/papers.json
+    python -m benchmarks.papers --out benchmarks/results/papers.json
 
 111 million nodes, 1.6 billion edges, 128 features: made at random on the device, since only time
 and memory are measured. An epoch is a 2-layer MLP on all nodes, in pieces; FMP's projection in 5
@@ -185,7 +185,7 @@ def _now() -> float:
 def _command(given: argparse.Namespace) -> str:
     sizes = {name: value for name, value in vars(given).items() if name != "out"}
     return " ".join(
-        ["python benchmarks/papers.py", *(f"--{name} {value}" for name, value in sizes.items())]
+        ["python -m benchmarks.papers", *(f"--{name} {value}" for name, value in sizes.items())]
     )
 
 
@@ -200,7 +200,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3)
     given = parser.parse_args()
     if not torch.cuda.is_available():
-        sys.exit("benchmarks/papers.py: no CUDA device here")
+        sys.exit("no CUDA device here")
     torch.manual_seed(0)
     begin = _now()
     adjacency = random_graph(given.nodes, given.edges - given.edges % 2, "cuda")

@@ -1,7 +1,7 @@
 """Pictures of the README and the documentation: what topology does, and the trade-off.
 
-python benchmarks/pictures.py audit      # measures the graphs, writes results/audit.json
-python benchmarks/pictures.py            # draws docs/figures/topology-bias.png, tradeoff*.png
+python -m benchmarks.pictures audit      # measures the graphs, writes results/audit.json
+python -m benchmarks.pictures            # draws docs/figures/topology-bias.png, tradeoff*.png
 
 The trade-off is drawn from results/defaults.json and results/baselines.json.
 """
@@ -59,7 +59,7 @@ def measure() -> None:
             "adjusted": result.homophily.adjusted,
         }
         print(name, found[name], flush=True)
-    record = {"command": "python benchmarks/pictures.py audit", "graphs": found}
+    record = {"command": "python -m benchmarks.pictures audit", "graphs": found}
     AUDIT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 

@@ -1,6 +1,6 @@
 """Size of a report, time to open it, and time of a slider update, in a real browser.
 
-    python benchmarks/report_page.py          # on Pokec-n, 66,569 nodes
+    python -m benchmarks.report_page          # on Pokec-n, 66,569 nodes
 
 Trains a small model, opens its ``report.html`` in headless Chromium with an empty cache several
 times, and moves the slider of the live panel by mouse and by keyboard. An update lasts from the
@@ -18,6 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+from benchmarks import typed_command
 
 OPENINGS, MOVES = 10, 30
 TRAIN = "fairmp train --data {} --backbone mlp --epochs 50 --splits 1 --target 0.02"
@@ -106,7 +108,7 @@ def main() -> None:
         openings = [opened(browser, address) for _ in range(OPENINGS)]
         updates = moved(browser, address)
         content = {
-            "command": " ".join(["python", *sys.argv]),
+            "command": typed_command(),
             "report": made if options.report is None else options.report.name,
             "versions": {**versions(), "chromium": browser.version},
             "megabytes": round(report.stat().st_size / 1e6, 3),

@@ -1,7 +1,7 @@
 """Time and memory per edge, from 10⁵ to 10⁸ directed edges, and a forward pass over 10⁹.
 
-python benchmarks/scale.py --out benchmarks/results/scale.json
-python benchmarks/scale.py --billion FOLDER --out benchmarks/results/billion.json
+python -m benchmarks.scale --out benchmarks/results/scale.json
+python -m benchmarks.scale --billion FOLDER --out benchmarks/results/billion.json
 
 Each size runs in a process of its own, so that its peak memory is its own. The billion edges are
 first written to FOLDER (4.2 GB, deleted afterwards) and then read from there memory-mapped.
@@ -24,8 +24,9 @@ import torch
 from torch.nn.functional import cross_entropy
 from torch_geometric.nn import MLP
 
+from benchmarks import typed_command
+from experiments.random_graphs import constant_degree, regular_graph
 from fairmp import FMP
-from fairmp.graph import CSR, Adjacency
 from fairmp.groups import group_operator
 from fairmp.nn.chunked import chunked
 from fairmp.training.loop import versions
@@ -42,29 +43,6 @@ def peak() -> int:
 
 def groups_of(nodes: int) -> torch.Tensor:
     return (torch.arange(nodes, dtype=torch.int32) % 5 < 2).int()
-
-
-def regular_graph(nodes: int, degree: int, seed: int = 0) -> Adjacency:
-    """Adjacency of a random graph whose nodes all have the same even degree, plus self-loops.
-
-    It is a union of random permutations and their inverses: symmetric, as scattered in memory as a
-    graph can be, and made without sorting its edges.
-    """
-    generator = torch.Generator().manual_seed(seed)
-    col = torch.empty(nodes, degree + 1, dtype=torch.int32)
-    col[:, degree] = torch.arange(nodes, dtype=torch.int32)
-    for k in range(0, degree, 2):
-        target = torch.randperm(nodes, generator=generator, dtype=torch.int64)
-        col[:, k] = target
-        col[target, k + 1] = torch.arange(nodes, dtype=torch.int32)
-    return constant_degree(torch.arange(nodes + 1) * (degree + 1), col.view(-1), degree)
-
-
-def constant_degree(row: torch.Tensor, col: torch.Tensor, degree: int) -> Adjacency:
-    """Adjacency of a symmetric graph of one degree, self-loops included in its columns."""
-    csr = CSR(row.int() if int(row[-1]) < 2**31 else row, col)
-    nodes = row.numel() - 1
-    return Adjacency(nodes, torch.full((nodes,), (degree + 1) ** -0.5), csr, csr)
 
 
 def train(edges: int) -> dict[str, float]:
@@ -148,9 +126,12 @@ def forward(folder: Path, edges: int) -> dict[str, float]:
 
 
 def in_process(*arguments: str) -> dict[str, float]:
-    """Run this file in a process of its own."""
+    """Run this module in a process of its own."""
     done = subprocess.run(
-        [sys.executable, __file__, *arguments], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.scale", *arguments],
+        check=True,
+        capture_output=True,
+        text=True,
     )
     return json.loads(done.stdout)
 
@@ -177,7 +158,7 @@ def main() -> None:
         print(json.dumps(forward(given.forward, edges)))
         return
     result: dict[str, object] = {
-        "command": "python " + " ".join(sys.argv),
+        "command": typed_command(),
         "machine": {"cpu": platform.machine(), "cores": os.cpu_count()},
         "threads": torch.get_num_threads(),
         "versions": versions(),

@@ -1,10 +1,10 @@
 """``FairClassifier()`` where few groups are known, and where labels are wrong.
 
-    python benchmarks/studies.py
+    python -m benchmarks.studies
 
 Each graph, split and condition is one job: the default model is trained on what the condition
 leaves, and its predictions for the test nodes are measured with their true labels and groups.
-``--npz FOLDER`` reads graphs that ``benchmarks/defaults.py --save FOLDER`` wrote; ``--merge`` joins
+``--npz FOLDER`` reads graphs that ``benchmarks.defaults --save FOLDER`` wrote; ``--merge`` joins
 results of several commands.
 """
 
@@ -14,7 +14,6 @@ import argparse
 import copy
 import json
 import os
-import sys
 import time
 from functools import partial
 from pathlib import Path
@@ -22,7 +21,8 @@ from typing import Any
 
 import torch
 
-from defaults import FIGURES, load, summary
+from benchmarks import typed_command
+from benchmarks.defaults import FIGURES, load, summary
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
 from fairmp.graph import normalise
@@ -139,7 +139,7 @@ def main() -> None:
             advance(job[0])
     records = [done[job] for job in jobs]
     content = {
-        "command": " ".join(["python", *sys.argv]),
+        "command": typed_command(),
         "config": FairClassifier().config(),
         "versions": versions(),
         "summary": {

@@ -1,7 +1,7 @@
 """Time `fairmp train` on a table against an older version: processor seconds, by turns.
 
     git worktree add --detach OLD 3f95737
-    python benchmarks/train_command.py --before OLD --out benchmarks/results/train-command.json
+    python -m benchmarks.train_command --before OLD --out benchmarks/results/train-command.json
 
 15,000 rows and 14 columns, 60,000 edges; three splits of an MLP with FMP, two threads.
 """
@@ -77,7 +77,7 @@ def main() -> None:
                 print(name, f"{seconds[name][-1]:.1f} s", flush=True)
     commit = ["git", "-C", str(given.before), "rev-parse", "HEAD"]
     result = {
-        "command": "python benchmarks/train_command.py --before OLD",
+        "command": "python -m benchmarks.train_command --before OLD",
         "before": subprocess.run(commit, check=True, capture_output=True, text=True).stdout.strip(),
         "rows": given.rows,
         "columns": 14,

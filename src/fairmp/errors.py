@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import types
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal, Self, Union, get_args, get_origin, get_type_hints
+
+# An argument mentioned in a message: {target}, or {target=0.02} with a value.
+_MENTION = re.compile(r"\{([a-z]\w*)(?:=([^{}]*))?\}")
 
 
 class InputError(ValueError):
@@ -16,8 +20,11 @@ class InputError(ValueError):
     The program prints the message and exits with status 2; any other exception is a bug and keeps
     its traceback.
 
+    A hint mentions other arguments in braces, ``{mode}`` or ``{mode='batch'}``. Python shows them
+    as they are called there; the program shows its options (:meth:`message`).
+
     Args:
-        argument: name of the argument, option or column.
+        argument: name of the argument or column.
         value: the value that was given, or a phrase that describes it.
         hint: what to give instead.
 
@@ -25,6 +32,8 @@ class InputError(ValueError):
         >>> raise InputError("target", "1.5 is outside [0, 1]", "give the largest gap you accept")
         Traceback (most recent call last):
         fairmp.errors.InputError: target: 1.5 is outside [0, 1]; give the largest gap you accept
+        >>> print(InputError("sens", "missing", "name it, or set {mode='batch'}"))
+        sens: missing; name it, or set mode='batch'
     """
 
     def __init__(self, argument: str, value: object, hint: str = "") -> None:
@@ -32,8 +41,15 @@ class InputError(ValueError):
         super().__init__(argument, value, hint)
 
     def __str__(self) -> str:
-        hint = f"; {shorten(self.hint, 400)}" if self.hint else ""
-        return f"{shorten(self.argument, 100)}: {shorten(self.value, 400)}{hint}"
+        return self.message()
+
+    def message(self, spell: Callable[[str, str | None], str] | None = None) -> str:
+        """The line to print; ``spell`` writes an argument, with its value if one is mentioned."""
+        spell = spell or (lambda name, value: name if value is None else f"{name}={value}")
+        hint = _MENTION.sub(lambda mention: spell(mention[1], mention[2]), self.hint)
+        hint = f"; {shorten(hint, 400)}" if hint else ""
+        argument = spell(self.argument, None) if self.argument.isidentifier() else self.argument
+        return f"{shorten(argument, 100)}: {shorten(self.value, 400)}{hint}"
 
     def rename(self, names: Mapping[str, str]) -> Self:
         """Return the same error about another argument: the option a user typed, say."""
@@ -41,7 +57,7 @@ class InputError(ValueError):
 
 
 def shorten(text: object, limit: int = 200) -> str:
-    """Return a text on one line, without its middle where it is too long to be read."""
+    """Return a text on one line; the middle of long texts is elided."""
     line = " ".join(str(text).split())
     return line if len(line) <= limit else f"{line[: limit // 2]} … {line[-limit // 2 :]}"
 
@@ -124,3 +140,17 @@ def shortlist(names: Sequence[Any], limit: int = 12) -> str:
     """Join names with commas; those beyond the limit are counted."""
     more = f" and {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(map(str, names[:limit])) + more
+
+
+def plural(count: int, noun: str) -> str:
+    """A count with its noun; the plural of nouns in y, s and x is formed as well.
+
+    Example:
+        >>> plural(1, "row"), plural(1200, "row"), plural(2, "class")
+        ('1 row', '1,200 rows', '2 classes')
+    """
+    if count == 1:
+        return f"1 {noun}"
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{count:,} {noun[:-1]}ies"
+    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'x', 'ch')) else 's'}"

@@ -6,22 +6,26 @@ import warnings
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairmp.errors import InputError
+from fairmp.groups import GroupOperator
 from fairmp.kernels import implementation, spmm
-from fairmp.kernels.reference import Matrix
+from fairmp.kernels.types import CSR, Matrix
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 INT32 = 2**31 - 1
 MIN_RECIPROCAL = 0.1  # share of edges with a reverse; below it the other direction was forgotten
+WINDOW_NODES = 4096  # renumbered by degree; what is near stays near
+MAX_RENUMBERED_EDGES = 2**25  # above, a copy of the edges costs too much memory
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 
 T = TypeVar("T")
@@ -53,24 +57,16 @@ def from_scipy(matrix: csr_array) -> Tensor:
 class Operator(Protocol):
     """A graph, as the solvers use it; :class:`Adjacency` is one."""
 
+    is_local: bool  # False where other processes hold a part of the graph
+
+    @property
+    def layout(self) -> Layout:
+        """The order of nodes in which passes over the graph are fastest."""
+
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``."""
-
-
-@dataclass(frozen=True)
-class CSR:
-    """A matrix in compressed rows: row pointers, columns, and values where they are not all 1."""
-
-    row: Tensor
-    col: Tensor
-    weight: Tensor | None = None
-
-    def to(self, device: torch.device | str) -> CSR:
-        """Move to a device."""
-        weight = None if self.weight is None else self.weight.to(device)
-        return CSR(self.row.to(device), self.col.to(device), weight)
+        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
 
 
 @dataclass(frozen=True)
@@ -87,26 +83,57 @@ class Adjacency:
     forward: CSR
     backward: CSR
 
-    is_local = True  # False where other processes hold a part of the graph
+    is_local = True
 
     @property
     def symmetric(self) -> bool:
         """Whether Ã is its own transpose."""
         return self.forward is self.backward
 
+    @cached_property
+    def layout(self) -> Layout:
+        """Its nodes sorted by degree within windows, so that a processor predicts where rows end.
+
+        Elsewhere than on a CPU, where other processes hold a part of the graph, and above
+        ``MAX_RENUMBERED_EDGES`` edges, nodes keep their order.
+        """
+        movable = self.is_local and self.scale.device.type == "cpu"
+        if not movable or self.forward.col.numel() > MAX_RENUMBERED_EDGES:
+            return Layout(self)
+        degree = self.forward.row.diff().long()
+        window = torch.arange(self.num_nodes) // WINDOW_NODES
+        largest = int(degree.max()) if degree.numel() else 0
+        order = (window * (largest + 1) + degree).argsort(stable=True)
+        place = torch.empty_like(order)
+        place[order] = torch.arange(self.num_nodes)
+        forward = _renumber(self.forward, order, place)
+        backward = forward if self.symmetric else _renumber(self.backward, order, place)
+        graph = Adjacency(self.num_nodes, self.scale[order], forward, backward)
+        return Layout(graph, order, place)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles hold: the matrix, and nothing that is computed from it."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
     def __matmul__(self, x: Tensor) -> Tensor:
-        matrices = self.matrix(transposed=False), self.matrix(transposed=True)
-        return spmm(*matrices, x.to(compute_dtype(x.dtype))).to(x.dtype)
+        rounded = x.to(compute_dtype(x.dtype))
+        product = spmm(self.matrix(transposed=False), self.matrix(transposed=True), rounded)
+        return product.to(x.dtype)
+
+    @cached_property
+    def _matrices(self) -> tuple[Matrix, Matrix]:
+        forward = Matrix(self.forward, self.scale, self.scale)
+        symmetric = self.symmetric
+        return forward, forward if symmetric else Matrix(self.backward, self.scale, self.scale)
 
     def matrix(self, *, transposed: bool) -> Matrix:
         """Ã or Ãᵀ, as the kernels take it."""
-        part = self.backward if transposed else self.forward
-        return part.row, part.col, part.weight, self.scale, self.scale
+        return self._matrices[transposed]
 
     def aggregate(
         self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
     ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; ÃF alone where X is ``None``. Not seen by autograd."""
+        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
         return implementation(f).aggregate(self.matrix(transposed=transposed), f, x, gamma)
 
     def to(self, device: torch.device | str) -> Adjacency:
@@ -116,24 +143,161 @@ class Adjacency:
         return Adjacency(self.num_nodes, self.scale.to(device), forward, backward)
 
 
-def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
-    """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
-    if isinstance(gamma, Tensor):
-        return torch.lerp(_Aggregate.apply(f, x, 0.0, graph), x, gamma)
-    return x if gamma == 1 else _Aggregate.apply(f, x, gamma, graph)
+@dataclass(frozen=True)
+class Layout:
+    """A graph, and the order its nodes are processed in.
+
+    Attributes:
+        graph: the graph in that order.
+        order: the node at each place (n); ``None`` where nodes keep their order.
+        place: the place of each node (n).
+    """
+
+    graph: Operator
+    order: Tensor | None = None
+    place: Tensor | None = None
+    _groups: weakref.WeakKeyDictionary[GroupOperator, GroupOperator] = field(
+        default_factory=weakref.WeakKeyDictionary, repr=False, compare=False
+    )
+
+    def reorder(self, groups: GroupOperator) -> GroupOperator:
+        """The group operator of the nodes in this order; computed once."""
+        if self.order is None:
+            return groups
+        reordered = self._groups.get(groups)
+        if reordered is None:
+            reordered = self._groups[groups] = groups.reorder(self.order)
+        return reordered
+
+    def enter(self, x: Tensor, *, margins: bool = False) -> Tensor:
+        """Logits in this order (n×C); with ``margins`` those of two classes, x₁ − x₀ (n×1)."""
+        if self.order is None and not margins:
+            return x
+        if not torch.is_grad_enabled():
+            return _gather_margins(x, self.order, 1.0) if margins else _gather_rows(x, self.order)
+        return _enter(x, self.order, self.place, margins)
+
+    def leave(self, f: Tensor) -> Tensor:
+        """Logits in the order of the nodes (n×C); those of margins (n×1) have mean 0."""
+        if self.order is None and f.size(1) > 1:
+            return f
+        if not torch.is_grad_enabled():
+            margins = f.size(1) == 1
+            return _spread_margins(f, self.order, 0.5) if margins else _gather_rows(f, self.place)
+        return _leave(f, self.order, self.place)
 
 
-class _Aggregate(torch.autograd.Function):
+class _Enter(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float, graph: Operator) -> Tensor:
-        ctx.gamma, ctx.graph = gamma, graph
-        return graph.aggregate(f.contiguous(), x.contiguous() if gamma else None, gamma)
+    def forward(
+        ctx: Any, x: Tensor, order: Tensor | None, place: Tensor | None, margins: bool
+    ) -> Tensor:
+        ctx.order, ctx.place, ctx.margins = order, place, margins
+        return _gather_margins(x, order, 1.0) if margins else _gather_rows(x, order)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        back = ctx.graph.aggregate(grad.contiguous(), None, 0.0, transposed=True)
-        return back.mul_(1 - ctx.gamma), ctx.gamma * grad if ctx.gamma else None, None, None
+        if ctx.margins:
+            return _spread_margins(grad, ctx.order, 1.0), None, None, None
+        return _gather_rows(grad, ctx.place), None, None, None
+
+
+class _Leave(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, order: Tensor | None, place: Tensor | None) -> Tensor:
+        ctx.order, ctx.margins = order, f.size(1) == 1
+        return _spread_margins(f, order, 0.5) if ctx.margins else _gather_rows(f, place)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.margins:
+            return _gather_margins(grad, ctx.order, 0.5), None, None
+        return _gather_rows(grad, ctx.order), None, None
+
+
+_enter: Callable[..., Tensor] = _Enter.apply
+_leave: Callable[..., Tensor] = _Leave.apply
+
+
+def _gather_rows(x: Tensor, order: Tensor | None) -> Tensor:
+    return x if order is None else implementation(x).gather_rows(x.contiguous(), order)
+
+
+def _gather_margins(x: Tensor, order: Tensor | None, factor: float) -> Tensor:
+    if order is None:
+        return factor * (x[:, 1:] - x[:, :1])
+    return implementation(x).gather_margins(x.contiguous(), order, factor)
+
+
+def _spread_margins(m: Tensor, order: Tensor | None, factor: float) -> Tensor:
+    if order is None:
+        return torch.cat([-factor * m, factor * m], 1)
+    return implementation(m).spread_margins(m.contiguous(), order, factor)
+
+
+def _renumber(matrix: CSR, order: Tensor, place: Tensor) -> CSR:
+    """The rows of a matrix in another order, with the columns renumbered."""
+    lengths = matrix.row.diff()[order].long()
+    row = torch.cat([lengths.new_zeros(1), lengths.cumsum(0)])
+    first = matrix.row[:-1][order].long() - row[:-1]
+    edges = torch.repeat_interleave(first, lengths) + torch.arange(matrix.col.numel())
+    col = place.to(matrix.col.dtype)[matrix.col[edges].long()]
+    weight = None if matrix.weight is None else matrix.weight[edges]
+    return CSR(row.to(matrix.row.dtype), col, weight)
+
+
+def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
+    """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
+    if not isinstance(gamma, Tensor) and gamma == 1:
+        return x
+    if not torch.is_grad_enabled():
+        return _propagate(f.contiguous(), x.contiguous(), graph, gamma)
+    return _aggregate(f, x, gamma, graph)
+
+
+def _propagate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
+    if isinstance(gamma, Tensor) and not gamma.is_cpu:  # the host would have to wait for γ
+        return torch.lerp(graph.aggregate(f, None, 0.0), x, gamma)
+    return graph.aggregate(f, x, float(gamma))
+
+
+class _Aggregate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float | Tensor, graph: Operator) -> Tensor:
+        ctx.graph, ctx.gamma = graph, gamma
+        result = _propagate(f.contiguous(), x.contiguous(), graph, gamma)
+        if isinstance(gamma, Tensor):
+            ctx.save_for_backward(f, x, result)
+        return result
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        graph, gamma, grad = ctx.graph, ctx.gamma, grad.contiguous()
+        if not isinstance(gamma, Tensor):
+            grad_f = graph.aggregate(grad, None, gamma, transposed=True)
+            return grad_f, gamma * grad, None, None
+        f, x, result = ctx.saved_tensors
+        grad_gamma = _gradient_of_gamma(grad, f, x, result, graph, gamma)
+        if gamma.is_cpu:
+            grad_f = graph.aggregate(grad, None, float(gamma), transposed=True)
+        else:
+            grad_f = (1 - gamma) * graph.aggregate(grad, None, 0.0, transposed=True)
+        return grad_f, gamma * grad, grad_gamma, None
+
+
+def _gradient_of_gamma(
+    grad: Tensor, f: Tensor, x: Tensor, result: Tensor, graph: Operator, gamma: Tensor
+) -> Tensor:
+    """⟨grad, X − ÃF⟩; the result is γX + (1−γ)ÃF."""
+    if gamma.is_cpu and float(gamma) == 1:  # and does not have ÃF
+        return torch.dot(grad.flatten(), (x - graph.aggregate(f, None, 0.0)).flatten())
+    return torch.dot(grad.flatten(), (x - result).flatten()) / (1 - gamma)
+
+
+_aggregate: Callable[..., Tensor] = _Aggregate.apply
 
 
 def normalise(
@@ -196,7 +360,7 @@ def normalise(
 
 
 class TensorCache:
-    """What was computed from the tensors met last.
+    """LRU cache keyed by tensor identity and version.
 
     A tensor is recognised by its identity and version counter, so a change by an in-place operation
     is noticed. A change that torch does not see (through ``.data``, or through memory shared with
@@ -208,7 +372,7 @@ class TensorCache:
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
-        self._held: OrderedDict[Hashable, tuple[list[Any], Any]] = OrderedDict()
+        self._held: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], Any]] = OrderedDict()
 
     def get(self, given: Sequence[Any], numbers: Hashable, compute: Callable[[], T]) -> T:
         """Return what ``compute`` returned for the same tensors and numbers, or call it."""
@@ -225,7 +389,7 @@ class TensorCache:
         for old, (parts, _) in list(self._held.items()):
             if len(self._held) > self.size or any(part() is None for part in parts):
                 del self._held[old]
-        return value
+        return cast("T", value)
 
     def __reduce__(self) -> tuple[type[TensorCache], tuple[int]]:
         """Copies and pickles start empty."""

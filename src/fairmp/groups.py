@@ -10,6 +10,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.kernels import gather, segment_sum, shift
+from fairmp.kernels.types import BinaryGroups
 
 CERTAIN = 1e-6  # a probability this close to 1 is taken for 1
 PROBABILITY_TOLERANCE = 1e-3  # by how much a node's probabilities may miss a sum of 1
@@ -119,7 +120,10 @@ class GroupOperator:
     @cached_property
     def first_column(self) -> Tensor:
         """The first column of Δᵀ, extended to all nodes of known group (n, float64)."""
-        return self.shift(torch.eye(len(self.rows), 1, dtype=torch.float64).to(self.rows))[:, 0]
+        if self.codes is None:
+            return self.membership.double() @ self.rows[0]
+        padded = torch.cat([self.rows[0], self.rows.new_zeros(1)])  # the last is for the code −1
+        return padded[self.codes.long()]
 
     @cached_property
     def first_row(self) -> Tensor:
@@ -137,6 +141,44 @@ class GroupOperator:
             gram = segment_sum(one, self.population_codes, self.num_groups).flatten().diag()
         gram = self.total(gram)
         return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
+
+    @cached_property
+    def scaled_rows(self) -> tuple[Tensor, Tensor]:
+        """The rows of M divided by their largest entries, and these (G'×G and G', float64)."""
+        scale = self.rows.abs().amax(1).clamp_min(torch.finfo(torch.float64).tiny)
+        return self.rows / scale.unsqueeze(1), scale
+
+    @cached_property
+    def binary(self) -> BinaryGroups | None:
+        """The groups of one gap between two classes; ``None`` where there are several gaps.
+
+        Nodes must have one group each, and be held by this process.
+        """
+        if len(self.rows) != 1 or self.codes is None or not self.is_local:
+            return None
+        rows, scale = self.scaled_rows
+        nodes, starts = self.population_order
+        assert self.population_codes is not None
+        return BinaryGroups(
+            scale=float(scale[0]),
+            weight=rows[0].contiguous(),
+            column=self.first_column,
+            codes=self.population_codes,
+            nodes=nodes,
+            starts=starts,
+        )
+
+    def reorder(self, order: Tensor) -> GroupOperator:
+        """The operator of the same nodes in another order."""
+        return GroupOperator(
+            None if self._membership is None else self._membership[order],
+            self.population[order],
+            self.rows,
+            codes=None if self.codes is None else self.codes[order],
+            measured=None if self._measured is None else self._measured[order],
+            blocks=self.blocks,
+            dtype=self._dtype,
+        )
 
     def gap(self, p: Tensor) -> Tensor:
         """Δ p, the gap between groups (G'×C)."""
@@ -175,7 +217,7 @@ class GroupOperator:
         return shift(z, table, self.codes)
 
     def total(self, part: Tensor) -> Tensor:
-        """Sum over all processes, and so are the parts of its gradient."""
+        """All-reduce, forward and backward."""
         return part
 
     def largest(self, part: Tensor) -> Tensor:
@@ -224,8 +266,7 @@ def stack(*operators: GroupOperator) -> GroupOperator:
     unknown = int(combinations[0] == 0)
     rows = torch.cat(columns[::-1])[:, unknown:]
     corrected, measured = (codes - unknown).int()
-    inputs = None, population, rows
-    return GroupOperator(*inputs, codes=corrected, measured=measured, blocks=blocks)
+    return GroupOperator(None, population, rows, codes=corrected, measured=measured, blocks=blocks)
 
 
 def group_operator(

@@ -210,7 +210,7 @@ def test_one_split_has_no_interval_and_one_decision_is_no_success(
     assert "test nodes, one split" in out
     assert "1 splits" not in out
     assert out.count("note: Everyone gets the decision 'no'") == 1
-    assert out.count("note: Gaps are biased upward") == 1
+    assert out.count("note: In small samples a measured gap") == 1
     page = (tmp_path / "t" / "report.html").read_text(encoding="utf-8")
     assert "Everyone gets the decision &#39;no&#39;" in page
     assert "over 1 splits" not in page

@@ -3,8 +3,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,7 @@ import pandas as pd
 import pytest
 
 from fairmp.comparison import compare
-from fairmp.comparison.grid import BACKBONES, STRATEGIES, Setting
-from fairmp.reproduction import grids
+from fairmp.comparison.grid import BACKBONES, STRATEGIES
 
 GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
 SHORT = ["--epochs", "5", "--hidden", "8", "--splits", "2", "--workers", "1"]
@@ -133,49 +130,6 @@ def test_stopped_it_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -
     assert status == 130
     assert "stopped; 2 new runs are in" in err
     assert len(compare.read("c/records.jsonl")) == 2
-
-
-TINY = ["--quick", "--data", "embedded:240", "--out", "r"]
-
-
-@pytest.mark.parametrize("name", ["table1", "pareto", "hyperparameters"])
-def test_reproduce_a_grid(fairmp, tmp_path: Path, name: str, monkeypatch) -> None:
-    monkeypatch.setattr(grids, "QUICK", Setting(epochs=3, hidden=8, pretrain=1))
-    status, out, err = fairmp("reproduce", name, *TINY, "--splits", "1", "--workers", "1")
-    assert status == 0, err
-    assert "FMP target=0" in out
-    names = {path.name for path in (tmp_path / "r").iterdir()}
-    assert {"records.jsonl", "report.html", "table.md", "table.tex", "table.csv"} <= names
-    assert any(path.endswith(".png") for path in names)
-    if name == "table1":
-        status, _, err = fairmp("reproduce", "pareto", *TINY, "--splits", "1", "--workers", "1")
-        assert status == 2
-        assert "records of another run" in err
-
-
-def test_reproduce_runtime(fairmp, tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
-    status, out, err = fairmp("reproduce", "runtime", *TINY)
-    assert status == 0, err
-    assert "36 runs, one at a time" in err
-    [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
-    assert "×1.0" in mlp
-    assert (tmp_path / "r" / "records.jsonl").exists()
-
-
-def test_reproduce_statistics_and_topology(fairmp, tmp_path: Path) -> None:
-    status, out, err = fairmp("reproduce", "statistics", "--quick", "--out", "s")
-    assert status == 0, err
-    assert "Left out, NBA: " in err
-    assert "embedded network" in out
-    status, out, err = fairmp("reproduce", "topology", *TINY)
-    assert status == 0, err
-    assert (tmp_path / "r" / "topology-embedded-network.png").exists()
-    shutil.rmtree(tmp_path / "r")
-    status, _, err = fairmp("reproduce", "table1", "--out", "r")
-    assert status == 2
-    assert "no data set's files were found" in err
-    assert not (tmp_path / "r").exists()
 
 
 def test_compare_on_your_own_tables(fairmp, tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from experiments import __main__ as experiments
 from fairmp import outputs
-from fairmp.cli import main
+from fairmp.cli import main as fairmp_main
 
 SMALL = "--data embedded:120"
 TRAIN = f"train --solver none --backbone mlp {SMALL} --epochs 2 --splits 1 --no-picture"
@@ -25,16 +26,16 @@ FOLDERS = {
     "shard": "shard --data embedded:900 --parts 1 --splits 1 --out out",
     "debias": "debias p.csv --sensitive s --out out",
     "monitor": "monitor run p.csv --sensitive s --out out",
-    "bench": "bench --nodes 60 --edges 200 --features 3 --rounds 1 --out out",
+    "speed": "experiments speed --nodes 60 --edges 200 --features 3 --rounds 1 --out out",
     "demo": "demo --nodes 500 --splits 1 --out out",
     "compare": f"compare {SMALL} --epochs 2 --splits 1 --backbones mlp --workers 1"
     " --strategies vanilla --out out",
     "tune": f"tune {SMALL} --epochs 2 --splits 1 --trials 1 --out out",
-    "statistics": f"reproduce statistics {SMALL} --out out",
-    "topology": f"reproduce topology {SMALL} --out out",
-    "runtime": f"reproduce runtime --quick {SMALL} --out out",
-    "synthetic": "reproduce synthetic --quick --out out",
-    "table1": f"reproduce table1 --quick {SMALL} --workers 1 --out out",
+    "statistics": f"experiments statistics {SMALL} --out out",
+    "topology": f"experiments topology {SMALL} --out out",
+    "runtime": f"experiments runtime --quick {SMALL} --out out",
+    "synthetic": "experiments synthetic --quick --out out",
+    "table1": f"experiments table1 --quick {SMALL} --workers 1 --out out",
 }
 FILES = {
     "debias": "debias p.csv --sensitive s --out out.csv",
@@ -47,12 +48,15 @@ SLOW = {"demo", "runtime", "synthetic", "table1"}  # refused like the others, bu
 ALL = {**FOLDERS, **{f"{name}, file": command for name, command in FILES.items()}}
 QUICK = [name for name in ALL if name not in SLOW]
 RESUMED = {"compare", "tune", "train --shards"}  # what is done is kept: the same command continues
+PROGRAMS = ("fairmp: ", "experiments: ")
 Run = Callable[..., tuple[int, str]]
 
 
 def said(arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    """Run the program; its status, and what it says on standard error."""
-    sys.argv = ["fairmp", *arguments.split()]
+    """Run a program; its status, and what it says on standard error."""
+    words = arguments.split()
+    main = experiments.main if words[0] == "experiments" else fairmp_main
+    sys.argv = words if words[0] == "experiments" else ["fairmp", *words]
     with pytest.raises(SystemExit) as leave:
         main()
     return int(leave.value.code or 0), capsys.readouterr().err
@@ -70,7 +74,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for command in (f"{TRAIN} --out run", f"shard {SMALL} --parts 1 --splits 1 --out shards"):
             sys.argv = ["fairmp", *command.split()]
             with pytest.raises(SystemExit) as leave:
-                main()
+                fairmp_main()
             assert not leave.value.code
     finally:
         os.chdir(here)
@@ -101,11 +105,11 @@ def fairmp(
 
 @pytest.mark.parametrize("command", QUICK)
 def test_no_room_on_the_disk(fairmp: Run, made: Path, tmp_path: Path, command: str) -> None:
-    small = ("statistics", "monitor", "bench", "predict, file", "train --shards")
+    small = ("statistics", "monitor", "speed", "predict, file", "train --shards")
     status, err = fairmp(ALL[command], largest_file=800 if command in small else 4_000)
     assert status in (1, 2)
     last = err.strip().splitlines()[-1]
-    assert last.startswith("fairmp: ")
+    assert last.startswith(PROGRAMS)
     assert "too large" in last or "no space" in last or "disk I/O error" in last
     left = {path.name for path in tmp_path.iterdir()} - {path.name for path in made.iterdir()}
     assert left <= ({"out"} if command in RESUMED else set())
@@ -117,7 +121,7 @@ def test_a_place_that_cannot_be_written_to(
 ) -> None:
     status, err = fairmp(ALL[command].replace("--out out", "--out /proc/out"))
     assert status in (1, 2)
-    assert err.startswith("fairmp: ")
+    assert err.startswith(PROGRAMS)
     assert "/proc" in err
     assert err.count("\n") == 1
     assert len(list(tmp_path.iterdir())) == len(list(made.iterdir()))
@@ -149,7 +153,8 @@ def test_a_read_only_folder(
     monkeypatch.setattr(sys, "argv", [])
     status, err = said(FOLDERS[command].replace("--out out", f"--out {anyone}/out"), capsys)
     assert status == 2, err
-    assert err.startswith(f"fairmp: --out: {anyone}/out cannot be written to (Permission denied)")
+    assert err.startswith(PROGRAMS)
+    assert f"--out: {anyone}/out cannot be written to (Permission denied)" in err
     assert err.count("\n") == 1
     assert not list(anyone.iterdir())
 

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from fairmp.report.document import Document, write
+from fairmp.report import Document
+from fairmp.report.document import write
 
-METRIC = {"name": "ΔDP", "before": 0.2, "after": 0.01, "unit": "points"}
+METRIC = {"key": "dp", "name": "ΔDP", "before": 0.2, "after": 0.01, "unit": "points"}
 GROUP = {"name": "a", "nodes": 10, "after": [0.4, 0.6]}
 MODEL = {"title": "Mine", "classes": ["no", "yes"], "metrics": [METRIC], "groups": [GROUP]}
 
@@ -21,7 +22,7 @@ def results(tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
+def test_report_renders_results_again(fairmp, results: Path, tmp_path: Path) -> None:
     before = (results / "report.html").read_text(encoding="utf-8")
     (results / "report.html").unlink()
     status, out, err = fairmp("report run")
@@ -51,12 +52,12 @@ def test_a_report_is_made_again(fairmp, results: Path, tmp_path: Path) -> None:
         ("broken", ["report.json: cannot be read"]),
     ],
 )
-def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments, words) -> None:
+def test_wrong_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments, words) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "report.json").write_text("{")
     (tmp_path / "watched").mkdir()
-    write({**MODEL, "command": "fairmp monitor new.csv --run run"}, tmp_path / "watched")
+    write({**MODEL, "describes_model": False}, tmp_path / "watched")
     before = sorted(tmp_path.rglob("*"))
     status, out, err = fairmp(f"report {arguments}")
     assert (status, out) == (2, "")
@@ -66,7 +67,7 @@ def test_bad_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments,
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_model_card(fairmp, tmp_path: Path) -> None:
+def test_card_writes_markdown_and_html(fairmp, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     write(MODEL, tmp_path / "run")
     assert fairmp("report run --card")[0] == 0

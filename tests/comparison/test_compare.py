@@ -1,28 +1,18 @@
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
-import os
-import random
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from benchmarks import graph_files
 from torch_geometric.data import Data
 
 from fairmp.comparison import compare
 from fairmp.comparison.grid import (
-    ADDED,
     PENALTIES,
-    STRATEGIES,
     TARGETS,
     RunSpec,
     Setting,
@@ -39,14 +29,11 @@ from fairmp.errors import InputError
 from fairmp.metrics import evaluate
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.report.formats import markdown
-from fairmp.reproduction import grids
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.penalties import Adversary, Regulariser
 
 SHORT = Setting(epochs=6, lr=0.02, hidden=8, pretrain=2)
 SMALL = "embedded:240"
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
-RESULTS = BENCHMARKS / "results" / "compare"
 
 
 def small(name: str = SMALL) -> Data:
@@ -70,45 +57,11 @@ def test_keys_identify_runs() -> None:
     assert len({spec.key for spec in grid}) == len(grid)
 
 
-@pytest.mark.parametrize(
-    ("name", "grid"),
-    [
-        # From before "auto" and per-node prediction.
-        (
-            "table",
-            lambda names: run_specs(names, grids.NETWORKS, STRATEGIES[:-1], setting=grids.RECORDED),
-        ),
-        ("fairgnn", lambda names: grids.table1(names, splits=5)),
-        ("pareto", grids.pareto),
-        ("hyperparameters", grids.hyperparameters),
-        ("ranges", None),
-        ("unsmoothed", None),
-        ("runtime", None),
-    ],
-)
-def test_committed_records_are_read(name: str, grid: Any, tmp_path: Path) -> None:
-    # Records are found by the key of their spec: it must not change for runs of earlier versions.
-    packed = RESULTS / f"{name}.jsonl.gz"
-    path = tmp_path / "records.jsonl"
-    path.write_bytes(gzip.decompress(packed.read_bytes()))
-    records = compare.read(path)
-    assert records
-    for record in records:
-        given = record["spec"]
-        spec = RunSpec(**given | {"setting": Setting(**ADDED | given["setting"])})
-        assert (spec.key, spec.name, spec.family) == tuple(
-            record[key] for key in ("key", "name", "family")
-        )
-    if grid is not None:
-        names = list(dict.fromkeys(record["data"] for record in records))
-        assert compare.missing(grid(names), records) == []
-
-
 def test_the_defaults_are_those_of_training() -> None:
     ours, theirs = (vars(model) for model in (classifier(RunSpec("nba", "auto")), FairClassifier()))
     assert str(ours.pop("propagation")) == str(theirs.pop("propagation"))
     assert ours == theirs
-    old = RunSpec("nba", "fmp", setting=grids.RECORDED)
+    old = RunSpec("nba", "fmp", setting=Setting(patience=None))
     assert classifier(old).patience is None
     spec = json.loads(json.dumps(asdict(old)))
     assert spec["setting"].pop("patience") is None
@@ -272,97 +225,3 @@ def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
             compare.run(grid, small, path)
 
     compare.run(grid, small, path, on_record=second)
-
-
-def test_graphs_survive_the_way_through_a_file(tmp_path: Path) -> None:
-    data = small()
-    found = graph_files.load(graph_files.save(data, tmp_path / "g.npz"))
-    for name in ("x", "edge_index", "y", "sens"):
-        assert torch.equal(found[name], data[name])
-    assert (found.name, found.group_names) == (data.name, data.group_names)
-    assert "train_mask" not in found
-    (tmp_path / "bad.npz").write_bytes(b"PK nothing")
-    with pytest.raises(InputError, match="path: "):
-        graph_files.load(tmp_path / "bad.npz")
-    with pytest.raises(InputError, match="path: "):
-        graph_files.from_npz("nba", tmp_path)
-
-
-GRID = "--backbones mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
-
-
-def started(folder: Path, out: Path, workers: int) -> subprocess.Popen[bytes]:
-    """The grid in a process of its own, where only what a bare machine has can be imported."""
-    absent = ["pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib", "safetensors"]
-    code = (
-        "import sys\n"
-        f"for name in {absent!r}: sys.modules[name] = None\n"
-        f"sys.path.insert(0, {str(BENCHMARKS)!r})\n"
-        "from grid import main\n"
-        "if __name__ == '__main__': sys.exit(main())\n"
-    )
-    words = [*GRID.split(), "--npz", str(folder), "--out", str(out), "--workers", str(workers)]
-    script = folder / "start.py"
-    script.write_text(code)
-    return subprocess.Popen(
-        [sys.executable, str(script), *words, "--epochs", "40", "--lr", "0.02"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-
-
-def lines_of(path: Path) -> int:
-    return path.read_bytes().count(b"\n") if path.exists() else 0
-
-
-@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL here")
-def test_killed_at_any_moment_it_goes_on_to_the_same_table(tmp_path: Path) -> None:
-    graph_files.save(small(), tmp_path / "small.npz")
-    setting = replace(grids.RECORDED, epochs=40, lr=0.02, hidden=8)
-    strategies = ["vanilla", "regulariser", "thresholds-val"]
-    grid = run_specs(["small"], ["mlp", "fmp"], strategies, splits=4, setting=setting)
-
-    def load(name: str) -> Data:
-        return graph_files.from_npz(name, tmp_path)
-
-    undisturbed = compare.run(grid, load, tmp_path / "undisturbed.jsonl")
-    out, chance, killed = tmp_path / "killed.jsonl", random.Random(0), 0
-    for workers in (2, 1):
-        goal = lines_of(out) + chance.randint(1, 5)
-        process = started(tmp_path, out, workers)
-        while lines_of(out) < goal and process.poll() is None:
-            time.sleep(0.002)
-        time.sleep(chance.random() * 0.1)
-        children = children_of(process.pid)
-        process.kill()
-        process.wait()
-        assert process.returncode in (0, -signal.SIGKILL)
-        killed += process.returncode != 0
-        assert wait_for(lambda children=children: not any(map(alive, children)))
-    assert killed
-    assert 0 < len(compare.read(out)) <= len(grid)
-    resumed = compare.run(grid, load, out)
-    assert len(grid) == lines_of(out)
-    assert figures(resumed) == figures(undisturbed)
-    assert table(resumed) == table(undisturbed)
-
-
-def children_of(pid: int) -> list[int]:
-    path = Path(f"/proc/{pid}/task/{pid}/children")
-    return [int(word) for word in path.read_text().split()] if path.exists() else []
-
-
-def alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-    except OSError:
-        return False
-    return state != "Z"
-
-
-def wait_for(condition: Any, seconds: float = 20) -> bool:
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        time.sleep(0.05)
-    return bool(condition())

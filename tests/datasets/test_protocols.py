@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from torch_geometric.data import Data
 
 from fairmp import InputError
-from fairmp.datasets import load
-from fairmp.datasets.protocols import nifty, nifty_split
+from fairmp.datasets import load, social_network
+from fairmp.datasets.protocols import fairgnn, nifty, nifty_split
 
 
 def counts(y: torch.Tensor, masks: tuple[torch.Tensor, ...]) -> list[list[int]]:
@@ -59,3 +61,20 @@ def test_published_counts(name: str, train: int, data_folder: str) -> None:
     sizes = torch.bincount(data.y)
     assert sum(found[1]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
     assert sum(found[2]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
+
+
+def test_fairgnns_protocol_hides_groups_outside_evaluation() -> None:
+    data = social_network(n=400)
+    found = fairgnn(data, known_groups=30)
+    masks = [found.train_mask, found.val_mask, found.test_mask]
+    assert [int(mask.sum()) for mask in masks] == [200, 100, 100]
+    assert int(torch.stack(masks).sum(0).max()) == 1
+    seen = found.sens >= 0
+    assert int((seen & found.train_mask).sum()) == 30
+    assert torch.equal(found.sens[seen], data.sens[seen])
+    assert bool(seen[found.val_mask | found.test_mask].all())
+    assert bool((data.sens >= 0).all())
+    # The oracle: a shuffled list of the labelled nodes, cut at a half and three quarters.
+    nodes = list(range(400))
+    random.Random(20).shuffle(nodes)
+    assert set(found.test_mask.nonzero()[:, 0].tolist()) == set(nodes[300:])

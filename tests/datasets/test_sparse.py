@@ -16,8 +16,6 @@ from sklearn.naive_bayes import GaussianNB
 
 from fairmp import FMP, FairClassifier, InputError, audit
 from fairmp.analysis.audits import measure
-from fairmp.analysis.audits.parts import best_thresholds
-from fairmp.analysis.theory.measurement import held_out_bias
 from fairmp.datasets import cache, from_tables, tables
 from fairmp.graph import from_scipy, to_scipy
 
@@ -142,27 +140,6 @@ def test_the_audit_of_sparse_features_is_that_of_dense_ones(
         assert a.chance == pytest.approx(b.chance, rel=0.05)  # estimated from random signs
         assert a.separation == pytest.approx(b.separation, abs=0.02)
         assert a.predictability == pytest.approx(b.predictability, abs=0.02)
-
-
-def test_rules_by_conjugate_gradients_are_those_by_factorisation(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    rng = np.random.default_rng(1)
-    group = rng.integers(0, 3, 600)
-    values = rng.normal(size=(600, 40)) + np.eye(3, 40)[group]
-    half = rng.integers(0, 2, 600)
-    direct = held_out_bias(values, group, half)
-    monkeypatch.setattr("fairmp.analysis.theory.measurement.MAX_DIRECT", 0)
-    assert held_out_bias(values, group, half) == pytest.approx(direct, abs=0.01)
-
-
-def test_thresholds_of_sparse_columns_are_those_of_dense_ones() -> None:
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(50, 20)) * (rng.random((50, 20)) < 0.2)
-    x[:, 0], x[:, 1] = 0, 1.0
-    positive = rng.random(50) < 0.4
-    dense, sparse = (list(best_thresholds(m, positive)) for m in (x, to_scipy(torch.tensor(x))))
-    assert_allclose(dense, sparse)
 
 
 def test_tensors_and_scipy_matrices_are_converted_exactly() -> None:

@@ -27,6 +27,7 @@ from tests.distributed.torchrun import environment, torchrun
 
 SMALL = "--data embedded:120 --epochs 4"
 TORCHRUN = "torchrun "
+EXPERIMENTS = "experiments "
 # What some of the commands read.
 BEFORE = (
     f"train {SMALL} --splits 1 --no-picture --out run",
@@ -43,7 +44,10 @@ COMMANDS = {
         f"tune {SMALL} --trials 12 --splits 1 --workers 1 --out out",
         ["out/best.json", "out/trials.csv", "out/model/model.safetensors"],
     ),
-    "reproduce": ("reproduce statistics --data embedded:120 --out out", ["out/statistics.json"]),
+    "statistics": (
+        f"{EXPERIMENTS}statistics --data embedded:120 --out out",
+        ["out/statistics.json"],
+    ),
     "debias": ("debias p.csv --sensitive s --out out", ["out/corrected.csv"]),
     "debias --save": (
         "debias p.csv --sensitive s --save out-c.json --out out.csv",
@@ -58,7 +62,10 @@ COMMANDS = {
     "predict": ("predict run --data embedded:120 --out out.csv", ["out.csv"]),
     "report": ("report run --out out.html", ["out.html"]),
     "monitor": ("monitor run p.csv --sensitive s --out out", ["out/monitor.json"]),
-    "bench": ("bench --nodes 60 --edges 200 --features 3 --rounds 1 --out out", []),
+    "speed": (
+        f"{EXPERIMENTS}speed --nodes 60 --edges 200 --features 3 --rounds 1 --out out",
+        [],
+    ),
 }
 DONE = ("is not empty", "exists")  # what a command says if the results were there before the kill
 LIMIT_S = 300
@@ -88,10 +95,7 @@ def started(command: str, place: Path) -> Iterator[int]:
             if command.startswith(TORCHRUN):
                 words = torchrun(2, *command.removeprefix(TORCHRUN).split())
                 os.execve(sys.executable, words, environment())
-            sys.argv = ["fairmp", *command.split()]
-            from fairmp.cli import main
-
-            main()
+            _run(command)
         except SystemExit as end:
             status = int(end.code or 0)
         finally:
@@ -100,6 +104,19 @@ def started(command: str, place: Path) -> Iterator[int]:
         yield process
     finally:
         kill(process)
+
+
+def _run(command: str) -> None:
+    """Run a command of either program in this process."""
+    if command.startswith(EXPERIMENTS):
+        from experiments.__main__ import main
+
+        sys.argv = command.split()
+    else:
+        from fairmp.cli import main
+
+        sys.argv = ["fairmp", *command.split()]
+    main()
 
 
 def kill(process: int) -> None:
@@ -236,14 +253,14 @@ def case(rng: np.random.Generator, folder: Path) -> str:
 
 
 def warm_up() -> None:
+    import experiments.speed
+    import experiments.statistics
     import fairmp.cli.audit
-    import fairmp.cli.bench
     import fairmp.cli.compare
     import fairmp.cli.debias
     import fairmp.cli.monitor
     import fairmp.cli.predict
     import fairmp.cli.report
-    import fairmp.cli.reproduce
     import fairmp.cli.shard
     import fairmp.cli.train
     import fairmp.cli.tune
@@ -253,4 +270,5 @@ def warm_up() -> None:
     import fairmp.training.classifier
 
     assert fairmp
+    assert experiments
     template()

@@ -19,7 +19,7 @@ from fairmp.groups import GroupOperator, group_operator
 from fairmp.kernels import use
 from fairmp.kernels.cpu import fused
 from fairmp.nn import functional
-from fairmp.nn.functional import projection
+from fairmp.nn.solvers import projection
 
 
 def problem(

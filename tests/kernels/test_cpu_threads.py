@@ -22,7 +22,7 @@ from fairmp.graph import CSR, Adjacency  # noqa: E402
 from fairmp.groups import group_operator  # noqa: E402
 from fairmp.kernels.cpu import primitives as cpu  # noqa: E402
 from fairmp.kernels.cpu import threads as cpu_threads  # noqa: E402
-from fairmp.nn.functional import projection  # noqa: E402
+from fairmp.nn.solvers import projection  # noqa: E402
 
 
 @pytest.fixture(autouse=True)

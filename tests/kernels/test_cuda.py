@@ -509,7 +509,7 @@ def test_steps_recorded_equal_the_reference(
 def test_the_host_never_waits() -> None:
     from fairmp.graph import normalise
     from fairmp.groups import group_operator
-    from fairmp.nn.functional import papc
+    from fairmp.nn.solvers import papc
 
     n = 5000
     x = torch.randn(n, 2, device="cuda", requires_grad=True)

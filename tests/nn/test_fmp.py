@@ -18,7 +18,8 @@ from fairmp import FMP, PPR, InputError
 from fairmp.datasets import social_network
 from fairmp.graph import normalise
 from fairmp.groups import group_operator
-from fairmp.nn import fmp, functional
+from fairmp.nn import fmp
+from fairmp.nn import solvers as functional
 from fairmp.nn.fmp import SOLVERS
 
 RING = torch.tensor([[0, 1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 0]])

@@ -18,7 +18,7 @@ from fairmp.groups import GroupOperator, group_operator
 from fairmp.kernels import softmax
 from fairmp.nn.dual import solve_dual
 from fairmp.nn.fmp import SOLVERS
-from fairmp.nn.functional import coupling_gradient, papc, paper, projection
+from fairmp.nn.solvers import coupling_gradient, papc, paper, projection
 from tests.graphs import problems
 
 PROBLEM = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from fairmp.nn.fused import Gamma, Problem, collect, differentiated
 from torch import Tensor
 
 from fairmp import FMP, PPR, InputError
 from fairmp.graph import normalise
 from fairmp.groups import group_operator
 from fairmp.kernels import use
-from fairmp.nn.functional import projection_steps
-from fairmp.nn.fused import Gamma, Problem, collect, differentiated
+from fairmp.nn.solvers import projection_steps
 
 SOLVERS: list[dict[str, Any]] = [
     {"target": 0.02},

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from fairmp.groups import GroupOperator, group_operator, stack
 from fairmp.kernels import use
-from fairmp.nn.functional import Solution, papc, paper
+from fairmp.nn.solvers import Solution, papc, paper
 
 Solver = Callable[..., Solution]
 PAPER_AND_PAPC = pytest.mark.parametrize("solver", [paper, papc])

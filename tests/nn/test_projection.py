@@ -7,7 +7,7 @@ import torch
 
 from fairmp.graph import Adjacency, normalise
 from fairmp.groups import group_operator
-from fairmp.nn.functional import frozen, projection, propagate
+from fairmp.nn.solvers import frozen, projection, propagate
 
 
 def ring(n: int, dtype: torch.dtype = torch.float32) -> Adjacency:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from benchmarks.promise import excess, gradient_is_finite
 
 from fairmp import FMP
 from fairmp.groups import group_operator
 from fairmp.nn import dual
-from fairmp.nn.functional import papc, projection
+from fairmp.nn.solvers import papc, projection
+from tests.fuzz.promise import excess, gradient_is_finite
 from tests.nn.test_projection import ring
 
 

@@ -27,7 +27,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("width", [1280, 768, 390])
-def test_it_asks_for_nothing_and_shows_everything(browser: Any, report: Path, width: int) -> None:
+def test_page_fetches_nothing_and_shows_all_charts(browser: Any, report: Path, width: int) -> None:
     asked: list[str] = []
     complaints: list[str] = []
     page = browser.new_page(viewport={"width": width, "height": 800})
@@ -66,9 +66,7 @@ def test_it_asks_for_nothing_and_shows_everything(browser: Any, report: Path, wi
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_letters_stand_out_from_what_is_behind_them(
-    browser: Any, report: Path, scheme: str
-) -> None:
+def test_text_has_enough_contrast(browser: Any, report: Path, scheme: str) -> None:
     """WCAG's contrast of 4.5 for all text on the page, read from what the browser computed."""
     page = browser.new_page(viewport={"width": 1000, "height": 800}, color_scheme=scheme)
     page.goto(report.as_uri())
@@ -102,7 +100,7 @@ def test_letters_stand_out_from_what_is_behind_them(
     assert [text for ratio, text in ratios if ratio < 4.5] == []
 
 
-def test_it_prints(browser: Any, report: Path, tmp_path: Path) -> None:
+def test_page_prints(browser: Any, report: Path, tmp_path: Path) -> None:
     page = browser.new_page(viewport={"width": 680, "height": 900})
     page.goto(report.as_uri())
     page.emulate_media(media="print")

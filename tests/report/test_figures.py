@@ -7,11 +7,11 @@ import math
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-from fairmp.comparison.page import Comparison
 from fairmp.metrics import Interval
-from fairmp.report import Line, tradeoff
-from fairmp.report.figures import curve, curves
-from fairmp.reproduction import experiments
+from fairmp.report import Line, summarise, tradeoff
+from fairmp.report.figures import curve, curves, group_bars, to_svg
+from tests.report.documents import document_for
+from tests.report.records import RECORDS, lines
 
 WIDE = {
     "accuracy": Interval(0.8, 0.2, 1.4, 2),
@@ -67,15 +67,49 @@ def test_curves_name_all_families_inside_the_picture(count: int) -> None:
     assert plot.height > 250
 
 
-def test_points_and_bars_end_where_shares_do() -> None:
+def test_tradeoff_and_curve_stay_within_0_and_100() -> None:
     assert_possible(tradeoff(named(3), "a graph"))
     point = {"name": "mine", "accuracy": 0.8, "gap": 0.3}
     wide = {"accuracy_interval": [0.2, 1.4], "gap_interval": [-1.5, 2.1]}
     assert_possible(curve({"points": [{**point, **wide}]}))
 
 
-def test_hyperparameters_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    [line] = named(1)
-    monkeypatch.setattr(experiments, "_families", lambda *_: {"FMP": {0.0: line, 1.0: line}})
-    figure = experiments.hyperparameters(Comparison({"": [line]}, {}, {}, [], []), "")
-    assert_possible(figure)
+def test_curves_draw_each_family_and_the_front() -> None:
+    mlp, fmp = lines()
+    figure = curves({"MLP": [mlp], "FMP": [fmp]}, "NBA")
+    [axes] = figure.axes
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["MLP", "FMP"]
+    dashed = [line for line in axes.lines if line.get_linestyle() == "--"]
+    assert [tuple(dashed[0].get_xdata())] == [pytest.approx((1.0, 15.0))]
+
+
+def test_tradeoff_has_a_point_per_method_and_is_deterministic() -> None:
+    lines = summarise(RECORDS)
+    figure = tradeoff(lines, "title")
+    (axes,) = figure.axes
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["A"]
+    assert "points" in axes.get_xlabel()
+    assert "%" in axes.get_ylabel()
+    assert math.isclose(axes.containers[0].lines[0].get_xdata()[0], 15.0)
+    assert to_svg(figure) == to_svg(tradeoff(lines, "title"))
+
+
+def test_to_svg_uses_colours_of_the_page() -> None:
+    svg = to_svg(curve(document_for()))
+    assert "var(--paper, #ffffff)" in svg
+    assert "fill: #ffffff" not in svg
+
+
+def test_group_bars_and_curve_show_the_figures() -> None:
+    document = document_for()
+    figure = group_bars(document, [1])
+    (axes,) = figure.axes
+    shares = sorted(round(patch.get_width(), 6) for patch in axes.patches)
+    expected = [100 * g[when][1] for g in document["groups"] for when in ("before", "after")]
+    assert shares == pytest.approx(sorted(expected))
+    assert axes.get_xlim() == (0, 100)
+    assert "of 100 people" in axes.get_xlabel()
+    trade = curve(document)
+    labels = [text.get_text() for text in trade.legends[0].get_texts()]
+    assert "mine" in labels
+    assert "target: at most 2 points" in labels

@@ -1,4 +1,4 @@
-"""Reports made again from what commands wrote."""
+"""Reports and model cards made from what commands wrote."""
 
 from __future__ import annotations
 
@@ -10,9 +10,20 @@ import numpy as np
 import pytest
 
 from fairmp.errors import InputError
-from fairmp.report.document import Document, html, write
-from fairmp.report.from_results import document_of, from_corrected, together
-from fairmp.report.sections import Metric
+from fairmp.postprocessing.solver import debias
+from fairmp.report import Document
+from fairmp.report.content import Metric
+from fairmp.report.document import html, write
+from fairmp.report.from_results import (
+    card,
+    document_of,
+    from_corrected,
+    recorded_evaluation,
+    to_markdown,
+    together,
+)
+from fairmp.report.panel import reliability
+from tests.report.documents import decided, document_for
 
 GRAPH = {
     "name": "g",
@@ -25,8 +36,7 @@ GRAPH = {
 }
 
 
-def test_corrected_predictions(tmp_path: Path) -> None:
-    debias = pytest.importorskip("fairmp.postprocessing.solver").debias
+def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
@@ -47,7 +57,7 @@ def test_corrected_predictions(tmp_path: Path) -> None:
     assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
 
 
-def test_several_folders_make_one_page(tmp_path: Path) -> None:
+def test_together_makes_one_page_of_several_folders(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         document: Document = {"title": f"Report {name}", "assumptions": ["none"], "summary": "s"}
@@ -61,10 +71,10 @@ def test_several_folders_make_one_page(tmp_path: Path) -> None:
     assert page.count("<li>none</li>") == 1  # what they share is said once
 
 
-def test_several_reports_are_compared_first(tmp_path: Path) -> None:
+def test_together_starts_with_a_comparison(tmp_path: Path) -> None:
     for k, name in enumerate(("one", "two")):
         (tmp_path / name).mkdir()
-        metric: Metric = {"name": "ΔDP", "before": 0.1, "after": 0.01 * k, "unit": "points"}
+        metric: Metric = {"key": "dp", "name": "ΔDP", "before": 0.1, "after": 0.01 * k}
         write({"title": name, "metrics": [metric], "graph": GRAPH}, tmp_path / name)
     page = together([tmp_path / "one", tmp_path / "two"])
     titles = re.findall(r"<h2>(.*?)</h2>", page)
@@ -82,7 +92,7 @@ def test_several_reports_are_compared_first(tmp_path: Path) -> None:
         ("corrected.json", "[1]"),
     ],
 )
-def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -> None:
+def test_damaged_results_raise_one_line(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError) as caught:
         document_of(tmp_path)
@@ -90,8 +100,62 @@ def test_damaged_results_are_one_line(tmp_path: Path, name: str, content: str) -
     assert "\n" not in str(caught.value)
 
 
-def test_nothing_to_tell_from(tmp_path: Path) -> None:
+def test_folder_without_results_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has none of report\.json"):
         document_of(tmp_path)
     with pytest.raises(InputError, match="does not exist"):
         document_of(tmp_path / "nowhere")
+
+
+def test_card_has_the_figures_of_the_document() -> None:
+    document = document_for()
+    sens, y, _, _ = decided()
+    document["reliability"] = reliability([0.3, 0.6] * 200, sens, y)
+    sections = {section.title: section for section in card(document, "A person decides.")}
+    assert list(sections) == [
+        "Intended use",
+        "Result",
+        "Groups",
+        "Criteria and gaps",
+        "Calibration",
+        "Limits",
+        "Origin",
+    ]
+    assert sections["Intended use"].text[0] == "A person decides."
+    assert [row[0] for row in sections["Groups"].rows] == ["group <0>", "group <1>"]
+    dp = next(metric for metric in document["metrics"] if metric["name"] == "ΔDP")
+    row = next(row for row in sections["Criteria and gaps"].rows if row[0] == "ΔDP")
+    assert row[2].startswith(f"{100 * dp['after']:.1f} (")
+    assert row[3:] == ["≤ 2.0"]
+    assert any(line.startswith("ΔDP: ") for line in sections["Criteria and gaps"].bullets)
+    text = to_markdown("T", list(sections.values()))
+    assert text.startswith("# T\n\n## Intended use\n\nA person decides.")
+    assert "```\nfairmp train --out x\n```" in text
+    assert "- Groups are known." in text
+    assert "Not stated" in to_markdown("T", card(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [{"title": "audit", "assumptions": ["none"]}, document_for() | {"describes_model": False}],
+)
+def test_card_of_a_document_without_model_is_refused(document: Document) -> None:
+    with pytest.raises(InputError, match="describes no model"):
+        card(document)
+
+
+def test_recorded_evaluation_is_that_of_the_first_split(tmp_path: Path) -> None:
+    test = {"groups": [{"name": "a"}], "class_names": ["no", "yes"]}
+    lines = [json.dumps({"run": {"test": test | {"split": k}}}) for k in range(2)]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines))
+    assert recorded_evaluation(tmp_path) == test | {"split": 0}
+
+
+@pytest.mark.parametrize("line", [None, "", "{", "[]", '{"run": {"test": {"groups": []}}}'])
+def test_recorded_evaluation_of_other_folders_is_refused(tmp_path: Path, line: str | None) -> None:
+    if line is not None:
+        (tmp_path / "records.jsonl").write_text(line)
+    with pytest.raises(InputError) as caught:
+        recorded_evaluation(tmp_path)
+    assert caught.value.argument == "run"
+    assert "\n" not in str(caught.value)

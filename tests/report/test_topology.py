@@ -55,7 +55,7 @@ def pieces() -> Data:
     )
 
 
-def test_every_edge_of_the_three_largest_components_in_its_colour(pieces):
+def test_topology_draws_every_edge_of_the_largest_components(pieces):
     figure = topology(pieces)
     assert len(figure.axes) == 3
     assert lines(figure) == {INSIDE: 3, CROSSING: 3, UNKNOWN: 2}
@@ -67,7 +67,7 @@ def test_every_edge_of_the_three_largest_components_in_its_colour(pieces):
     assert len(topology(pieces, components=1).axes) == 1
 
 
-def test_a_large_graph_is_drawn_by_a_sample_that_says_so():
+def test_topology_of_a_large_graph_describes_its_sample():
     data = social_network(n=4000, average_degree=20)
     figure = topology(data, max_nodes=300, max_edges=500)
     assert lines(figure)[INSIDE] + lines(figure)[CROSSING] == 500
@@ -80,7 +80,7 @@ def test_a_large_graph_is_drawn_by_a_sample_that_says_so():
     assert share == pytest.approx(0.08, abs=0.04)
 
 
-def test_the_same_every_time_and_another_for_another_seed():
+def test_topology_is_deterministic_for_a_seed():
     data = social_network(n=600, average_degree=6)
     one, same, other = (topology(data, max_nodes=200, seed=seed) for seed in (0, 0, 1))
     assert png(one) == png(same)
@@ -88,38 +88,38 @@ def test_the_same_every_time_and_another_for_another_seed():
     assert to_svg(one) == to_svg(same)
 
 
-def test_svg_is_small_well_formed_and_its_words_are_text():
+def test_svg_is_small_and_keeps_text():
     svg = to_svg(topology(block_graph(500, 0.05, 0.9, 0.5, seed=0)))
     assert len(svg) < 3e6
     ElementTree.fromstring(svg)
     assert "edges are within a group" in svg
 
 
-def test_groups_that_keep_to_themselves_are_drawn_apart():
+def test_layout_separates_groups():
     data = block_graph(300, 0.05, 0.95, 0.5, seed=0)
     graph = nx.Graph(data.edge_index.T.tolist())
     nodes = sorted(max(nx.connected_components(graph), key=len))
-    ends = np.array([(nodes.index(a), nodes.index(b)) for a, b in graph.subgraph(nodes).edges])
-    place = layout(ends[:, 0], ends[:, 1], len(nodes))
+    edges = np.array([(nodes.index(a), nodes.index(b)) for a, b in graph.subgraph(nodes).edges]).T
+    place = layout(edges, len(nodes))
     sens = data.sens.numpy()[nodes]
     centres = [place[sens == g].mean(0) for g in (0, 1)]
     nearer = np.linalg.norm(place - centres[0], axis=1) < np.linalg.norm(place - centres[1], axis=1)
     assert (nearer == (sens == 0)).mean() > 0.9
     # Neighbours are nearer to each other than nodes picked at random.
     rng = np.random.default_rng(0)
-    apart = np.linalg.norm(place[ends[:, 0]] - place[ends[:, 1]], axis=1).mean()
+    apart = np.linalg.norm(place[edges[0]] - place[edges[1]], axis=1).mean()
     assert apart < np.linalg.norm(place - place[rng.permutation(len(place))], axis=1).mean()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 200])
-def test_a_path_of_any_length_has_finite_places(n):
-    place = layout(np.arange(n - 1), np.arange(1, n), n)
+def test_layout_of_paths_is_finite(n):
+    place = layout(np.stack([np.arange(n - 1), np.arange(1, n)]), n)
     assert place.shape == (n, 2)
     assert np.isfinite(place).all()
     assert len(np.unique(place.round(6), axis=0)) == n
 
 
-def test_a_sample_hangs_together():
+def test_sample_is_connected():
     data = social_network(n=1500, average_degree=8)
     ends = data.edge_index.numpy()
     graph = csr_array((np.ones(ends.shape[1]), tuple(ends)), shape=(1500, 1500))
@@ -130,7 +130,7 @@ def test_a_sample_hangs_together():
     assert (sample(graph, 120, data.sens.numpy(), seed=3) == nodes).all()
 
 
-def test_what_is_not_drawn_of_many_edges_does_not_cut_it_apart():
+def test_drawn_edges_keep_the_component_connected():
     data = block_graph(400, 0.1, 0.9, 0.5, seed=0)
     figure = topology(data, max_edges=1)
     drawn = nx.Graph()
@@ -141,7 +141,7 @@ def test_what_is_not_drawn_of_many_edges_does_not_cut_it_apart():
     assert nx.is_connected(drawn)
 
 
-def test_many_groups_and_no_edges():
+def test_topology_with_many_groups_and_without_edges():
     generator = torch.Generator().manual_seed(0)
     data = Data(
         edge_index=to_undirected(torch.randint(0, 90, (2, 200), generator=generator)),
@@ -154,12 +154,12 @@ def test_many_groups_and_no_edges():
 
 
 @pytest.mark.parametrize("option", ["components", "max_nodes", "max_edges"])
-def test_a_wrong_option_is_named(pieces, option):
+def test_topology_names_wrong_argument(pieces, option):
     with pytest.raises(InputError, match=f"{option}: 0"):
         topology(pieces, **{option: 0})
 
 
-def test_the_real_graphs(data_folder):
+def test_topology_of_real_graphs(data_folder):
     from fairmp.datasets import load
 
     nba = topology(load("nba", data_folder))

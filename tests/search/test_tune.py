@@ -505,7 +505,8 @@ def test_choosing_agrees_with_brute_force(rows: list[tuple[float, float]], limit
 
 def test_files_can_be_read_again(tmp_path: Path) -> None:
     tuned = look(goal="front", splits=2)
-    found = tune_page.write(tuned, tmp_path, small(), train="fairmp train", command="fairmp tune")
+    commands = {"train": "fairmp train", "panel_command": "", "command": "fairmp tune"}
+    found = tune_page.write(tuned, tmp_path, small(), **commands)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"best.json", "front.csv", "trials.csv", "tradeoff.png", "tradeoff.svg"} | {
         "model",

@@ -9,6 +9,8 @@ import os
 import signal
 import sys
 import warnings
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import Any, NoReturn
@@ -22,7 +24,7 @@ from fairmp.errors import InputError
 
 COMMANDS = (
     *("demo", "audit", "train", "predict", "compare", "debias", "monitor", "tune", "shard"),
-    *("bench", "report", "data", "reproduce"),
+    *("report", "data"),
 )
 STOPPED = "stopped; nothing was written"
 NO_ROOM = (
@@ -66,7 +68,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the program; wrong input ends in one line on standard error and status 2."""
+    """Run ``fairmp``."""
+    chosen = [word for word in sys.argv[1:2] if word in COMMANDS]
+    run("fairmp", lambda: program(*(chosen or COMMANDS)))
+
+
+def run(name: str, build: Callable[[], typer.Typer]) -> NoReturn:
+    """Build and run a program; wrong input ends in one line on standard error and status 2."""
     # A request to end is treated like Ctrl-C, so that temporary files are removed.
     for number in (signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGALRM", signal.SIGTERM)):
         signal.signal(number, _stop)
@@ -74,15 +82,15 @@ def main() -> None:
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     gc.set_threshold(10_000)  # imports make many objects and no garbage: a sixth of their time
     atexit.register(gc.disable)
-    warnings.formatwarning = lambda text, *_: f"fairmp: warning: {' '.join(str(text).split())}\n"
-    given = [word for word in sys.argv[1:2] if word in COMMANDS]
-    app = program(*(given or COMMANDS))
+    warnings.formatwarning = lambda text, *_: f"{name}: warning: {' '.join(str(text).split())}\n"
+    app = build()
+    leave = partial(_exit, name)
     try:
         status = app(standalone_mode=False)
     except InputError as error:
-        _exit(str(_as_typed(error, typer.main.get_command(app))), 2)
+        leave(str(_as_typed(error, typer.main.get_command(app))), 2)
     except KeyboardInterrupt:
-        _exit(STOPPED, 130)
+        leave(STOPPED, 130)
     except BrokenPipeError:
         # The reader of our output is gone.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -91,23 +99,23 @@ def main() -> None:
         if error.errno not in NO_ROOM:
             raise
         where = f" ({error.filename})" if error.filename else ""
-        _exit(f"{error.strerror}{where}; free some space or give another folder", 1)
+        leave(f"{error.strerror}{where}; free some space or give another folder", 1)
     except Exception as error:
         # The class of Typer's own errors depends on its version; they have this method.
         message = getattr(error, "format_message", None)
         if message is None:
             if type(error).__name__ == "Abort":
-                _exit(STOPPED, 130)
+                leave(STOPPED, 130)
             raise
         if not message().strip():  # no command was given, and the help has been printed
             sys.exit(2)
-        _exit(f"{message().rstrip('.')}{_given(error)}; see 'fairmp --help'", 2)
+        leave(f"{message().rstrip('.')}{_given(error)}; see --help", 2)
     finally:
         if hasattr(signal, "setitimer"):
             signal.setitimer(signal.ITIMER_REAL, 0)
         outputs.release()
     if status == 130:  # how newer versions of Typer report Ctrl-C
-        _exit(STOPPED, 130)
+        leave(STOPPED, 130)
     sys.exit(status if isinstance(status, int) else 0)
 
 
@@ -145,6 +153,6 @@ def _given(error: Exception) -> str:
     return ""
 
 
-def _exit(message: str, status: int) -> NoReturn:
-    print(f"fairmp: {' '.join(message.split())}", file=sys.stderr)
+def _exit(name: str, message: str, status: int) -> NoReturn:
+    print(f"{name}: {' '.join(message.split())}", file=sys.stderr)
     sys.exit(status)

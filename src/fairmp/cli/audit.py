@@ -23,13 +23,13 @@ def command(
         advance("measuring")
 
         from fairmp.analysis.audits import audit
-        from fairmp.analysis.audits.result import write
+        from fairmp.analysis.audits.presentation import write
 
-        found = audit(data, steps=steps, seed=seed)
+        result = audit(data, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
         with results.staging(folder) as staging:
-            again = options.rerun_command()
-            record = write(found, data, staging, command=again, picture=picture)
+            command = options.rerun_command()
+            record = write(result, data, staging, command=command, picture=picture)
     last = f"{options.elapsed():.0f} s. Open {folder / 'report.html'}."
-    options.report(results.as_json, record, *record["read"], f"\n{found}\n", last)
-    gate.check(options.gap_of_labels(found))
+    options.report(results.as_json, record, *record["read"], f"\n{result}\n", last)
+    gate.check(options.gap_of_labels(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -162,8 +163,11 @@ def run_with_progress(
         sys.exit(130)
 
 
-def show(found: Comparison, out: Path, *, as_json: bool) -> None:
-    """Print the tables and the reasons of failures, or all of it as JSON."""
+def show(found: Comparison, out: Path, *, as_json: bool, below: Sequence[Any] = ()) -> None:
+    """Print the tables and the reasons of failures, or all of it as JSON.
+
+    ``below`` is printed after the tables.
+    """
     from fairmp.datasets.columns import counted
     from fairmp.report import over
 
@@ -171,15 +175,15 @@ def show(found: Comparison, out: Path, *, as_json: bool) -> None:
     notes = [f"{counted(count, 'run')} failed: {reason}" for reason, count in failed]
     splits = max((line.splits for lines in found.lines.values() for line in lines), default=1)
     notes.append(f"Test nodes, {over(splits)}.")
-    tables = [part for table in found.tables() for part in _narrow(table)]
-    parts = options.tables(tables, out, leave_out=("AUC", "splits"))
-    options.report(as_json, found.to_dict(), *notes, *parts)
+    tables = found.tables()
+    methods, hypervolumes = tables[: len(found.lines)], tables[len(found.lines) :]
+    shown = [*methods, *(part for table in hypervolumes for part in narrow(table))]
+    parts = options.tables(shown, leave_out=("AUC", "splits"))
+    options.report(as_json, found.to_dict(), *notes, *parts, *below, options.open_page(out))
 
 
-def _narrow(table: Table) -> list[Table]:
-    """Split a table with one column per data set, so that no column is cut on a terminal."""
-    if "splits" in table.header or table.header[-1] == "verdict":
-        return [table]
-    titles, step = table.header[1:], 2 if table.header[-1].endswith("ours") else MAX_COLUMNS
-    parts = [titles[first : first + step] for first in range(0, len(titles), step)]
+def narrow(table: Table, columns: int = MAX_COLUMNS) -> list[Table]:
+    """Split a table by columns, so that none is cut on a terminal; each part has the first."""
+    titles = table.header[1:]
+    parts = [titles[first : first + columns] for first in range(0, len(titles), columns)]
     return [table.without([title for title in titles if title not in part]) for part in parts]

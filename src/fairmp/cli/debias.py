@@ -72,6 +72,7 @@ def command(
     if not sensitive and (criterion or not matrix):
         raise InputError("--sensitive", "missing", "name the column with the groups")
     from fairmp.cli import prediction_table as columns
+    from fairmp.metrics.evaluation import canonical
     from fairmp.postprocessing.solver import debias
     from fairmp.report.document import html
     from fairmp.report.from_results import from_corrected
@@ -160,7 +161,15 @@ def command(
     command_line = options.rerun_command()
     if sensitive and not found.drawn and apply is None:
         if not estimate_sens:  # an estimate for every target would take too long
-            content["panel"] = panel(found.values, groups, codes, command=command_line, **same)
+            content["panel"] = panel(
+                found.values,
+                groups,
+                codes,
+                criterion=canonical(criterion[0] if criterion else "demographic_parity"),
+                target=target[0] if target else 0.0,
+                command=options.adjustable_command(command_line, temperature=True),
+                **same,
+            )
         content["reliability"] = reliability(found.values, groups, codes, kind=kind)
     texts = {
         record: json.dumps(content, ensure_ascii=False, allow_nan=False, indent=2) + "\n",

@@ -5,6 +5,12 @@ from __future__ import annotations
 from fairmp.cli.options import Results, Seed, Splits, elapsed, option, report
 from fairmp.outputs import bar
 
+DEBIAS = (
+    "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "
+    "--target {target} --temperature {temperature}"
+)
+TRAIN = "fairmp train --nodes nodes.csv --edges edges.csv --id id --label label --sensitive group"
+
 
 def command(
     results: Results,
@@ -15,13 +21,15 @@ def command(
     """Compare every method on an embedded network, in under a minute."""
     folder = results.folder("demo")
 
+    from fairmp.comparison import demo
     from fairmp.datasets.synthetic import social_network
-    from fairmp.reproduction import demo
 
-    data, total = social_network(n=nodes, seed=seed), splits * len(demo.METHODS)
-    again = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
-    with results.staging(folder) as staging, bar(total, "training") as advance:
-        records, lines = demo.run(data, splits, seed, staging, again, advance)
+    data = social_network(n=nodes, seed=seed)
+    rerun = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
+    commands = demo.Commands(rerun, DEBIAS, TRAIN)
+    count = splits * len(demo.METHODS)
+    with results.staging(folder) as staging, bar(count, "training") as advance:
+        records, lines = demo.run(data, splits, seed, staging, commands, advance)
     from rich.text import Text
 
     from fairmp.datasets.statistics import statistics

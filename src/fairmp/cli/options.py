@@ -59,6 +59,11 @@ def _known_tracker(name: str | None) -> str | None:
 _BEGAN = time.perf_counter()
 CRITERIA = ("demographic-parity", "equal-opportunity", "equalized-odds")
 GATE_STATUS, GATE_ROUNDING = 3, 1e-9
+# Options of debias and train that a point chosen on their page takes the place of.
+CHOSEN_ON_PAGE = (
+    *("--criterion", "--target", "--matrix", "--temperature", "--solver", "--lambda-f"),
+    *("--out", "--save"),
+)
 _gate = panel("A gate for releases")
 own, network = panel("Your own tables"), panel("Network and training")
 
@@ -458,9 +463,22 @@ def _bins(text: str | None) -> int | list[float] | None:
         raise InputError("--sensitive-bins", value) from None
 
 
-def rerun_command() -> str:
+def rerun_command(*program: str) -> str:
     """Return the command that was typed, quoted for a shell, without passwords."""
-    return shlex.join(["fairmp", *map(without_password, sys.argv[1:])])
+    return shlex.join([*(program or ["fairmp"]), *map(without_password, sys.argv[1:])])
+
+
+def adjustable_command(command: str, *, temperature: bool = False) -> str:
+    """A command with placeholders for the criterion and target that readers of its page choose."""
+    words: list[str] = []
+    replaced = False  # whether the word is the value of an option that goes
+    for word in shlex.split(command):
+        option = word.partition("=")[0]
+        if not replaced and option not in (*CHOSEN_ON_PAGE, "--overwrite"):
+            words.append(word)
+        replaced = word in CHOSEN_ON_PAGE
+    chosen = " --criterion {criterion} --target {target}"
+    return shlex.join(words) + chosen + (" --temperature {temperature}" if temperature else "")
 
 
 def say(text: str) -> None:
@@ -514,16 +532,13 @@ def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite
             raise InputError(option, f"{path} is an input table", "give another name")
 
 
-def tables(found: Sequence[Table], folder: Path, *, leave_out: Sequence[str] = ()) -> list[Any]:
-    """Tables for the terminal, and where the page is."""
+def tables(found: Sequence[Table], *, leave_out: Sequence[str] = ()) -> list[Any]:
+    """Tables for the terminal."""
     from fairmp.report.formats import rich_table
 
-    parts: list[Any] = []
-    for table in found:
-        if table.header[-1] == "verdict":  # sentences, too long for columns
-            parts.append(table.title)
-            for claim, data, paper, ours, verdict in table.rows:
-                parts.append(f"- {claim} ({data}): {verdict}. Ours: {ours}; the paper: {paper}.")
-        else:
-            parts.append(rich_table(table.without(leave_out)))
-    return [*parts, f"Open {folder / 'report.html'}."]
+    return [rich_table(table.without(leave_out)) for table in found]
+
+
+def open_page(folder: Path) -> str:
+    """Say where the page is."""
+    return f"Open {folder / 'report.html'}."

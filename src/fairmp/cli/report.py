@@ -7,8 +7,11 @@ from pathlib import Path
 import typer
 
 from fairmp import outputs
+from fairmp.cli import options
 from fairmp.cli.options import argument, check_file, option
 from fairmp.errors import InputError
+
+NO_USE = "Not stated. Add it with --use when the card is made."
 
 
 def command(
@@ -26,22 +29,29 @@ def command(
         raise InputError("RESULTS", f"{len(results)} directories", "a card describes one model")
     if use and not card:
         raise InputError("--use", "is for a model card", "add --card")
-    inside = len(results) == 1 and results[0].is_dir()
-    name = "model-card.html" if card else "report.html"
-    goal = out or (results[0] / name if inside else Path(name))
-    folder = goal.absolute().parent
-    if goal.suffix.lower() not in (".html", ".htm"):
-        raise InputError("--out", f"{goal} does not end in .html", "give the name of a page")
-    for path in (goal, *[goal.with_suffix(".md")] * card):
-        if not folder.is_dir():
-            raise InputError("--out", f"{folder} is not a directory", "give another name")
+    page = _page(results, out, card=card)
+    files = [page, page.with_suffix(".md")] if card else [page]
+    for path in files:
         check_file("--out", path, overwrite=overwrite)
 
-    from fairmp.report.from_results import card_texts, document_of, together
+    from fairmp.report.from_results import card_texts, together
 
-    content = card_texts(document_of(results[0]), use) if card else (together(results),)
-    paths = (goal, goal.with_suffix(".md"))[: len(content)]
-    with outputs.text_files(dict(zip(paths, content, strict=True)), new=not overwrite):
+    with options.typed({"results": "RESULTS"}):
+        texts = card_texts(results[0], use or NO_USE) if card else [together(results)]
+    with outputs.text_files(dict(zip(files, texts, strict=True)), new=not overwrite):
         pass
-    more = f", or read {paths[1]}" if card else ""
-    typer.echo(f"{len(content[0].encode()) / 1e3:,.0f} kB. Open {goal}{more}.")
+    markdown = f", or read {files[1]}" if card else ""
+    typer.echo(f"{len(texts[0].encode()) / 1e3:,.0f} kB. Open {page}{markdown}.")
+
+
+def _page(results: list[Path], out: Path | None, *, card: bool) -> Path:
+    """Path of the page, by default in the result directory if there is one."""
+    name = "model-card.html" if card else "report.html"
+    is_folder = len(results) == 1 and results[0].is_dir()
+    page = out or (results[0] / name if is_folder else Path(name))
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise InputError("--out", f"{page} does not end in .html", "give the name of a page")
+    folder = page.absolute().parent
+    if not folder.is_dir():
+        raise InputError("--out", f"{folder} is not a directory", "give another name")
+    return page

@@ -191,7 +191,10 @@ def _write(
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
     command = launcher + options.rerun_command()
     with written.staging(folder) as staging:
-        lines = train_report.write(data, records, model, staging, command=command, **shown)
+        again = options.adjustable_command(command)
+        lines = train_report.write(
+            data, records, model, staging, command=command, panel_command=again, **shown
+        )
     took = f"{options.elapsed():.0f} s"
     if ranks is not None:
         took += f" on {ranks} rank{'s' * (ranks != 1)}"

@@ -121,8 +121,14 @@ def command(
         sys.exit(130)
     train = _train_command(tuned, vars(source))
     with outputs.results(out, overwrite=True, in_place=True) as staging:
-        again = options.rerun_command()
-        found = page.write(tuned, staging, data, train=train, command=again)
+        found = page.write(
+            tuned,
+            staging,
+            data,
+            train=train,
+            panel_command=options.adjustable_command(train),
+            command=options.rerun_command(),
+        )
     if track is not None:
         options.track(track, page.trial_records(tuned), out)
     options.report(as_json, found, *_parts(tuned, train, out))
@@ -186,7 +192,8 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     header = [f"trial {tuned.chosen.number}", *page.COLUMNS.values()]
     figures = rich_table(Table("", header, page.figures_table(tuned)))
     settings = Text("Settings: " + format_settings(tuned.chosen.settings))
-    parts = [Text(page.title(tuned), "bold"), Text(page.summary(tuned)), figures, settings]
+    heading = Text(page.title(tuned), "bold")
+    parts: list[Any] = [heading, Text(page.summary(tuned)), figures, settings]
     if tuned.search.limit is None:
         parts.append(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
     failed = page.failures(tuned).items()

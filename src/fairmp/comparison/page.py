@@ -7,19 +7,19 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pandas as pd
 
 from fairmp.comparison import Record
 from fairmp.comparison.grid import BACKBONES, STRATEGIES
 from fairmp.metrics import Interval
-from fairmp.metrics.evaluation import is_known, json_safe, points
-from fairmp.report import Line, Section, formats, summarise
+from fairmp.metrics.evaluation import json_safe
+from fairmp.metrics.pareto import hypervolume_over_splits
+from fairmp.report import Document, Line, Section, formats, summarise
 from fairmp.report.document import write as write_document
-from fairmp.report.figures import curves, over_splits, to_svg
-from fairmp.report.formats import METRICS, SPREAD, Table
-from fairmp.report.sections import Document
+from fairmp.report.figures import curves, to_svg
+from fairmp.report.formats import METRICS, SPREAD, Table, is_known, points
 
 ASSUMPTIONS = [
     "Every method got the same splits, and its epoch was chosen on the validation nodes; all "
@@ -42,10 +42,6 @@ HYPERVOLUME = (
     "100, in hundredths of the whole area. More is better; ± is half of a 95 % jackknife interval "
     "over splits, from five on. A method with one strength has one point."
 )
-
-
-Content: TypeAlias = tuple[str, str, Sequence[Section | Table]]
-"""Title, summary and parts of a page."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def compared(records: Sequence[Record], *, areas: bool = True) -> Comparison:
             found.families[title][str(family)] = [named[member] for member in ordered]
         if areas:
             found.hypervolumes[title] = {
-                family: over_splits([record for record in own if record["family"] == family])
+                family: hypervolume_over_splits([r for r in own if r["family"] == family])
                 for family in found.families[title]
             }
     return found

@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Any
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.analysis.audits.parts import describe
+from fairmp.analysis.audits.facts import describe
 from fairmp.comparison import Record
 from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
-from fairmp.report import Line, Section, over, summarise, to_markdown, tradeoff
+from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import add_decisions, cautions, from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import of_lines, write_records
-from fairmp.report.sections import Document
 from fairmp.report.topology import topology
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.loop import needs_groups
@@ -35,6 +34,7 @@ def write(
     folder: Path,
     *,
     command: str = "",
+    panel_command: str = "",  # of fairmp.report.panel.panel
     picture: bool = False,
     keep_graph: bool = False,
 ) -> list[Line]:
@@ -45,7 +45,7 @@ def write(
     write_runs(records, lines, tradeoff(shown[:8], f"{data.name}: {lines[0].name}"), model, folder)
     if keep_graph and model.encoding_ is not None and whole:
         save_graph(data, folder / "model")
-    report = document(data, model, command) if whole else _figures(data, model)
+    report = document(data, model, panel_command) if whole else _figures(data, model)
     report["command"] = command
     table = of_lines("", shown).without(["splits"])
     report["lines"] = {
@@ -108,7 +108,7 @@ def _candidates(model: FairClassifier) -> Section:
     return Section("How the model was chosen", [text], header=header, rows=rows, appendix=True)
 
 
-def document(data: Data, model: FairClassifier, command: str = "") -> Document:
+def document(data: Data, model: FairClassifier, panel_command: str = "") -> Document:
     """Describe what a classifier does to the test nodes, before and after its own correction."""
     run, fair = model.run_, model.uses_groups
     test = (
@@ -125,7 +125,7 @@ def document(data: Data, model: FairClassifier, command: str = "") -> Document:
     decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
     after = decided if fair else decided[:1]
     add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
-    report |= live_parts(model, plain, y, sens, command)
+    report |= live_parts(model, plain, y, sens, command=panel_command)
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
         "gaps on the same test nodes."

@@ -51,19 +51,36 @@ def statistics(data: Data) -> Statistics:
         nodes=int(data.num_nodes or 0),
         features=int(data.num_features),
         edges=edges.size(1),
-        label_homophily=_homophily(data.y[edges]),
-        label_homophily_labelled=_homophily(data.y[edges], known=True),
-        sens_homophily=_homophily(data.sens[edges], known=True),
+        label_homophily=homophily(edges, data.y, known_only=False),
+        label_homophily_labelled=homophily(edges, data.y),
+        sens_homophily=homophily(edges, data.sens),
         labelled=int((data.y >= 0).sum()),
         classes=sizes(data.y, getattr(data, "class_names", None)),
         groups=sizes(data.sens, getattr(data, "group_names", None)),
     )
 
 
-def _homophily(pairs: Tensor, known: bool = False) -> float | None:
-    if known:
-        pairs = pairs[:, (pairs >= 0).all(0)]
-    return float((pairs[0] == pairs[1]).double().mean()) if pairs.numel() else None
+def homophily(edge_index: Tensor, codes: Tensor, *, known_only: bool = True) -> float | None:
+    """Share of edges between nodes of the same class or group; None without edges.
+
+    Like PyG's edge homophily, but in double precision and for nodes of unknown code.
+
+    Args:
+        edge_index: edges (2×E) without self-loops.
+        codes: class or group of each node, −1 where it is unknown.
+        known_only: leave out edges with an unknown end; otherwise unknown counts as a class.
+
+    Example:
+        >>> edges = torch.tensor([[0, 1, 2], [1, 2, 3]])
+        >>> codes = torch.tensor([0, 0, 1, -1])
+        >>> homophily(edges, codes), round(homophily(edges, codes, known_only=False), 3)
+        (0.5, 0.333)
+    """
+    source, target = codes[edge_index]
+    if known_only:
+        known = (source >= 0) & (target >= 0)
+        source, target = source[known], target[known]
+    return float((source == target).double().mean()) if source.numel() else None
 
 
 def sizes(values: Tensor, names: Sequence[str] | None) -> dict[str, int]:

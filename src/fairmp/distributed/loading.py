@@ -21,8 +21,9 @@ from fairmp.distributed import partition
 from fairmp.distributed.ranks import Ranks
 from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
-from fairmp.graph import CSR, INT32, Adjacency, Graph, aggregate
+from fairmp.graph import INT32, Adjacency, Graph, aggregate
 from fairmp.kernels import implementation
+from fairmp.kernels.types import CSR, Matrix
 
 COLUMNS_PER_READ = 1 << 20
 
@@ -89,8 +90,7 @@ class ShardedAdjacency(Adjacency):
         rows = arrived()
         if self.border_nodes.numel():
             left = self.scale.index_select(0, self.border_nodes)
-            matrix = self.border.row, self.border.col, None, left, self.halo_scale
-            more = product(matrix, rows, None, 0.0)
+            more = product(Matrix(self.border, left, self.halo_scale), rows, None, 0.0)
             result.index_add_(0, self.border_nodes, more, alpha=1 - gamma)
         return result
 

@@ -5,13 +5,13 @@ compiled ones with ``reference``.
 """
 
 from fairmp.kernels import reference as reference
+from fairmp.kernels.functional import gather as gather
+from fairmp.kernels.functional import relative_to_largest as relative_to_largest
+from fairmp.kernels.functional import segment_sum as segment_sum
+from fairmp.kernels.functional import shift as shift
+from fairmp.kernels.functional import softmax as softmax
+from fairmp.kernels.functional import spmm as spmm
 from fairmp.kernels.protocol import Kernels as Kernels
-from fairmp.kernels.protocol import gather as gather
 from fairmp.kernels.protocol import implementation as implementation
 from fairmp.kernels.protocol import not_compiled as not_compiled
-from fairmp.kernels.protocol import relative_to_largest as relative_to_largest
-from fairmp.kernels.protocol import segment_sum as segment_sum
-from fairmp.kernels.protocol import shift as shift
-from fairmp.kernels.protocol import softmax as softmax
-from fairmp.kernels.protocol import spmm as spmm
 from fairmp.kernels.protocol import use as use

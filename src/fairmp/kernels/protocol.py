@@ -1,4 +1,4 @@
-"""Primitives that pass over every node or edge, the choice of their implementation, autograd."""
+"""The primitives that pass over every node or edge, and the choice of their implementation."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar, cast
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from fairmp.errors import check_choice
 from fairmp.kernels import reference
-from fairmp.kernels.reference import Matrix
+from fairmp.kernels.types import (
+    CSR,
+    NO_CLIP,
+    BinaryGroups,
+    BinaryProblem,
+    BinaryRoot,
+    Clip,
+    Matrix,
+)
 
 MAX_TRANSPOSED_CLASSES = 16
 COMPILERS = {"cpu": "numba", "cuda": "triton"}
@@ -32,15 +39,22 @@ class Kernels(Protocol):
     r"""A module of primitives: :mod:`~fairmp.kernels.reference`, or one compiled for a device.
 
     Codes (n, int32) give the group of each node, −1 for none. Tables with one row per group are
-    float64, and so are sums over nodes. A compiled module may have optional members as well:
-    ``fused_projection``, ``fused_propagation`` and ``sparse_linear`` on the CPU, and on CUDA
-    ``binary_root``, ``binary_shift`` and ``binary_vjp``.
+    float64, and so are sums over nodes.
     """
 
     __name__: str
 
     def aggregate(self, matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
-        r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`; the product alone without x."""
+        r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`; without x the second term."""
+
+    def gather_rows(self, x: Tensor, order: Tensor) -> Tensor:
+        """The rows of x in another order."""
+
+    def gather_margins(self, x: Tensor, order: Tensor, factor: float) -> Tensor:
+        """The margins x₁ − x₀ (n×1) of rows in another order, times a factor."""
+
+    def spread_margins(self, m: Tensor, order: Tensor, factor: float) -> Tensor:
+        """Put (−factor·m, factor·m) in the rows ``order`` (n×2)."""
 
     def moments(self, z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
         r"""Sum :math:`q_i = \mathrm{softmax}((z_i - \mathrm{shift}_{g(i)}) / T)` by group.
@@ -50,8 +64,32 @@ class Kernels(Protocol):
         (groups·C·C).
         """
 
-    def shift(self, z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-        """Subtract the shift of its group (groups×C) from each node's logits (n×C)."""
+    def binary_root(self, problem: BinaryProblem, start: float | Tensor | None) -> BinaryRoot:
+        """Find the dual u of one gap between two classes, from a first guess."""
+
+    def shift_margins(
+        self, z: Tensor, groups: BinaryGroups, amount: float | Tensor, clip: Clip
+    ) -> Tensor:
+        """Reduce the margins of two classes (n×2 or n×1) by an amount times ``groups.column``.
+
+        See :meth:`shift` for ``clip``.
+        """
+
+    def shift_margins_vjp(
+        self, grad: Tensor, groups: BinaryGroups, slope: Tensor, factor: float | Tensor
+    ) -> Tensor:
+        """Add s·slope to the margins of grad, with s = factor · Σ ``groups.column``·margin(grad).
+
+        Of two classes, the first gets minus, the second plus as much.
+        """
+
+    def shift(self, z: Tensor, codes: Tensor, table: Tensor, clip: Clip = NO_CLIP) -> Tensor:
+        """Subtract the row of its group (groups×C) from each node's logits (n×C).
+
+        A shift as large as the logits would be lost in their rounding: rows with logits above
+        ``clip.limit`` are returned relative to their largest, and what is below it by more than
+        ``clip.floor`` is clipped first, where the shift goes about as far.
+        """
 
     def segment_sum(self, g: Tensor, codes: Tensor, groups: int) -> Tensor:
         """Sum rows (n×C) by group (groups×C)."""
@@ -65,11 +103,6 @@ class Kernels(Protocol):
         :meth:`moments` and one row of w (groups×C) per group.
         """
 
-    def coupling_backward(
-        self, g: Tensor, z: Tensor, codes: Tensor, w: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """Gradients of z and w, given that of ``softmax_vjp``'s result at T = 1 without shifts."""
-
     def linear_relu_backward(
         self, g: Tensor, h: Tensor, weight: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
@@ -77,6 +110,9 @@ class Kernels(Protocol):
 
         Given is the gradient of :math:`h W^\top` (n×C), where :math:`h = \max(a, 0)`.
         """
+
+    def sparse_linear(self, matrix: CSR, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+        """Multiply S W + b (r×H), for a sparse S (r×d) and W (d×H); with a ReLU if asked."""
 
 
 if TYPE_CHECKING:  # the type checker compares each module with the protocol
@@ -90,6 +126,8 @@ def implementation(like: Tensor) -> Kernels:
     """Return the primitives for a tensor's device and dtype."""
     if _chosen.get() == "reference" or like.dtype not in (torch.float32, torch.float64):
         return reference
+    if like.is_cpu:  # a device's name would have to be made first
+        return _compiled("cpu")
     return _compiled(like.device.type)
 
 
@@ -134,92 +172,3 @@ def _compiled(device: str) -> Kernels:
         return cast("Kernels", import_module(f"fairmp.kernels.{device}.primitives"))
     except ImportError:  # installed, but not for this version of Python or NumPy
         return reference
-
-
-def softmax(f: Tensor) -> Tensor:
-    """Softmax of each row, as ``f.softmax(1)``.
-
-    For a handful of classes torch spends most of ``softmax(1)`` on overhead per row; along the
-    other dimension it vectorises over the nodes.
-    """
-    return f.softmax(1) if f.size(1) > MAX_TRANSPOSED_CLASSES else f.T.contiguous().softmax(0).T
-
-
-def relative_to_largest(z: Tensor) -> Tensor:
-    """Subtract each row's largest logit, as a constant: softmax does not change."""
-    return z - z.detach().amax(1, keepdim=True)
-
-
-@not_compiled
-def segment_sum(values: Tensor, codes: Tensor, groups: int) -> Tensor:
-    """Sum the rows of ``values`` (n×C) by group (groups×C); a code of −1 does not count."""
-    return _SegmentSum.apply(values, codes, groups)
-
-
-@not_compiled
-def gather(table: Tensor, codes: Tensor) -> Tensor:
-    """Row of ``table`` of each node's group (n×C); zeros where the code is −1."""
-    return _Gather.apply(table, codes)
-
-
-@not_compiled
-def spmm(matrix: Matrix, transposed: Matrix, x: Tensor) -> Tensor:
-    """Multiply a matrix with ``x`` (n×C); its transpose is for the gradient."""
-    return _SpMM.apply(x, matrix, transposed)
-
-
-def shift(z: Tensor, table: Tensor, codes: Tensor) -> Tensor:
-    """Subtract the row of ``table`` of each node's group (n×C); nothing where the code is −1."""
-    return _Shift.apply(z.contiguous(), table, codes)
-
-
-class _SegmentSum(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, codes: Tensor, groups: int) -> Tensor:
-        ctx.save_for_backward(codes)
-        kernels = implementation(values)
-        return kernels.segment_sum(values.contiguous(), codes, groups).to(values.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return gather(grad, *ctx.saved_tensors), None, None
-
-
-class _Gather(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, table: Tensor, codes: Tensor) -> Tensor:
-        ctx.save_for_backward(codes)
-        ctx.groups = table.size(0)
-        padded = torch.cat([table, table.new_zeros(1, table.size(1))])
-        return padded[torch.where(codes < 0, ctx.groups, codes)]
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        (codes,) = ctx.saved_tensors
-        return segment_sum(grad, codes, ctx.groups), None
-
-
-class _SpMM(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: Matrix, transposed: Matrix) -> Tensor:
-        ctx.matrix, ctx.transposed = matrix, transposed
-        return implementation(x).aggregate(matrix, x.contiguous(), None, 0.0)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return spmm(ctx.transposed, ctx.matrix, grad), None, None
-
-
-class _Shift(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, table: Tensor, codes: Tensor) -> Tensor:
-        ctx.num_groups = table.size(0)
-        ctx.save_for_backward(codes)
-        return implementation(z).shift(z, codes, table)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, None]:
-        (codes,) = ctx.saved_tensors
-        sums = implementation(grad).segment_sum(grad.contiguous(), codes, ctx.num_groups)
-        return grad, -sums, None

@@ -10,8 +10,16 @@ import warnings
 import torch
 from torch import Tensor
 
-# Row pointers, columns and values (None: ones) of A, and the diagonals D_l and D_r.
-Matrix = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor]
+from fairmp.kernels.root import MAX_MARGIN, find_root
+from fairmp.kernels.types import (
+    CSR,
+    NO_CLIP,
+    BinaryGroups,
+    BinaryProblem,
+    BinaryRoot,
+    Clip,
+    Matrix,
+)
 
 with warnings.catch_warnings():
     # torch warns once per process that CSR tensors are in beta; users can do nothing about it.
@@ -22,7 +30,7 @@ with warnings.catch_warnings():
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
-    row, col, weight, left, right = matrix
+    (row, col, weight), left, right = matrix.rows, matrix.left, matrix.right
     value = torch.ones(col.numel(), dtype=f.dtype, device=f.device) if weight is None else weight
     # torch requires row pointers and columns of the same integer type.
     values = torch.sparse_csr_tensor(
@@ -32,7 +40,22 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
         size=(row.numel() - 1, f.size(0)),
     )
     product = (values @ (right.unsqueeze(1) * f).contiguous()) * left.unsqueeze(1)
-    return (product if x is None else gamma * x + (1 - gamma) * product).contiguous()
+    product = (1 - gamma) * product
+    return (product if x is None else gamma * x + product).contiguous()
+
+
+def gather_rows(x: Tensor, order: Tensor) -> Tensor:
+    return x.index_select(0, order)
+
+
+def gather_margins(x: Tensor, order: Tensor, factor: float) -> Tensor:
+    return (factor * (x[:, 1:] - x[:, :1])).index_select(0, order)
+
+
+def spread_margins(m: Tensor, order: Tensor, factor: float) -> Tensor:
+    out = m.new_empty(m.size(0), 2)
+    out[order] = torch.cat([-factor * m, factor * m], 1)
+    return out
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
@@ -49,8 +72,58 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     return torch.cat([value.view(1), sums.flatten(), second.flatten()])
 
 
-def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
-    return z - _rows(shift.to(z.dtype), codes)
+def binary_root(problem: BinaryProblem, start: float | Tensor | None) -> BinaryRoot:
+    groups = problem.groups
+    rows = problem.z.index_select(0, groups.nodes).double()
+    margin = (rows[:, 0] if rows.size(1) == 1 else rows[:, 1] - rows[:, 0]) / problem.temperature
+    margin = margin.clamp(-MAX_MARGIN, MAX_MARGIN)
+    delta = groups.weight.repeat_interleave(groups.starts.diff())
+    slope = torch.empty_like(margin)
+
+    def gap_at(w: float) -> tuple[float, float]:
+        t = margin - delta * w
+        torch.mul(delta * t.sigmoid(), (-t).sigmoid(), out=slope)
+        gap, curvature = float((delta * t.sigmoid()).sum()), float((delta * slope).sum())
+        return groups.scale * gap, groups.scale * curvature
+
+    width = float(margin.abs().max()) if margin.numel() else 0.0
+    guess = 0.0 if start is None else groups.scale * float(start)
+    root = find_root(gap_at, guess, width, problem.target, problem.tolerance)
+    curvature = root.curvature / groups.scale
+    slopes = torch.zeros(len(problem.z), dtype=problem.z.dtype, device=problem.z.device)
+    slopes[groups.nodes.long()] = slope.to(slopes.dtype)
+    return BinaryRoot(root.w / groups.scale, root.residual, float(root.passes), curvature, slopes)
+
+
+def shift_margins(z: Tensor, groups: BinaryGroups, amount: float | Tensor, clip: Clip) -> Tensor:
+    by = (amount * groups.column).unsqueeze(1)
+    return _shift_rows(z, by if z.size(1) == 1 else torch.cat([by / -2, by / 2], 1), clip)
+
+
+def shift_margins_vjp(
+    grad: Tensor, groups: BinaryGroups, slope: Tensor, factor: float | Tensor
+) -> Tensor:
+    margin = grad[:, 0] if grad.size(1) == 1 else grad[:, 1] - grad[:, 0]
+    pull = factor * (groups.column * margin).sum()
+    added = (pull * slope.double()).unsqueeze(1)
+    return (grad + (added if grad.size(1) == 1 else torch.cat([-added, added], 1))).to(grad.dtype)
+
+
+def shift(z: Tensor, codes: Tensor, table: Tensor, clip: Clip = NO_CLIP) -> Tensor:
+    return _shift_rows(z, _rows(table, codes), clip)
+
+
+def _shift_rows(z: Tensor, by: Tensor, clip: Clip) -> Tensor:
+    exact, reach = z.double(), by.abs().amax(1, keepdim=True)
+    # Clipping makes a difference only where the shift goes about as far.
+    far = reach > clip.floor / 4
+    if z.size(1) == 1:
+        return (torch.where(far, exact.clamp(-clip.floor, clip.floor), exact) - by).to(z.dtype)
+    extreme = (z.abs().amax(1, keepdim=True) > clip.limit) & (reach > 0)
+    relative = exact - exact.amax(1, keepdim=True)
+    relative = torch.where(far, relative.clamp_min(-clip.floor), relative) - by
+    relative = relative - relative.amax(1, keepdim=True)
+    return torch.where(extreme, relative, exact - by).to(z.dtype)
 
 
 def segment_sum(g: Tensor, codes: Tensor, groups: int) -> Tensor:
@@ -66,18 +139,17 @@ def softmax_vjp(
     return (g.double() + q * (weight - (weight * q).sum(1, keepdim=True))).to(g.dtype)
 
 
-def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    q, weight = z.double().softmax(1), _rows(w, codes)
-    # Centred under q, the derivative of ⟨g, q ⊙ (w − ⟨w, q⟩)⟩ is that of ⟨g ⊙ w, q⟩.
-    centred = g - (g * q).sum(1, keepdim=True)
-    product = centred * (weight - (weight * q).sum(1, keepdim=True))
-    grad_z = q * (product - (product * q).sum(1, keepdim=True))
-    return grad_z.to(g.dtype), segment_sum(q * centred, codes, w.size(0))
-
-
 def linear_relu_backward(g: Tensor, h: Tensor, weight: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     out = torch.where(h <= 0, 0, g @ weight)
     return out, out.sum(0), g.t() @ h
+
+
+def sparse_linear(matrix: CSR, weight: Tensor, bias: Tensor, *, relu: bool) -> Tensor:
+    shape = (matrix.row.numel() - 1, weight.size(0))
+    row, col = matrix.row.to(torch.int64), matrix.col.to(torch.int64)
+    assert matrix.weight is not None
+    product = torch.sparse_csr_tensor(row, col, matrix.weight, size=shape) @ weight + bias
+    return product.relu() if relu else product
 
 
 def _counted(z: Tensor, codes: Tensor) -> tuple[Tensor, Tensor]:

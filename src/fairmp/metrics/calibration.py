@@ -12,7 +12,7 @@ from fairmp.metrics.counts import Array, as_array, integers, wilson
 
 MIN_CALIBRATION_NODES = 100  # labelled nodes of a group that is calibrated separately
 MIN_CLASS_NODES = 10  # and of each class among them
-MAX_LOGIT_RANGE = 30.0  # beyond it a probability is a rounded one
+MAX_LOGIT_RANGE = 30.0  # a smaller probability was rounded to 0
 PRIOR_OBSERVATIONS = 1.0  # weight of the prior temperature 1 and bias 0, for few labels
 
 
@@ -64,22 +64,34 @@ def reliability_curve(
     values = as_array(prob, "prob").astype(float)
     if values.ndim == 2 and 0 <= positive < values.shape[1]:
         values = values[:, positive]
-    label, group = integers(y, "y", len(values)), integers(sens, "sens", len(values))
+    label = integers(y, "y", len(values))
+    group = integers(sens, "sens", len(values))
     if values.ndim != 1 or not ((values >= 0) & (values <= 1)).all():
         raise InputError("prob", "not one probability per node", "give numbers in [0, 1]")
-    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], values)
-    found = []
+    curves = []
     for g in np.unique(group[(group >= 0) & (label >= 0)]).tolist():
-        own = (group == g) & (label >= 0)
-        counts, total, hits = (
-            np.bincount(place[own], weights, bins)
-            for weights in (None, values[own], (label[own] == positive).astype(float))
-        )
-        counts, total, hits = (column[counts > 0] for column in (counts, total, hits))
-        columns = (total / counts, hits / counts, *wilson(hits / counts, counts), counts)
+        labelled = (group == g) & (label >= 0)
         name = str(g) if group_names is None else str(group_names[g])
-        found.append(ReliabilityCurve(name, *(tuple(column.tolist()) for column in columns)))
-    return found
+        curves.append(_curve(name, values[labelled], label[labelled] == positive, bins))
+    return curves
+
+
+def _curve(group: str, prob: np.ndarray, is_class: np.ndarray, bins: int) -> ReliabilityCurve:
+    place = np.searchsorted(np.linspace(0, 1, bins + 1)[1:-1], prob)
+    counts = np.bincount(place, minlength=bins)
+    filled = counts > 0
+    counts = counts[filled]
+    predicted = np.bincount(place, prob, bins)[filled] / counts
+    observed = np.bincount(place, is_class.astype(float), bins)[filled] / counts
+    low, high = wilson(observed, counts)
+    return ReliabilityCurve(
+        group=group,
+        predicted=tuple(predicted.tolist()),
+        observed=tuple(observed.tolist()),
+        low=tuple(low.tolist()),
+        high=tuple(high.tolist()),
+        counts=tuple(counts.tolist()),
+    )
 
 
 def calibrate(
@@ -91,8 +103,8 @@ def calibrate(
 ) -> tuple[float, np.ndarray]:
     r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
 
-    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` is
-    what a bias of 1 adds to each row (n×1), if that is not 1.
+    Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` (n×1)
+    is what a bias of 1 adds to each row, 1 by default.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -101,24 +113,25 @@ def calibrate(
     z = logits - logits.mean(1, keepdims=True)
     scale = max(float(np.sqrt((z**2).mean())), 1e-12)
     z = z / scale
-    one = np.eye(classes)[labels]
+    one_hot = np.eye(classes)[labels]
     start = np.append(scale, np.zeros(classes))
     unit = np.append(scale, np.ones(classes))
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
         scores = theta[0] * z + reach * theta[1:]
         logs = log_softmax(scores, axis=1)
-        error = np.exp(logs) - one
+        error = np.exp(logs) - one_hot
         prior = (theta - start) / unit
-        value = -np.einsum("ij,ij->", one, logs)
+        value = -np.einsum("ij,ij->", one_hot, logs)
         value += PRIOR_OBSERVATIONS / 2 * float(prior @ prior)
         slope = np.append((error * z).sum(), (error * reach).sum(0))
         return float(value) / n, (slope + PRIOR_OBSERVATIONS * prior / unit) / n
 
     least, most = (scale, scale) if bias_only else (1e-3 * scale, None)
     bounds = [(least, most), *[(None, None)] * classes]
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds)
-    return float(scale / found.x[0]), found.x[1:] - found.x[1:].mean()
+    solution = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
+    bias = solution[1:] - solution[1:].mean()
+    return float(scale / solution[0]), bias
 
 
 def label_probabilities(
@@ -128,14 +141,14 @@ def label_probabilities(
     from scipy.special import softmax
 
     known = labels >= 0
-    # A probability rounded to 0 stands for half of the smallest one that was not.
+    # A probability that was rounded to 0 counts as half of the smallest other one.
     z = logits - logits.max(1, keepdims=True)
     z = np.maximum(z, z[z > -MAX_LOGIT_RANGE].min() - np.log(2))
     temperature, bias = calibrate(z[known], labels[known])
     z = z / temperature + bias
     for g in [] if group is None else np.unique(group[group >= 0]):
-        own = known & (group == g)
-        by_class = np.bincount(labels[own], minlength=z.shape[1])
-        if own.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
-            z[group == g] += calibrate(z[own], labels[own], bias_only=True)[1]
+        labelled = known & (group == g)
+        by_class = np.bincount(labels[labelled], minlength=z.shape[1])
+        if labelled.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
+            z[group == g] += calibrate(z[labelled], labels[labelled], bias_only=True)[1]
     return np.asarray(softmax(z, axis=1))

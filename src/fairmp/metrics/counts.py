@@ -22,31 +22,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice
 
-Array: TypeAlias = Tensor | np.ndarray | Sequence
+Array: TypeAlias = Tensor | np.ndarray | Sequence[Any]
+Matrix = TypeVar("Matrix", np.ndarray, Tensor)
+Rates = TypeVar("Rates", float, np.ndarray)
 Kind = Literal["auto", "logits", "probabilities"]
 SUM_TOLERANCE = 0.005  # per class; probabilities rounded to two digits are off by as much each
 NORMAL_QUANTILE = 1.959964  # of a 95 % interval
+MIN_SPLITS = 5  # for an interval over splits
 
 
-def look_like_probabilities(values: Any) -> bool:
+def look_like_probabilities(values: Matrix) -> bool:
     """Whether every row of an n×C array or tensor lies in [0, 1] and sums to 1."""
-    return not bool(_outside(values).any() or _off(values).any())
+    return not bool(_outside_unit_interval(values).any() or _not_normalised(values).any())
 
 
-def are_probabilities(values: Any, kind: str = "auto", *, argument: str = "predictions") -> bool:
+def are_probabilities(values: Matrix, kind: str = "auto", *, argument: str = "predictions") -> bool:
     """Whether n×C scores are probabilities (True) or logits (False).
 
     With ``kind="auto"``, rows in [0, 1] that sum to 1 are probabilities and anything else is
-    logits. Two cases are refused instead of guessed: rows in [0, 1] that do not sum to 1, and rows
-    that are all one-hot, which could be decisions or logits. ``argument`` is named in errors.
+    logits. Two cases are ambiguous and raise an error: rows in [0, 1] that do not sum to 1, and
+    rows that are all one-hot, which could be decisions or logits. ``argument`` is named in errors.
 
     Example:
         >>> import numpy as np
@@ -54,33 +58,39 @@ def are_probabilities(values: Any, kind: str = "auto", *, argument: str = "predi
         (True, False)
     """
     check_choice("kind", kind, get_args(Kind))
-    outside, off = _outside(values), _off(values)
+    outside, unnormalised = _outside_unit_interval(values), _not_normalised(values)
     if kind == "logits" or (kind == "auto" and bool(outside.any())):
         return False
     if bool(outside.any()):
-        row = int(outside.any(1).nonzero()[0][0])
+        row = _first_row(outside.sum(1) > 0)
         value = f"{float(values[row][outside[row]][0]):g} in row {row} is not a probability"
-        raise InputError(argument, value, "give numbers in [0, 1], or kind='logits'")
-    if bool(off.any()):
-        row = int(off.nonzero()[0][0])
+        raise InputError(argument, value, "give numbers in [0, 1], or {kind='logits'}")
+    if bool(unnormalised.any()):
+        row = _first_row(unnormalised)
         value = f"row {row} lies in [0, 1] and sums to {float(values[row].sum()):.4g}"
-        hint = "normalise probabilities so that they sum to 1, or give kind='logits'"
+        hint = "normalise probabilities so that they sum to 1, or give {kind='logits'}"
         raise InputError(argument, value, hint)
     one_hot = ((values == 0) | (values == 1)).all(1)
     constant = (values == values[:, :1]).all(1)
-    boolean = str(values.dtype).endswith("bool")
-    if kind == "auto" and not boolean and bool(one_hot.any()) and bool((one_hot | constant).all()):
+    is_boolean = str(values.dtype).endswith("bool")
+    ambiguous = bool(one_hot.any()) and bool((one_hot | constant).all())
+    if kind == "auto" and ambiguous and not is_boolean:
         value = f"every row of {argument} is one-hot, which fits decisions and logits"
-        raise InputError("kind", value, "give kind='probabilities' or kind='logits'")
+        raise InputError("kind", value, "give {kind='probabilities'} or {kind='logits'}")
     return True
 
 
-def _outside(values: Any) -> Any:
+def _outside_unit_interval(values: Matrix) -> Matrix:
     return ~((values >= 0) & (values <= 1))
 
 
-def _off(values: Any) -> Any:
-    return abs(values.sum(1) - 1) > SUM_TOLERANCE * values.shape[1]
+def _not_normalised(values: Matrix) -> Matrix:
+    flags: Matrix = abs(values.sum(1) - 1) > SUM_TOLERANCE * values.shape[1]
+    return flags
+
+
+def _first_row(flags: Matrix) -> int:
+    return int(flags.nonzero()[0][0])
 
 
 def as_array(values: Array, name: str) -> np.ndarray:
@@ -95,13 +105,13 @@ def as_array(values: Array, name: str) -> np.ndarray:
 
 
 def integers(
-    values: Array, name: str, n: int | None, limit: int | None = None, why: str = ""
+    values: Array, name: str, n: int | None, limit: int | None = None, wanted: str = ""
 ) -> np.ndarray:
-    """Codes of classes or groups, checked."""
+    """Codes of classes or groups below a limit, checked; ``wanted`` says what the limit means."""
     array = as_array(values, name)
     if array.ndim != 1 or (n is not None and len(array) != n):
-        wanted = "one value per node" if n is None else f"one value for each of {n} nodes"
-        raise InputError(name, f"shape {array.shape}", f"give {wanted}")
+        hint = "give one value per node" if n is None else f"give one value for each of {n} nodes"
+        raise InputError(name, f"shape {array.shape}", hint)
     least = 0 if name == "pred" else -1
     wrong = array[~(np.isfinite(array) & (array >= least) & (array == np.trunc(array)))]
     if len(wrong):
@@ -109,7 +119,7 @@ def integers(
         raise InputError(name, f"{wrong[0]} is not a class or group", hint)
     result = array.astype(np.int64)
     if limit is not None and result.max(initial=0) >= limit:
-        raise InputError(name, f"{result.max()} is not below {limit}", f"give {why}")
+        raise InputError(name, f"{result.max()} is not below {limit}", f"give {wanted}")
     return result
 
 
@@ -136,10 +146,11 @@ def boolean_mask(mask: Array | None, n: int, name: str = "mask") -> np.ndarray:
     return keep
 
 
-def ratio(part: Any, whole: Any) -> np.ndarray:
+def ratio(part: ArrayLike, whole: ArrayLike) -> np.ndarray:
     """Divide, with nan where the denominator is 0."""
-    part, whole = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
-    return np.divide(part, whole, out=np.full(whole.shape, np.nan), where=whole > 0)
+    numerator, denominator = np.asarray(part, dtype=float), np.asarray(whole, dtype=float)
+    undefined = np.full(denominator.shape, np.nan)
+    return np.asarray(np.divide(numerator, denominator, out=undefined, where=denominator > 0))
 
 
 def count(
@@ -159,12 +170,13 @@ def count(
 
 def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Compute P(ŷ=c | s), P(ŷ=c | y=c, s) and P(ŷ=c | y≠c, s), each (…, groups, classes)."""
-    by_pred, known = table[..., :-1, :, :].sum(-2), table[..., :-1, :-1, :]
-    hits = np.diagonal(known, axis1=-2, axis2=-1)
-    by_label, decided = known.sum(-1), known.sum(-2)
+    by_pred = table[..., :-1, :, :].sum(-2)
+    labelled = table[..., :-1, :-1, :]
+    hits = np.diagonal(labelled, axis1=-2, axis2=-1)
+    by_label, labelled_by_pred = labelled.sum(-1), labelled.sum(-2)
     others = by_label.sum(-1, keepdims=True) - by_label
     rate = ratio(by_pred, np.broadcast_to(by_pred.sum(-1, keepdims=True), by_pred.shape))
-    return rate, ratio(hits, by_label), ratio(decided - hits, others)
+    return rate, ratio(hits, by_label), ratio(labelled_by_pred - hits, others)
 
 
 def rate_range(rates: np.ndarray) -> np.ndarray:
@@ -179,28 +191,32 @@ def gap_intervals(
 ) -> dict[str, tuple[float, float]]:
     """Intervals of ΔDP, ΔEO and Δodds; ``squares`` is the same table of squared weights."""
     rate, tpr, fpr = group_rates(table)
-
-    def sizes(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        by_label = table[:-1, :-1].sum(-1)
-        total = np.broadcast_to(table[:-1].sum((1, 2))[:, None], rate.shape)
-        return total, by_label, by_label.sum(1, keepdims=True) - by_label
-
-    both = zip(sizes(table), sizes(squares), strict=True)
-    total, by_label, others = (effective_size(whole, square) for whole, square in both)
+    sizes = [
+        effective_size(total, square)
+        for total, square in zip(_sizes_behind(table), _sizes_behind(squares), strict=True)
+    ]
+    all_nodes, of_class, of_others = sizes
     # Of two classes, the rates of class 0 mirror those of class 1.
     used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
     odds = np.hstack([tpr[:, used], fpr[:, used]])
-    behind = np.hstack([by_label[:, used], others[:, used]])
+    odds_sizes = np.hstack([of_class[:, used], of_others[:, used]])
     return {
-        "dp": gap_interval(rate[:, used], total[:, used], confidence),
-        "eo": gap_interval(tpr[:, used], by_label[:, used], confidence),
-        "odds": gap_interval(odds, behind, confidence),
+        "dp": gap_interval(rate[:, used], all_nodes[:, used], confidence),
+        "eo": gap_interval(tpr[:, used], of_class[:, used], confidence),
+        "odds": gap_interval(odds, odds_sizes, confidence),
     }
 
 
-def effective_size(total: Any, squares: Any) -> np.ndarray:
+def _sizes_behind(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Nodes behind each of the :func:`group_rates`: all, of the class, and of the others."""
+    of_class = table[:-1, :-1].sum(-1)
+    all_nodes = np.broadcast_to(table[:-1].sum((1, 2))[:, None], of_class.shape)
+    return all_nodes, of_class, of_class.sum(1, keepdims=True) - of_class
+
+
+def effective_size(total: ArrayLike, squares: ArrayLike) -> np.ndarray:
     """Kish's effective sample size (Σw)²/Σw², from the sums of weights and squared weights."""
-    return np.nan_to_num(ratio(np.square(total), squares))
+    return np.asarray(np.nan_to_num(ratio(np.square(total), squares)))
 
 
 def figures(table: np.ndarray) -> dict[str, np.ndarray]:
@@ -269,13 +285,13 @@ def bootstrap(
     filled = np.flatnonzero(table)
     weights = table.reshape(-1)[filled] / table.sum()
     chunk = max(1, 2_000_000 // table.size)
-    parts = []
+    chunks = []
     for start in range(0, resamples, chunk):
         size = min(chunk, resamples - start)
         stack = np.zeros((size, table.size), dtype=np.int64)
         stack[:, filled] = rng.multinomial(total, weights, size=size)
-        parts.append(statistics(stack.reshape(size, *table.shape)))
-    return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+        chunks.append(statistics(stack.reshape(size, *table.shape)))
+    return {key: np.concatenate([values[key] for values in chunks]) for key in chunks[0]}
 
 
 def percentiles(
@@ -315,11 +331,11 @@ def gap_interval(
     return min(max(float(low), 0.0), gap), max(min(float(high), 1.0), gap)
 
 
-def wilson(rates: Any, sizes: Any, z: float = NORMAL_QUANTILE) -> tuple[Any, Any]:
+def wilson(rates: Rates, sizes: Rates, z: float = NORMAL_QUANTILE) -> tuple[Rates, Rates]:
     """Wilson's score interval of rates, for a normal quantile z (95 % by default)."""
     shrink = 1 + z**2 / sizes
     centre = (rates + z**2 / (2 * sizes)) / shrink
-    half = z / shrink * np.sqrt(rates * (1 - rates) / sizes + z**2 / (4 * sizes**2))
+    half = z / shrink * (rates * (1 - rates) / sizes + z**2 / (4 * sizes**2)) ** 0.5
     return centre - half, centre + half
 
 

@@ -16,22 +16,38 @@ interval excludes 0 at a level divided by the number of figures compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fairmp.metrics.counts import NORMAL_QUANTILE, wilson
-from fairmp.metrics.evaluation import TITLES
 
 LEVEL = 0.05
-Estimate: TypeAlias = tuple[float, float, float]  # with its 95 % limits
 
 
-class Change(NamedTuple):
-    """One figure in two samples, as a fraction; the interval is that of the difference (95 %)."""
+class Figure(NamedTuple):
+    """What was measured: a metric, or the share or decision rate of a group."""
 
-    name: str
+    kind: str  # "share", "rate", "accuracy", "dp", "eo" or "odds"
+    group: str | None = None
+    class_name: str | None = None  # of the decision, for a rate
+
+
+class Estimate(NamedTuple):
+    """A value with its 95 % limits."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Change:
+    """One figure in two samples, as fractions; the interval is that of the difference (95 %)."""
+
+    figure: Figure
     before: float
     after: float
     low: float
@@ -39,7 +55,8 @@ class Change(NamedTuple):
     changed: bool
 
 
-class ScoreChange(NamedTuple):
+@dataclass(frozen=True)
+class ScoreChange:
     """Distribution of a group's scores in two samples."""
 
     group: str
@@ -48,9 +65,21 @@ class ScoreChange(NamedTuple):
     changed: bool
 
 
-def changes(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> tuple[list[Change], list[ScoreChange]]:
+@dataclass(frozen=True)
+class Drift:
+    """Differences between two samples."""
+
+    figures: tuple[Change, ...]
+    scores: tuple[ScoreChange, ...]
+
+    @property
+    def changed(self) -> bool:
+        """Whether any figure or distribution of scores has changed."""
+        figures = any(change.changed for change in self.figures)
+        return figures or any(change.changed for change in self.scores)
+
+
+def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Drift:
     """Compare two evaluations figure by figure, and the scores of each group.
 
     Args:
@@ -63,53 +92,58 @@ def changes(
         >>> y, sens = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
         >>> scores = np.stack([0 * y, y + rng.normal(size=2000)], 1)
         >>> first, second = (evaluate(s, y, sens).to_dict() for s in (scores, scores + [0, 0.5]))
-        >>> [one.name for one in changes(first, second)[0] if one.changed]
-        ['rate of 1 in 0', 'rate of 1 in 1']
+        >>> [tuple(change.figure) for change in compare(first, second).figures if change.changed]
+        [('rate', '0', '1'), ('rate', '1', '1')]
     """
-    old, new = _estimates(before), _estimates(after)
-    both = [name for name in old if name in new]
-    groups = {group["name"]: group.get("score_counts") or () for group in before["groups"]}
-    scored = []
-    for group in after["groups"]:
-        first, second = groups.get(group["name"]) or (), group.get("score_counts") or ()
-        if sum(first) and sum(second):
-            scored.append((group["name"], first, second))
-    level = LEVEL / max(len(both) + len(scored), 1)
-    found = [_change(name, old[name], new[name], level) for name in both]
-    return found, [_scores(name, first, second, level) for name, first, second in scored]
+    old, new = dict(_estimates(before)), dict(_estimates(after))
+    old_scores, new_scores = _score_counts(before), _score_counts(after)
+    figures = [figure for figure in old if figure in new]
+    groups = [group for group in new_scores if group in old_scores]
+    level = LEVEL / max(len(figures) + len(groups), 1)
+    changes = [_change(figure, old[figure], new[figure], level) for figure in figures]
+    scores = [_score_change(name, old_scores[name], new_scores[name], level) for name in groups]
+    return Drift(tuple(changes), tuple(scores))
 
 
-def _estimates(figures: Mapping[str, Any]) -> dict[str, Estimate]:
+def _estimates(evaluation: Mapping[str, Any]) -> Iterator[tuple[Figure, Estimate]]:
     """Every figure of an evaluation that is defined, with its 95 % limits."""
-    names, groups = figures["class_names"], figures["groups"]
+    class_names, groups = evaluation["class_names"], evaluation["groups"]
     total = sum(group["count"] for group in groups)
-    rates = [(f"share of {g['name']}", g["count"] / max(total, 1), total) for g in groups]
+    rates = [(Figure("share", g["name"]), g["count"] / max(total, 1), total) for g in groups]
     for group in groups:
-        for c in (1,) if len(names) == 2 else range(len(names)):
-            title = f"rate of {names[c]} in {group['name']}"
-            rates.append((title, group["rates"][c], group["count"]))
-    found: dict[str, Any] = {
-        name: (rate, *wilson(rate, size)) for name, rate, size in rates if rate is not None and size
-    }
+        for c in (1,) if len(class_names) == 2 else range(len(class_names)):
+            figure = Figure("rate", group["name"], class_names[c])
+            rates.append((figure, group["rates"][c], group["count"]))
+    for figure, rate, size in rates:
+        if rate is not None and size:
+            yield figure, Estimate(rate, *wilson(rate, size))
     for key in ("accuracy", "dp", "eo", "odds"):
-        value = (figures[key], *(figures.get("intervals", {}).get(key) or (None, None)))
-        if None not in value:
-            found[TITLES[key]] = value
-    return found
+        estimate = [evaluation[key], *(evaluation.get("intervals", {}).get(key) or [None])]
+        if None not in estimate:
+            yield Figure(key), Estimate(*estimate)
 
 
-def _change(name: str, old: Estimate, new: Estimate, level: float) -> Change:
+def _score_counts(evaluation: Mapping[str, Any]) -> dict[str, Sequence[int]]:
+    """Nodes by bin of score, for the groups that have any."""
+    counts = {group["name"]: group.get("score_counts") or () for group in evaluation["groups"]}
+    return {name: bins for name, bins in counts.items() if sum(bins)}
+
+
+def _change(figure: Figure, old: Estimate, new: Estimate, level: float) -> Change:
     from scipy.special import ndtri
 
-    (a, low_a, high_a), (b, low_b, high_b) = old, new
-    below, above = math.hypot(b - low_b, high_a - a), math.hypot(high_b - b, a - low_a)
+    difference = new.value - old.value
+    below = math.hypot(new.value - new.low, old.high - old.value)
+    above = math.hypot(new.high - new.value, old.value - old.low)
     stretch = float(-ndtri(level / 2)) / NORMAL_QUANTILE
-    difference = b - a
     changed = difference > stretch * below or -difference > stretch * above
-    return Change(name, a, b, difference - below, difference + above, bool(changed))
+    interval = difference - below, difference + above
+    return Change(figure, old.value, new.value, *interval, bool(changed))
 
 
-def _scores(group: str, first: Any, second: Any, level: float) -> ScoreChange:
+def _score_change(
+    group: str, first: Sequence[int], second: Sequence[int], level: float
+) -> ScoreChange:
     from scipy.stats import chi2_contingency
 
     table = np.array([first, second], dtype=float)

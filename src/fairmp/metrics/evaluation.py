@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import html
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, TypeGuard
+from typing import Any
 
 import numpy as np
 
+from fairmp.display import Displayed
 from fairmp.errors import InputError, check_choice
 from fairmp.metrics import counts
 from fairmp.metrics.counts import Array, as_array, boolean_mask, integers, weights
 
 METRICS = ("accuracy", "auc", "f1", "dp", "eo", "odds")
-SCORE_BINS = 10
 TITLES = dict(zip(METRICS, ("accuracy", "AUC", "F1", "ΔDP", "ΔEO", "Δodds"), strict=True))
 CRITERIA = {"demographic_parity": "dp", "equal_opportunity": "eo", "equalized_odds": "odds"}
 """Key of each criterion's gap."""
@@ -23,12 +22,8 @@ ALIASES = {key: name for name, key in CRITERIA.items()} | {
     "true_positive_rate_parity": "equal_opportunity",
     "equalised_odds": "equalized_odds",
 }
-INK, BEFORE, AFTER = "#1b1f24", "#6b7580", "#0072B2"
-ERRORS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
-STYLES: dict[str, dict[str, Any]] = {
-    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
-    "after": {"facecolor": AFTER},
-}
+SCORE_BINS = 10
+AUC_BINS = 1000  # of scores, for its bootstrap
 
 
 def canonical(name: str) -> str:
@@ -39,7 +34,7 @@ def canonical(name: str) -> str:
 
 @dataclass(frozen=True)
 class GroupRow:
-    """Rates of one group."""
+    """Rates of one group, by class."""
 
     name: str
     count: int
@@ -67,8 +62,11 @@ class GroupRow:
 
 
 @dataclass(frozen=True)
-class Evaluation:
-    """Result of :func:`evaluate`; ``print`` shows it in points (hundredths)."""
+class Evaluation(Displayed, renderer="fairmp.report.evaluations"):
+    """Result of :func:`evaluate`: figures as fractions, their intervals, and rates by group.
+
+    ``print`` shows it in points (hundredths), and ``plot`` the decisions by group.
+    """
 
     n: int
     accuracy: float
@@ -91,44 +89,23 @@ class Evaluation:
             row.update(positive_rate=group.positive_rate, tpr=group.tpr, fpr=group.fpr)
         return dict(json_safe(result))
 
-    def __str__(self) -> str:
-        lines = [self._title()]
-        lines += [f"{name:<9}{value:>6}{interval}" for name, value, interval in self._figures()]
-        return "\n".join([*lines, *aligned(self._rows()), *(f"note: {x}" for x in self.notes)])
 
-    def _repr_html_(self) -> str:
-        figures = [["", "points", "95 % interval"], *self._figures()]
-        return to_html(self._title(), [figures, self._rows()], self.notes)
+@dataclass(frozen=True)
+class _Sample:
+    """The nodes that are measured."""
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw each group's rate of decisions for the last class; return the axes.
+    scores: np.ndarray
+    labels: np.ndarray
+    groups: np.ndarray
+    weights: np.ndarray
+    class_names: tuple[str, ...]
+    group_names: tuple[str, ...]
 
-        Args:
-            ax: matplotlib axes to draw on; new ones by default.
-        """
-        names, sizes = [g.name for g in self.groups], [g.count for g in self.groups]
-        rates = {"after": [g.rates[-1] for g in self.groups]}
-        return plot_rates(names, sizes, rates, f"decided {self.class_names[-1]}, %", ax)
-
-    def _title(self) -> str:
-        return f"{self.n} nodes" + (f", mode {self.mode}" if self.mode else "")
-
-    def _figures(self) -> list[list[str]]:
-        rows = []
-        for key in METRICS:
-            low, high = self.intervals.get(key, (math.nan, math.nan))
-            interval = "" if math.isnan(low) else f"  [{points(low)}, {points(high)}]"
-            rows.append([TITLES[key], points(getattr(self, key)), interval])
-        return rows
-
-    def _rows(self) -> list[list[str]]:
-        binary = len(self.class_names) == 2
-        names = ["P(ŷ=1)", "TPR", "FPR"] if binary else [f"P({name})" for name in self.class_names]
-        rows = [["group", "nodes", "labelled", "accuracy", *names]]
-        for g in self.groups:
-            rates = (g.accuracy, *((g.positive_rate, g.tpr, g.fpr) if binary else g.rates))
-            rows.append([g.name, str(g.count), str(g.labelled), *map(points, rates)])
-        return rows
+    def counts(self, weight: np.ndarray | None = None) -> np.ndarray:
+        """Nodes, or their weights, by group × label × decision."""
+        decisions = self.scores.argmax(1)
+        classes, groups = len(self.class_names), len(self.group_names)
+        return counts.count(decisions, self.labels, self.groups, classes, groups, weight)
 
 
 def evaluate(
@@ -157,9 +134,9 @@ def evaluate(
     gap is nan. Accuracy, F1 and AUC are over all labelled nodes: of class 1 for C = 2, the mean of
     one class versus the rest for more.
 
-    Gaps are biased upward in small samples; their intervals account for it
+    In small samples a measured gap is too large on average. The intervals of gaps account for that
     (:func:`~fairmp.metrics.counts.gap_interval`) and always contain the estimate. The other
-    intervals are percentiles of a bootstrap over nodes, for AUC with C = 2 alone.
+    intervals are percentiles of a bootstrap over nodes; AUC has one for two classes only.
 
     Args:
         scores: n×C logits or probabilities.
@@ -179,50 +156,37 @@ def evaluate(
         >>> result.accuracy, result.dp, result.eo
         (0.75, 0.0, 0.5)
     """
-    values = as_array(scores, "scores").astype(float)
-    if values.ndim != 2 or values.shape[1] < 2:
-        raise InputError("scores", f"shape {values.shape} is not n×C", "give one column per class")
-    n, classes = values.shape
-    keep = boolean_mask(mask, n)
-    values = values[keep]
-    if not np.isfinite(values).all():
-        raise InputError("scores", "some are nan or infinite", "check that training converged")
     if bootstrap < 0 or not 0 < confidence < 1:
         hint = "give a coverage inside (0, 1) and 0 or more resamples"
         raise InputError("confidence", f"{confidence} with bootstrap={bootstrap}", hint)
-    label = integers(y, "y", n, classes, "one column of scores per class")[keep]
-    limit = None if group_names is None else len(group_names)
-    group = integers(sens, "sens", n, limit, "one name per group")
-    seen = map(str, range(int(group.max(initial=-1)) + 1))
-    names = list(seen if group_names is None else group_names)
-    titles = tuple(map(str, range(classes)) if class_names is None else class_names)
-    if len(titles) != classes:
-        raise InputError("class_names", f"{len(titles)} names for {classes} columns of scores")
-    weight = weights(sample_weight, n)[keep]
-    coded = values.argmax(1), label, group[keep], classes, len(names)
-    nodes = counts.count(*coded)
-    _need_two_groups(nodes, names)
-
-    table = counts.count(*coded, weight)
-    rows = _rows(nodes, table, names, _score_counts(values, group[keep], len(names)))
-    figures: dict[str, Any] = {key: float(value) for key, value in counts.figures(table).items()}
-    known = label >= 0
-    by_score = counts.score_tables(values[known], label[known], weight[known])
+    sample = _check(scores, y, sens, mask, sample_weight, class_names, group_names)
+    nodes = sample.counts()
+    _require_two_groups(nodes, sample.group_names)
+    table = sample.counts(sample.weights)
+    labelled = sample.labels >= 0
+    by_score = counts.score_tables(
+        sample.scores[labelled], sample.labels[labelled], sample.weights[labelled]
+    )
+    figures = {key: float(value) for key, value in counts.figures(table).items()}
     figures["auc"] = _mean([float(counts.auc(t)) for t in by_score])
+    rows = _group_rows(sample, nodes, table)
     intervals = {}
     if bootstrap:
-        rng = np.random.default_rng(seed)
-        squares = counts.count(*coded, weight**2)
-        scale = float(counts.effective_size(weight.sum(), squares.sum()) / weight.sum())
-        samples = counts.bootstrap(scale * table, counts.figures, bootstrap, rng)
-        if classes == 2:
-            binned = scale * counts.coarse(by_score[0], 1000)
-            samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, bootstrap, rng)
-        intervals = {k: counts.percentiles(samples.get(k), figures[k], confidence) for k in METRICS}
-        intervals |= counts.gap_intervals(table, confidence, squares)
-    figures |= {"intervals": intervals, "notes": _notes(rows, titles, nodes, figures)}
-    about: Any = {"groups": rows, "class_names": titles, "confidence": confidence}
-    return Evaluation(len(label), **figures, **about)
+        intervals = _intervals(sample, table, by_score, figures, confidence, bootstrap, seed)
+    return Evaluation(
+        n=len(sample.labels),
+        accuracy=figures["accuracy"],
+        auc=figures["auc"],
+        f1=figures["f1"],
+        dp=figures["dp"],
+        eo=figures["eo"],
+        odds=figures["odds"],
+        intervals=intervals,
+        groups=rows,
+        class_names=sample.class_names,
+        confidence=confidence,
+        notes=_notes(rows, sample.class_names, nodes, figures),
+    )
 
 
 def accuracy(pred: Array, y: Array, *, sample_weight: Array | None = None) -> float:
@@ -284,64 +248,6 @@ def equalized_odds(
     return _gap("odds", pred, y, sens, classes, sample_weight)
 
 
-def is_known(value: float | None) -> TypeGuard[float]:
-    """Whether a value is neither None nor nan."""
-    return value is not None and not math.isnan(value)
-
-
-def points(share: float | None, digits: int = 1) -> str:
-    """A share in points (hundredths): 0.1234 is "12.3"; "n/a" if unknown."""
-    # Adding 0.0 turns a rounded −0.0 into 0.0.
-    return f"{round(100 * share, digits) + 0.0:.{digits}f}" if is_known(share) else "n/a"
-
-
-def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, the others to the right."""
-    first, *others = zip(*rows, strict=True)
-    columns = [[text.ljust(max(map(len, first))) for text in first]]
-    columns += [[text.rjust(max(map(len, column))) for text in column] for column in others]
-    return ["  ".join(row) for row in zip(*columns, strict=True)]
-
-
-def to_html(title: str, tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
-    """A title, tables whose first row is the header, and notes; all escaped."""
-    parts = [f"<p><strong>{html.escape(title)}</strong></p>"]
-    for header, *rows in tables:
-        body = [f"<tr><th>{'</th><th>'.join(map(html.escape, header))}</th></tr>"]
-        for first, *rest in rows:
-            cells = "".join(f"<td>{html.escape(text)}</td>" for text in rest)
-            body.append(f"<tr><th>{html.escape(first)}</th>{cells}</tr>")
-        parts.append(f"<table>{''.join(body)}</table>")
-    return "".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in notes)])
-
-
-def plot_rates(
-    names: Sequence[str],
-    sizes: Sequence[int],
-    rates: Mapping[str, Sequence[float | None]],
-    label: str,
-    ax: Any = None,
-) -> Any:
-    """Draw rates by group, in per cent with 95 % intervals, one series per key; return the axes."""
-    if ax is None:
-        from matplotlib.figure import Figure
-
-        ax = Figure(figsize=(5.5, 0.9 + 0.5 * len(names)), layout="constrained").subplots()
-    height, n = 0.8 / len(rates), np.maximum(np.array(sizes, dtype=float), 1e-9)
-    for k, (when, values) in enumerate(rates.items()):
-        share = np.array(values, dtype=float)
-        low, high = counts.wilson(share, n)
-        place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
-        errors = 100 * np.nan_to_num(np.maximum([share - low, high - share], 0))
-        style: dict[str, Any] = {"xerr": errors, "label": when, "error_kw": ERRORS}
-        drawn = ax.barh(place, 100 * share, 0.9 * height, **style, **STYLES[when])
-        ax.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
-    ax.set_yticks(range(len(names)), names)
-    ax.yaxis.set_inverted(True)
-    ax.set(xlim=(0, 100), xlabel=label)
-    return ax
-
-
 def json_safe(value: Any) -> Any:
     """Plain JSON values, with ``None`` for nan and dicts for named tuples."""
     if hasattr(value, "_asdict"):
@@ -353,11 +259,48 @@ def json_safe(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def _need_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
-    present = [name for name, part in zip(names, table, strict=False) if part.any()]
+def _check(
+    scores: Array,
+    y: Array,
+    sens: Array,
+    mask: Array | None,
+    sample_weight: Array | None,
+    class_names: Sequence[str] | None,
+    group_names: Sequence[str] | None,
+) -> _Sample:
+    """The arguments of :func:`evaluate`, checked and restricted to the mask."""
+    values = as_array(scores, "scores").astype(float)
+    if values.ndim != 2 or values.shape[1] < 2:
+        raise InputError("scores", f"shape {values.shape} is not n×C", "give one column per class")
+    n, classes = values.shape
+    keep = boolean_mask(mask, n)
+    if not np.isfinite(values[keep]).all():
+        raise InputError("scores", "some are nan or infinite", "check that training converged")
+    labels = integers(y, "y", n, classes, "one column of scores per class")
+    limit = None if group_names is None else len(group_names)
+    groups = integers(sens, "sens", n, limit, "one name per group")
+    if group_names is None:
+        group_names = [str(g) for g in range(int(groups.max(initial=-1)) + 1)]
+    if class_names is None:
+        class_names = [str(c) for c in range(classes)]
+    if len(class_names) != classes:
+        raise InputError("class_names", f"{len(class_names)} names for {classes} columns of scores")
+    weight = weights(sample_weight, n)
+    return _Sample(
+        scores=values[keep],
+        labels=labels[keep],
+        groups=groups[keep],
+        weights=weight[keep],
+        class_names=tuple(class_names),
+        group_names=tuple(group_names),
+    )
+
+
+def _require_two_groups(table: np.ndarray, names: Sequence[str]) -> None:
+    present = [name for name, nodes in zip(names, table, strict=False) if nodes.any()]
     if len(present) < 2:
-        found = f"only group '{present[0]}'" if present else "no known group"
-        raise InputError("sens", f"{found} among the nodes measured", "a gap needs two groups")
+        value = f"only group '{present[0]}'" if present else "no known group"
+        raise InputError("sens", f"{value} among the nodes measured", "a gap needs two groups")
 
 
 def _gap(
@@ -365,65 +308,86 @@ def _gap(
 ) -> float:
     decision = integers(pred, "pred", None)
     n = len(decision)
-    label, group = integers([-1] * n if y is None else y, "y", n), integers(sens, "sens", n)
+    label = integers([-1] * n if y is None else y, "y", n)
+    group = integers(sens, "sens", n)
     seen = 1 + int(max(decision.max(initial=1), label.max(initial=1)))
     if classes is not None and classes < seen:
         value = f"{classes} with a class {seen - 1} in pred or y"
         raise InputError("classes", value, f"give {seen}")
     groups = int(group.max(initial=-1)) + 1
     table = counts.count(decision, label, group, classes or seen, groups, weights(weight, n))
-    _need_two_groups(table, [str(g) for g in range(groups)])
+    _require_two_groups(table, [str(g) for g in range(groups)])
     return float(counts.figures(table)[key])
 
 
-def _rows(
-    nodes: np.ndarray, table: np.ndarray, names: Sequence[str], scores: np.ndarray
-) -> tuple[GroupRow, ...]:
+def _intervals(
+    sample: _Sample,
+    table: np.ndarray,
+    by_score: Sequence[np.ndarray],
+    figures: dict[str, float],
+    confidence: float,
+    resamples: int,
+    seed: int,
+) -> dict[str, tuple[float, float]]:
+    rng = np.random.default_rng(seed)
+    squares = sample.counts(sample.weights**2)
+    total = sample.weights.sum()
+    scale = float(counts.effective_size(total, squares.sum()) / total)
+    samples = counts.bootstrap(scale * table, counts.figures, resamples, rng)
+    if len(sample.class_names) == 2:
+        binned = scale * counts.coarse(by_score[0], AUC_BINS)
+        samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, resamples, rng)
+    intervals = {
+        key: counts.percentiles(samples.get(key), figures[key], confidence) for key in METRICS
+    }
+    return intervals | counts.gap_intervals(table, confidence, squares)
+
+
+def _group_rows(sample: _Sample, nodes: np.ndarray, table: np.ndarray) -> tuple[GroupRow, ...]:
     """Rates of each group from a weighted table, with counts of nodes."""
-    rates, rows = counts.group_rates(table), []
-    for g, name in enumerate(names):
-        known, sizes = table[g, :-1], (int(nodes[g].sum()), int(nodes[g, :-1].sum()))
-        correct = float(counts.ratio(np.trace(known), known.sum()))
-        own = (tuple(kind[g].tolist()) for kind in (*rates, scores))
-        rows.append(GroupRow(name, *sizes, correct, *own))
+    rates, tprs, fprs = counts.group_rates(table)
+    score_counts = _score_counts(sample)
+    rows = []
+    for g, name in enumerate(sample.group_names):
+        confusion = table[g, :-1]
+        row = GroupRow(
+            name=name,
+            count=int(nodes[g].sum()),
+            labelled=int(nodes[g, :-1].sum()),
+            accuracy=float(counts.ratio(np.trace(confusion), confusion.sum())),
+            rates=tuple(rates[g].tolist()),
+            tprs=tuple(tprs[g].tolist()),
+            fprs=tuple(fprs[g].tolist()),
+            score_counts=tuple(score_counts[g].tolist()),
+        )
+        rows.append(row)
     return tuple(rows)
 
 
-def _score_counts(values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
+def _score_counts(sample: _Sample) -> np.ndarray:
     """Count the nodes of each group by probability of class 1, or of ŷ for more classes."""
+    values, groups = sample.scores, len(sample.group_names)
     if not counts.look_like_probabilities(values):
         values = np.exp(values - values.max(1, keepdims=True))
     top = values[:, 1] if values.shape[1] == 2 else values.max(1)
     place = np.minimum(SCORE_BINS * top / values.sum(1), SCORE_BINS - 1).astype(np.int64)
-    index = np.where(group < 0, groups, group) * SCORE_BINS + place
+    index = np.where(sample.groups < 0, groups, sample.groups) * SCORE_BINS + place
     return np.bincount(index, minlength=(groups + 1) * SCORE_BINS).reshape(-1, SCORE_BINS)
 
 
 def _notes(
-    rows: Sequence[GroupRow], titles: Sequence[str], table: np.ndarray, figures: dict[str, float]
+    rows: Sequence[GroupRow],
+    class_names: Sequence[str],
+    nodes: np.ndarray,
+    figures: dict[str, float],
 ) -> tuple[str, ...]:
     """What cannot be estimated, and why."""
-    notes = []
-    absent = table[:, :-1].sum((0, 2)) == 0
-    binary = len(titles) == 2
-    for row in rows:
-        who = f"group '{row.name}' has no"
-        if not row.count:
-            notes.append(f"{who} nodes here")
-        elif not row.labelled and not absent.all():
-            notes.append(f"{who} labelled nodes: only ΔDP takes it into account")
-        elif row.labelled:
-            for c in (1,) if binary else range(len(titles)):
-                kinds = f"nodes of class '{titles[c]}'", f"nodes outside class '{titles[c]}'"
-                inside, outside = ("positives", "negatives") if binary else kinds
-                if math.isnan(row.tprs[c]) and (binary or not absent[c]):
-                    notes.append(f"{who} {inside}: its TPR cannot be estimated")
-                if math.isnan(row.fprs[c]):
-                    notes.append(f"{who} {outside}: its FPR cannot be estimated")
+    absent = nodes[:, :-1].sum((0, 2)) == 0
+    notes = [note for row in rows for note in _group_notes(row, class_names, absent)]
     if absent.all():
         return (*notes, "no labelled nodes: only ΔDP can be estimated")
-    if absent.any() and not binary:
-        missing = ", ".join(f"'{titles[c]}'" for c in np.flatnonzero(absent).tolist())
+    if absent.any() and len(class_names) > 2:
+        missing = ", ".join(f"'{class_names[c]}'" for c in np.flatnonzero(absent).tolist())
         notes.append(f"no labelled node of class {missing}: left out of AUC, ΔEO and Δodds")
     if math.isnan(figures["auc"]):
         notes.append("labelled nodes of one class only: AUC cannot be estimated")
@@ -433,6 +397,27 @@ def _notes(
         if math.isnan(figures[key])
     ]
     return tuple(notes)
+
+
+def _group_notes(row: GroupRow, class_names: Sequence[str], absent: np.ndarray) -> list[str]:
+    """Rates of a group that cannot be estimated; ``absent`` are the classes without labels."""
+    if not row.count:
+        return [f"group '{row.name}' has no nodes here"]
+    if not row.labelled:
+        note = f"group '{row.name}' has no labelled nodes: only ΔDP takes it into account"
+        return [] if absent.all() else [note]
+    binary = len(class_names) == 2
+    notes = []
+    for c in (1,) if binary else range(len(class_names)):
+        inside, outside = "positives", "negatives"
+        if not binary:
+            inside = f"nodes of class '{class_names[c]}'"
+            outside = f"nodes outside class '{class_names[c]}'"
+        if math.isnan(row.tprs[c]) and (binary or not absent[c]):
+            notes.append(f"group '{row.name}' has no {inside}: its TPR cannot be estimated")
+        if math.isnan(row.fprs[c]):
+            notes.append(f"group '{row.name}' has no {outside}: its FPR cannot be estimated")
+    return notes
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -28,7 +28,7 @@ from torch import Tensor
 from fairmp.errors import check_choice, check_number
 from fairmp.groups import GroupOperator
 from fairmp.kernels import relative_to_largest
-from fairmp.nn.dual import clip_logits, shift_groups, solve_dual
+from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 Ties = Literal["random", "keep"]
 
@@ -308,19 +308,16 @@ def _continue(
     sums = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
     typical = max(float(sums[0] / sums[1].clamp_min(1)), 1e-12)
     found: list[tuple[float, Tensor, Tensor]] = []
-    u: Tensor | None = None
-    previous = 1.0
+    dual: Dual | None = None
     for part in TEMPERATURES:
         temperature = part * typical
-        z = clip_logits(logits, groups, temperature)
-        start = None if u is None else u * (previous / temperature)
-        u, _ = solve_dual(z, groups, target, temperature, start, torch.float32)
-        decided = shift_groups(z, groups, u, temperature, z.dtype).argmax(1)
+        tol = tolerance(torch.float32)
+        dual = solve_dual(logits, groups, target, temperature, dual, tol=tol)
+        decided = shift_groups(logits, dual).argmax(1)
         gap = _gap(decided, groups, classes)
-        found.append((gap, temperature * groups.by_group(u), decided))
+        found.append((gap, temperature * groups.by_group(dual.u), decided))
         if gap <= target + ROUNDING:
             break
-        previous = temperature
     _, table, decided = min(found, key=lambda part: part[0])
     drawn = 0
     # Nodes of one group each, held here, can be changed one by one.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -14,11 +15,10 @@ from torch import Tensor, nn
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
 from fairmp.groups import GroupOperator, group_operator, memberships
-from fairmp.kernels import not_compiled
-from fairmp.nn import functional
+from fairmp.kernels import implementation, not_compiled, reference
+from fairmp.nn import solvers
 from fairmp.nn.decisions import close_decision_gap
-from fairmp.nn.functional import Solution
-from fairmp.nn.fused import as_floats
+from fairmp.nn.solvers import Solution, Strength
 
 if TYPE_CHECKING:
     from fairmp.kernels.cuda.graphs import CUDAGraphCache
@@ -27,6 +27,7 @@ Solver = Literal["projection", "papc", "paper"]
 Smoothing = float | Literal["learned"]
 Temperature = float | Literal["decisions"]  # at prediction: τ, or the gap of decisions
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
+MAX_RECORDED_NUMEL = 2**22  # logits up to which launching the steps costs more than running them
 
 
 class PPR(nn.Module):
@@ -80,8 +81,8 @@ class PPR(nn.Module):
     @property
     def gamma(self) -> tuple[float, ...]:
         """The skip weight of each step, γ = 1/(1+λ_s)."""
-        weights = functional.skip_weights(self._strength(torch.float64), self.K)
-        return tuple(as_floats(weights))
+        weights = solvers.skip_weights(self._strength(torch.float64), self.K)
+        return tuple(float(weight) for weight in weights)
 
     @not_compiled
     def forward(
@@ -96,12 +97,23 @@ class PPR(nn.Module):
     ) -> Tensor:
         """Propagate; ``sens`` and ``population`` are accepted and ignored.
 
-        With ``softmax_only`` each row of logits may lack a constant, which softmax does not see.
+        With ``softmax_only`` logits are defined up to a constant per row.
         """
         dtype, x = x.dtype, _logits(x)
-        options = {**self._options(x), "softmax_only": softmax_only}
         adjacency = self._adjacency(x, edge_index, edge_weight)
-        return functional.propagate(x, adjacency, **options).to(dtype)
+
+        def run(x: Tensor, lambda_s: Strength) -> tuple[Tensor]:
+            return (
+                solvers.propagate(
+                    x, adjacency, K=self.K, lambda_s=lambda_s, softmax_only=softmax_only
+                ),
+            )
+
+        if self._recordable(x, adjacency):
+            (f,) = self._replay(run, x, (adjacency,), ("plain", softmax_only))
+        else:
+            (f,) = run(x, self._strength(x.dtype))
+        return f.to(dtype)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer; what was learned is in its ``state_dict``."""
@@ -119,17 +131,30 @@ class PPR(nn.Module):
             return self.lambda_s
         return torch.exp(-self.theta).to(dtype)
 
-    def _options(self, x: Tensor) -> dict[str, Any]:
-        """Arguments of every solver."""
-        if x.is_cuda and self._recordings is None:
-            from fairmp.kernels.cuda.graphs import CUDAGraphCache
+    def _recordable(self, x: Tensor, *parts: Adjacency | GroupOperator) -> bool:
+        """Whether a CUDA graph can record the loop: nothing in it waits for other processes."""
+        if not x.is_cuda or x.numel() > MAX_RECORDED_NUMEL:
+            return False
+        return all(part.is_local for part in parts) and implementation(x) is not reference
 
-            self._recordings = CUDAGraphCache()
-        return {
-            "K": self.K,
-            "lambda_s": self._strength(x.dtype),
-            "cuda_graphs": self._recordings if x.is_cuda else None,
-        }
+    def _replay(
+        self,
+        run: Callable[[Tensor, Strength], tuple[Tensor, ...]],
+        x: Tensor,
+        parts: tuple[Adjacency | GroupOperator, ...],
+        key: tuple[object, ...],
+    ) -> tuple[Tensor, ...]:
+        """Run a loop over x and λ_s from the CUDA graph that recorded it, once there is one.
+
+        A recording is of the same ``parts`` and an equal ``key``.
+        """
+        from fairmp.kernels.cuda.graphs import CUDAGraphCache
+
+        self._recordings = self._recordings or CUDAGraphCache()
+        lambda_s = self._strength(x.dtype)
+        if isinstance(lambda_s, Tensor):
+            return self._recordings.call(run, (x, lambda_s), parts, key)
+        return self._recordings.call(lambda x: run(x, lambda_s), (x,), parts, (*key, lambda_s))
 
     def _adjacency(
         self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None
@@ -248,12 +273,29 @@ class FMP(PPR):
             temperature: another τ for this call (``projection``).
             decisions: close the gap of decisions after the last step, to within one node of the
                 smallest group (:func:`fairmp.nn.decisions.close_decision_gap`).
-            softmax_only: each row may lack a constant, which softmax does not see; two classes
+            softmax_only: return logits that are defined up to a constant per row; two classes
                 then propagate faster.
         """
-        inputs = x, edge_index, sens, population, edge_weight
-        how: dict[str, Any] = {"temperature": temperature, "softmax_only": softmax_only}
-        return self.solve(*inputs, decisions=decisions, **how).f.to(x.dtype)
+        tau = self._temperature_of_call(temperature)
+        logits = _logits(x)
+        adjacency = self._adjacency(logits, edge_index, edge_weight)
+        groups = self._group_operator(logits, sens, population)
+        solve = self._solver(adjacency, groups, tau, softmax_only=softmax_only)
+        # Newton's method for several gaps or classes runs on the host, which nothing can record.
+        on_device = self.solver != "projection" or (x.size(1) == 2 and groups.binary is not None)
+        if on_device and self._recordable(logits, adjacency, groups):
+            key = (self.solver, self.lambda_f, self.target, tau, softmax_only)
+            (f,) = self._replay(
+                lambda x, lambda_s: (solve(x, lambda_s=lambda_s).f,),
+                logits,
+                (adjacency, groups),
+                key,
+            )
+        else:
+            f = solve(logits, lambda_s=self._strength(logits.dtype)).f
+        if decisions:
+            f = close_decision_gap(f, groups, self.target).logits
+        return f.to(x.dtype)
 
     def solve(
         self,
@@ -273,19 +315,38 @@ class FMP(PPR):
         The trace has the objective, the gap and the dual after each step. See :meth:`forward` for
         the arguments.
         """
-        tau = self.temperature if temperature is None else self._check_temperature(temperature)
         x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         groups = self._group_operator(x, sens, population)
+        tau = self._temperature_of_call(temperature)
+        solve = self._solver(adjacency, groups, tau, softmax_only=softmax_only)
+        solution = solve(x, lambda_s=self._strength(x.dtype), trace=trace)
+        if decisions:
+            closed = close_decision_gap(solution.f, groups, self.target)
+            solution = replace(solution, f=closed.logits, decisions=closed)
+        return solution
+
+    def _solver(
+        self,
+        adjacency: Adjacency,
+        groups: GroupOperator,
+        temperature: float,
+        *,
+        softmax_only: bool,
+    ) -> Callable[..., Solution]:
+        """The solver with all arguments but the logits, λ_s and ``trace``."""
         options: dict[str, Any] = {"lambda_f": self.lambda_f}
         if self.solver == "projection":
-            options = {"target": self.target, "temperature": tau}
-        options |= {**self._options(x), "trace": trace, "softmax_only": softmax_only}
-        solution: Solution = getattr(functional, self.solver)(x, adjacency, groups, **options)
-        if decisions:
-            found = close_decision_gap(solution.f, groups, self.target)
-            solution = replace(solution, f=found.logits, decisions=found)
-        return solution
+            options = {
+                "target": self.target,
+                "temperature": temperature,
+                "softmax_only": softmax_only,
+            }
+        solver: Callable[..., Solution] = getattr(solvers, self.solver)
+        return partial(solver, graph=adjacency, groups=groups, K=self.K, **options)
+
+    def _temperature_of_call(self, temperature: float | None) -> float:
+        return self.temperature if temperature is None else self._check_temperature(temperature)
 
     def frozen(
         self,
@@ -302,9 +363,15 @@ class FMP(PPR):
         dtype, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         membership = memberships(_check_sens(x, sens), group_duals.size(1)).to(x.dtype)
-        strength, projected = self._strength(x.dtype), self.solver == "projection"
-        inputs = x, adjacency, membership, group_duals
-        return functional.frozen(*inputs, lambda_s=strength, projected=projected).to(dtype)
+        f = solvers.frozen(
+            x,
+            adjacency,
+            membership,
+            group_duals,
+            lambda_s=self._strength(x.dtype),
+            projected=self.solver == "projection",
+        )
+        return f.to(dtype)
 
     def config(self) -> dict[str, object]:
         """The arguments that make an equal layer."""
@@ -358,10 +425,11 @@ class FMP(PPR):
         return temperature
 
 
-def _logits(x: Tensor) -> Tensor:
+def _logits(x: object) -> Tensor:
     """Check the logits, and convert them to the type to compute in."""
     if not isinstance(x, Tensor):
-        raise InputError("x", f"{type(x).__name__} is no tensor", "give torch.as_tensor(x)")
+        value = f"expected a Tensor, got {type(x).__name__}"
+        raise InputError("x", value, "give torch.as_tensor(x)")
     if x.dim() != 2 or not x.is_floating_point() or x.size(1) < 2:
         hint = "give logits of shape (nodes, classes), two classes or more"
         raise InputError("x", f"{x.dtype} of shape {tuple(x.shape)}", hint)

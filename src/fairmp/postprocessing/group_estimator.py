@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError
 from fairmp.graph import Adjacency
-from fairmp.nn.functional import propagate
+from fairmp.nn.solvers import propagate
 from fairmp.postprocessing.predictions import Attribute, numbers
 
 FOLDS = 5

@@ -10,14 +10,9 @@ import numpy as np
 
 from fairmp.errors import check_choice, check_integer
 from fairmp.metrics.counts import rate_range, ratio
-from fairmp.metrics.evaluation import (
-    aligned,
-    canonical,
-    json_safe,
-    plot_rates,
-    points,
-    to_html,
-)
+from fairmp.metrics.evaluation import canonical, json_safe
+from fairmp.report.figures import plot_rates
+from fairmp.report.formats import aligned, points, to_html
 
 OPENED = 0.02  # a gap that grows by more than this is reported in the headline
 

@@ -18,7 +18,7 @@ from fairmp.groups import GroupOperator, soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
-from fairmp.nn import functional as solvers
+from fairmp.nn import solvers
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,6 +14,16 @@ from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.metrics.evaluation import TITLES
 from fairmp.outputs import write_json
+from fairmp.report.content import (
+    Card,
+    Document,
+    Ends,
+    GroupSummary,
+    Metric,
+    PanelRecord,
+    Point,
+    Section,
+)
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import (
     GAP_NOTE,
@@ -26,18 +35,13 @@ from fairmp.report.formats import (
     wilson_interval,
 )
 from fairmp.report.panel import panel, reliability
-from fairmp.report.sections import (
-    Card,
-    Document,
-    Ends,
-    GroupSummary,
-    Metric,
-    Point,
-    Section,
-    changed,
-    flags,
-    sections,
-)
+from fairmp.report.sections import changed, flags, metrics_by_key, sections
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from torch import Tensor
+
+    from fairmp.training.classifier import FairClassifier
 
 DOCUMENT, PAGE = "report.json", "report.html"
 LABELS = {
@@ -51,7 +55,7 @@ MAX_BYTES = 5_000_000
 """Largest page; the picture of the graph is omitted beyond it."""
 
 
-def write(document: Document, folder: Path, picture: Any = None) -> None:
+def write(document: Document, folder: Path, picture: Figure | None = None) -> None:
     """Write report.json and report.html, and topology.svg if there is a picture of the graph."""
     if picture is not None:
         from fairmp.report.topology import take_caption
@@ -88,11 +92,11 @@ def summary(document: Document) -> str:
     """The main result in a sentence or two."""
     if "summary" in document:
         return document["summary"]
-    found = {metric["name"]: metric for metric in document.get("metrics", [])}
+    metrics = metrics_by_key(document)
     noun, classes = document.get("noun", "people"), document.get("classes", [])
-    gap, accuracy = found.get("ΔDP", {}), found.get("accuracy", {})
-    others = [m for m in found.values() if is_known(m.get("target")) and m["name"] != "ΔDP"]
-    if not is_known(gap.get("after")) or others:
+    gap, accuracy = metrics.get("dp", {}), metrics.get("accuracy", {})
+    targeted = [m.get("key") for m in document.get("metrics", []) if is_known(m.get("target"))]
+    if not is_known(gap.get("after")) or set(targeted) - {"dp"}:
         return _summary_of_targets(document, noun)
     kind = "positive decisions differ by" if len(classes) == 2 else "decisions differ by up to"
     text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
@@ -108,22 +112,22 @@ def summary(document: Document) -> str:
 
 def _summary_of_targets(document: Document, noun: str) -> str:
     """Targets and costs, for gaps other than ΔDP."""
-    parts = []
+    clauses = []
     for metric in document.get("metrics", []):
         before, after = metric.get("before"), metric.get("after")
         if is_known(metric.get("target")) and is_known(before) and is_known(after):
             verb = f"fell from {points(before)} to" if before > after else "is"
-            parts.append(f"{metric['name']}: the gap {verb} {points(after)} points")
+            clauses.append(f"{metric['name']}: the gap {verb} {points(after)} points")
     count, total = changed(document)
-    if parts and count is not None and total:
-        parts.append(f"the decision changed for {per_hundred(count / total)} of 100 {noun}")
-    text = "; ".join(parts)
+    if clauses and count is not None and total:
+        clauses.append(f"the decision changed for {per_hundred(count / total)} of 100 {noun}")
+    text = "; ".join(clauses)
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
 def cards(document: Document) -> list[Card]:
     """Key figures: the first metrics, and the share of changed decisions."""
-    found = []
+    figures = []
     for metric in document.get("metrics", [])[:3]:
         if not is_known(metric.get("after")):
             continue
@@ -132,13 +136,13 @@ def cards(document: Document) -> list[Card]:
         if interval := interval_text(metric.get("after_interval")):
             notes.append(f"95 % interval {interval}")
         value = f"{points(metric['after'])} {metric.get('unit', 'points')}"
-        found.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
+        figures.append(Card(metric.get("label", metric["name"]), value, "; ".join(notes)))
     count, total = changed(document)
     if count is not None and total:
         low, high = map(per_hundred, wilson_interval(count, total))
         note = f"{count:,} of {total:,}; 95 % interval {low} to {high}"
-        found.append(Card("decisions changed", f"{per_hundred(count / total)} of 100", note))
-    return found
+        figures.append(Card("decisions changed", f"{per_hundred(count / total)} of 100", note))
+    return figures
 
 
 def page(title: str, summary: str, sections: Sequence[Section], head: Section | None = None) -> str:
@@ -148,7 +152,7 @@ def page(title: str, summary: str, sections: Sequence[Section], head: Section | 
         title: of the page.
         summary: the main result.
         sections: of the page; a navigation is added where there are more than three.
-        head: its flags and cards stand below the summary.
+        head: flags and cards below the summary.
 
     Example:
         >>> "&lt;b&gt;" in page("<b>", "", [])
@@ -158,32 +162,39 @@ def page(title: str, summary: str, sections: Sequence[Section], head: Section | 
 
     loader = PackageLoader("fairmp", "report")
     environment = Environment(loader=loader, autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    anchors: list[str] = []
-    for section in sections:
-        stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
-        names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
-        anchors.append(next(name for name in names if name not in anchors))
-    parts = list(zip(anchors, sections, strict=True))
+    anchored = list(zip(_anchors(sections), sections, strict=True))
     # A page of several reports lists these; their sections would repeat.
     chapters = any(section.chapter for section in sections)
     return environment.get_template("page.html.jinja").render(
         title=title,
         summary=summary,
         head=head or Section(title),
-        parts=parts,
-        contents=[(anchor, s.title) for anchor, s in parts if s.chapter or not chapters],
+        sections=anchored,
+        contents=[(anchor, s.title) for anchor, s in anchored if s.chapter or not chapters],
         live=any(section.panel for section in sections),
         version=__version__,
     )
 
 
+def _anchors(sections: Sequence[Section]) -> list[str]:
+    """A unique id for each section, from its title."""
+    anchors: list[str] = []
+    for section in sections:
+        stem = re.sub(r"[^a-z0-9]+", "-", section.title.lower()).strip("-") or "section"
+        names = [stem, *(f"{stem}-{count}" for count in range(2, 2 + len(sections)))]
+        anchors.append(next(name for name in names if name not in anchors))
+    return anchors
+
+
 def cautions(evaluation: Mapping[str, Any]) -> list[str]:
     """Notes on how to read an evaluation's figures."""
-    known = any(None not in (_interval(evaluation, key) or [None]) for key in ("dp", "eo", "odds"))
-    return [*_constant(evaluation), *[GAP_NOTE] * known]
+    notes = _constant_decisions(evaluation)
+    if any(None not in (_interval(evaluation, key) or [None]) for key in ("dp", "eo", "odds")):
+        notes.append(GAP_NOTE)
+    return notes
 
 
-def _constant(evaluation: Mapping[str, Any]) -> list[str]:
+def _constant_decisions(evaluation: Mapping[str, Any]) -> list[str]:
     rates = [row["rates"] for row in evaluation["groups"] if row["count"]]
     return constant_decision_notes(evaluation["class_names"], rates)
 
@@ -214,6 +225,7 @@ def from_evaluations(
     classes = list(after["class_names"])
     metrics: list[Metric] = [
         {
+            "key": key,
             "name": TITLES[key],
             "label": LABELS[key],
             "meaning": meaning,
@@ -227,7 +239,7 @@ def from_evaluations(
         for key, meaning in _meanings(classes).items()
         if after[key] is not None
     ]
-    notes = [*after.get("notes", []), *_constant(after)]
+    notes = [*after.get("notes", []), *_constant_decisions(after)]
     document: Document = {"classes": classes, "groups": groups, "metrics": metrics}
     return {**document, "target": target, "notes": notes}
 
@@ -286,13 +298,40 @@ def point(name: str, kind: str, evaluation: Mapping[str, Any], key: str = "dp") 
     }
 
 
-def live_parts(model: Any, plain: Any, y: Any, sens: Any, command: str) -> Document:
-    """Panel, curve and reliability of a classifier's uncorrected logits for some nodes."""
-    given: Any = {"group_names": model.groups_, "kind": "logits"}
-    found = panel(plain, sens, y, command=command, class_names=model.classes_, **given)
-    known: set[tuple[float, float | None]] = set()
-    if found is not None and found["before"]["dp"] > MIN_GAP:
-        parity = [one["steps"] for one in found["criteria"] if one["gap"] == "dp"]
-        known = {(step["dp"], step["accuracy"]) for step in [found["before"], *chain(*parity)]}
-    curve: list[Point] = [{"gap": dp, "accuracy": a} for dp, a in sorted(known) if a is not None]
-    return {"panel": found, "curve": curve, "reliability": reliability(plain, sens, y, **given)}
+def live_parts(
+    model: FairClassifier, logits: Tensor, y: Tensor, sens: Tensor, *, command: str = ""
+) -> Document:
+    """Panel, curve and reliability of a classifier's uncorrected logits for some nodes.
+
+    ``command`` is that of :func:`fairmp.report.panel.panel`.
+    """
+    strategy_target = None if model.strategy is None else model.strategy.gap_target
+    layer_target = getattr(model.propagation, "target", 0.0)
+    record = panel(
+        logits,
+        sens,
+        y,
+        criterion=model.criterion,
+        target=layer_target if strategy_target is None else strategy_target,
+        command=command,
+        group_names=model.groups_,
+        class_names=model.classes_,
+        kind="logits",
+    )
+    return {
+        "panel": record,
+        "curve": _parity_curve(record),
+        "reliability": reliability(logits, sens, y, group_names=model.groups_, kind="logits"),
+    }
+
+
+def _parity_curve(record: PanelRecord | None) -> list[Point]:
+    """Accuracy at each ΔDP of a panel, from the fairest; empty if there is no gap to close."""
+    if record is None or not record["before"]["dp"] > MIN_GAP:
+        return []
+    steps = [record["before"]]
+    for criterion in record["criteria"]:
+        if criterion["gap"] == "dp":
+            steps += criterion["steps"]
+    pairs = {(step["dp"], step["accuracy"]) for step in steps if step["accuracy"] is not None}
+    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(pairs)]

@@ -7,17 +7,24 @@ import html
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fairmp.errors import InputError
-from fairmp.metrics import Interval, mean_interval
-from fairmp.metrics.evaluation import AFTER, BEFORE, INK, plot_rates
-from fairmp.report.formats import MIN_SPLITS, Line, is_known, shorten
+from fairmp.metrics import Interval
+from fairmp.metrics.counts import wilson
+from fairmp.metrics.pareto import front
+from fairmp.report.formats import Line, is_known, shorten
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from fairmp.report.content import Document, GroupSummary, Point
+
+INK, BEFORE, AFTER = "#1b1f24", "#6b7580", "#0072B2"
 # Okabe and Ito's palette.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#999999")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -37,22 +44,69 @@ POINTS: dict[str, dict[str, Any]] = {
     "before": {"color": BEFORE, "marker": "s", "markersize": 9, "zorder": 4},
 }
 MARKER: dict[str, Any] = {"ls": "none", "mec": "white", "mew": 0.8, "elinewidth": 1.1, "capsize": 3}
+RATE_BARS: dict[str, dict[str, Any]] = {
+    "before": {"facecolor": "white", "edgecolor": BEFORE, "hatch": "////"},
+    "after": {"facecolor": AFTER},
+}
+RATE_INTERVALS = {"ecolor": INK, "elinewidth": 1.2, "capsize": 3}
 
 
-def figure(width: float = 7.0, height: float = 4.4, **layout: Any) -> tuple[Any, Any]:
+def figure(width: float = 7.0, height: float = 4.4, **layout: Any) -> tuple[Figure, Any]:
     """Empty figure with the axes of ``subplots(**layout)``, which needs no display."""
     from matplotlib.figure import Figure
 
     fig = Figure(figsize=(width, height), layout="constrained")
-    found = fig.subplots(**layout)
-    for axes in np.ravel(found):
+    panels = fig.subplots(**layout)
+    for axes in np.ravel(panels):
         axes.grid(True, color="#dddddd", linewidth=0.6)
         axes.set_axisbelow(True)
         axes.spines[["top", "right"]].set_visible(False)
-    return fig, found
+    return fig, panels
 
 
-def tradeoff(lines: Sequence[Line], title: str = "") -> Any:
+def plot_rates(
+    names: Sequence[str],
+    sizes: Sequence[int],
+    rates: Mapping[str, Sequence[float | None]],
+    label: str,
+    ax: Axes | None = None,
+) -> Axes:
+    """Draw rates by group, in per cent with 95 % intervals; return the axes.
+
+    Args:
+        names: of the groups.
+        sizes: of the groups, in nodes.
+        rates: of the groups, one series "before", "after" or both.
+        label: of the axis.
+        ax: axes to draw on; new ones by default.
+    """
+    if ax is None:
+        from matplotlib.figure import Figure
+
+        ax = Figure(figsize=(5.5, 0.9 + 0.5 * len(names)), layout="constrained").subplots()
+    nodes = np.maximum(np.array(sizes, dtype=float), 1e-9)
+    height = 0.8 / len(rates)
+    for k, (series_name, values) in enumerate(rates.items()):
+        share = np.array(values, dtype=float)
+        low, high = wilson(share, nodes)
+        place = np.arange(len(names)) + (k - (len(rates) - 1) / 2) * height
+        drawn = ax.barh(
+            place,
+            100 * share,
+            0.9 * height,
+            xerr=100 * np.nan_to_num(np.maximum([share - low, high - share], 0)),
+            label=series_name,
+            error_kw=RATE_INTERVALS,
+            **RATE_BARS[series_name],
+        )
+        ax.bar_label(drawn, fmt="%.1f", padding=4, fontsize=9, color=INK)
+    ax.set_yticks(range(len(names)), names)
+    ax.yaxis.set_inverted(True)
+    ax.set(xlim=(0, 100), xlabel=label)
+    return ax
+
+
+def tradeoff(lines: Sequence[Line], title: str = "") -> Figure:
     """Accuracy against ΔDP, one point per method, with intervals over splits."""
     return curves({line.name: [line] for line in lines}, title)
 
@@ -62,7 +116,7 @@ def curves(
     title: str = "",
     *,
     styles: Mapping[str, tuple[int, int]] | None = None,
-) -> Any:
+) -> Figure:
     """Accuracy against ΔDP, one line per family of methods.
 
     A family's band is the interval of its accuracy over splits; one with a single point has error
@@ -73,31 +127,25 @@ def curves(
     columns = max(1, int(6.6 / (0.5 + 0.06 * max(map(len, families), default=1))))
     fig, axes = figure(6.6, 4.2 + 0.19 * math.ceil(len(families) / columns))
     styles = styles or {name: (i, i) for i, name in enumerate(families)}
-    single = all(len(lines) == 1 for lines in families.values())
     reached: list[tuple[float, float]] = []
     for name, lines in families.items():
         pairs = [(line.figures["dp"], line.figures["accuracy"]) for line in lines]
         pairs = [(dp, acc) for dp, acc in pairs if not math.isnan(dp.mean + acc.mean)]
-        if not pairs:
-            continue
         reached += [(accuracy.mean, dp.mean) for dp, accuracy in pairs]
         colour, marker = (index % len(COLOURS) for index in styles[name])
         style: Any = {"color": COLOURS[colour], "marker": MARKERS[marker], "label": name}
         if len(pairs) == 1:
             errorbar(axes, pairs, {**style, "markersize": 8, "elinewidth": 1, "capsize": 2})
-            continue
-        x, y = (np.array([100 * i.mean for i in side]) for side in zip(*pairs, strict=True))
-        axes.plot(x, y, markersize=5, linewidth=1.8, **style)
-        order, half = np.argsort(x), bars([accuracy for _, accuracy in pairs])
-        band = (y - half[0])[order], (y + half[1])[order]
-        axes.fill_between(x[order], *band, color=style["color"], alpha=0.12, linewidth=0)
-    best = front(reached)
-    corners = [100 * dp for _, dp in best], [100 * accuracy for accuracy, _ in best]
-    axes.step(*corners, "--", where="post", color="#555555", linewidth=0.9, zorder=1)
-    if reached and not single:  # wide bands must not press the lines together
-        accuracies = [100 * accuracy for accuracy, _ in reached]
-        room = max(1.0, 0.12 * (max(accuracies) - min(accuracies)))
-        axes.set_ylim(min(accuracies) - room, max(accuracies) + room)
+        elif pairs:
+            gaps, accuracies = zip(*pairs, strict=True)
+            _line(axes, [100 * gap.mean for gap in gaps], accuracies, style)
+    best = 100 * np.array(front(reached)).reshape(-1, 2)
+    axes.step(best[:, 1], best[:, 0], "--", where="post", color="#555555", linewidth=0.9, zorder=1)
+    if any(len(lines) != 1 for lines in families.values()) and reached:
+        # Wide bands must not press the lines together.
+        low, high = (100 * end(accuracy for accuracy, _ in reached) for end in (min, max))
+        room = max(1.0, 0.12 * (high - low))
+        axes.set_ylim(low - room, high + room)
     label_tradeoff(axes, "ΔDP on the test nodes (points)", "accuracy on the test nodes (%)")
     if title:
         axes.set_title(title, loc="left", fontsize=11)
@@ -105,95 +153,41 @@ def curves(
     return fig
 
 
-Point: TypeAlias = tuple[float, float]
-"""Accuracy (more is better) and ΔDP (less is better), as fractions."""
-
-
-def front(points: Iterable[Point]) -> list[Point]:
-    """Pareto-optimal points, from the fairest to the most accurate; ``nan`` is dropped."""
-    known = {point for point in points if not any(map(math.isnan, point))}
-    kept: list[Point] = []
-    for accuracy, dp in sorted(known, key=lambda point: (point[1], -point[0])):
-        if not kept or accuracy > kept[-1][0]:
-            kept.append((accuracy, dp))
-    return kept
-
-
-def hypervolume(points: Iterable[Point], reference: Point = (0.0, 1.0)) -> float:
-    r"""Area dominated by points, as a share of the largest possible area.
-
-    .. math::
-        \frac{\left|\bigcup_i [a_0, a_i] × [d_i, d_0]\right|}{(1 - a_0)\, d_0}
-
-    In a comparison the reference :math:`(a_0, d_0)` is the accuracy of a constant prediction and 1.
-    """
-    floor, ceiling = reference
-    if not (0 <= floor < 1 and 0 < ceiling <= 1):
-        problem = f"{reference} is not an accuracy in [0, 1) and a gap in (0, 1]"
-        raise InputError("reference", problem, "give (0.0, 1.0)")
-    area, below = 0.0, floor
-    for accuracy, dp in front(points):
-        if accuracy > below and dp < ceiling:
-            area += (accuracy - below) * (ceiling - dp)
-            below = accuracy
-    return area / ((1 - floor) * ceiling)
-
-
-def over_splits(records: Sequence[Mapping[str, Any]]) -> Interval:
-    """Hypervolume of a family of methods on one data set, with a 95 % jackknife interval.
-
-    Points are means over splits, one per strength: maxima over single splits would be biased.
-    """
-    splits = sorted({record["split"] for record in records})
-    n, overall = len(splits), _of_means(records)
-    if n < MIN_SPLITS:
-        return Interval(overall, math.nan, math.nan, n)
-    without = [_of_means([r for r in records if r["split"] != out]) for out in splits]
-    spread = mean_interval([n * overall - (n - 1) * value for value in without])
-    half = (spread.high - spread.low) / 2
-    return Interval(overall, overall - half, overall + half, n)
-
-
-def _of_means(records: Sequence[Mapping[str, Any]]) -> float:
-    import pandas as pd
-
-    rows = [{**record, **record["run"]["test"]} for record in records]
-    frame = pd.DataFrame(rows, columns=["strength", "accuracy", "dp", "majority"], dtype=float)
-    means = frame.groupby("strength", dropna=False)[["accuracy", "dp"]].mean()
-    floor = float(frame["majority"].mean())
-    points = list(means.itertuples(index=False, name=None))
-    return hypervolume(points, (floor, 1.0)) if points and floor < 1 else math.nan
-
-
-def errorbar(axes: Any, pairs: Sequence[tuple[Interval, Interval]], style: Any) -> None:
+def errorbar(axes: Axes, pairs: Sequence[tuple[Interval, Interval]], style: dict[str, Any]) -> None:
     """Draw pairs of intervals, x and y, in points."""
     x, y = zip(*pairs, strict=True)
-    means = ([100 * interval.mean for interval in side] for side in (x, y))
-    axes.errorbar(*means, xerr=bars(x), yerr=bars(y), **style)
+    x_means, y_means = ([100 * interval.mean for interval in side] for side in (x, y))
+    axes.errorbar(x_means, y_means, xerr=bars(x), yerr=bars(y), **style)
 
 
-def series(axes: Any, x: Sequence[float], y: Sequence[Interval], k: int, label: str) -> None:
+def series(axes: Axes, x: Sequence[float], y: Sequence[Interval], k: int, label: str) -> None:
     """Draw means against numbers, in points, with a band for the intervals, in colour number k."""
-    style: Any = {"color": COLOURS[k], "marker": MARKERS[k], "markersize": 5, "linewidth": 1.8}
-    means, (below, above) = np.array([100 * interval.mean for interval in y]), bars(y)
-    axes.plot(x, means, label=label, **style)
-    axes.fill_between(x, means - below, means + above, color=COLOURS[k], alpha=0.12, linewidth=0)
+    _line(axes, x, y, {"color": COLOURS[k], "marker": MARKERS[k], "label": label})
 
 
-def bars(intervals: Sequence[Interval]) -> Any:
+def _line(axes: Axes, x: Sequence[float], y: Sequence[Interval], style: dict[str, Any]) -> None:
+    means = np.array([100 * interval.mean for interval in y])
+    low, high = bars(y) * [[-1], [1]] + means
+    axes.plot(x, means, markersize=5, linewidth=1.8, **style)
+    order = np.argsort(x)
+    band = {"color": style["color"], "alpha": 0.12, "linewidth": 0}
+    axes.fill_between(np.array(x)[order], low[order], high[order], **band)
+
+
+def bars(intervals: Sequence[Interval]) -> np.ndarray:
     """Lengths of error bars below and above the means (2×n), in points, clipped to [0, 100]."""
     mean, low, high = np.array([interval[:3] for interval in intervals]).reshape(-1, 3).T
     lengths = np.stack([mean - np.maximum(low, 0), np.minimum(high, 1) - mean])
-    return 100 * np.nan_to_num(np.maximum(lengths, 0))
+    return np.asarray(100 * np.nan_to_num(np.maximum(lengths, 0)))
 
 
-def label_tradeoff(axes: Any, x: str, y: str) -> None:
+def label_tradeoff(axes: Axes, x: str, y: str) -> None:
     """Label the axes of a trade-off, and limit them to what is possible."""
     axes.set(xlim=(min(0.0, axes.get_xlim()[0]), None), xlabel=x, ylabel=y)
     keep_possible(axes)
 
 
-def keep_possible(axes: Any, which: str = "xy") -> None:
+def keep_possible(axes: Axes, which: str = "xy") -> None:
     """Clip axes of shares in points to [0, 100], with room for a marker."""
     for name in which:
         low, high = getattr(axes, f"get_{name}lim")()
@@ -201,7 +195,7 @@ def keep_possible(axes: Any, which: str = "xy") -> None:
         getattr(axes, f"set_{name}lim")(max(low, -room), min(high, 100.0 + room))
 
 
-def to_svg(fig: Any) -> str:
+def to_svg(fig: Figure) -> str:
     """Figure as SVG markup for a page; deterministic."""
     import matplotlib
 
@@ -209,7 +203,7 @@ def to_svg(fig: Any) -> str:
     with matplotlib.rc_context({"svg.hashsalt": "fairmp", "svg.fonttype": "none"}):
         fig.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()[buffer.getvalue().index("<svg") :]
-    # A neutral colour is a variable of the page, which has a dark form.
+    # Neutral colours become variables of the page, which differ in its dark form.
     for colour, name in THEME.items():
         text = re.sub(rf"(fill|stroke): {colour}", rf"\1: var({name}, {colour})", text)
     return text
@@ -221,20 +215,21 @@ def embedded(path: Path, alt: str) -> str:
     return f'<img alt="{html.escape(alt)}" src="data:image/png;base64,{data}">'
 
 
-def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
+def group_bars(document: Document, classes: Sequence[int]) -> Figure:
     """Share of each class's decisions by group, before and after; one panel per class."""
     groups = _largest(document["groups"])
     noun = document.get("noun", "people")
     both = any(group.get("before") for group in groups)
     height = 0.7 + len(groups) * (0.52 if both else 0.38)
-    size = NARROW, len(classes) * height + 0.3 * both
-    fig, panels = figure(*size, nrows=len(classes), squeeze=False)
-    whens = ("before", "after") if both else ("after",)
+    total = len(classes) * height + (0.3 if both else 0.0)
+    fig, panels = figure(NARROW, total, nrows=len(classes), squeeze=False)
     for axes, c in zip(panels[:, 0], classes, strict=True):
-        shares = {w: [(group.get(w) or {c: None})[c] for group in groups] for w in whens}
+        shares: dict[str, list[float | None]] = {}
+        if both:
+            shares["before"] = [rates[c] if (rates := g.get("before")) else None for g in groups]
+        shares["after"] = [group["after"][c] for group in groups]
         names = _label_groups(axes, groups)
-        name = shorten(str(document["classes"][c]))
-        label = f"decided {name!r}, of 100 {noun}"
+        label = f"decided {shorten(document['classes'][c])!r}, of 100 {noun}"
         plot_rates(names, [group["nodes"] for group in groups], shares, label, axes)
     if both:
         where = {"loc": "outside upper right", "ncols": 2, "frameon": False, "fontsize": 9}
@@ -242,7 +237,7 @@ def group_bars(document: Mapping[str, Any], classes: Sequence[int]) -> Any:
     return fig
 
 
-def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: str) -> Any:
+def changes(groups: Sequence[GroupSummary], classes: Sequence[str], noun: str) -> Figure:
     """Changed decisions per 100 nodes of each group.
 
     For two classes, changes to the second point right and changes to the first left, if known.
@@ -250,48 +245,64 @@ def changes(groups: Sequence[Mapping[str, Any]], classes: Sequence[str], noun: s
     groups = _largest(groups)
     fig, axes = figure(NARROW, 1.0 + 0.38 * len(groups))
     _label_groups(axes, groups)
-    two = len(classes) == 2 and all("moves" in group for group in groups)
-    widest = 0.8
-    for sign, style in ((1, {"color": AFTER}), (-1, {"color": CHOSEN, "hatch": "...."}))[: 1 + two]:
-        shares = []
-        for group in groups:
-            moves = group.get("moves", [[0, 1, group.get("changed") or 0]])
-            count = sum(m[2] for m in moves if not two or (m[1] - m[0]) * sign > 0)
-            shares.append(100 * count / max(group["nodes"], 1))
-        widths = [sign * share for share in shares]
-        drawn = axes.barh(range(len(groups)), widths, height=0.5, edgecolor="white", **style)
-        labels = [f"{share:.1f}" if share else "" for share in shares]
-        axes.bar_label(drawn, labels, padding=4, fontsize=9)
-        widest = max(widest, *shares)
+    if len(classes) == 2 and all("moves" in group for group in groups):
+        widest = max(
+            _change_bars(axes, [_share_moved(group, 1) for group in groups], color=AFTER),
+            _change_bars(
+                axes, [-_share_moved(group, 0) for group in groups], color=CHOSEN, hatch="...."
+            ),
+        )
+        first, second = (shorten(name) for name in classes)
+        label = f"← now {first!r}, of 100 {noun} of the group, now {second!r} →"
+        limits = (-1.25 * widest, 1.25 * widest)
+    else:
+        shares = [100 * (group.get("changed") or 0) / max(group["nodes"], 1) for group in groups]
+        widest = _change_bars(axes, shares, color=AFTER)
+        label = f"decisions changed, of 100 {noun} of the group"
+        limits = (0, 1.25 * widest)
     axes.axvline(0, color=INK, linewidth=0.8)
     axes.xaxis.set_major_formatter(lambda value, _: f"{abs(value):g}")
-    label = f"decisions changed, of 100 {noun} of the group"
-    if two:
-        one, other = (shorten(str(name)) for name in classes)
-        label = f"← now {one!r}, of 100 {noun} of the group, now {other!r} →"
-    axes.set(xlim=(-1.25 * widest if two else 0, 1.25 * widest), xlabel=label)
+    axes.set(xlim=limits, xlabel=label)
     return fig
 
 
-def curve(document: Mapping[str, Any]) -> Any:
+def _share_moved(group: GroupSummary, to_class: int) -> float:
+    """Nodes of 100 whose decision changed to a class."""
+    count = sum(nodes for _, after, nodes in group["moves"] if after == to_class)
+    return 100 * count / max(group["nodes"], 1)
+
+
+def _change_bars(axes: Axes, widths: Sequence[float], **style: Any) -> float:
+    """Draw one bar per group, and return the length of the longest, or of a visible one."""
+    drawn = axes.barh(range(len(widths)), widths, height=0.5, edgecolor="white", **style)
+    labels = [f"{abs(width):.1f}" if width else "" for width in widths]
+    axes.bar_label(drawn, labels, padding=4, fontsize=9)
+    return max(0.8, *map(abs, widths))
+
+
+def curve(document: Document) -> Figure:
     """Accuracy against the gap: the curve, the point before, and the chosen point."""
     fig, axes = figure(NARROW, 3.8)
     if trials := document.get("trials"):
-        places = ([100 * p[key] for p in trials] for key in ("gap", "accuracy"))
-        axes.scatter(*places, s=26, facecolors="white", edgecolors=BEFORE, label="trial")
+        gaps, accuracies = _percent(trials)
+        axes.scatter(gaps, accuracies, s=26, facecolors="white", edgecolors=BEFORE, label="trial")
     line = [p for p in document.get("curve", []) if is_known(p["gap"] + p["accuracy"])]
     if line:
-        gaps, accuracies = ([100 * p[key] for p in line] for key in ("gap", "accuracy"))
+        gaps, accuracies = _percent(line)
         style: Any = {"color": "#56B4E9", "marker": "o", "markersize": 4.5, "linewidth": 1.8}
         label = document.get("curve_label", "post-processed to each gap")
         axes.plot(gaps, accuracies, zorder=2, label=label, **style)
-    others = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
-    found = document.get("points", [])
-    for point in found:
-        style = POINTS.get(point.get("kind", "other")) or {"markersize": 8, "zorder": 3}
-        if "color" not in style:
-            style["color"], style["marker"] = next(others, (BEFORE, "o"))
-        pair = _interval(point, "gap"), _interval(point, "accuracy")
+    other_styles = zip(COLOURS[2:] + COLOURS[2:], "^DvPXhps<>8d", strict=True)
+    points = document.get("points", [])
+    for point in points:
+        style = POINTS.get(point.get("kind", "other"))
+        if style is None:
+            colour, marker = next(other_styles, (BEFORE, "o"))
+            style = {"color": colour, "marker": marker, "markersize": 8, "zorder": 3}
+        pair = (
+            _interval(point["gap"], point.get("gap_interval")),
+            _interval(point["accuracy"], point.get("accuracy_interval")),
+        )
         errorbar(axes, [pair], {"label": point["name"], **MARKER, **style})
     target = document.get("target")
     if target is not None and target > 0:
@@ -299,45 +310,60 @@ def curve(document: Mapping[str, Any]) -> Any:
         axes.axvline(100 * target, color=INK, linewidth=1, linestyle=":", label=label)
     gap = document.get("gap", "ΔDP")
     label_tradeoff(axes, f"{gap}: gap between the groups (points)", "accuracy (%)")
-    fig.set_size_inches(NARROW, 3.8 + 0.1 * len(found))
+    fig.set_size_inches(NARROW, 3.8 + 0.1 * len(points))
     fig.legend(frameon=False, fontsize=8.5, loc="outside lower left", ncols=2)
     return fig
 
 
-def reliability(curves: Sequence[Mapping[str, Any]]) -> Any:
+def _percent(points: Sequence[Point]) -> tuple[list[float], list[float]]:
+    """Gaps and accuracies in points."""
+    return [100 * p["gap"] for p in points], [100 * p["accuracy"] for p in points]
+
+
+def reliability(curves: Sequence[Mapping[str, Any]]) -> Figure:
     """Observed frequency against predicted probability, one curve per group, with intervals."""
     fig, axes = figure(NARROW, 4.2)
     axes.plot([0, 100], [0, 100], "--", color="#555555", linewidth=1)
-    keys = ("predicted", "observed", "low", "high")
     style = {"markersize": 6, "capsize": 2, "elinewidth": 0.8, "linewidth": 1.4}
     for colour, marker, curve in zip(COLOURS, MARKERS, curves, strict=False):
-        x, y, low, high = 100 * np.array([curve[key] for key in keys], dtype=float)
-        own: Any = {"color": colour, "marker": marker, "label": shorten(str(curve["group"]))}
-        axes.errorbar(x, y, yerr=np.maximum([y - low, high - y], 0), **own, **style)
+        predicted, observed, low, high = (
+            100 * np.array(curve[key], dtype=float)
+            for key in ("predicted", "observed", "low", "high")
+        )
+        axes.errorbar(
+            predicted,
+            observed,
+            yerr=np.maximum([observed - low, high - observed], 0),
+            color=colour,
+            marker=marker,
+            label=shorten(str(curve["group"])),
+            **style,
+        )
     axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")
     axes.set(xlabel="predicted probability, %", ylabel="observed frequency, %")
     axes.legend(frameon=False, fontsize=9, loc="upper left")
     return fig
 
 
-def _interval(point: Mapping[str, Any], key: str) -> Interval:
-    ends = point.get(f"{key}_interval") or (math.nan, math.nan)
-    low, high = ends if None not in ends else (math.nan, math.nan)
-    return Interval(point[key], low, high, 2)
+def _interval(value: float, ends: Sequence[float | None] | None) -> Interval:
+    low, high = ends or (None, None)
+    if low is None or high is None:
+        low = high = math.nan
+    return Interval(value, low, high, 2)
 
 
-def _largest(groups: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _largest(groups: Sequence[GroupSummary]) -> list[GroupSummary]:
     """The largest groups, in their order, if there are too many for a chart."""
     order = sorted(range(len(groups)), key=lambda k: -groups[k]["nodes"])
     return [groups[k] for k in sorted(order[:MAX_GROUPS])]
 
 
-def _label_groups(axes: Any, groups: Sequence[Mapping[str, Any]]) -> list[str]:
+def _label_groups(axes: Axes, groups: Sequence[GroupSummary]) -> list[str]:
     """Prepare axes for horizontal bars by group, from the top; return the names."""
     axes.grid(False, axis="y")
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    names = [shorten(str(group["name"])) for group in groups]
+    names = [shorten(group["name"]) for group in groups]
     axes.set_yticks(range(len(groups)), names)
     axes.yaxis.set_inverted(True)
     return names

@@ -1,30 +1,29 @@
-"""Numbers as text, and one table of results behind Markdown, LaTeX, CSV, terminal and page."""
+"""Numbers as text, and tables of results as Markdown, LaTeX, CSV, HTML and for the terminal."""
 
 from __future__ import annotations
 
+import html
 import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import numpy as np
 
 from fairmp.metrics import Interval, mean_interval
+from fairmp.metrics.counts import MIN_SPLITS as MIN_SPLITS
 from fairmp.metrics.counts import wilson
-from fairmp.metrics.evaluation import is_known as is_known
-from fairmp.metrics.evaluation import points as points
 
 if TYPE_CHECKING:
     import pandas as pd
-
+    from rich.table import Table as RichTable
 
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
 METRICS = ("accuracy", "dp", "eo", "auc")
 LOWER_IS_BETTER = frozenset({"dp", "eo"})
-MIN_SPLITS = 5  # for an interval; fewer splits have a range
 LATEX_SYMBOLS = str.maketrans(
     {symbol: f"\\{symbol}" for symbol in "&%$#{}_"}
     | {"\\": "\\textbackslash ", "Δ": "$\\Delta$", "±": "$\\pm$", "−": "$-$"}
@@ -34,9 +33,19 @@ SPREAD = (
     "are the smallest and the largest."
 )
 GAP_NOTE = (
-    "Gaps are biased upward in small samples: a small gap whose interval excludes 0 is not "
-    "evidence of one."
+    "In small samples a measured gap is too large on average. A small gap here can be chance."
 )
+
+
+def is_known(value: float | None) -> TypeGuard[float]:
+    """Whether a value is neither None nor nan."""
+    return value is not None and not math.isnan(value)
+
+
+def points(share: float | None, digits: int = 1) -> str:
+    """A share in points (hundredths): 0.1234 is "12.3"; "n/a" if unknown."""
+    # Adding 0.0 turns a rounded −0.0 into 0.0.
+    return f"{round(100 * share, digits) + 0.0:.{digits}f}" if is_known(share) else "n/a"
 
 
 def wilson_interval(count: float, n: float) -> tuple[float, float]:
@@ -66,11 +75,13 @@ def per_hundred(share: float | None) -> str:
     return "fewer than 1" if count == 0 and share > 0 else str(count)
 
 
-def join_names(names: Sequence[str], most: int = 8) -> str:
+def join_names(names: Sequence[str], limit: int = 8) -> str:
     """An enumeration: "a, b and c", or "a, b and 10 more"."""
-    if len(names) > most:
-        return f"{', '.join(names[:most])} and {len(names) - most} more"
-    return " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else "".join(names)
+    if len(names) > limit:
+        return f"{', '.join(names[:limit])} and {len(names) - limit} more"
+    if len(names) > 1:
+        return f"{', '.join(names[:-1])} and {names[-1]}"
+    return "".join(names)
 
 
 def shorten(name: str) -> str:
@@ -130,11 +141,11 @@ def spread(values: Sequence[float | None]) -> Interval:
         >>> spread([0.5, 0.625, 0.75])
         Interval(mean=0.625, low=0.5, high=0.75, n=3)
     """
-    known = [value for value in values if value is not None and not math.isnan(value)]
-    found = mean_interval(known)
-    if not 1 < found.n < MIN_SPLITS:
-        return found
-    return Interval(found.mean, min(known), max(known), found.n)
+    known = [value for value in values if is_known(value)]
+    interval = mean_interval(known)
+    if not 1 < interval.n < MIN_SPLITS:
+        return interval
+    return Interval(interval.mean, min(known), max(known), interval.n)
 
 
 def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -212,7 +223,8 @@ def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
 
 def of_frame(title: str, frame: pd.DataFrame) -> Table:
     """Table of a frame of texts, numbers and intervals, with the best of each column in bold."""
-    bold, columns = set(), []
+    bold: set[tuple[int, int]] = set()
+    columns = []
     for j, (key, column) in enumerate(frame.items()):
         means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
         bold |= {(i, j) for i in best(means, higher=key not in LOWER_IS_BETTER)}
@@ -230,9 +242,12 @@ def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) ->
     """Table of one number per method and data set, in points: ``values[data][method]``."""
     import pandas as pd
 
-    methods = list(dict.fromkeys(method for column in values.values() for method in column))
+    methods = list(dict.fromkeys(name for by_method in values.values() for name in by_method))
     unknown = Interval(math.nan, math.nan, math.nan, 0)
-    columns = {data: [own.get(name, unknown) for name in methods] for data, own in values.items()}
+    columns = {
+        data: [by_method.get(name, unknown) for name in methods]
+        for data, by_method in values.items()
+    }
     return of_frame(title, pd.DataFrame({"method": methods, **columns}))
 
 
@@ -281,7 +296,27 @@ def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
     return str(frame.to_csv(index=False, float_format="%.6f"))
 
 
-def rich_table(table: Table) -> Any:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, the others to the right."""
+    first, *others = zip(*rows, strict=True)
+    columns = [[text.ljust(max(map(len, first))) for text in first]]
+    columns += [[text.rjust(max(map(len, column))) for text in column] for column in others]
+    return ["  ".join(row) for row in zip(*columns, strict=True)]
+
+
+def to_html(title: str, tables: Sequence[Sequence[Sequence[str]]], notes: Sequence[str]) -> str:
+    """A title, tables whose first row is the header, and notes, for a notebook; all escaped."""
+    parts = [f"<p><strong>{html.escape(title)}</strong></p>"]
+    for header, *rows in tables:
+        body = [f"<tr><th>{'</th><th>'.join(map(html.escape, header))}</th></tr>"]
+        for first, *rest in rows:
+            cells = "".join(f"<td>{html.escape(text)}</td>" for text in rest)
+            body.append(f"<tr><th>{html.escape(first)}</th>{cells}</tr>")
+        parts.append(f"<table>{''.join(body)}</table>")
+    return "".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in notes)])
+
+
+def rich_table(table: Table) -> RichTable:
     """Format a table for the terminal."""
     from rich import box
     from rich.markup import escape
@@ -295,11 +330,12 @@ def rich_table(table: Table) -> Any:
         width = max((len(row[j]) for row in table.rows if j), default=0)
         result.add_column(escape(title), justify="right" if j else "left", min_width=width)
     for i, row in enumerate(table.rows):
-        result.add_row(*(Text(t, "bold" * ((i, j) in table.bold)) for j, t in enumerate(row)))
+        styles = ["bold" if (i, j) in table.bold else "" for j in range(len(row))]
+        result.add_row(*map(Text, row, styles))
     return result
 
 
-def to_rich(lines: Sequence[Line], title: str = "") -> Any:
+def to_rich(lines: Sequence[Line], title: str = "") -> RichTable:
     """Terminal table of one data set's results; 80 columns have no room for the AUC."""
     return rich_table(of_lines(title, lines).without(["AUC", "splits"]))
 

@@ -11,21 +11,22 @@ from typing import Any, cast
 from fairmp.errors import InputError
 from fairmp.metrics.evaluation import CRITERIA, TITLES
 from fairmp.report import sections as content
+from fairmp.report.content import Document, GroupSummary, Metric, Section
 from fairmp.report.document import DOCUMENT, LABELS, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
-from fairmp.report.sections import Document, GroupSummary, Metric, Section, flags
+from fairmp.report.panel import UNKNOWN
 
 RESULTS = (DOCUMENT, "corrected.json")
 """Files that a report can be made from, in order of preference."""
-NO_USE = "Not stated. Add it with --use when the card is made."
+NO_USE = "Not stated."
 
 
-def document_of(path: Path) -> Document:
-    """Report of a result directory (the ``--out`` of a command), or of one of its files."""
-    file = next((file for name in RESULTS if (file := path / name).is_file()), path)
+def document_of(results: Path) -> Document:
+    """Report of a result directory that a command wrote, or of one of its files."""
+    file = next((file for name in RESULTS if (file := results / name).is_file()), results)
     if not file.is_file():
-        problem = f"has none of {', '.join(RESULTS)}" if path.is_dir() else "does not exist"
-        raise InputError("RESULTS", f"{path} {problem}", "give a result directory")
+        problem = f"has none of {', '.join(RESULTS)}" if results.is_dir() else "does not exist"
+        raise InputError("results", f"{results} {problem}", "give a result directory")
     if file.name == DOCUMENT:
         return read(file.parent)
     try:
@@ -35,48 +36,76 @@ def document_of(path: Path) -> Document:
         raise InputError(str(file), problem, "run the command again") from None
 
 
-def together(folders: list[Path]) -> str:
+def recorded_evaluation(run: Path) -> dict[str, Any]:
+    """Figures of the test nodes of a training's first split, from its result directory."""
+    path = run / "records.jsonl"
+    try:
+        with path.open(encoding="utf-8") as file:
+            evaluation = json.loads(file.readline())["run"]["test"]
+        if not evaluation["groups"] or not evaluation["class_names"]:
+            raise ValueError("no groups")
+    except (OSError, KeyError, TypeError, ValueError) as error:
+        hint = "give the folder that 'fairmp train' wrote"
+        raise InputError("run", f"{path} is not a record of a training ({error})", hint) from None
+    return dict(evaluation)
+
+
+def together(folders: Sequence[Path]) -> str:
     """Render one page of several result directories: a comparison, then one chapter each."""
     documents = [(path if path.is_dir() else path.parent, document_of(path)) for path in folders]
     if len(documents) == 1:
-        return html(documents[0][1], documents[0][0])
-    assumptions = [line for _, document in documents for line in document.get("assumptions", [])]
-    for pictures in (True, False):
-        parts = [part] if (part := _overview([document for _, document in documents])) else []
-        graphs: list[str] = []
-        for folder, document in documents:
-            # What several reports share is said once.
-            own = cast(Document, {k: v for k, v in document.items() if k != "assumptions"})
-            name = str(own.get("graph", {}).get("name"))
-            if name in graphs:
-                own.pop("graph", None)
-            graphs.append(name)
-            head = {"text": [summary(document)], "flags": flags(document), "cards": cards(document)}
-            parts.append(Section(document["title"], chapter=True, **head))  # type: ignore[arg-type]
-            with suppress(InputError):  # nothing but assumptions
-                parts += content.sections(own, folder if pictures else None)
-        if assumptions:
-            unique = list(dict.fromkeys(assumptions))
-            parts.append(Section("Assumptions", bullets=unique, chapter=True))
-        text = page(f"{len(documents)} reports", "", parts)
-        if len(text.encode()) <= MAX_BYTES:
-            break
+        folder, document = documents[0]
+        return html(document, folder)
+    title = f"{len(documents)} reports"
+    text = page(title, "", _chapters(documents, pictures=True))
+    if len(text.encode()) > MAX_BYTES:
+        text = page(title, "", _chapters(documents, pictures=False))
     return text
 
 
-def _overview(documents: list[Document]) -> Section | None:
+def _chapters(documents: Sequence[tuple[Path, Document]], *, pictures: bool) -> list[Section]:
+    """A comparison and the sections of each document; what several reports share is said once."""
+    overview = _overview([document for _, document in documents])
+    chapters = [] if overview is None else [overview]
+    graphs: set[str] = set()
+    assumptions: list[str] = []
+    for folder, document in documents:
+        chapter = document.copy()
+        assumptions += chapter.pop("assumptions", [])
+        graph = str(chapter.get("graph", {}).get("name"))
+        if graph in graphs:
+            chapter.pop("graph", None)
+        graphs.add(graph)
+        heading = Section(
+            document["title"],
+            text=[summary(document)],
+            flags=content.flags(document),
+            cards=cards(document),
+            chapter=True,
+        )
+        chapters.append(heading)
+        with suppress(InputError):  # nothing but assumptions
+            chapters += content.sections(chapter, folder if pictures else None)
+    if assumptions:
+        unique = list(dict.fromkeys(assumptions))
+        chapters.append(Section("Assumptions", bullets=unique, chapter=True))
+    return chapters
+
+
+def _overview(documents: Sequence[Document]) -> Section | None:
     """One row per report with metrics."""
-    names = ("accuracy", "ΔDP", "ΔEO")
+    keys = ("accuracy", "dp", "eo")
     rows = []
     for document in documents:
-        found = {metric["name"]: metric for metric in document.get("metrics", [])}
-        if not any(name in found for name in names):
+        metrics = content.metrics_by_key(document)
+        if not any(key in metrics for key in keys):
             continue
         row = [document["title"]]
-        for name in names:
-            own = found.get(name, {})
-            before = f"{points(own['before'])} → " if is_known(own.get("before")) else ""
-            row.append(before + with_interval(own.get("after"), own.get("after_interval")))
+        for key in keys:
+            metric = metrics.get(key, {})
+            before = metric.get("before")
+            start = f"{points(before)} → " if is_known(before) else ""
+            row.append(start + with_interval(metric.get("after"), metric.get("after_interval")))
         rows.append(row)
     if len(rows) < 2:
         return None
@@ -85,106 +114,126 @@ def _overview(documents: list[Document]) -> Section | None:
     return Section("Comparison", header=header, rows=rows, caption=caption, chapter=True)
 
 
-def from_corrected(found: Mapping[str, Any]) -> Document:
+def from_corrected(record: Mapping[str, Any]) -> Document:
     """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
-    several = len({group["attribute"] for group in found["groups"]}) > 1
-    criteria = [*found["criteria"], *found.get("others", [])]
-    metrics = [_criterion(one, several) for one in criteria]
-    labelled = found.get("labelled") or 0
-    given = "Before: the predictions as given. After: the corrected predictions."
-    if any(c["after"] <= c["target"] + 1e-3 < c["decisions_after"] for c in found["criteria"]):
-        given += " The target holds for mean probabilities; the gaps shown are those of decisions."
-    if labelled:
-        meaning = f"share of correct decisions on {labelled:,} labelled nodes."
-        accuracy: Any = {"name": "accuracy", "meaning": meaning, "unit": "%"}
-        for when in ("before", "after"):
-            share = accuracy[when] = found[f"accuracy_{when}"]
-            accuracy[f"{when}_interval"] = list(wilson_interval(share * labelled, labelled))
-        metrics.insert(0, accuracy)
+    several = len({group["attribute"] for group in record["groups"]}) > 1
+    criteria = [*record["criteria"], *record.get("others", [])]
+    metrics = [_criterion(criterion, several) for criterion in criteria]
+    assumptions = [
+        *record["estimates"],
+        "The correction uses the group of every node it applies to.",
+        "Which gap to close, and how far, is a decision rather than a measurement: closing one "
+        "gap can open another.",
+    ]
+    if record.get("labelled"):
+        metrics.insert(0, _accuracy(record))
+        assumptions.append("The labels are correct.")
+    correction = "Before: the predictions as given. After: the corrected predictions."
+    if any(c["after"] <= c["target"] + 1e-3 < c["decisions_after"] for c in record["criteria"]):
+        correction += (
+            " The target holds for mean probabilities; the gaps shown are those of decisions."
+        )
     document: Document = {
-        "title": f"{found.get('data', 'Predictions')}, corrected",
-        "classes": [str(name) for name in found["classes"]],
-        "measured": f"{found['nodes']:,} nodes",
-        "changed": [int(found["changed"]), int(found["nodes"])],
-        "correction": given,
-        "groups": [_group(group, several) for group in found["groups"]],
+        "title": f"{record.get('data', 'Predictions')}, corrected",
+        "classes": [str(name) for name in record["classes"]],
+        "measured": f"{record['nodes']:,} nodes",
+        "changed": [int(record["changed"]), int(record["nodes"])],
+        "correction": correction,
+        "groups": [_group(group, several) for group in record["groups"]],
         "metrics": metrics,
-        "notes": list(found.get("warnings", [])),
-        "assumptions": [
-            *found["estimates"],
-            "The correction uses the group of every node it applies to.",
-            "Which gap to close, and how far, is a decision rather than a measurement: closing one "
-            "gap can open another.",
-            *["The labels are correct."] * bool(labelled),
-        ],
+        "notes": list(record.get("warnings", [])),
+        "assumptions": assumptions,
     }
     optional = ("command", "read", "panel", "reliability")
-    return cast(Document, document | {key: found[key] for key in optional if found.get(key)})
+    return cast(Document, document | {key: record[key] for key in optional if record.get(key)})
 
 
-def _criterion(one: Mapping[str, Any], several: bool) -> Metric:
-    attribute, title = one["attribute"], str(one["criterion"]).replace("_", " ")
-    key = CRITERIA.get(one["criterion"], title)
-    name, label = TITLES.get(key, title), LABELS.get(key, f"gap: {title}")
-    if several:
-        name, label = f"{name}, {attribute}", f"{label}, {attribute}"
+def _accuracy(record: Mapping[str, Any]) -> Metric:
+    labelled, before, after = (record[k] for k in ("labelled", "accuracy_before", "accuracy_after"))
     return {
-        "name": name,
-        "label": label,
-        "meaning": f"{title}: the largest gap of decisions between two groups, on {one['where']}.",
-        "before": one["decisions_before"],
-        "after": one["decisions_after"],
-        "before_interval": one["interval_before"],
-        "after_interval": one["decisions_interval"],
-        "target": one["target"],
+        "key": "accuracy",
+        "name": "accuracy",
+        "meaning": f"share of correct decisions on {labelled:,} labelled nodes.",
+        "unit": "%",
+        "before": before,
+        "before_interval": list(wilson_interval(before * labelled, labelled)),
+        "after": after,
+        "after_interval": list(wilson_interval(after * labelled, labelled)),
+    }
+
+
+def _criterion(criterion: Mapping[str, Any], several: bool) -> Metric:
+    title, where = criterion["criterion"].replace("_", " "), criterion["where"]
+    key = CRITERIA.get(criterion["criterion"], title)
+    name, label = TITLES.get(key, title), LABELS.get(key, f"gap: {title}")
+    metric: Metric = {"key": key, "name": name, "label": label}
+    if several:
+        attribute = criterion["attribute"]
+        metric = {"name": f"{name}, {attribute}", "label": f"{label}, {attribute}"}
+    return {
+        **metric,
+        "meaning": f"{title}: the largest gap of decisions between two groups, on {where}.",
+        "before": criterion["decisions_before"],
+        "after": criterion["decisions_after"],
+        "before_interval": criterion["interval_before"],
+        "after_interval": criterion["decisions_interval"],
+        "target": criterion["target"],
     }
 
 
 def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
     before, after = list(group["decided_before"]), list(group["decided_after"])
-    name = f"{group['attribute']}: {group['group']}" if several else str(group["group"])
-    part: GroupSummary = {"name": name, "nodes": group["nodes"], "before": before, "after": after}
-    part["changed"] = group["changed"]
+    summary: GroupSummary = {
+        "name": f"{group['attribute']}: {group['group']}" if several else str(group["group"]),
+        "known": group["group"] != UNKNOWN,
+        "nodes": group["nodes"],
+        "before": before,
+        "after": after,
+        "changed": group["changed"],
+    }
     # With two classes the shares give the direction, if all changes go the same way.
     count = round((after[1] - before[1]) * group["nodes"]) if len(after) == 2 else None
     if count is not None and abs(count) == group["changed"]:
-        part["moves"] = [[int(count < 0), int(count > 0), abs(count)]] if count else []
-    return part
+        summary["moves"] = [[int(count < 0), int(count > 0), abs(count)]] if count else []
+    return summary
 
 
 def card(document: Document, use: str = "") -> list[Section]:
     """Sections of a model card: use, data, groups, gaps, calibration, limits, origin."""
-    metrics, graph = document.get("metrics"), document.get("graph")
-    monitored = document.get("command", "").startswith("fairmp monitor ")
-    if monitored or not metrics or not document.get("groups"):
+    metrics = document.get("metrics")
+    if not document.get("describes_model", True) or not metrics or not document.get("groups"):
         hint = "give the result directory of train, debias, tune or demo"
-        raise InputError("RESULTS", f"{document['title']!r} describes no model", hint)
-    decides = ", ".join(map(repr, document.get("classes", [])))
-    parts = [
-        Section("Intended use", text=[use or NO_USE, f"It decides between {decides}."]),
-        Section("Result", text=[summary(document)], flags=flags(document)),
+        raise InputError("results", f"{document['title']!r} describes no model", hint)
+    decisions = ", ".join(map(repr, document.get("classes", [])))
+    sections = [
+        Section("Intended use", text=[use or NO_USE, f"It decides between {decisions}."]),
+        Section("Result", text=[summary(document)], flags=content.flags(document)),
     ]
-    if graph:
+    if graph := document.get("graph"):
         header, *rows = content.group_table(graph, "nodes")
         size = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges."
         text = [size, *graph.get("verdict", []), *document.get("read", [])]
-        parts.append(Section("Data", text=text, header=header, rows=rows))
+        sections.append(Section("Data", text=text, header=header, rows=rows))
     by_group = content.groups_section(document)
-    parts.append(Section("Groups", header=by_group.header, rows=by_group.rows))
-    how: Any = {"rows": [[m["name"], *content.metric_cells(m)] for m in metrics]}
-    how["bullets"] = [f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")]
-    header = ["", "without the correction", "as it is", "target"]
-    measured = f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals."
-    parts.append(Section("Criteria and gaps", header=header, caption=measured, **how))
+    sections.append(Section("Groups", header=by_group.header, rows=by_group.rows))
+    gaps = Section(
+        "Criteria and gaps",
+        bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
+        header=["", "without the correction", "as it is", "target"],
+        rows=[[metric["name"], *content.metric_cells(metric)] for metric in metrics],
+        caption=f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals.",
+    )
+    sections.append(gaps)
     if document.get("reliability"):
-        found = content.reliability_section(document)
-        parts.append(Section("Calibration", text=found.text, header=found.header, rows=found.rows))
+        curves = content.reliability_section(document)
+        section = Section("Calibration", text=curves.text, header=curves.header, rows=curves.rows)
+        sections.append(section)
     limits = [*document.get("notes", []), *document.get("assumptions", [])]
-    parts.append(Section("Limits", bullets=limits))
+    sections.append(Section("Limits", bullets=limits))
     versions = [[name, version] for name, version in document.get("versions", {}).items()]
     command = document.get("command", "")
-    parts.append(Section("Origin", header=["", "version"], rows=versions, code=command))
-    return parts
+    sections.append(Section("Origin", header=["", "version"], rows=versions, code=command))
+    return sections
 
 
 def to_markdown(title: str, sections: Sequence[Section]) -> str:
@@ -199,7 +248,8 @@ def to_markdown(title: str, sections: Sequence[Section]) -> str:
     return "\n\n".join(line.strip() for line in lines if line.strip()) + "\n"
 
 
-def card_texts(document: Document, use: str = "") -> tuple[str, str]:
-    """The card as a page and as Markdown."""
-    title, parts = f"Model card: {document['title']}", card(document, use)
-    return page(title, "", parts), to_markdown(title, parts)
+def card_texts(results: Path, use: str = "") -> list[str]:
+    """The card of a result directory as a page and as Markdown."""
+    document = document_of(results)
+    title, sections = f"Model card: {document['title']}", card(document, use)
+    return [page(title, "", sections), to_markdown(title, sections)]

@@ -3,16 +3,16 @@ for (const root of document.querySelectorAll(".panel")) {
   const data = JSON.parse(root.querySelector("script").textContent);
   const find = (name) => root.querySelector(name);
   const make = (name, kind, text) => {
-    const made = document.createElement(name);
-    if (kind) made.className = kind;
-    if (text !== undefined) made.textContent = text;
-    return made;
+    const element = document.createElement(name);
+    if (kind) element.className = kind;
+    if (text !== undefined) element.textContent = text;
+    return element;
   };
   const draw = (name, values, text) => {
-    const made = document.createElementNS("http://www.w3.org/2000/svg", name);
-    for (const [key, value] of Object.entries(values)) made.setAttribute(key, value);
-    if (text !== undefined) made.textContent = text;
-    return made;
+    const element = document.createElementNS("http://www.w3.org/2000/svg", name);
+    for (const [key, value] of Object.entries(values)) element.setAttribute(key, value);
+    if (text !== undefined) element.textContent = text;
+    return element;
   };
   const points = (share) => share === null || share === undefined ? "n/a" : (100 * share).toFixed(1);
   const slider = find("input[type=range]"), before = data.before, noun = data.noun;
@@ -74,9 +74,9 @@ for (const root of document.querySelectorAll(".panel")) {
     find("output").textContent = target;
     slider.setAttribute("aria-valuetext", target);
     for (const key of Object.keys(titles)) if (cards[key]) cards[key].textContent = `${points(step[key])} ${titles[key][1]}`;
-    const worst = data.groups.map((name, g) => `${step.changed[g].toLocaleString("en")} in ${name}`).join(", ");
+    const byGroup = data.groups.map((name, g) => `${step.changed[g].toLocaleString("en")} in ${name}`).join(", ");
     cards.changed.textContent = step.total.toLocaleString("en");
-    who.textContent = `of ${data.total.toLocaleString("en")} ${noun}: ${worst}`;
+    who.textContent = `of ${data.total.toLocaleString("en")} ${noun}: ${byGroup}`;
     for (const {g, c, fill, value} of bars) {
       fill.style.width = `${100 * step.rates[g][c]}%`;
       value.textContent = `${points(step.rates[g][c])} %`;
@@ -84,7 +84,7 @@ for (const root of document.querySelectorAll(".panel")) {
     const [x, y] = place(step);
     dot.setAttribute("cx", x);
     dot.setAttribute("cy", y);
-    const command = criterion.command.replace("TARGET", String(step.target));
+    const command = criterion.command.replace("{target}", String(step.target));
     find(".copy").hidden = !command;
     find(".copy pre").textContent = command;
     find("svg").setAttribute("aria-label", `Accuracy against the gap: now ${points(step.accuracy)} % at ${points(step[criterion.gap])} points`);

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import math
-import shlex
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import pairwise
-from typing import Any
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
-from fairmp.metrics.evaluation import CRITERIA, TITLES, canonical, json_safe
+from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
+from fairmp.report.content import PanelCriterion, PanelFigures, PanelRecord
 from fairmp.report.formats import per_hundred, points
+
+if TYPE_CHECKING:
+    from fairmp.postprocessing.result import DebiasResult, GroupChange
 
 QUESTIONS = {
     "demographic_parity": "equal rates of decisions (parity)",
@@ -29,22 +33,29 @@ WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
 MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
-REPLACED = (  # options that the chosen point takes the place of
-    *("--criterion", "--target", "--matrix", "--temperature", "--solver", "--lambda-f"),
-    *("--out", "--save"),
-)
+UNKNOWN = "unknown"  # GroupChange.group of the nodes without a group
 
 
-@threadpool_limits.wrap(limits=1)  # waking others costs more than passes this short save
+@dataclass(frozen=True)
+class _Corrections:
+    """Results of one criterion for a range of targets."""
+
+    temperature: str | float
+    before: DebiasResult  # target 1: nothing is corrected
+    steps: list[PanelFigures]
+
+
 def panel(
     predictions: Any,
     sens: Any,
     labels: Any = None,
     *,
-    group_names: Sequence[str] | None = None,
+    criterion: str = "demographic_parity",
+    target: float = 0.0,
     command: str = "",
+    group_names: Sequence[str] | None = None,
     **options: Any,
-) -> dict[str, Any] | None:
+) -> PanelRecord | None:
     """Aggregates of :func:`fairmp.debias` for targets from 0 to the uncorrected gap.
 
     Contains rates and counts per group, never rows. Criteria that need labels are left out without
@@ -54,50 +65,78 @@ def panel(
         predictions: as for ``debias``, like ``sens`` and ``labels``.
         sens: groups.
         labels: true classes.
+        criterion: the criterion that is shown first.
+        target: the target that is shown first.
+        command: command that makes the chosen correction, with ``{criterion}``, ``{target}`` and
+            ``{temperature}`` in place of the values.
         group_names: names by code, if ``sens`` has codes.
-        command: command line that the chosen target and criterion are added to.
         options: further arguments of ``debias``.
     """
     from fairmp.postprocessing.solver import debias
 
-    found: dict[str, Any] = {}
-    own, goal = _requested(command)
-    for name, gap_key in CRITERIA.items():
-        if labels is None and gap_key != "dp":
-            continue
-        fixed = {**options, "labels": labels, "criterion": name, "full_output": True}
-        steps = []
-        for temperature in ("decisions", SOFT):
-            fixed["temperature"] = temperature
-            # A gap that is left over is shown rather than warned of. No class labelled in two
-            # groups is an error, and decisions of some criteria are.
-            with suppress(InputError), warnings.catch_warnings():
-                warnings.simplefilter("ignore", UserWarning)
-                start = debias(predictions, sens, target=1.0, **fixed)
-                found |= _heading(start, group_names) if not found else {}
-                steps = [
-                    _step(debias(predictions, sens, target=target, **fixed), target)
-                    for target in _targets(start, gap_key, goal if name == own else 0.0)
-                ]
-                break
-        if len(steps) > 1:
-            line = _command(command, name, fixed["temperature"])
-            criterion = {"name": name, "title": QUESTIONS[name], "gap": gap_key, "command": line}
-            if name == own:  # where the page starts
-                found["start"] = len(found.get("criteria", []))
-                criterion["start"] = min(sum(s["target"] < goal for s in steps), len(steps) - 1)
-            found.setdefault("criteria", []).append({**criterion, "steps": steps})
-    return json_safe(found) if found.get("criteria") else None
+    correct = partial(debias, predictions, sens, labels=labels, full_output=True, **options)
+    record: PanelRecord = {}
+    criteria: list[PanelCriterion] = []
+    # Waking more threads costs more than they save in passes this short.
+    with threadpool_limits(limits=1):
+        for name, gap in CRITERIA.items():
+            if labels is None and gap != "dp":
+                continue
+            goal = target if name == criterion else 0.0
+            corrections = _corrections(partial(correct, criterion=name), gap, goal)
+            if corrections is None:
+                continue
+            if not record:
+                record = _heading(corrections.before, group_names)
+            if len(corrections.steps) > 1:
+                if name == criterion:
+                    record["start"] = len(criteria)
+                criteria.append(_criterion(name, corrections, goal, command))
+    if not criteria:
+        return None
+    record["criteria"] = criteria
+    return cast(PanelRecord, json_safe(record))
 
 
-def _targets(result: Any, key: str, goal: float) -> list[float]:
+def _criterion(name: str, corrections: _Corrections, goal: float, command: str) -> PanelCriterion:
+    steps = corrections.steps
+    command = command.replace("{criterion}", name.replace("_", "-"))
+    return {
+        "name": name,
+        "title": QUESTIONS[name],
+        "gap": CRITERIA[name],
+        "command": command.replace("{temperature}", str(corrections.temperature)),
+        "start": min(sum(step["target"] < goal for step in steps), len(steps) - 1),
+        "steps": steps,
+    }
+
+
+def _corrections(
+    correct: Callable[..., DebiasResult], gap: str, goal: float
+) -> _Corrections | None:
+    """Correct decisions, or else probabilities, to several targets; None if it is impossible."""
+    for temperature in ("decisions", SOFT):
+        # Not every criterion can be solved for decisions, and none without a class that is
+        # labelled in two groups. A gap that is left over is shown rather than warned of.
+        with suppress(InputError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)
+            before = correct(target=1.0, temperature=temperature)
+            steps = [
+                _step(correct(target=target, temperature=temperature), target)
+                for target in _targets(before, gap, goal)
+            ]
+            return _Corrections(temperature, before, steps)
+    return None
+
+
+def _targets(before: DebiasResult, gap: str, goal: float) -> list[float]:
     """Targets from 0 to the uncorrected gap; none if there is no gap, or too much to compute."""
-    gap, n = result.criteria[0].decisions_before, result.nodes
-    if not gap > 0 or n > MAX_NODES[key]:
+    largest, n = before.criteria[0].decisions_before, before.nodes
+    if not largest > 0 or n > MAX_NODES[gap]:
         return []
-    count = min(max(WORK[key] // n, MIN_STEPS), MAX_STEPS[key])
-    rounded = (math.ceil(1e4 * gap * k / count - 1e-9) / 1e4 for k in range(count + 1))
-    return sorted({*rounded, goal if goal < gap else 0.0})
+    count = min(max(WORK[gap] // n, MIN_STEPS), MAX_STEPS[gap])
+    rounded = (math.ceil(1e4 * largest * k / count - 1e-9) / 1e4 for k in range(count + 1))
+    return sorted({*rounded, goal if goal < largest else 0.0})
 
 
 def reliability(
@@ -123,11 +162,11 @@ def reliability(
     return [{**vars(curve), "error": curve.error} for curve in curves]
 
 
-def _heading(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
+def _heading(result: DebiasResult, names: Sequence[str] | None) -> PanelRecord:
     """What does not change with the target."""
     groups = _groups(result)
     return {
-        "classes": list(result.classes[_shown(result)]),
+        "classes": list(result.classes[_shown_classes(result)]),
         "groups": [g.group if names is None else names[int(g.group)] for g in groups],
         "nodes": [g.nodes for g in groups],
         "total": result.nodes,
@@ -135,67 +174,51 @@ def _heading(result: Any, names: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _step(result: Any, target: float) -> dict[str, Any]:
+def _step(result: DebiasResult, target: float) -> PanelFigures:
     changed = [g.changed for g in _groups(result)]
-    figures = {"target": target, **_figures(result, "after")}
-    return {**figures, "changed": changed, "total": result.changed}
+    return {
+        "target": target,
+        **_figures(result, "after"),
+        "changed": changed,
+        "total": result.changed,
+    }
 
 
-def _figures(result: Any, when: str) -> dict[str, Any]:
+def _figures(result: DebiasResult, when: str) -> PanelFigures:
     """Accuracy, the largest gap of each criterion over the attributes, and rates by group."""
     gaps: dict[str, float] = {}
-    for one in (*result.criteria, *result.others):
-        if key := CRITERIA.get(one.criterion):
-            gaps[key] = max(gaps.get(key, 0.0), getattr(one, f"decisions_{when}"))
-    rates = [getattr(g, f"decided_{when}")[_shown(result)] for g in _groups(result)]
-    figures = {"accuracy": getattr(result, f"accuracy_{when}"), **gaps}
-    rounded = {key: round(float(value), 5) for key, value in figures.items()}
-    return {**rounded, "rates": [[round(float(rate), 5) for rate in own] for own in rates]}
+    for criterion in (*result.criteria, *result.others):
+        if key := CRITERIA.get(criterion.criterion):
+            gaps[key] = max(gaps.get(key, 0.0), getattr(criterion, f"decisions_{when}"))
+    figures: dict[str, Any] = {"accuracy": getattr(result, f"accuracy_{when}"), **gaps}
+    figures = {key: round(float(value), 5) for key, value in figures.items()}
+    figures["rates"] = [
+        [round(float(rate), 5) for rate in getattr(g, f"decided_{when}")[_shown_classes(result)]]
+        for g in _groups(result)
+    ]
+    return cast(PanelFigures, figures)
 
 
-def _shown(result: Any) -> slice:
+def _shown_classes(result: DebiasResult) -> slice:
     return slice(1, 2) if len(result.classes) == 2 else slice(0, MAX_CLASSES)
 
 
-def _groups(result: Any) -> list[Any]:
-    return [g for g in result.groups if g.group != "unknown" and g.nodes][:MAX_GROUPS]
+def _groups(result: DebiasResult) -> list[GroupChange]:
+    return [g for g in result.groups if g.group != UNKNOWN and g.nodes][:MAX_GROUPS]
 
 
-def _requested(command: str) -> tuple[str, float]:
-    """The criterion and target of a command line, the first where there are several."""
-    words = shlex.split(command.replace("=", " "))
-    given = dict(reversed(list(pairwise([*words, ""]))))
-    return canonical(given.get("--criterion", "dp")), float(given.get("--target", 0.0))
-
-
-def _command(command: str, criterion: str, temperature: Any) -> str:
-    """The command line with another criterion and output; TARGET stands for the target."""
-    given = [word for word in shlex.split(command) if word != "--overwrite"]
-    words = [
-        word
-        for before, word in zip(["", *given], given, strict=False)
-        if before not in REPLACED and word.partition("=")[0] not in REPLACED
-    ]
-    if not words:
-        return ""
-    words += ["--criterion", criterion.replace("_", "-"), "--target", "TARGET"]
-    if "debias" in words[:2]:
-        words += ["--temperature", str(temperature)]
-    return shlex.join(words)
-
-
-def table(found: Mapping[str, Any], noun: str) -> tuple[list[str], list[list[str]]]:
+def table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:
     """Header and rows that say the same as the panel."""
-    keys = [key for key in CRITERIA.values() if key in found["before"]]
-    labelled = found["before"]["accuracy"] is not None
-    header = ["criterion", "target", *["accuracy %"] * labelled, *(TITLES[key] for key in keys)]
-    header += [f"changed of 100 {noun}"]
-    header += [f"{g}: {c} %" for g in found["groups"] for c in found["classes"]]
+    before = record["before"]
+    keys = [key for key in ("accuracy", *CRITERIA.values()) if before.get(key) is not None]
+    titles = ["accuracy %" if key == "accuracy" else TITLES[key] for key in keys]
+    rates = [f"{group}: {name} %" for group in record["groups"] for name in record["classes"]]
+    header = ["criterion", "target", *titles, f"changed of 100 {noun}", *rates]
     rows = []
-    for criterion in found["criteria"]:
+    for criterion in record["criteria"]:
         for step in criterion["steps"]:
-            figures = ([step["accuracy"]] if labelled else []) + [step.get(key) for key in keys]
             row = [criterion["name"].replace("_", " "), f"{100 * step['target']:.2f}"]
-            row += [*map(points, figures), per_hundred(step["total"] / found["total"])]
-            rows.append(row + [points(rate) for own in step["rates"] for rate in own])
+            row += [points(cast(float | None, step.get(key))) for key in keys]
+            row.append(per_hundred(step["total"] / record["total"]))
+            rows.append(row + [points(rate) for group in step["rates"] for rate in group])
     return header, rows

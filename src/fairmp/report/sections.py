@@ -1,18 +1,19 @@
-"""Content of a report as plain data, and its sections; a section without data is omitted."""
+"""Sections of a report's page, from its document; a section without data is omitted."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import fields
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any
 
 import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.report import figures
 from fairmp.report import panel as live
+from fairmp.report.content import Document, GroupSummary, LivePanel, Metric, Section
 from fairmp.report.formats import (
     GAP_NOTE,
     change_text,
@@ -30,177 +31,86 @@ LIVE_NOTE = (
     "nodes; expect slightly larger gaps on others."
 )
 OPENED = 0.02  # growth of a gap that is said in the headline
-Ends = list[float | None] | None
-"""An interval, as fractions."""
-
-
-class Card(NamedTuple):
-    """A key figure: label, value, and a note on its uncertainty."""
-
-    label: str
-    value: str
-    note: str = ""
-
-
-@dataclass(frozen=True)
-class Section:
-    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
-
-    title: str
-    text: Sequence[str] = ()  # paragraphs
-    header: Sequence[str] = ()  # column titles of a table
-    rows: Sequence[Sequence[str]] = ()  # the first cell names the row
-    svg: str = ""  # a figure, from fairmp.report.figures
-    caption: str = ""
-    code: str = ""  # preformatted text, such as a command
-    bullets: Sequence[str] = ()  # a list below the paragraphs
-    alt: str = ""  # text alternative of the figure; by default the caption, or the title
-    more: str = ""  # preformatted details, collapsed, and omitted in print
-    chapter: bool = False  # whether the heading is one level above the others
-    appendix: bool = False  # for specialists: at the end of the page, collapsed
-    flags: Sequence[str] = ()  # warnings
-    cards: Sequence[Card] = ()
-    panel: Mapping[str, Any] | None = None  # from fairmp.report.panel
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parts that are not empty, for JSON."""
-        return {key: value for key, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_dict(cls, part: Mapping[str, Any]) -> Self:
-        """Make a section from its dict; unknown keys are ignored."""
-        return cls(**{f.name: part[f.name] for f in fields(cls) if f.name in part})
-
-
-class GroupSummary(TypedDict, total=False):
-    """Decisions for one group; shares by class."""
-
-    name: str
-    nodes: int
-    labelled: int
-    before: list[float | None] | None
-    after: list[float | None]
-    changed: int | None  # decisions
-    moves: list[list[Any]]  # [class before, class after, nodes] of the changed decisions
-    accuracy: float | None
-    positives: int  # nodes whose label is the second of two classes
-    true_positives: int  # those of them with that decision
-
-
-class Metric(TypedDict, total=False):
-    """A metric before and after, as fractions, with intervals where known."""
-
-    name: str
-    label: str  # of its card
-    meaning: str
-    unit: str  # "%" or "points"
-    target: float | None
-    before: float | None
-    after: float | None
-    before_interval: Ends
-    after_interval: Ends
-
-
-class Point(TypedDict, total=False):
-    """A point of the trade-off; ``kind`` is "before", "chosen" or "other"."""
-
-    name: str
-    kind: str
-    accuracy: float
-    gap: float
-    accuracy_interval: Ends
-    gap_interval: Ends
-
-
-class Document(TypedDict, total=False):
-    """Content of a report; every part but the title is optional."""
-
-    title: str
-    summary: str  # the main result; by default derived from the metrics
-    flags: list[str]  # warnings for the headline
-    noun: str  # what the nodes are, in the plural; "people" by default
-    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
-    picture: str  # name of an SVG file of the graph, in the report's directory
-    picture_note: str  # what it shows
-    classes: list[str]
-    groups: list[GroupSummary]
-    changed: list[int]  # changed decisions, and all, if not the sums over groups
-    measured: str  # description of the evaluated nodes
-    correction: str  # the difference between before and after
-    metrics: list[Metric]
-    curve: list[Point]  # the trade-off, from the fairest point on
-    curve_label: str
-    curve_note: str
-    bars: str  # what those of the trade-off are, if not intervals
-    trials: list[Point]  # of a search
-    gap: str  # name of the gap; "ΔDP" by default
-    points: list[Point]  # other points of the trade-off
-    target: float | None  # the largest gap that was requested
-    lines: dict[str, Any]  # table of runs: header, rows, title, caption
-    panel: dict[str, Any] | None  # from fairmp.report.panel: every target and criterion
-    reliability: list[dict[str, Any]]  # fairmp.metrics.ReliabilityCurve of each group, as dicts
-    extra: list[dict[str, Any]]  # further sections (fairmp.report.Section.to_dict)
-    notes: list[str]  # remarks on the figures
-    assumptions: list[str]
-    read: list[str]  # messages of the loader
-    command: str  # that reproduces the result
-    setting: dict[str, Any]  # the full configuration
-    versions: dict[str, str]
+MAX_CLASSES = 8  # of a table
+MAX_NAMED_GROUPS = 4  # of a sentence
+MAX_MOVES = 6  # kinds of changed decisions in a table
+SMALL_GROUP = 100  # nodes
 
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
-    extra = [Section.from_dict(part) for part in document.get("extra", [])]
+    extra = [section_from_dict(part) for part in document.get("extra", [])]
     lines, assumptions = document.get("lines"), document.get("assumptions")
-    parts: list[Section | None] = [
+    candidates: list[Section | None] = [
         _result(document),
         groups_section(document) if document.get("groups") else None,
         _changed(document),
-        _live(document) if document.get("panel") else None,
+        _live(document),
         _tradeoff(document) if document.get("curve") or document.get("points") else None,
-        Section.from_dict({"title": "Over several splits", **lines}) if lines else None,
+        section_from_dict({"title": "Over several splits", **lines}) if lines else None,
         reliability_section(document) if document.get("reliability") else None,
         _graph(document, folder) if document.get("graph") else None,
-        *(part for part in extra if not part.appendix),
+        *(section for section in extra if not section.appendix),
         Section("Assumptions", bullets=assumptions) if assumptions else None,
         _rerun(document) if document.get("command") else None,
     ]
-    found = [part for part in parts if part is not None]
-    if not found:
+    present = [section for section in candidates if section is not None]
+    if not present:
         raise InputError(document["title"], "the report is empty", "run the command again")
-    return found + [part for part in extra if part.appendix]
+    return present + [section for section in extra if section.appendix]
+
+
+def section_from_dict(content: Mapping[str, Any]) -> Section:
+    """Make a section from its dict (``Section.to_dict``); unknown keys are ignored."""
+    names = [field.name for field in fields(Section)]
+    return Section(**{name: content[name] for name in names if name in content})
+
+
+def metrics_by_key(document: Document) -> dict[str, Metric]:
+    """The metrics of a document that have a key."""
+    return {metric["key"]: metric for metric in document.get("metrics", []) if "key" in metric}
 
 
 def flags(document: Document) -> list[str]:
     """Warnings for the headline, such as gaps that grew by over two points."""
-    return [*document.get("flags", [])] + [
-        f"the correction made another gap worse. The {metric.get('label', metric['name'])} grew "
-        f"from {points(before)} to {points(after)} points."
-        for metric in document.get("metrics", [])
-        if metric.get("unit", "points") == "points"
-        and is_known(before := metric.get("before"))
-        and is_known(after := metric.get("after"))
-        and after - before > OPENED
-    ]
+    warnings = list(document.get("flags", []))
+    for metric in document.get("metrics", []):
+        before, after = metric.get("before"), metric.get("after")
+        is_gap = metric.get("unit", "points") == "points"
+        if is_gap and is_known(before) and is_known(after) and after - before > OPENED:
+            warnings.append(
+                "the correction made another gap worse. The "
+                f"{metric.get('label', metric['name'])} grew from {points(before)} to "
+                f"{points(after)} points."
+            )
+    return warnings
 
 
 def _graph(document: Document, folder: Path | None) -> Section:
     graph = document["graph"]
-    picture, noun = document.get("picture"), document.get("noun", "people")
-    drawn = folder / picture if picture and folder is not None else None
-    facts = f"{graph['nodes']:,} {noun} and {graph['edges']:,} edges between them"
-    facts += f", {graph['average_degree']:.1f} per node on average."
-    raw, chance = (graph["homophily"][key] for key in ("raw", "chance"))
-    if is_known(raw):
-        facts += f" Of 100 edges, {per_hundred(raw)} are within a group; by chance it would be "
-        facts += f"{per_hundred(chance)}."
+    noun = document.get("noun", "people")
+    facts = (
+        f"{graph['nodes']:,} {noun} and {graph['edges']:,} edges between them, "
+        f"{graph['average_degree']:.1f} per node on average."
+    )
+    within, chance = graph["homophily"]["raw"], graph["homophily"]["chance"]
+    if is_known(within):
+        facts += (
+            f" Of 100 edges, {per_hundred(within)} are within a group; by chance it would be "
+            f"{per_hundred(chance)}."
+        )
+    svg = ""
+    if folder is not None and (picture := document.get("picture")):
+        path = folder / picture
+        svg = path.read_text(encoding="utf-8") if path.is_file() else ""
     header, *rows = group_table(graph, noun)
     note = f"The picture: {document['picture_note']} " if document.get("picture_note") else ""
     return Section(
         "The graph",
         text=[facts],
         bullets=graph.get("verdict", []),
-        svg=drawn.read_text(encoding="utf-8") if drawn is not None and drawn.is_file() else "",
+        svg=svg,
+        on_white=True,
         alt=f"Picture of the graph {graph['name']}: edges within a group dark, between groups red.",
         header=header,
         rows=rows,
@@ -213,7 +123,7 @@ def _graph(document: Document, folder: Path | None) -> Section:
 def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
     """Header, and one row per group of an audit's record."""
     classes = graph["classes"]
-    shown = slice(1, 2) if len(classes) == 2 else slice(0, 8)
+    shown = slice(1, 2) if len(classes) == 2 else slice(0, MAX_CLASSES)
     header = ["group", noun, "share %", "labelled", *(f"{name} %" for name in classes[shown])]
     table = [[*header, "mean degree", "median", "isolated", "inside %"]]
     for group in graph["groups"]:
@@ -225,42 +135,28 @@ def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
     return table
 
 
-def _shown_classes(document: Document) -> list[int]:
-    """The positive class of two, else all, at most those eight whose shares differ most."""
-    if len(document.get("classes", [])) == 2:
-        return [1]
-    rates = np.array([g["after"] for g in document["groups"]], dtype=float)
-    ranges = np.nan_to_num(np.fmax.reduce(rates) - np.fmin.reduce(rates))
-    return sorted(np.argsort(-ranges, kind="stable")[:8].tolist())
-
-
 def groups_section(document: Document) -> Section:
     """Decisions by group, with a chart and a table."""
     groups, classes = document["groups"], document.get("classes", [])
     noun, shown = document.get("noun", "people"), _shown_classes(document)
-    columns = {"group": [g["name"] for g in groups], noun: [f"{g['nodes']:,}" for g in groups]}
-    sentences = []
+    columns = {
+        "group": [group["name"] for group in groups],
+        noun: [f"{group['nodes']:,}" for group in groups],
+    }
     for c in shown:
         cells = [_share(group["after"][c], group["nodes"]) for group in groups]
         columns[f"decided {classes[c]!r} %"] = cells
-        rated = [group for group in groups if is_known(group["after"][c])]
-        if len(rated) > 4:  # name the lowest and the highest only
-            rated = sorted(rated, key=lambda group: group["after"][c] or 0.0)[:: len(rated) - 1]
-        rates = []
-        for group in rated:
-            share, n = group["after"][c] or 0.0, group["nodes"]
-            low, high = map(per_hundred, wilson_interval(share * n, n))
-            rates.append(f"{per_hundred(share)} in {group['name']!r} ({low} to {high})")
-        sentences.append(f"Of 100 {noun}, {join_names(rates)} get the decision {classes[c]!r}.")
-    caption = ""
+    caption = (
+        f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are 95 % "
+        "intervals."
+    )
     if len(classes) == 2 and any(group.get("positives") for group in groups):
-        counts = [(g.get("true_positives", 0), g.get("positives", 0)) for g in groups]
-        cells = [_share(k / n if n else None, n) for k, n in counts]
-        columns[f"of those labelled {classes[1]!r} %"] = cells
-        caption = f" Of those labelled {classes[1]!r}: the share with that decision."
+        columns[f"of those labelled {classes[1]!r} %"] = [_true_positive_rate(g) for g in groups]
+        caption += f" Of those labelled {classes[1]!r}: the share with that decision."
     if any(is_known(group.get("accuracy")) for group in groups):
         cells = [_share(group.get("accuracy"), group.get("labelled", 0)) for group in groups]
         columns["accuracy %"] = cells
+    sentences = [_decisions_sentence(groups, c, classes[c], noun) for c in shown]
     return Section(
         "Decisions by group",
         text=sentences,
@@ -269,9 +165,35 @@ def groups_section(document: Document) -> Section:
         alt=" ".join(sentences),
         header=list(columns),
         rows=[list(row) for row in zip(*columns.values(), strict=True)],
-        caption=f"{document.get('measured', 'All evaluated nodes')}. Brackets and error bars are "
-        f"95 % intervals.{caption}",
+        caption=caption,
     )
+
+
+def _shown_classes(document: Document) -> list[int]:
+    """The positive class of two, else all, at most those eight whose shares differ most."""
+    if len(document.get("classes", [])) == 2:
+        return [1]
+    rates = np.array([group["after"] for group in document["groups"]], dtype=float)
+    ranges = np.nan_to_num(np.fmax.reduce(rates) - np.fmin.reduce(rates))
+    return sorted(np.argsort(-ranges, kind="stable")[:MAX_CLASSES].tolist())
+
+
+def _decisions_sentence(groups: Sequence[GroupSummary], c: int, name: str, noun: str) -> str:
+    """How many of 100 in each group get a decision, or in the extreme groups if there are many."""
+    shares = [(share, g) for g in groups if is_known(share := g["after"][c])]
+    if len(shares) > MAX_NAMED_GROUPS:
+        ordered = sorted(shares, key=lambda pair: pair[0])
+        shares = [ordered[0], ordered[-1]]
+    rates = []
+    for share, group in shares:
+        low, high = map(per_hundred, wilson_interval(share * group["nodes"], group["nodes"]))
+        rates.append(f"{per_hundred(share)} in {group['name']!r} ({low} to {high})")
+    return f"Of 100 {noun}, {join_names(rates)} get the decision {name!r}."
+
+
+def _true_positive_rate(group: GroupSummary) -> str:
+    count, n = group.get("true_positives", 0), group.get("positives", 0)
+    return _share(count / n if n else None, n)
 
 
 def _share(share: float | None, n: int) -> str:
@@ -280,38 +202,43 @@ def _share(share: float | None, n: int) -> str:
 
 def metric_cells(metric: Metric) -> list[str]:
     """A metric before and after, with intervals, and its target."""
-    before, after = (
-        with_interval(metric.get(when), metric.get(f"{when}_interval"))  # type: ignore[arg-type]
-        for when in ("before", "after")
-    )
-    return [before, after, f"≤ {points(t)}" if is_known(t := metric.get("target")) else ""]
+    target = metric.get("target")
+    return [
+        with_interval(metric.get("before"), metric.get("before_interval")),
+        with_interval(metric.get("after"), metric.get("after_interval")),
+        f"≤ {points(target)}" if is_known(target) else "",
+    ]
 
 
 def _result(document: Document) -> Section | None:
     metrics = [m for m in document.get("metrics", []) if is_known(m.get("before"))]
     if not metrics:
         return None
-    targeted = any(is_known(metric.get("target")) for metric in metrics)
+    header = ["", "before", "after", "change", "target"]
     rows = []
     for metric in metrics:
         before, after, target = metric_cells(metric)
-        change = change_text(metric["before"], metric.get("after"))
         name = f"{metric['name']}, {metric.get('unit', 'points')}"
-        rows.append([name, before, after, change, *[target] * targeted])
-    bracketed = any(interval_text(metric.get("after_interval")) for metric in metrics)
-    notes = [*["Brackets are 95 % intervals."] * bracketed, GAP_NOTE]
-    known = [g for g in document.get("groups", []) if not g["name"].endswith("unknown")]
-    least = min((group["nodes"] for group in known), default=0)
-    if 0 < least < 100:
-        one = points(1 / least)
-        notes.append(f"The smallest group has {least} nodes: one decision is {one} points.")
+        change = change_text(metric["before"], metric.get("after"))
+        rows.append([name, before, after, change, target])
+    if not any(is_known(metric.get("target")) for metric in metrics):
+        header, rows = header[:-1], [row[:-1] for row in rows]
+    caption = [GAP_NOTE]
+    if any(interval_text(metric.get("after_interval")) for metric in metrics):
+        caption.insert(0, "Brackets are 95 % intervals.")
+    sizes = [group["nodes"] for group in document.get("groups", []) if group.get("known", True)]
+    if 0 < (smallest := min(sizes, default=0)) < SMALL_GROUP:
+        one_decision = points(1 / smallest)
+        caption.append(
+            f"The smallest group has {smallest} nodes: one decision is {one_decision} points."
+        )
     return Section(
         "Result",
         text=[document["correction"]] if document.get("correction") else [],
         bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
-        header=["", "before", "after", "change", *["target"] * targeted],
+        header=header,
         rows=rows,
-        caption=" ".join(notes),
+        caption=" ".join(caption),
     )
 
 
@@ -330,19 +257,20 @@ def _changed(document: Document) -> Section | None:
     if not any(group.get("before") for group in groups):
         return None
     noun, classes = document.get("noun", "people"), document.get("classes", [])
-    kinds = sorted({(m[0], m[1]) for group in groups for m in group.get("moves", [])})[:6]
+    all_kinds = {(before, after) for group in groups for before, after, _ in group.get("moves", [])}
+    kinds = sorted(all_kinds)[:MAX_MOVES]
     rows = []
     for group in groups:
-        counts = {(m[0], m[1]): m[2] for m in group.get("moves", [])}
+        moved = {(before, after): nodes for before, after, nodes in group.get("moves", [])}
         count, n = group["changed"] or 0, group["nodes"]
-        cells = [f"{counts.get(kind, 0):,}" for kind in kinds]
+        cells = [f"{moved.get(kind, 0):,}" for kind in kinds]
         share = per_hundred(count / n if n else None)
         rows.append([group["name"], f"{n:,}", f"{count:,}", share, *cells])
-    found, everyone = changed(document)
-    total = found or 0
+    count_or_none, everyone = changed(document)
+    total = count_or_none or 0
     share = per_hundred(total / everyone if everyone else None)
     text = f"The decision changed for {total:,} of {everyone:,} {noun}: {share} of 100."
-    moves = [f"{classes[a]} → {classes[b]}" for a, b in kinds]
+    moves = [f"{classes[before]} → {classes[after]}" for before, after in kinds]
     return Section(
         "Changed decisions",
         text=[text],
@@ -353,21 +281,28 @@ def _changed(document: Document) -> Section | None:
     )
 
 
-def _live(document: Document) -> Section:
-    found, noun = document["panel"] or {}, document.get("noun", "people")
-    header, rows = live.table(found, noun)
-    text = json.dumps({**found, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
-    criteria = [criterion["title"] for criterion in found["criteria"]]
-    panel = {"criteria": criteria, "json": text.replace("<", "\\u003c")}
+def _live(document: Document) -> Section | None:
+    record, noun = document.get("panel"), document.get("noun", "people")
+    if not record:
+        return None
+    header, rows = live.table(record, noun)
+    text = json.dumps({**record, "noun": noun}, ensure_ascii=False, separators=(",", ":"))
+    titles = [criterion["title"] for criterion in record["criteria"]]
     return Section(
         "Try another target",
         text=[
             "What should be equal, and how much difference is acceptable? Every position was "
-            f"computed for the same {found['total']:,} {noun} when this page was made, by "
+            f"computed for the same {record['total']:,} {noun} when this page was made, by "
             "correcting the predictions that the model makes on its own."
         ],
-        panel={**panel, "header": header, "rows": rows, "start": found.get("start", 0)},
-        caption=LIVE_NOTE * (len(criteria) > 1),
+        panel=LivePanel(
+            criteria=titles,
+            start=record.get("start", 0),
+            json=text.replace("<", "\\u003c"),
+            header=header,
+            rows=rows,
+        ),
+        caption=LIVE_NOTE if len(titles) > 1 else "",
     )
 
 
@@ -397,13 +332,14 @@ def reliability_section(document: Document) -> Section:
 
 
 def _tradeoff(document: Document) -> Section:
-    text = [
-        f"The chosen point has an accuracy of {points(point['accuracy'])} % and a gap of "
-        f"{points(point['gap'])} points."
-        for point in document.get("points", [])
-        if point.get("kind") == "chosen"
-    ]
-    text = [*text[-1:], *filter(None, [document.get("curve_note")])]
+    chosen = [point for point in document.get("points", []) if point.get("kind") == "chosen"]
+    text = []
+    for point in chosen[-1:]:
+        name = f"{point['name'][:1].upper()}{point['name'][1:]}"
+        accuracy, gap = points(point["accuracy"]), points(point["gap"])
+        text.append(f"{name} (star): {accuracy} % accurate, gap {gap} points.")
+    if document.get("curve_note"):
+        text.append(document["curve_note"])
     return Section(
         "The trade-off",
         text=text,
@@ -415,12 +351,12 @@ def _tradeoff(document: Document) -> Section:
 
 
 def _rerun(document: Document) -> Section:
-    made = ", ".join(f"{name} {version}" for name, version in document.get("versions", {}).items())
+    versions = [f"{name} {version}" for name, version in document.get("versions", {}).items()]
     setting = document.get("setting")
     return Section(
         "How to rerun it",
         text=document.get("read", []),
         code=document["command"],
-        caption=f"Computed with {made}." if made else "",
-        more=json.dumps(setting, indent=1, ensure_ascii=False) if setting is not None else "",
+        caption=f"Computed with {', '.join(versions)}." if versions else "",
+        more="" if setting is None else json.dumps(setting, indent=1, ensure_ascii=False),
     )

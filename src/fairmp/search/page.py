@@ -18,12 +18,11 @@ from fairmp.datasets.columns import counted
 from fairmp.groups import certain
 from fairmp.metrics import Interval
 from fairmp.outputs import write_json
-from fairmp.report import Section
+from fairmp.report import Document, Point, Section
 from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
 from fairmp.report.figures import curve, to_svg
 from fairmp.report.formats import SPREAD, cell_text, points, spread
-from fairmp.report.sections import Document, Point
 from fairmp.search.space import format_settings, format_value, python_code
 from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
@@ -40,8 +39,14 @@ FRONT = "Validation nodes, in points: trials that no other trial dominates."
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
-def write(tuned: Tuned, folder: Path, data: Data, *, train: str, command: str) -> dict[str, Any]:
-    """Write everything under a folder, and return the contents of ``best.json``."""
+def write(
+    tuned: Tuned, folder: Path, data: Data, *, train: str, panel_command: str, command: str
+) -> dict[str, Any]:
+    """Write everything under a folder, and return the contents of ``best.json``.
+
+    ``train`` trains the chosen classifier again, and ``panel_command`` for another target
+    (:func:`fairmp.report.panel.panel`).
+    """
     search, done, run = tuned.search, len(tuned.done), tuned.model.run_
     counts = {"done": done, "failed": len(tuned.trials) - done}
     chosen = _entry(tuned, tuned.chosen) | {
@@ -63,7 +68,8 @@ def write(tuned: Tuned, folder: Path, data: Data, *, train: str, command: str) -
         "versions": run.versions,
     }
     write_json(folder / "best.json", found)
-    report = _document(tuned, data, chosen, command)
+    report = _document(tuned, data, chosen, panel_command)
+    report["command"] = command
     drawn = curve(report)
     drawn.savefig(folder / "tradeoff.png", dpi=150)
     (folder / "tradeoff.svg").write_text(to_svg(drawn), encoding="utf-8")
@@ -174,7 +180,7 @@ def table(tuned: Tuned, trials: Sequence[TrialResult]) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], command: str) -> Document:
+def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: str) -> Document:
     """Contents of the report: the chosen model, and the trials it was chosen from."""
     model, test, search = tuned.model, data.test_mask, tuned.search
     titles, train = list(COLUMNS.values()), chosen["train_command"]
@@ -191,7 +197,7 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], command: str) ->
     given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
     own = chosen["model_test"]
     report = from_evaluations(own, None, search.limit if search.criterion == "dp" else None)
-    report |= live_parts(model, *given, train)
+    report |= live_parts(model, *given, command=panel_command)
     return report | {
         "title": title(tuned),
         "summary": summary(tuned),
@@ -218,7 +224,6 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], command: str) ->
         "assumptions": [
             "The choice was made on validation nodes; the test nodes need not agree with it."
         ],
-        "command": command,
         "setting": chosen["config"],
         "versions": model.run_.versions,
     }

@@ -23,8 +23,8 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.errors import InputError, check_choice, check_integer, check_number
+from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool
-from fairmp.report.figures import front
 from fairmp.search import study as studies
 from fairmp.search.space import SYMBOLS, Criterion, Method, default_space, narrowed
 from fairmp.search.study import Search, TrialPool, TrialResult

@@ -8,14 +8,15 @@ from hypothesis import strategies as st
 from scipy.stats import binom, chisquare
 from torch_geometric.utils import contains_self_loops, is_undirected
 
-from fairmp.analysis.theory import connection_probabilities, group_moments
+from fairmp.analysis.theory import connection_probabilities
 from fairmp.analysis.theory.block_model import block_graph
+from fairmp.analysis.theory.measurement import group_moments
 from fairmp.errors import InputError
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(4, 60), st.floats(0.01, 0.3), st.floats(0, 1), st.integers(0, 10_000))
-def test_graphs_have_the_one_shape(n: int, rho: float, eps: float, seed: int) -> None:
+def test_graph_has_the_attributes_of_a_data_set(n: int, rho: float, eps: float, seed: int) -> None:
     data = block_graph(n, rho, eps, 0.5, seed=seed)
     data.validate()
     assert data.x.dtype == torch.float32
@@ -52,7 +53,7 @@ def test_every_pair_is_an_edge_with_its_probability() -> None:
         assert abs(float(together) - chance) < 4.5 * np.sqrt(chance * (1 - chance) / draws)
 
 
-def test_the_number_of_edges_is_binomial() -> None:
+def test_number_of_edges_is_binomial() -> None:
     n, rho, eps, draws = 20, 0.3, 0.5, 1000
     _, q = connection_probabilities(n, rho, eps, 0.5)
     between = np.empty(draws, dtype=int)
@@ -66,7 +67,7 @@ def test_the_number_of_edges_is_binomial() -> None:
     assert chisquare(observed, law / law.sum() * draws).pvalue > 1e-4
 
 
-def test_features_have_the_asked_moments() -> None:
+def test_features_have_the_given_moments() -> None:
     means = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, -1.0]])
     root = np.random.default_rng(0).standard_normal((2, 3, 3))
     covariances = root @ root.swapaxes(1, 2) + 0.1 * np.eye(3)
@@ -90,7 +91,7 @@ def test_seeds_repeat_and_features_do_not_follow_the_edges() -> None:
     assert denser.num_edges > one.num_edges
 
 
-def test_a_million_edges_take_no_pairwise_work() -> None:
+def test_million_edges_are_drawn_without_pairwise_work() -> None:
     # All pairs of these nodes would be 2·10¹⁰ numbers.
     data = block_graph(200_000, 5e-5, 0.9, 0.2, seed=0)
     assert data.num_edges / 2 == pytest.approx(1e6, rel=0.01)
@@ -106,7 +107,7 @@ def test_extremes_are_complete_and_bipartite() -> None:
     assert (bipartite.sens[bipartite.edge_index].diff(dim=0) != 0).all()
 
 
-def test_labels_are_made_when_asked() -> None:
+def test_labels_follow_the_direction() -> None:
     data = block_graph(1000, 0.01, 0.5, 0.5, label_direction=[1.0, 0.0])
     assert int(data.y.sum()) == 500
     assert data.x[data.y == 1, 0].min() >= data.x[data.y == 0, 0].max()

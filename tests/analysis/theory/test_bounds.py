@@ -142,6 +142,6 @@ def test_bound_broadcasts_over_weights_and_means() -> None:
         (lambda: mutual_information(np.ones((3, 2, 1)), 1.0, [0.5, 0.5]), r"means: .* one mixture"),
     ],
 )  # fmt: skip
-def test_wrong_input_is_named(call: object, message: str) -> None:
+def test_wrong_input_is_refused(call: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         call()  # type: ignore[operator]

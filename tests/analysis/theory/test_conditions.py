@@ -69,14 +69,14 @@ def test_row_forms_are_the_closed_ones(
 
 @settings(max_examples=40, deadline=None)
 @given(models, st.sampled_from(["row", "symmetric"]))
-def test_the_correction_only_lowers(
+def test_corrected_condition_is_never_larger(
     model: tuple[int, float, float, float], normalisation: str
 ) -> None:
     derived = bias_enhancement(*model, form="derived", normalisation=normalisation)
     assert bias_enhancement(*model, normalisation=normalisation) <= derived * (1 + 1e-9)
 
 
-def test_the_correction_vanishes_for_close_groups() -> None:
+def test_corrected_condition_equals_printed_for_close_groups() -> None:
     close = {"means": [[0.0, 1e-4], [1e-4, 0.0]]}
     derived = bias_enhancement(*COUNTEREXAMPLE, form="derived", **close)
     assert bias_enhancement(*COUNTEREXAMPLE, **close) == pytest.approx(derived, rel=1e-6)
@@ -97,7 +97,7 @@ def test_symmetric_is_row_where_degrees_are_equal(
 
 @settings(max_examples=30, deadline=None)
 @given(models, st.sampled_from(["row", "symmetric"]))
-def test_naming_the_groups_the_other_way_changes_nothing(
+def test_swapping_groups_changes_nothing(
     model: tuple[int, float, float, float], normalisation: str
 ) -> None:
     n, rho, eps, c = model
@@ -150,6 +150,6 @@ def test_impossible_parameters_name_the_limit_they_break(model: tuple, message: 
         ({"means": np.eye(3)}, r"means: shape \(3, 3\) is not two means"),
     ],
 )
-def test_wrong_options_are_named(options: dict, message: str) -> None:
+def test_wrong_choices_are_refused(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         bias_enhancement(*COUNTEREXAMPLE, **options)

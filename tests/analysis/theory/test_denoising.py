@@ -11,7 +11,7 @@ from torch_geometric.nn import APPNP, GATConv, GCNConv, SGConv
 from torch_geometric.utils import erdos_renyi_graph
 
 from fairmp.graph import normalise
-from fairmp.nn.functional import coupling_gradient
+from fairmp.nn.solvers import coupling_gradient
 
 Graph = tuple[Tensor, Tensor]
 
@@ -64,7 +64,7 @@ def fair(
     return lambda_s / 2 * smoothness(f, edge_index) + close + coupling(f, delta, u)
 
 
-def test_the_gradient_of_the_coupling_is_autograds(graph: Graph, dual: Graph) -> None:
+def test_coupling_gradient_is_autograds(graph: Graph, dual: Graph) -> None:
     (x, _), (delta, u) = graph, dual
     torch.testing.assert_close(coupling_gradient(x, delta.T @ u), gradient(coupling, x, delta, u))
 
@@ -139,7 +139,7 @@ def test_fmp_is_a_gradient_step_too(graph: Graph, dual: Graph, lambda_s: float) 
     torch.testing.assert_close(2 * fair(x, *nothing), ppnp(x, x, edge_index, gamma))
 
 
-def test_the_best_dual_gives_the_l1_norm(graph: Graph, dual: Graph) -> None:
+def test_best_dual_gives_the_l1_norm(graph: Graph, dual: Graph) -> None:
     (x, _), (delta, _) = graph, dual
     gap = delta @ x.softmax(1)
     torch.testing.assert_close(coupling(x, delta, 0.7 * gap.sign()), 0.7 * gap.abs().sum())

@@ -3,23 +3,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from fairlearn.metrics import demographic_parity_difference
+from scipy.special import ndtr
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from torch_geometric.data import Data
 from torch_geometric.nn import SGConv, SimpleConv
 from torch_geometric.utils import add_self_loops
 
-from fairmp.analysis.theory import (
-    aggregate,
+from fairmp.analysis.theory import measurement
+from fairmp.analysis.theory.block_model import block_graph
+from fairmp.analysis.theory.measurement import (
+    Halves,
+    averaged,
     block_counts,
     graph_parameters,
     group_moments,
-    measured_bias,
-    measured_change,
-    mutual_information_bound,
-    predicted_change,
+    held_out_bias,
 )
-from fairmp.analysis.theory.block_model import block_graph
 from fairmp.errors import InputError
 
 
@@ -28,24 +27,22 @@ def data() -> Data:
     return block_graph(1000, 0.01, 0.7, 0.4, seed=2)
 
 
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_row_aggregation_is_the_mean_with_self_loops(data: Data, steps: int) -> None:
+def test_row_averages_are_means_with_self_loops(data: Data) -> None:
     loops = add_self_loops(data.edge_index)[0]
     expected = data.x.double()
-    for _ in range(steps):
+    for values in averaged(data.x.double().numpy(), data.edge_index, 3, "row"):
         expected = SimpleConv(aggr="mean")(expected, loops)
-    got = aggregate(data.x, data.edge_index, steps=steps)
-    assert got.dtype == torch.float32
-    torch.testing.assert_close(got, expected.float())
+        np.testing.assert_allclose(values, expected.numpy())
 
 
-def test_symmetric_aggregation_is_sgc(data: Data) -> None:
+def test_symmetric_averages_are_those_of_sgc(data: Data) -> None:
     layer = SGConv(2, 2, K=2, bias=False)
     with torch.no_grad():
         layer.lin.weight.copy_(torch.eye(2))
         expected = layer(data.x, data.edge_index)
-    got = aggregate(data.x, data.edge_index, steps=2, normalisation="symmetric")
-    torch.testing.assert_close(got, expected)
+    *_, values = averaged(data.x.numpy(), data.edge_index, 2, "symmetric")
+    assert values.dtype == np.float32
+    torch.testing.assert_close(torch.from_numpy(values), expected)
 
 
 def test_moments_leave_unknown_groups_out(data: Data) -> None:
@@ -59,61 +56,13 @@ def test_moments_leave_unknown_groups_out(data: Data) -> None:
         assert weights[g] == pytest.approx(len(part) / int((sens >= 0).sum()))
 
 
-def test_parity_is_that_of_discriminant_analysis() -> None:
-    data = block_graph(2000, 0.01, 0.7, 0.5, covariances=[np.eye(2), np.diag([2.0, 0.5])], seed=1)
-    x, sens = data.x.double().numpy(), data.sens.numpy()
-    oracle = LinearDiscriminantAnalysis(solver="lsqr", priors=[0.5, 0.5]).fit(x, sens)
-    expected = demographic_parity_difference(sens, oracle.predict(x), sensitive_features=sens)
-    assert measured_bias(data.x, data.sens).parity == pytest.approx(expected, abs=1e-9)
-
-
-def test_bias_of_several_groups_is_the_worst_pair(data: Data) -> None:
-    sens = torch.arange(1000) % 3
-    x = data.x + sens.unsqueeze(1) ** 2
-    bias = measured_bias(x, sens)
-    moments, weights = group_moments(x, sens)
-    assert bias.gap == pytest.approx(np.linalg.norm(moments.means[2] - moments.means[0]))
-    assert bias.information == mutual_information_bound(*moments, weights)
-    two = torch.where(sens == 1, -1, sens // 2)
-    assert bias.parity == pytest.approx(measured_bias(x, two).parity)
-
-
-def test_ridge_makes_dependent_features_measurable(data: Data) -> None:
-    x = torch.cat([data.x, data.x[:, :1]], dim=1)
-    twice = Data(x=x, edge_index=data.edge_index, sens=data.sens)
-    with pytest.raises(InputError, match="smallest eigenvalue"):
-        measured_change(twice)
-    ridged, plain = measured_change(twice, ridge=1e-4), measured_change(data)
-    assert ridged.information == pytest.approx(plain.information, abs=0.01)
-
-
-def test_one_step_agrees_with_the_prediction() -> None:
-    model = (5000, 4e-3, 0.75, 0.35)
-    covariances = np.array([np.eye(2), [[2.0, 0.5], [0.5, 0.5]]])
-    for normalisation in ("row", "symmetric"):
-        changes = [
-            measured_change(
-                block_graph(*model, covariances=covariances, seed=seed),
-                normalisation=normalisation,
-            )
-            for seed in range(12)
-        ]
-        theory = predicted_change(*model, covariances=covariances, normalisation=normalisation)
-        for quantity in ("gap", "information"):
-            values = np.array([getattr(change, quantity) for change in changes])
-            error = values.std(ddof=1) / np.sqrt(len(values))
-            assert abs(values.mean() - getattr(theory, quantity)) < 4.5 * error
-        parity = np.mean([change.parity for change in changes])
-        assert parity == pytest.approx(theory.parity, abs=0.015)
-
-
 def test_graph_parameters_come_back_from_a_sample() -> None:
     data = block_graph(20_000, 2e-3, 0.8, 0.3, seed=4)
     n, rho, eps, c = graph_parameters(data)
     assert (n, c) == (20_000, 0.3)
     assert rho == pytest.approx(2e-3, rel=0.01)
     assert eps == pytest.approx(0.8, abs=0.005)
-    assert graph_parameters(data).average_degree == pytest.approx(data.num_edges / n)
+    assert rho * (n - 1) == pytest.approx(data.num_edges / n)
 
 
 def test_block_counts_agree_with_counting(data: Data) -> None:
@@ -130,9 +79,53 @@ def test_block_counts_agree_with_counting(data: Data) -> None:
             assert probabilities[a, b] == pytest.approx(float(part.sum()) / pairs)
 
 
-def test_wrong_input_is_named(data: Data) -> None:
-    with pytest.raises(InputError, match="steps: -1"):
-        aggregate(data.x, data.edge_index, steps=-1)
+def test_held_out_rule_is_linear_discriminant_analysis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measurement, "HELD_OUT_RIDGE", 0.0)
+    rng = np.random.default_rng(1)
+    groups = (rng.random(600) < 0.3).astype(int)
+    x = rng.normal(size=(600, 5)) @ rng.normal(size=(5, 5)) + groups[:, None] * [1, 0, 0.5, 0, 0]
+    half = np.arange(600) % 2
+    rates = []
+    for k in (0, 1):
+        learn, read = half == k, half != k
+        rule = LinearDiscriminantAnalysis(priors=[0.5, 0.5]).fit(x[learn], groups[learn])
+        said = rule.predict(x[read])
+        rates.append(said[groups[read] == 1].mean() - said[groups[read] == 0].mean())
+    parity = held_out_bias(x, Halves(groups, half)).parity
+    assert parity == pytest.approx(np.mean(rates), abs=0.01)
+
+
+@pytest.mark.parametrize("distance", [0.0, 1.0, 2.5])
+def test_separation_and_parity_of_normal_groups(distance: float) -> None:
+    rng = np.random.default_rng(2)
+    groups = np.arange(20_000) % 2
+    x = rng.normal(size=(20_000, 6))
+    x[:, 2] += distance * groups
+    separation, parity = held_out_bias(x, Halves(groups, np.arange(20_000) // 2 % 2))
+    assert separation == pytest.approx(distance, abs=0.04)
+    assert parity == pytest.approx(2 * ndtr(distance / 2) - 1, abs=0.02)
+
+
+def test_column_that_is_the_group_predicts_it() -> None:
+    groups = np.arange(40) % 2
+    halves = Halves(groups, np.arange(40) // 2 % 2)
+    assert held_out_bias(groups[:, None] * 1.0, halves).parity == 1
+    assert held_out_bias(np.ones((40, 1)), halves).parity == 0
+
+
+def test_rules_by_conjugate_gradients_are_those_by_factorisation(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(1)
+    group = rng.integers(0, 3, 600)
+    values = rng.normal(size=(600, 40)) + np.eye(3, 40)[group]
+    halves = Halves(group, rng.integers(0, 2, 600))
+    direct = held_out_bias(values, halves)
+    monkeypatch.setattr(measurement, "MAX_DIRECT", 0)
+    assert held_out_bias(values, halves) == pytest.approx(direct, abs=0.01)
+
+
+def test_wrong_input_is_refused(data: Data) -> None:
     with pytest.raises(InputError, match=r"sens: \[1000\] nodes by group"):
         group_moments(data.x, torch.zeros(1000, dtype=torch.long))
     lonely = torch.tensor([[0], [0]], dtype=torch.long)[:, :0]

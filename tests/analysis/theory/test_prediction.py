@@ -4,16 +4,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fairmp.analysis.theory import (
     Moments,
-    aggregate,
     bias_of,
     blocks,
-    group_moments,
     mutual_information_bound,
     neighbourhood,
     predicted_block_change,
@@ -21,6 +20,7 @@ from fairmp.analysis.theory import (
     predicted_moments,
 )
 from fairmp.analysis.theory.block_model import block_graph
+from fairmp.analysis.theory.measurement import averaged, group_moments
 from fairmp.errors import InputError
 
 MEANS = np.array([[0.0, 1.0], [1.5, -0.5], [0.3, 0.3]])
@@ -167,8 +167,8 @@ def simulate(model: tuple, steps: int, normalisation: str, seeds: int) -> list[n
     gaps = []
     for seed in range(seeds):
         data = block_graph(*model, covariances=COVARIANCES[:2], seed=seed)
-        x = aggregate(data.x, data.edge_index, steps=steps, normalisation=normalisation)
-        means = group_moments(x, data.sens)[0].means
+        *_, x = averaged(data.x.numpy(), data.edge_index, steps, normalisation)
+        means = group_moments(torch.from_numpy(x), data.sens)[0].means
         gaps.append(means[0] - means[1])
     return gaps
 
@@ -205,7 +205,7 @@ def test_more_steps_follow_the_tree(normalisation: str, steps: int) -> None:
         ({"probabilities": np.diag([0.1, 0.0]), "steps": 2}, r"probabilities: a group has 0 neigh"),
     ],
 )
-def test_wrong_input_is_named(options: dict, message: str) -> None:
+def test_wrong_input_is_refused(options: dict, message: str) -> None:
     arguments = {
         "sizes": [10, 10],
         "probabilities": np.full((2, 2), 0.1),

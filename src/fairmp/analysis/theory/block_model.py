@@ -53,31 +53,24 @@ def block_graph(
     edge_rng, feature_rng, mask_rng = (
         np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(3)
     )
-    zero, one = np.arange(zeros), np.arange(zeros, n)
+    first, second = np.arange(zeros), np.arange(zeros, n)
     pairs = []
-    for rows, cols, chance in ((zero, None, p), (one, None, p), (zero, one, q)):
-        room = len(rows) * (len(rows) - 1) // 2 if cols is None else len(rows) * len(cols)
-        count = int(edge_rng.binomial(room, float(chance)))
-        pairs.append(distinct_pairs(edge_rng, rows, cols, count))
+    for rows, columns, chance in ((first, None, p), (second, None, p), (first, second, q)):
+        inside = len(rows) * (len(rows) - 1) // 2
+        possible = inside if columns is None else len(rows) * len(columns)
+        count = int(edge_rng.binomial(possible, float(chance)))
+        pairs.append(distinct_pairs(edge_rng, rows, columns, count))
     sens = (np.arange(n) >= zeros).astype(np.int64)
     noise = feature_rng.standard_normal((n, mu.shape[1]))
     x = mu[sens]
-    for group, members in enumerate((zero, one)):
+    for group, members in enumerate((first, second)):
         x[members] += noise[members] @ factor[group].T
-    y = np.full(n, -1, dtype=np.int64)
-    if label_direction is not None:
-        along = np.asarray(label_direction, dtype=float)
-        if along.shape != x.shape[1:]:
-            shapes = f"shape {along.shape} for {x.shape[1]} features"
-            raise InputError("label_direction", shapes, "give one number per feature")
-        score = x @ along
-        y = (score > np.median(score)).astype(np.int64)
-    place = mask_rng.permutation(n)
-    train, test = place < n // 2, place >= n - n // 4
+    position = mask_rng.permutation(n)
+    train, test = position < n // 2, position >= n - n // 4
     arrays = {
         "x": x.astype(np.float32),
         "edge_index": both_directions(np.concatenate(pairs, axis=1), n),
-        "y": y,
+        "y": _labels(x, label_direction),
         "sens": sens,
         "train_mask": train,
         "val_mask": ~train & ~test,
@@ -90,3 +83,15 @@ def block_graph(
         group_names=["group 0", "group 1"],
         name="block model",
     )
+
+
+def _labels(x: np.ndarray, direction: ArrayLike | None) -> np.ndarray:
+    """1 where the projection on the direction is above the median; unknown without a direction."""
+    if direction is None:
+        return np.full(len(x), -1, dtype=np.int64)
+    along = np.asarray(direction, dtype=float)
+    if along.shape != x.shape[1:]:
+        shapes = f"shape {along.shape} for {x.shape[1]} features"
+        raise InputError("label_direction", shapes, "give one number per feature")
+    score = x @ along
+    return (score > np.median(score)).astype(np.int64)

@@ -37,7 +37,8 @@ def gaussian_kl(mu1: ArrayLike, sigma1: ArrayLike, mu2: ArrayLike, sigma2: Array
         >>> float(gaussian_kl([0.0, 1.0], np.eye(2), [1.0, 0.0], np.eye(2)))
         1.0
     """
-    first, second = (np.atleast_1d(np.asarray(mu, dtype=float)) for mu in (mu1, mu2))
+    first = np.atleast_1d(np.asarray(mu1, dtype=float))
+    second = np.atleast_1d(np.asarray(mu2, dtype=float))
     factor1 = np.linalg.cholesky(check_covariance("sigma1", sigma1))
     factor2 = np.linalg.cholesky(check_covariance("sigma2", sigma2))
     d = first.shape[-1]
@@ -65,9 +66,13 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
         0.3799
     """
     mu, factor, share = _mixture(means, covariances, weights)
-    one, other = mu[..., :, None, :], mu[..., None, :, :]
-    pairs = _kl(one, factor[..., :, None, :, :], other, factor[..., None, :, :, :])
-    inner = np.logaddexp.reduce(np.log(share)[..., None, :] - pairs, axis=-1)
+    divergence = _kl(
+        mu[..., :, None, :],
+        factor[..., :, None, :, :],
+        mu[..., None, :, :],
+        factor[..., None, :, :, :],
+    )
+    inner = np.logaddexp.reduce(np.log(share)[..., None, :] - divergence, axis=-1)
     # Rounding makes the bound of identical groups slightly negative.
     return np.maximum(-(share * inner).sum(-1), 0.0)[()]
 
@@ -137,10 +142,11 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
 
 def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
     """Check means and covariances of two or more groups; give every group its covariance."""
-    mu, sigma = np.asarray(means, dtype=float), check_covariance("covariances", covariances)
+    mu = np.asarray(means, dtype=float)
+    sigma = check_covariance("covariances", covariances)
     groups, d = mu.shape[-2:] if mu.ndim > 1 else (0, 0)
-    each = sigma.ndim == 2 or sigma.shape[-3] in (1, groups)
-    if groups < 2 or sigma.shape[-1] != d or not each:
+    one_or_each = sigma.ndim == 2 or sigma.shape[-3] in (1, groups)
+    if groups < 2 or sigma.shape[-1] != d or not one_or_each:
         shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
         raise InputError("means", shapes, "give G×d means, G ≥ 2, and one d×d covariance or G")
     return Moments(mu, np.broadcast_to(sigma, (*sigma.shape[:-3], groups, d, d)))
@@ -156,13 +162,20 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
 
 
 def _log_diagonal(factor: np.ndarray) -> np.ndarray:
+    """Half of the log-determinant of the covariance."""
     return np.asarray(np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(-1))
 
 
-def _mixture(
-    means: ArrayLike, covariances: ArrayLike, weights: ArrayLike
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Check a mixture; return its means, Cholesky factors and shares."""
+class _Mixture(NamedTuple):
+    """Means, Cholesky factors of the covariances, and shares of a mixture's groups."""
+
+    means: np.ndarray
+    factors: np.ndarray
+    shares: np.ndarray
+
+
+def _mixture(means: ArrayLike, covariances: ArrayLike, weights: ArrayLike) -> _Mixture:
+    """Check a mixture."""
     mu, sigma = as_moments(means, covariances)
     groups = mu.shape[-2]
     share = np.asarray(weights, dtype=float)
@@ -170,4 +183,4 @@ def _mixture(
         raise InputError("weights", f"shape {share.shape} for {groups} groups", "give G shares")
     if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
         raise InputError("weights", share.tolist(), "shares must be positive with a sum of 1")
-    return mu, np.linalg.cholesky(sigma), share
+    return _Mixture(mu, np.linalg.cholesky(sigma), share)

@@ -33,6 +33,13 @@ class Neighbourhood(NamedTuple):
     zeta2: Any
 
 
+class Blocks(NamedTuple):
+    """Group sizes (…×G) and the probability of an edge for each pair of groups (…×G×G)."""
+
+    sizes: np.ndarray
+    probabilities: np.ndarray
+
+
 def connection_probabilities(
     n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike
 ) -> ConnectionProbabilities:
@@ -53,23 +60,48 @@ def connection_probabilities(
         (0.0016, 0.0004)
     """
     n, rho, eps, c = np.broadcast_arrays(*(np.asarray(a, dtype=float) for a in (n, rho, eps, c)))
-    for name, value, good, problem, hint in (
-        ("n", n, n >= 2, "below 2", "give at least two nodes"),
-        ("rho", rho, (rho > 0) & (rho <= 1), "outside (0, 1]", "give the share of pairs joined"),
-        ("eps", eps, (eps >= 0) & (eps <= 1), "outside [0, 1]", "give the in-group share of edges"),
-        ("c", c, (c > 0) & (c < 1), "outside (0, 1)", "give the share of the second group"),
+    _check_range("n", n, n >= 2, "below 2", "give at least two nodes")
+    _check_range(
+        "rho", rho, (rho > 0) & (rho <= 1), "outside (0, 1]", "give the share of pairs joined"
+    )
+    _check_range(
+        "eps", eps, (eps >= 0) & (eps <= 1), "outside [0, 1]", "give the in-group share of edges"
+    )
+    _check_range("c", c, (c > 0) & (c < 1), "outside (0, 1)", "give the share of the second group")
+    pairs_within = c**2 + (1 - c) ** 2
+    pairs_between = 2 * c * (1 - c)
+    p = rho * eps / pairs_within
+    q = rho * (1 - eps) / pairs_between
+    for name, value, pairs, share in (
+        ("p", p, pairs_within, eps),
+        ("q", q, pairs_between, 1 - eps),
     ):
-        if not good.all():
-            raise InputError(name, f"{value[~good].flat[0]:g} is {problem}", hint)
-    same, other = c**2 + (1 - c) ** 2, 2 * c * (1 - c)
-    p, q = rho * eps / same, rho * (1 - eps) / other
-    for name, value, room, share in (("p", p, same, eps), ("q", q, other, 1 - eps)):
         if (value > 1).any():
             k = np.unravel_index(np.argmax(value), value.shape)
             problem = f"{rho[k]:g} with eps={eps[k]:g} and c={c[k]:g} makes {name} = {value[k]:.4g}"
-            limit = f"the largest density here is {room[k] / share[k]:.4g}"
+            limit = f"the largest density here is {pairs[k] / share[k]:.4g}"
             raise InputError("rho", f"{problem}, above 1", limit)
     return ConnectionProbabilities(p[()], q[()])
+
+
+def _check_range(name: str, values: np.ndarray, good: np.ndarray, problem: str, hint: str) -> None:
+    if not good.all():
+        raise InputError(name, f"{values[~good].flat[0]:g} is {problem}", hint)
+
+
+def blocks(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Blocks:
+    """Group sizes (…×2) and edge probabilities (…×2×2) of the (n, ρ, ε, c) model.
+
+    Example:
+        >>> blocks(1000, 0.01, 0.8, 0.25).sizes.tolist()
+        [750.0, 250.0]
+    """
+    within, between = connection_probabilities(n, rho, eps, c)
+    p, q, size, share = np.broadcast_arrays(
+        within, between, np.asarray(n, dtype=float), np.asarray(c, dtype=float)
+    )
+    probabilities = np.stack([np.stack([p, q], -1), np.stack([q, p], -1)], -2)
+    return Blocks(np.stack([(1 - share) * size, share * size], -1), probabilities)
 
 
 def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
@@ -83,9 +115,9 @@ def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) ->
         >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]
         [0.6727, 0.3273, 10.9994, 10.9994]
     """
-    counts = _expected_counts(*blocks(n, rho, eps, c))
-    zeta = counts.sum(-1)
-    nu = counts[..., 0] / zeta
+    terms = _expected_terms(blocks(n, rho, eps, c))
+    zeta = terms.sum(-1)
+    nu = terms[..., 0] / zeta
     return Neighbourhood(nu[..., 0][()], nu[..., 1][()], zeta[..., 0][()], zeta[..., 1][()])
 
 
@@ -126,38 +158,23 @@ def bias_enhancement(
     if mu.ndim < 2 or mu.shape[-2] != 2:
         raise InputError("means", f"shape {mu.shape} is not two means", "give a 2×d array")
     sigma = check_covariance("covariance", covariance)
-    delta = mu[..., 0, :] - mu[..., 1, :]
-    distance = _quadratic(sigma, delta)
-    if (distance <= 0).any():
+    m = _quadratic(sigma, mu[..., 0, :] - mu[..., 1, :])
+    if (m <= 0).any():
         raise InputError("means", "both are equal, so there is no bias", "give different means")
 
-    counts = _expected_counts(*blocks(n, rho, eps, c))
-    zeta = counts.sum(-1)
+    terms = _expected_terms(blocks(n, rho, eps, c))
+    zeta = terms.sum(-1)
     weight = zeta[..., :, None] ** -theta * zeta[..., None, :] ** (theta - 1)
-    after = (counts * weight) @ mu
-    noise = (counts * weight**2).sum(-1)
-    spread = noise[..., None, None] * sigma[..., None, :, :]
+    new_mu = (terms * weight) @ mu
+    new_sigma = (terms * weight**2).sum(-1)[..., None, None] * sigma[..., None, :, :]
     if form == "corrected":
+        # What one more neighbour of group h changes in a node of group g.
         response = weight[..., None] * mu[..., None, :, :]
-        response = response - theta * (after / zeta[..., None])[..., :, None, :]
-        spread = spread + np.einsum("...gh,...ghi,...ghj->...gij", counts, response, response)
-    moved = after[..., 0, :] - after[..., 1, :]
-    return (_quadratic(spread, moved[..., None, :]).min(-1) / distance)[()]
-
-
-def blocks(
-    n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike
-) -> tuple[np.ndarray, np.ndarray]:
-    """Group sizes (…×2) and edge probabilities (…×2×2) of the (n, ρ, ε, c) model.
-
-    Example:
-        >>> blocks(1000, 0.01, 0.8, 0.25)[0].tolist()
-        [750.0, 250.0]
-    """
-    p, q = connection_probabilities(n, rho, eps, c)
-    p, q, size, share = np.broadcast_arrays(p, q, np.asarray(n, float), np.asarray(c, float))
-    probabilities = np.stack([np.stack([p, q], -1), np.stack([q, p], -1)], -2)
-    return np.stack([(1 - share) * size, share * size], -1), probabilities
+        response = response - theta * (new_mu / zeta[..., None])[..., :, None, :]
+        composition = np.einsum("...gh,...ghi,...ghj->...gij", terms, response, response)
+        new_sigma = new_sigma + composition
+    new_delta = new_mu[..., 0, :] - new_mu[..., 1, :]
+    return (_quadratic(new_sigma, new_delta[..., None, :]).min(-1) / m)[()]
 
 
 def exponent(normalisation: Normalisation) -> float:
@@ -166,13 +183,14 @@ def exponent(normalisation: Normalisation) -> float:
     return 1.0 if normalisation == "row" else 0.5
 
 
-def _expected_counts(sizes: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
+def _expected_terms(model: Blocks) -> np.ndarray:
     """K: expected terms of each group in a node's average, including itself (…×g×h)."""
-    own = np.eye(sizes.shape[-1])
-    return np.asarray((sizes[..., None, :] - own) * probabilities + own)
+    itself = np.eye(model.sizes.shape[-1])
+    return np.asarray((model.sizes[..., None, :] - itself) * model.probabilities + itself)
 
 
 def _quadratic(sigma: np.ndarray, delta: np.ndarray) -> np.ndarray:
+    """δᵀΣ⁻¹δ, broadcast."""
     shape = np.broadcast_shapes(sigma.shape[:-1], delta.shape)
     vector = np.broadcast_to(delta, shape)[..., None]
     return np.asarray((vector[..., 0] * np.linalg.solve(sigma, vector)[..., 0]).sum(-1))

@@ -11,7 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fairmp.analysis.theory.bounds import Moments, as_moments, mutual_information_bound
-from fairmp.analysis.theory.conditions import COVARIANCE, MEANS, Normalisation, blocks, exponent
+from fairmp.analysis.theory.conditions import (
+    COVARIANCE,
+    MEANS,
+    Blocks,
+    Normalisation,
+    blocks,
+    exponent,
+)
 from fairmp.errors import InputError, check_integer
 
 
@@ -57,7 +64,8 @@ def predicted_change(
     *,
     means: ArrayLike = MEANS,
     covariances: ArrayLike = COVARIANCE,
-    **how: Any,
+    steps: int = 1,
+    normalisation: Normalisation = "row",
 ) -> Change:
     """Predict the change of the bias after averaging on an (n, ρ, ε, c)-graph.
 
@@ -69,7 +77,14 @@ def predicted_change(
         (-0.034, 0.498)
     """
     model = blocks(n, rho, eps, c)
-    return predicted_block_change(*model, means=means, covariances=covariances, **how)
+    return predicted_block_change(
+        model.sizes,
+        model.probabilities,
+        means=means,
+        covariances=covariances,
+        steps=steps,
+        normalisation=normalisation,
+    )
 
 
 def predicted_block_change(
@@ -78,7 +93,8 @@ def predicted_block_change(
     *,
     means: ArrayLike,
     covariances: ArrayLike,
-    **how: Any,
+    steps: int = 1,
+    normalisation: Normalisation = "row",
 ) -> Change:
     """Predict the change of the bias for any number of groups and any edge probabilities.
 
@@ -90,8 +106,16 @@ def predicted_block_change(
         >>> bool(change.information > 0), bool(change.gap < 0)
         (True, True)
     """
-    before, size = as_moments(means, covariances), np.asarray(sizes, dtype=float)
-    after = predicted_moments(size, probabilities, *before, **how)
+    before = as_moments(means, covariances)
+    size = np.asarray(sizes, dtype=float)
+    after = predicted_moments(
+        size,
+        probabilities,
+        before.means,
+        before.covariances,
+        steps=steps,
+        normalisation=normalisation,
+    )
     weights = size / size.sum(-1, keepdims=True)
     return Change(bias_of(before, weights), bias_of(after, weights))
 
@@ -106,14 +130,17 @@ def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
     """
     from scipy.special import ndtr
 
-    (mu, sigma), share = moments, np.asarray(weights, dtype=float)
+    mu, sigma = moments
+    share = np.asarray(weights, dtype=float)
     gaps, parities = [], []
     for a, b in combinations(range(mu.shape[-2]), 2):
-        w, threshold = decision(moments, share, a, b)
+        direction, threshold = decision(moments, share, a, b)
         rates = []
         for g in (a, b):
-            spread = np.sqrt(np.einsum("...i,...ij,...j", w, sigma[..., g, :, :], w))
-            score = np.asarray((w * mu[..., g, :]).sum(-1) - threshold)
+            spread = np.sqrt(
+                np.einsum("...i,...ij,...j", direction, sigma[..., g, :, :], direction)
+            )
+            score = np.asarray((direction * mu[..., g, :]).sum(-1) - threshold)
             # Equal means leave no direction: both groups are decided alike.
             score = np.divide(score, spread, out=np.zeros_like(score), where=spread > 0)
             rates.append(ndtr(score))
@@ -128,11 +155,13 @@ def decision(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Direction and threshold of the linear rule that separates group ``a`` from group ``b``."""
     mu, sigma = moments
-    wa, wb = weights[..., a, None, None], weights[..., b, None, None]
-    pooled = (wa * sigma[..., a, :, :] + wb * sigma[..., b, :, :]) / (wa + wb)
-    difference = (mu[..., a, :] - mu[..., b, :])[..., None]
-    w = np.linalg.solve(pooled, np.broadcast_to(difference, (*pooled.shape[:-1], 1)))[..., 0]
-    return w, (w * (mu[..., a, :] + mu[..., b, :])).sum(-1) / 2
+    share_a, share_b = weights[..., a, None, None], weights[..., b, None, None]
+    pooled = share_a * sigma[..., a, :, :] + share_b * sigma[..., b, :, :]
+    pooled = pooled / (share_a + share_b)
+    delta = (mu[..., a, :] - mu[..., b, :])[..., None]
+    direction = np.linalg.solve(pooled, np.broadcast_to(delta, (*pooled.shape[:-1], 1)))[..., 0]
+    threshold = (direction * (mu[..., a, :] + mu[..., b, :])).sum(-1) / 2
+    return direction, threshold
 
 
 def predicted_moments(
@@ -166,7 +195,20 @@ def predicted_moments(
     theta = exponent(normalisation)
     check_integer("steps", steps, "give 0 or more", low=0)
     before = as_moments(means, covariances)
-    groups = before.means.shape[-2]
+    model = _as_blocks(sizes, probabilities, groups=before.means.shape[-2])
+    if steps == 0:
+        return before
+    exact = _one_step(model, before, theta)
+    if steps == 1:
+        return exact
+    tree = _tree(model, before, theta, steps)
+    tree_one_step = _tree(model, before, theta, 1)
+    # The tree neglects the variance of the degrees: agree with the exact covariance at one step.
+    scale = np.asarray(_trace(exact.covariances) / _trace(tree_one_step.covariances))
+    return Moments(tree.means, scale[..., None, None] * tree.covariances)
+
+
+def _as_blocks(sizes: ArrayLike, probabilities: ArrayLike, groups: int) -> Blocks:
     size, chance = np.asarray(sizes, dtype=float), np.asarray(probabilities, dtype=float)
     if size.ndim < 1 or size.shape[-1] != groups or chance.shape[-2:] != (groups, groups):
         shapes = f"shape {size.shape} with probabilities of shape {chance.shape}"
@@ -178,25 +220,20 @@ def predicted_moments(
         raise InputError("probabilities", f"{worst:g} is outside [0, 1]", "give edge probabilities")
     if not np.allclose(chance, chance.swapaxes(-1, -2)):
         raise InputError("probabilities", "not symmetric", "an edge has no direction")
-    if steps == 0:
-        return before
-    exact = _one_step(size, chance, before, theta)
-    if steps == 1:
-        return exact
-    tree, first = (_tree(size, chance, before, theta, k) for k in (steps, 1))
-    # The tree neglects the variance of the degrees: agree with the exact covariance at one step.
-    trace, first_trace = (np.trace(m.covariances, axis1=-2, axis2=-1) for m in (exact, first))
-    scale = np.asarray(trace / first_trace)
-    return Moments(tree.means, scale[..., None, None] * tree.covariances)
+    return Blocks(size, chance)
+
+
+def _trace(matrices: np.ndarray) -> np.ndarray:
+    return np.asarray(np.trace(matrices, axis1=-2, axis2=-1))
 
 
 _quadrature = cache(lambda: np.polynomial.legendre.leggauss(128))
 
 
 class _Degree:
-    """Moments of d^−κ for d = ``own`` + Σ_h a_h, a_h ~ Bin(trials_h, chance_h) (…×h)."""
+    """Moments of d^−κ for d = ``fixed`` + Σ_h a_h, a_h ~ Bin(trials_h, chance_h) (…×h)."""
 
-    def __init__(self, trials: np.ndarray, chance: np.ndarray, own: int) -> None:
+    def __init__(self, trials: np.ndarray, chance: np.ndarray, fixed: int) -> None:
         self.trials = trials = np.maximum(trials, 0)
         rate = (trials * chance).sum(-1)
         # The integrand is about exp(−rate (1 − e^−s) − s) in s = v²: stop where it is e^−30.
@@ -206,7 +243,7 @@ class _Degree:
         s = self.v**2
         p = chance[..., None]
         less = np.log1p(p * np.expm1(-s)[..., None, :])
-        log_transform = (trials[..., None] * less).sum(-2) - own * s
+        log_transform = (trials[..., None] * less).sum(-2) - fixed * s
         self.density = end[..., None] * w / 2 * np.exp(log_transform)
         self.ratio = trials[..., None] * p * np.exp(-s[..., None, :] - less)
 
@@ -227,43 +264,48 @@ class _Degree:
         joint = np.einsum("...q,...hq,...lq->...hl", weights, self.ratio, self.ratio)
         # a² of a binomial is N(N−1)r² + Nr under the tilted law, not (Nr)².
         square = self.ratio - self.ratio**2 / np.maximum(self.trials, 1)[..., None]
-        own = np.einsum("...q,...hq->...h", weights, square)
-        return joint + own[..., None] * np.eye(own.shape[-1])
+        diagonal = np.einsum("...q,...hq->...h", weights, square)
+        return joint + diagonal[..., None] * np.eye(diagonal.shape[-1])
 
 
-def _one_step(size: np.ndarray, chance: np.ndarray, before: Moments, theta: float) -> Moments:
+def _one_step(model: Blocks, before: Moments, theta: float) -> Moments:
     mu, sigma = before
-    groups = np.eye(size.shape[-1])
-    trials = size[..., None, :] - groups
-    root = _Degree(trials, chance, own=1)
+    groups = np.eye(model.sizes.shape[-1])
+    trials = model.sizes[..., None, :] - groups
+    root = _Degree(trials, model.probabilities, fixed=1)
 
     # Mean and covariance of the message from group h to group g (…×g×h×…).
-    handed = np.broadcast_to(mu[..., None, :, :], (*mu.shape[:-2], len(groups), *mu.shape[-2:]))
-    spread = np.broadcast_to(sigma[..., None, :, :, :], (*handed.shape, mu.shape[-1]))
+    message = np.broadcast_to(mu[..., None, :, :], (*mu.shape[:-2], len(groups), *mu.shape[-2:]))
+    spread = np.broadcast_to(sigma[..., None, :, :, :], (*message.shape, mu.shape[-1]))
     if theta != 1:
-        seen = trials[..., None, :, :] - groups[:, None, :]
-        neighbour = _Degree(seen, np.broadcast_to(chance[..., None, :, :], seen.shape), own=2)
-        half, whole = neighbour.inverse(1 - theta)[..., None], neighbour.inverse(2 - 2 * theta)
-        square = handed[..., :, None] * handed[..., None, :]
-        spread = whole[..., None, None] * (spread + square) - (half**2)[..., None] * square
-        handed = half * handed
+        others = trials[..., None, :, :] - groups[:, None, :]
+        chance = np.broadcast_to(model.probabilities[..., None, :, :], others.shape)
+        neighbour = _Degree(others, chance, fixed=2)
+        factor = neighbour.inverse(1 - theta)[..., None]
+        square_factor = neighbour.inverse(2 - 2 * theta)[..., None, None]
+        square = _outer(message, message)
+        spread = square_factor * (spread + square) - (factor**2)[..., None] * square
+        message = factor * message
 
-    own, own_square = root.inverse(1)[..., None], root.inverse(2)[..., None, None]
-    mean = own * mu + np.einsum("...gh,...ghi->...gi", root.first(theta), handed)
+    itself = root.inverse(1)[..., None]
+    itself_square = root.inverse(2)[..., None, None]
+    mean = itself * mu + np.einsum("...gh,...ghi->...gi", root.first(theta), message)
     noise = np.einsum("...gh,...ghij->...gij", root.first(2 * theta), spread)
-    cross = np.einsum("...gh,...ghi->...gi", root.first(1 + theta), handed)
-    cross = mu[..., :, None] * cross[..., None, :]
-    second = np.einsum("...ghl,...ghi,...glj->...gij", root.second(2 * theta), handed, handed)
-    composition = own_square * mu[..., :, None] * mu[..., None, :] + cross + cross.swapaxes(-1, -2)
-    composition = composition + second - mean[..., :, None] * mean[..., None, :]
-    return Moments(mean, own_square * sigma + noise + composition)
+    cross = _outer(mu, np.einsum("...gh,...ghi->...gi", root.first(1 + theta), message))
+    second = np.einsum("...ghl,...ghi,...glj->...gij", root.second(2 * theta), message, message)
+    composition = itself_square * _outer(mu, mu) + cross + cross.swapaxes(-1, -2)
+    composition = composition + second - _outer(mean, mean)
+    return Moments(mean, itself_square * sigma + noise + composition)
 
 
-def _tree(
-    size: np.ndarray, chance: np.ndarray, before: Moments, theta: float, steps: int
-) -> Moments:
-    trials = size[..., None, :] - np.eye(size.shape[-1])
-    expected = trials * chance
+def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """abᵀ, over the last axis."""
+    return np.asarray(a[..., :, None] * b[..., None, :])
+
+
+def _tree(model: Blocks, before: Moments, theta: float, steps: int) -> Moments:
+    trials = model.sizes[..., None, :] - np.eye(model.sizes.shape[-1])
+    expected = trials * model.probabilities
     rate = expected.sum(-1)
     if not (rate > 0).all():
         problem = f"a group has {rate.min():g} neighbours per node"
@@ -272,20 +314,21 @@ def _tree(
     powers = [np.broadcast_to(np.eye(mix.shape[-1]), mix.shape)]
     for _ in range(steps):
         powers.append(powers[-1] @ mix)
-    root, neighbour = _Degree(trials, chance, own=1), _Degree(trials, chance, own=2)
+    root = _Degree(trials, model.probabilities, fixed=1)
+    neighbour = _Degree(trials, model.probabilities, fixed=2)
     law = _distances(root.inverse(1), neighbour.inverse(1), steps)
     shell = np.maximum(rate, 1)[..., None] ** np.arange(steps + 1)
 
     # Symmetric weights are the walk's times √(d_i / d_j), except for walks that return: E[d^(1−θ)]
     # of a node and E[d^(θ−1)] of a neighbour, by group.
-    leave = arrive = np.ones_like(size)
+    leave = arrive = np.ones_like(model.sizes)
     if theta != 1:
         leave = root.inverse(theta) + root.first(theta).sum(-1)
         arrive = neighbour.inverse(1 - theta)
     mu = arrive[..., None] * before.means
     sigma = arrive[..., None, None] ** 2 * before.covariances
     mean = law[..., :1] * (1 / (leave * arrive) - 1)[..., None] * mu
-    spread = np.zeros_like(mu[..., None] * mu[..., None, :])
+    spread = np.zeros_like(_outer(mu, mu))
     for k in range(steps + 1):
         mean = mean + law[..., k, None] * (powers[k] @ mu)
         thinned = (law[..., k] ** 2 / shell[..., k])[..., None, None]
@@ -297,13 +340,13 @@ def _tree(
             y = y + law[..., m, None, None] * (powers[m - k] @ mu)[..., None, :, :]
         average = np.einsum("...th,...ghi->...gti", mix, y)
         second = np.einsum("...th,...ghi,...ghj->...gtij", mix, y, y)
-        innovation = second - average[..., :, None] * average[..., None, :]
+        innovation = second - _outer(average, average)
         thinned = powers[k - 1] / shell[..., k, None]
         spread = spread + np.einsum("...gt,...gtij->...gij", thinned, innovation)
     mean, spread = leave[..., None] * mean, leave[..., None, None] ** 2 * spread
     # The degree has variance λ, so √d has a relative deviation of √λ/2ζ.
-    own = ((1 - theta) * np.sqrt(rate) / (rate + 1))[..., None] * mean
-    return Moments(mean, spread + own[..., :, None] * own[..., None, :])
+    by_degree = ((1 - theta) * np.sqrt(rate) / (rate + 1))[..., None] * mean
+    return Moments(mean, spread + _outer(by_degree, by_degree))
 
 
 def _distances(stay_root: np.ndarray, stay: np.ndarray, steps: int) -> np.ndarray:

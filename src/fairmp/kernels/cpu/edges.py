@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import prange, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from fairmp.kernels.cpu.threads import Array, Chunked, Index, Matrix, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, CSRArrays, Index, compiled, inlined
 
-Result = tuple[Array, Array, float, Array]  # D_l, X, γ and γX + (1−γ)·D_l A G, to be filled
+# D_l, X, its weight, that of the product, and their sum γX + (1−γ)·D_l A G, to be filled.
+Result = tuple[Array, Array, float, float, Array]
 
 CHUNK_LENGTH = 8192  # rows and edges together
 PIECE_EDGES = np.uint64(64)  # summed in the logits' own precision; pieces add up in float64
-SPARSE_ROWS = 512  # of a sparse matrix with a dense one, per chunk
 FAR_BYTES = 2**22  # of logits, above which neighbours are asked for this many edges ahead
 AHEAD = np.uint64(256)
 ONE, TWO = np.uint64(1), np.uint64(2)
@@ -154,9 +154,9 @@ def _sum_part(col: Array, weight: Any, g: Array, start: int, stop: int, total: A
 
 
 @inlined
-def _with_skip(total: float, scale: float, x: Array, gamma: float, i: Index, c: Index) -> Any:
+def _with_skip(total: float, scale: float, x: Array, skip: float, i: Index, c: Index) -> Any:
     # Without a skip x is not read: there may be none.
-    return scale * total + (gamma * x[i, c] if gamma != 0 else 0.0)
+    return scale * total + (skip * x[i, c] if skip != 0 else 0.0)
 
 
 @compiled
@@ -164,8 +164,8 @@ def _rows_one(
     start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
 ) -> None:
     # Most rows are short, so none calls a function: numba would count references to arrays.
-    left, x, gamma, out = result
-    skip, rest = left.dtype.type(gamma), left.dtype.type(1 - gamma)
+    left, x, skip, rest, out = result
+    skip, rest = left.dtype.type(skip), left.dtype.type(rest)
     far, last = g.size * g.itemsize > FAR_BYTES, np.uint64(col.size)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
@@ -200,8 +200,8 @@ def _rows_two(
 ) -> None:
     # Most rows are short, so none calls a function: numba would count references to arrays.
     # G is flat, since numba would multiply each column index by the length of a row.
-    left, x, gamma, out = result
-    skip, rest = g.dtype.type(gamma), g.dtype.type(1 - gamma)
+    left, x, skip, rest, out = result
+    skip, rest = g.dtype.type(skip), g.dtype.type(rest)
     far, last = g.size * g.itemsize > FAR_BYTES, np.uint64(col.size)
     e = np.uint64(row[start])
     for i in range(np.uint64(start), np.uint64(stop)):
@@ -247,21 +247,21 @@ def _rows_two(
 def _rows_many(
     start: int, stop: int, row: Array, col: Array, weight: Any, g: Array, result: Result
 ) -> None:
-    left, x, gamma, out = result
+    left, x, skip, rest, out = result
     e = np.uint64(row[start])
     total = np.empty(g.shape[1] * g.shape[2])
     for i in range(np.uint64(start), np.uint64(stop)):
         end = np.uint64(row[i + ONE])
         _sum_many(col, weight, g, e, end, total)
-        scale = (1 - gamma) * left[i]
+        scale = rest * left[i]
         for c in range(np.uint64(out.shape[1])):
-            out[i, c] = _with_skip(total[c], scale, x, gamma, i, c)
+            out[i, c] = _with_skip(total[c], scale, x, skip, i, c)
         e = end
 
 
 @inlined
 def gather_chunk(
-    k: int, matrix: Matrix, g: Array, result: Result, first: Array, heads: Array, tails: Array
+    k: int, matrix: CSRArrays, g: Array, result: Result, first: Array, heads: Array, tails: Array
 ) -> None:
     """Sum the rows of a chunk, and the parts of rows that span several."""
     row, col, weight = matrix
@@ -285,7 +285,7 @@ def gather_chunk(
 @compiled
 def join_parts(row: Array, result: Result, first: Array, heads: Array, tails: Array) -> None:
     """Finish the rows that span several chunks."""
-    left, x, gamma, out = result
+    left, x, skip, rest, out = result
     total = np.zeros_like(heads[0])
     cut = False
     for k in range(first.size - 1):
@@ -297,40 +297,22 @@ def join_parts(row: Array, result: Result, first: Array, heads: Array, tails: Ar
                 total[c] += heads[k, c]
             if starts or not continues:
                 for c in range(out.shape[1]):
-                    out[i, c] = _with_skip(total[c], (1 - gamma) * left[i], x, gamma, i, c)
+                    out[i, c] = _with_skip(total[c], rest * left[i], x, skip, i, c)
         if continues and starts:
             for c in range(total.size):
                 total[c] = tails[k, c]
         cut = continues
 
 
-@Chunked
-def sparse_linear(matrix: Matrix, weight: Array, bias: Array, floor: float, out: Array) -> None:
-    """Fill ``out`` with max(S W + b, floor), for a sparse S and few enough rows of W to be cached.
-
-    Unlike above, rows of W are long: the loop over them vectorises, and takes four at a time.
-    """
-    row, col, value = matrix
-    units, four, low = np.uint64(out.shape[1]), np.uint64(4), out.dtype.type(floor)
-    for k in prange((out.shape[0] + SPARSE_ROWS - 1) // SPARSE_ROWS):
-        start, stop = k * SPARSE_ROWS, min((k + 1) * SPARSE_ROWS, out.shape[0])
-        for i in range(np.uint64(start), np.uint64(stop)):
-            e, end = np.uint64(row[i]), np.uint64(row[i + ONE])
-            for c in range(units):
-                out[i, c] = bias[c]
-            while e + four <= end:
-                f, g, h = e + ONE, e + TWO, e + np.uint64(3)
-                a, b = np.uint64(col[e]), np.uint64(col[f])
-                p, q = np.uint64(col[g]), np.uint64(col[h])
-                s, t, u, v = value[e], value[f], value[g], value[h]
-                for c in range(units):
-                    first = s * weight[a, c] + t * weight[b, c]
-                    out[i, c] += first + (u * weight[p, c] + v * weight[q, c])
-                e += four
-            while e < end:
-                a, s = np.uint64(col[e]), value[e]
-                for c in range(units):
-                    out[i, c] += s * weight[a, c]
-                e += ONE
-            for c in range(units):  # NaN stays NaN
-                out[i, c] = low if out[i, c] <= low else out[i, c]
+@inlined
+def scale_rows(right: Array, f: Array, start: int, stop: int, g: Array) -> None:
+    """Fill rows of ``g`` with diag(right) F, padded with zeros."""
+    if f.shape[1] == 1:
+        for j in range(np.uint64(start), np.uint64(stop)):
+            g[j, 0] = right[j] * f[j, 0]
+        return
+    for j in range(np.uint64(start), np.uint64(stop)):
+        for c in range(np.uint64(f.shape[1])):
+            g[j, c] = right[j] * f[j, c]
+        for c in range(np.uint64(f.shape[1]), np.uint64(g.shape[1])):
+            g[j, c] = 0

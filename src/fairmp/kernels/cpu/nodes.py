@@ -1,4 +1,4 @@
-"""Passes over the nodes, compiled for the CPU: moments, segment sums, shifts and gradients.
+"""Passes over the nodes, compiled for the CPU: moments, sums by group, shifts and gradients.
 
 Tables have an extra first row for the code −1: reading it is faster than branching. Passes that
 take a softmax process a chunk in blocks that fit the processor's L1 cache: what differs from node
@@ -9,16 +9,16 @@ is an argument that callers give as a constant where it is 2, so that loops over
 from __future__ import annotations
 
 import numpy as np
-from numba import prange
 
-from fairmp.kernels.cpu.threads import Array, Chunked, Index, compiled, inlined
+from fairmp.kernels.cpu.threads import Array, Index, compiled, inlined
+from fairmp.kernels.root import first_root, next_root
 
 Logits = tuple[Array, Array, Array, float]  # z, codes, shift and temperature
 Scratch = tuple[Array, Array, Array, Array]  # of a block: groups, largest logits, totals, softmax
 
+
 BLOCK_NODES = 256
 LANES = 4  # partial sums that nodes take turns in, so that an addition need not wait for the last
-BACKWARD_ROWS = 1024  # rows whose gradients are summed in the layer's own precision
 ONE, TWO, THREE, FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 LOG2_E = 1.4426950408889634
@@ -139,7 +139,8 @@ def _log_product(values: Array, size: Index) -> float:
 
 
 @inlined
-def _moments(logits: Logits, classes: int, start: int, stop: int, sums: Array) -> float:
+def moments_chunk(logits: Logits, classes: int, start: int, stop: int, sums: Array) -> float:
+    """Sum the softmax of some nodes and its products by group; return the sum of logsumexp."""
     scratch, row, value, temperature = _scratch(classes), np.empty(classes), 0.0, logits[3]
     group, top, total, q = scratch
     for begin in range(start, stop, BLOCK_NODES):
@@ -166,7 +167,8 @@ def _moments(logits: Logits, classes: int, start: int, stop: int, sums: Array) -
 
 
 @compiled
-def _add_moments(sums: Array, out: Array) -> None:
+def add_moments(sums: Array, out: Array) -> None:
+    """Add up the sums of all chunks, and fill in what follows from them."""
     chunks, lanes, groups, classes = sums.shape[:4]
     products = out[1 + groups * classes :].reshape(groups, classes, classes)
     for g, c in np.ndindex(groups, classes):
@@ -182,26 +184,11 @@ def _add_moments(sums: Array, out: Array) -> None:
                 products[g, c, d] = products[g, d, c] = total
 
 
-@Chunked
-def moments(logits: Logits, size: int, sums: Array, out: Array) -> None:
-    """Add up in ``out`` what ``sums`` collect by chunk: q_c on the diagonal, q_c·q_d above it."""
-    z, values = logits[0], np.empty(sums.shape[0])
-    for k in prange(values.size):
-        start = np.int64(k) * size
-        stop = min(start + size, z.shape[0])
-        if z.shape[1] == 2:
-            values[k] = _moments(logits, 2, start, stop, sums[k])
-        else:
-            values[k] = _moments(logits, z.shape[1], start, stop, sums[k])
-    for k in range(values.size):
-        out[0] += values[k]
-    _add_moments(sums, out)
-
-
 @inlined
-def _softmax_vjp(
+def softmax_vjp_chunk(
     grad: Array, logits: Logits, classes: int, w: Array, start: int, stop: int, out: Array
 ) -> None:
+    """Add the gradient of the shifted softmax of some nodes."""
     codes, scratch = logits[1], _scratch(classes)
     q = scratch[3]
     for begin in range(start, stop, BLOCK_NODES):
@@ -222,99 +209,65 @@ def _softmax_vjp(
                 out[i, c] = grad[i, c] + (q[c, j] * (w[g, c] - mean) if g else 0.0)
 
 
-@Chunked
-def softmax_vjp(grad: Array, logits: Logits, w: Array, size: int, out: Array) -> None:
-    """Fill ``out`` with ``grad`` plus the gradient of the shifted softmax."""
-    for k in prange((grad.shape[0] + size - 1) // size):
-        start = np.int64(k) * size
-        stop = min(start + size, grad.shape[0])
-        if grad.shape[1] == 2:
-            _softmax_vjp(grad, logits, 2, w, start, stop, out)
-        else:
-            _softmax_vjp(grad, logits, grad.shape[1], w, start, stop, out)
+@inlined
+def shift_extreme_row(z: Array, i: Index, by: Array, floor: float, out: Array) -> None:
+    """Shift a row relative to its largest logit; see ``Kernels.shift``."""
+    reach, top = abs(by[0]), z[i, 0]
+    for c in range(np.uint64(1), np.uint64(by.size)):
+        reach, top = max(reach, abs(by[c])), max(top, z[i, c])
+    lowest = -floor if reach > floor / 4 else -np.inf
+    highest = -np.inf
+    for c in range(np.uint64(by.size)):
+        highest = max(highest, max(z[i, c] - top, lowest) - by[c])
+    for c in range(np.uint64(by.size)):
+        out[i, c] = (max(z[i, c] - top, lowest) - by[c]) - highest
 
 
 @inlined
-def _coupling_backward(
-    g: Array, logits: Logits, classes: int, w: Array, start: int, stop: int, out: Array, sums: Array
-) -> None:
-    codes, scratch, product = logits[1], _scratch(classes), np.empty(classes)
-    q = scratch[3]
-    for begin in range(start, stop, BLOCK_NODES):
-        end = min(begin + BLOCK_NODES, stop)
-        size = _softmax_block(logits, classes, begin, end, False, scratch)
-        for j in range(size):
-            i = np.uint64(begin) + j
-            k = np.uint64(codes[i] + 1)
-            if classes == 2:
-                share = q[0, j] * (np.float64(g[i, 1]) - np.float64(g[i, 0]))
-                bend = q[1, j] * (w[k, 1] - w[k, 0])
-                sums[j % np.uint64(LANES), k, 1] += share
-                out[i, 0] = -share * bend
-                out[i, 1] = share * bend
-                continue
-            g_mean = w_mean = mean = 0.0
-            for c in range(np.uint64(classes)):
-                g_mean += g[i, c] * q[c, j]
-                w_mean += w[k, c] * q[c, j]
-            for c in range(np.uint64(classes)):
-                centred = g[i, c] - g_mean
-                sums[0, k, c] += q[c, j] * centred
-                product[c] = centred * (w[k, c] - w_mean)
-                mean += product[c] * q[c, j]
-            for c in range(np.uint64(classes)):
-                out[i, c] = q[c, j] * (product[c] - mean) if k else 0.0
+def margin_sum(g: Array, column: Array, start: Index, stop: Index) -> float:
+    """Σ column·(g₁ − g₀), or of the margins g, over some nodes."""
+    a = b = 0.0
+    even = start + (stop - start) // TWO * TWO
+    if g.shape[1] == 1:
+        for i in range(start, even, TWO):
+            a += column[i] * g[i, 0]
+            b += column[i + ONE] * g[i + ONE, 0]
+        for i in range(even, stop):
+            a += column[i] * g[i, 0]
+        return a + b
+    for i in range(start, even, TWO):
+        a += column[i] * (g[i, 1] - g[i, 0])
+        b += column[i + ONE] * (g[i + ONE, 1] - g[i + ONE, 0])
+    for i in range(even, stop):
+        a += column[i] * (g[i, 1] - g[i, 0])
+    return a + b
 
 
-@Chunked
-def coupling_backward(
-    g: Array, logits: Logits, w: Array, size: int, out: Array, parts: Array
-) -> None:
-    """Fill ``out`` with the gradient of z, and add that of w to ``parts``, by chunk.
-
-    Of two classes, that of the second: the first is its opposite.
-    """
-    for k in prange(parts.shape[0]):
-        start = np.int64(k) * size
-        stop = min(start + size, g.shape[0])
-        if g.shape[1] == 2:
-            _coupling_backward(g, logits, 2, w, start, stop, out, parts[k])
-        else:
-            _coupling_backward(g, logits, g.shape[1], w, start, stop, out, parts[k])
-
-
-@Chunked
-def shift(z: Array, codes: Array, shift: Array, size: int, out: Array) -> None:
-    """Fill ``out`` with the shifted logits."""
-    for k in prange((z.shape[0] + size - 1) // size):
-        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, z.shape[0]))):
-            g = np.uint64(codes[i] + 1)
-            if z.shape[1] == 2:
-                out[i, 0] = z[i, 0] - shift[g, 0]
-                out[i, 1] = z[i, 1] - shift[g, 1]
-            else:
-                for c in range(np.uint64(z.shape[1])):
-                    out[i, c] = z[i, c] - shift[g, c]
+@inlined
+def logistic_block(
+    margin: Array, weight: float, root: float, at: Index, count: Index, q: Array, slope: Array
+) -> tuple[float, float]:
+    """Sum σ(margin − weight·root) and its derivative over a block of nodes of one group."""
+    for i in range(count):
+        t = margin[at + i] - weight * root
+        e = exp_minus(abs(t))
+        large = 1 / (1 + e)
+        q[0, i] = large if t > 0 else e * large
+        q[1, i] = e * large * large
+        slope[at + i] = weight * q[1, i]
+    for i in range(count, count + FOUR):
+        q[0, i] = q[1, i] = 0.0
+    return lane_sum(q[0], count), lane_sum(q[1], count)
 
 
-@Chunked
-def segment_sum(g: Array, codes: Array, size: int, parts: Array) -> None:
-    """Add the rows of each group to ``parts``, by chunk."""
-    for k in prange(parts.shape[0]):
-        for i in range(np.uint64(k * size), np.uint64(min((k + 1) * size, g.shape[0]))):
-            group, lane = np.uint64(codes[i] + 1), i % np.uint64(LANES)
-            if g.shape[1] == 2:
-                parts[k, lane, group, 0] += g[i, 0]
-                parts[k, lane, group, 1] += g[i, 1]
-            else:
-                for c in range(np.uint64(g.shape[1])):
-                    parts[k, lane, group, c] += g[i, c]
+compiled_first_root, compiled_next_root = compiled(first_root), compiled(next_root)
 
 
 @compiled
-def _backward_chunk(
+def linear_relu_chunk(
     g: Array, h: Array, weight: Array, start: int, stop: int, out: Array, sums: Array, pairs: Array
 ) -> None:
+    """Gradients of some rows of a linear layer after a ReLU, and their sums."""
     units, classes = np.uint64(h.shape[1]), np.uint64(g.shape[1])
     for j in range(units):
         sums[j] = 0
@@ -334,16 +287,3 @@ def _backward_chunk(
             d = out.dtype.type(0) if h[i, j] <= 0 else out[i, j]
             out[i, j] = d
             sums[j] += d
-
-
-@Chunked
-def linear_relu_backward(
-    g: Array, h: Array, weight: Array, out: Array, sums: Array, pairs: Array
-) -> None:
-    """Fill ``out`` with the gradient before the ReLU whose output is ``h``.
-
-    ``sums`` (chunks×units) add up to its sum over rows, ``pairs`` (chunks×classes×units) to gᵀh.
-    """
-    for k in prange(sums.shape[0]):
-        start, stop = k * BACKWARD_ROWS, min((k + 1) * BACKWARD_ROWS, h.shape[0])
-        _backward_chunk(g, h, weight, np.int64(start), np.int64(stop), out, sums[k], pairs[k])

@@ -76,12 +76,11 @@ def rows(
 def finish(i, ours, total, left, x, out, gamma, C: constexpr, CP: constexpr):
     """Scale the sums of rows i, add the skip to the input, and store them."""
     c = tl.arange(0, CP)
-    total *= tl.load(left + i, mask=ours, other=0.0)[:, None]
+    total *= (1 - gamma) * tl.load(left + i, mask=ours, other=0.0)[:, None]
     at = (i * C)[:, None] + c[None, :]
     live = ours[:, None] & (c < C)[None, :]
     if x is not None:
-        skip = tl.load(x + at, mask=live, other=0.0)
-        total = gamma * skip + (1 - gamma) * total
+        total += gamma * tl.load(x + at, mask=live, other=0.0)
     tl.store(out + at, total.to(out.dtype.element_ty), mask=live)
 
 

@@ -143,18 +143,52 @@ def group_rows(table, code, live, C: constexpr, CP: constexpr):
     return tl.load(table + at, mask=live[:, None] & (c < C)[None, :], other=0.0)
 
 
-@triton.jit(do_not_specialize=["n"])
-def shift(z, codes, shift, out, n: int64, C: constexpr, CP: constexpr, B: constexpr):
-    """Subtract the shift of its group from each row."""
-    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    code = tl.load(codes + i, mask=i < n, other=-1)
+@triton.jit
+def store_rows(out, i, live, rows, C: constexpr, CP: constexpr):
+    """Write rows i, in their own type."""
     c = tl.arange(0, CP)
     at = (i * C)[:, None] + c[None, :]
-    live = (i < n)[:, None] & (c < C)[None, :]
-    kind = out.dtype.element_ty
-    # Rounded first, as the reference does: equal shifts stay equal.
-    moved = group_rows(shift, code, code >= 0, C, CP).to(kind)
-    tl.store(out + at, tl.load(z + at, mask=live, other=0.0) - moved, mask=live)
+    tl.store(out + at, rows.to(out.dtype.element_ty), mask=live[:, None] & (c < C)[None, :])
+
+
+@triton.jit
+def shifted(rows, by, limit, floor, C: constexpr, CP: constexpr):
+    """Rows minus their shift; those of extreme logits relative to their largest.
+
+    See ``Kernels.shift``. A single column is a margin, which is clipped on both sides.
+    """
+    real = (tl.arange(0, CP) < C)[None, :]
+    reach = tl.max(tl.where(real, tl.abs(by), 0.0), 1)[:, None]
+    far = reach > floor / 4
+    if C == 1:
+        return tl.where(far, tl.minimum(tl.maximum(rows, -floor), floor), rows) - by
+    extreme = (tl.max(tl.where(real, tl.abs(rows), 0.0), 1)[:, None] > limit) & (reach > 0)
+    relative = rows - tl.max(tl.where(real, rows, -float("inf")), 1)[:, None]
+    relative = tl.where(far, tl.maximum(relative, -floor), relative) - by
+    relative -= tl.max(tl.where(real, relative, -float("inf")), 1)[:, None]
+    return tl.where(extreme, relative, rows - by)
+
+
+@triton.jit(do_not_specialize=["n"])
+def shift(
+    z,
+    codes,
+    table,
+    out,
+    limit: float64,
+    floor: float64,
+    n: int64,
+    C: constexpr,
+    CP: constexpr,
+    B: constexpr,
+):
+    """Subtract the shift of its group from each row."""
+    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
+    live = i < n
+    code = tl.load(codes + i, mask=live, other=-1)
+    by = group_rows(table, code, code >= 0, C, CP)
+    rows = load_rows(z, i, live, C, CP, 0.0)
+    store_rows(out, i, live, shifted(rows, by, limit, floor, C, CP), C, CP)
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -174,24 +208,3 @@ def softmax_vjp(
     live = (i < n)[:, None] & (c < C)[None, :]
     grad = tl.load(g + at, mask=live, other=0.0).to(tl.float64)
     tl.store(out + at, (grad + weight).to(out.dtype.element_ty), mask=live)
-
-
-@triton.jit(do_not_specialize=["n"])
-def coupling_backward(
-    g, z, codes, w, out, felt, n: int64, C: constexpr, CP: constexpr, B: constexpr
-):
-    """Gradient of z, and what each row adds to the gradient of w."""
-    i = tl.program_id(0).to(tl.int64) * B + tl.arange(0, B)
-    code = tl.load(codes + i, mask=i < n, other=-1)
-    counted = code >= 0
-    q, _ = row_softmax(z, i, counted, 0.0, 1.0, C, CP)
-    weight = group_rows(w, code, counted, C, CP)
-    centred = load_rows(g, i, counted, C, CP, 0.0)
-    centred -= tl.sum(centred * q, 1)[:, None]
-    product = centred * (weight - tl.sum(weight * q, 1)[:, None])
-    product -= tl.sum(product * q, 1)[:, None]
-    c = tl.arange(0, CP)
-    at = (i * C)[:, None] + c[None, :]
-    live = (i < n)[:, None] & (c < C)[None, :]
-    tl.store(out + at, (q * product).to(out.dtype.element_ty), mask=live)
-    tl.store(felt + at, (q * centred).to(felt.dtype.element_ty), mask=live)

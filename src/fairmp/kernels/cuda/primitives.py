@@ -1,7 +1,6 @@
 """The primitives on CUDA, in Triton; see :class:`fairmp.kernels.protocol.Kernels`.
 
-Three more serve two classes and one gap, where the dual is one number: :func:`binary_root`,
-:func:`binary_shift` and :func:`binary_vjp` keep it on the device, and the host never waits.
+The dual of one gap between two classes stays on the device, so that the host never waits for it.
 """
 
 from __future__ import annotations
@@ -15,15 +14,26 @@ from torch import Tensor
 from torch.utils.weak import WeakIdKeyDictionary
 
 from fairmp.kernels.cuda import edges, nodes, scalar_dual
-from fairmp.kernels.reference import Matrix
+from fairmp.kernels.reference import gather_margins as gather_margins
+from fairmp.kernels.reference import gather_rows as gather_rows
 from fairmp.kernels.reference import linear_relu_backward as linear_relu_backward
+from fairmp.kernels.reference import sparse_linear as sparse_linear
+from fairmp.kernels.reference import spread_margins as spread_margins
+from fairmp.kernels.root import MAX_PASSES
+from fairmp.kernels.types import (
+    NO_CLIP,
+    BinaryGroups,
+    BinaryProblem,
+    BinaryRoot,
+    Clip,
+    Matrix,
+)
 
 REDUCTION_BLOCK = 2048  # numbers a program sums at once
 ELEMENTWISE_BLOCK = 512  # numbers, or rows of two, per program
 MAX_ROW_EDGES = 4096  # of one program; a row with more is a hub
 TILE_NUMBERS = 1024  # that a program has in flight at once
 LONG_ROW_LOOPS = 8  # over the lanes of a row, before it is left to the whole program
-MAX_PASSES = 200
 MAX_PROGRAMS = 256  # that synchronise with each other
 
 
@@ -97,7 +107,7 @@ def _cached_hubs(row: Tensor) -> Hubs | None:
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
-    row, col, weight, left, right = matrix
+    (row, col, weight), left, right = matrix.rows, matrix.left, matrix.right
     rows, classes = row.numel() - 1, f.size(1)
     # Scaled beforehand: gathering the scales edge by edge would cost as much as gathering f.
     f = f.contiguous() * right.unsqueeze(1)
@@ -137,9 +147,9 @@ def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tens
     return out
 
 
-def shift(z: Tensor, codes: Tensor, shift: Tensor) -> Tensor:
+def shift(z: Tensor, codes: Tensor, table: Tensor, clip: Clip = NO_CLIP) -> Tensor:
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    _launch_over_rows(nodes.shift, z, codes, shift, out)
+    _launch_over_rows(nodes.shift, z, codes, table, out, clip.limit, clip.floor)
     return out
 
 
@@ -162,13 +172,6 @@ def softmax_vjp(
     return out
 
 
-def coupling_backward(g: Tensor, z: Tensor, codes: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-    out = torch.empty_like(g, memory_format=torch.contiguous_format)
-    felt = torch.empty_like(out, dtype=torch.float64)
-    _launch_over_rows(nodes.coupling_backward, g, z, codes, w, out, felt)
-    return out, segment_sum(felt, codes, w.size(0))
-
-
 def _launch_over_rows(kernel: Any, first: Tensor, *others: Any) -> None:
     """Launch a kernel with one program per block of rows."""
     n, classes = first.shape
@@ -178,84 +181,55 @@ def _launch_over_rows(kernel: Any, first: Tensor, *others: Any) -> None:
         launch(kernel, (triton.cdiv(n, sizes["B"]),), first.contiguous(), *others, n, **sizes)
 
 
-def binary_root(
-    z: Tensor,
-    codes: Tensor,
-    spread: Tensor,
-    start: Tensor,
-    target: float,
-    tolerance: float,
-    temperature: float,
-) -> Tensor:
-    """Find the root w on the device; see :mod:`fairmp.kernels.cuda.scalar_dual`.
-
-    ``spread`` is the one row of M (groups, float64), ``start`` a first guess of w (1). Returns w,
-    the residual, the number of passes, and at w the gap and minus its derivative (5, float64).
-    """
-    n, groups = z.size(0), spread.numel()
+def binary_root(problem: BinaryProblem, start: float | Tensor | None) -> BinaryRoot:
+    z, groups = problem.z.contiguous(), problem.groups
+    n = z.size(0)
     # Few nodes are spread over all processors; with many, each keeps as much in flight as it can.
     block, warps = (512, 8) if n < 2**20 else (2048, 32)
     programs = min(programs_for(z, n, block, MAX_PROGRAMS), processors(z))
     state = torch.zeros(8 + 6 * MAX_PROGRAMS, dtype=torch.float64, device=z.device)
-    numbers = target, tolerance, 1 / temperature, _max_margin(z), n, groups, MAX_PASSES
-    tensors = z.contiguous(), codes, spread, start, state
-    sizes = {"G": triton.next_power_of_2(groups), "B": block, "S": MAX_PROGRAMS}
-    options = {"num_warps": warps, "launch_cooperative_grid": True}
-    launch(scalar_dual.root, (programs,), *tensors, *numbers, **sizes, **options)
-    return state[:5]
+    # It is read before the first program writes its result.
+    guess = state[:1] if start is None else torch.as_tensor(start, device=z.device)
+    slope = torch.zeros(n, dtype=z.dtype, device=z.device)
+    launch(
+        scalar_dual.find_root,
+        (programs,),
+        z,
+        groups.codes,
+        groups.weight,
+        guess,
+        state,
+        slope,
+        groups.scale,
+        problem.target,
+        problem.tolerance,
+        1 / problem.temperature,
+        n,
+        MAX_PASSES,
+        C=z.size(1),
+        B=block,
+        S=MAX_PROGRAMS,
+        num_warps=warps,
+        launch_cooperative_grid=True,
+    )
+    return BinaryRoot(state[0:1], state[1:2], state[2:3], state[3:4], slope)
 
 
-def binary_shift(
-    z: Tensor, codes: Tensor, spread: Tensor, root: Tensor, temperature: float
-) -> Tensor:
-    """Shift logits (n×2) by a result of :func:`binary_root`.
-
-    Rows whose logits lie more than 5000 T apart (10⁶ T in float64), or are as large, are first
-    taken relative to the larger logit, and clipped if the shift itself goes about as far.
-    """
-    n, groups = z.size(0), spread.numel()
+def shift_margins(z: Tensor, groups: BinaryGroups, amount: float | Tensor, clip: Clip) -> Tensor:
+    by = torch.as_tensor(amount, dtype=torch.float64, device=z.device)
     out = torch.empty_like(z, memory_format=torch.contiguous_format)
-    if n:
-        grid, numbers = (triton.cdiv(n, ELEMENTWISE_BLOCK),), (temperature, _max_margin(z))
-        sizes = {"G": triton.next_power_of_2(groups), "B": ELEMENTWISE_BLOCK}
-        tensors = z.contiguous(), codes, spread, root, out
-        launch(scalar_dual.shift, grid, *tensors, *numbers, n, groups, **sizes)
+    _launch_over_rows(scalar_dual.shift, z, groups.column, by, out, clip.limit, clip.floor)
     return out
 
 
-def binary_vjp(
-    g: Tensor,
-    z: Tensor,
-    measured: Tensor,
-    corrected: Tensor,
-    spread: Tensor,
-    root: Tensor,
-    target: float,
-    temperature: float,
-    outer: Tensor | None = None,
+def shift_margins_vjp(
+    grad: Tensor, groups: BinaryGroups, slope: Tensor, factor: float | Tensor
 ) -> Tensor:
-    """Gradient of z, given that of the result of :func:`binary_shift`, through the root as well.
-
-    ``measured`` are the codes given to :func:`binary_root`, ``corrected`` those given to
-    :func:`binary_shift`, and ``outer`` is a gradient of the root itself (1).
-    """
-    n, groups = z.size(0), spread.numel()
-    out = torch.empty_like(g, memory_format=torch.contiguous_format)
-    if not n:
-        return out
-    g = g.contiguous()
-    programs, block = programs_for(g, n, REDUCTION_BLOCK, MAX_PROGRAMS), REDUCTION_BLOCK
-    partial = torch.empty(programs, dtype=torch.float64, device=g.device)
-    first = g, corrected, spread, partial
-    launch(scalar_dual.dual_gradient, (programs,), *first, n, B=block, num_warps=8)
-    tensors = g, z.contiguous(), measured, corrected, spread, root, partial, outer, out
-    numbers = target, temperature, _max_margin(z), n, groups, programs
-    sizes = {"G": triton.next_power_of_2(groups), "B": ELEMENTWISE_BLOCK, "S": MAX_PROGRAMS}
-    grid = (triton.cdiv(n, ELEMENTWISE_BLOCK),)
-    launch(scalar_dual.vjp, grid, *tensors, *numbers, **sizes)
-    return out
-
-
-def _max_margin(z: Tensor) -> float:
-    """Margin, in units of T, beyond which a probability is 0 or 1 to the last digit."""
-    return 1e6 if z.dtype == torch.float64 else 5e3
+    n, classes = grad.shape
+    programs = programs_for(grad, n, REDUCTION_BLOCK, MAX_PROGRAMS)
+    partial = torch.empty(programs, dtype=torch.float64, device=grad.device)
+    constants = {"C": classes, "B": REDUCTION_BLOCK, "num_warps": 8}
+    launch(scalar_dual.margin_sum, (programs,), grad, groups.column, partial, n, **constants)
+    pull = (factor * partial.sum(0, keepdim=True)).to(grad.dtype)
+    signs = pull if classes == 1 else torch.cat([-pull, pull])
+    return torch.addr(grad, slope, signs)

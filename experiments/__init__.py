@@ -1,0 +1,4 @@
+"""The paper's tables and figures, one file each: ``python -m experiments --list``.
+
+Run from the root of a checkout; this package is not part of the wheel.
+"""

@@ -1,0 +1,173 @@
+"""Write the tables of the documentation from the records under ``benchmarks/results``.
+
+    python -m experiments.doc_tables          # rewrite the tables in docs/*.md
+    python -m experiments.doc_tables --check  # status 1 if a table is not that of the records
+
+A table stands between ``<!-- table: KIND ARGUMENTS -->`` and ``<!-- end -->``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+from experiments import (
+    benchmark_tables,
+    hyperparameters,
+    pareto,
+    published,
+    runtime,
+    table1,
+    training_tables,
+)
+from experiments.committed import FIGURES, ROOT, cell, runs
+from experiments.paper import Claim, claims_table
+from fairmp.comparison import Record
+from fairmp.comparison.page import Comparison, compared
+from fairmp.report.formats import Table, markdown, spread
+
+BLOCK = re.compile(r"(<!-- table: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
+
+
+def methods(data: str) -> Table:
+    """Every method at its default strength, and FMP with λ_s chosen on validation nodes."""
+    by_name: dict[str, list[Record]] = {}
+    for record in _on(data, runs("table")):
+        by_name.setdefault(record["name"], []).append(record)
+    rows = []
+    for name, records in by_name.items():
+        title = name.removesuffix(" target=0").replace("PPR", "plain propagation")
+        rows.append(_row(title, records))
+    smooth = {r["split"]: r for r in _on(data, runs("table")) if r["family"] == "FMP"}
+    flat = {r["split"]: r for r in _on(data, runs("unsmoothed")) if r["strength"] == 0}
+    if flat and smooth.keys() <= flat.keys():
+        chosen = [max(smooth[split], flat[split], key=_validation_accuracy) for split in smooth]
+        rows.append(_row("FMP, λ_s = 0", [flat[split] for split in smooth]))
+        rows.append(_row("FMP, λ_s by validation", chosen))
+    return Table("", ["method", *FIGURES.values()], rows)
+
+
+def _on(data: str, records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if record["data"] == data]
+
+
+def _validation_accuracy(record: Record) -> float:
+    return float(record["run"]["val"]["accuracy"])
+
+
+def _row(name: str, records: Sequence[Record]) -> list[str]:
+    """Means over the splits of some records."""
+    tests = [record["run"]["test"] for record in records]
+    return [name, *(cell(spread([test[key] for test in tests])) for key in FIGURES)]
+
+
+def claims(experiment: str) -> Table:
+    """Verdicts on the paper's claims, from the records of an experiment."""
+    table = claims_table(CLAIMS[experiment]())
+    return Table("", table.header, table.rows)
+
+
+CLAIMS: dict[str, Callable[[], list[Claim]]] = {
+    "table1": lambda: table1.claims([*runs("table"), *runs("fairgnn")]),
+    "pareto": lambda: pareto.claims(_tradeoffs().hypervolumes),
+    "runtime": lambda: runtime.claims(runs("runtime")),
+    "hyperparameters": lambda: hyperparameters.claims(runs("hyperparameters")),
+}
+
+
+def _tradeoffs() -> Comparison:
+    return compared([*runs("pareto"), *runs("ranges")])
+
+
+def areas() -> Table:
+    """Hypervolumes of all families, one column per data set."""
+    volumes = _tradeoffs().hypervolumes
+    families = dict.fromkeys(family for column in volumes.values() for family in column)
+    rows = [
+        [
+            family,
+            *(cell(column[family]) if family in column else "–" for column in volumes.values()),
+        ]
+        for family in families
+    ]
+    return Table("", ["method", *volumes], rows)
+
+
+def side_by_side(data: str) -> Table:
+    """The paper's Table 1 beside ours, on one data set."""
+    return _only(table1.side_by_side(_on(data, [*runs("table"), *runs("fairgnn")])))
+
+
+def published_rows(data: str) -> Table:
+    """Published rows beside ours, on one data set."""
+    if records := _on(data, runs("published")):
+        return _only(published.beside_ours(records))
+    return Table("", published.HEADER, published.quoted_rows(data))
+
+
+def runtimes(data: str) -> Table:
+    """Seconds of 200 epochs, and multiples of the MLP's."""
+    return _only(runtime.tables(_on(data, runs("runtime"))))
+
+
+def _only(tables: Sequence[Table]) -> Table:
+    return Table("", tables[0].header, tables[0].rows) if tables else Table("", ["no records"], [])
+
+
+KINDS: dict[str, Callable[..., Table]] = {
+    "methods": methods,
+    "claims": claims,
+    "areas": areas,
+    "paper": side_by_side,
+    "published": published_rows,
+    "runtime": runtimes,
+    "defaults": training_tables.defaults,
+    "baselines": training_tables.baselines,
+    "bounds": training_tables.bounds,
+    "tradeoffs": training_tables.tradeoffs,
+    "studies": training_tables.studies,
+    "balanced": training_tables.balanced,
+    "facebook": training_tables.facebook,
+    "group-free": training_tables.group_free,
+    "decisions": benchmark_tables.decisions,
+    "new-nodes": benchmark_tables.new_nodes,
+    "audits": benchmark_tables.audits,
+    "scaling": benchmark_tables.scaling,
+    "epochs": benchmark_tables.epochs,
+    "fuzz": benchmark_tables.fuzz,
+    "fits": benchmark_tables.fits,
+    "orders": benchmark_tables.orders,
+}
+
+
+def rewritten(text: str) -> str:
+    """A page with its tables as the records have them."""
+
+    def table(block: re.Match[str]) -> str:
+        kind, *arguments = block[2].split()
+        return f"{block[1]}\n{markdown([KINDS[kind](*arguments)])}\n{block[4]}"
+
+    return BLOCK.sub(table, text)
+
+
+def main() -> int:
+    """Rewrite or check all pages."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--check", action="store_true", help="change nothing; status 1 if stale")
+    check = parser.parse_args().check
+    stale = []
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf8")
+        new = rewritten(text)
+        if new != text:
+            stale.append(path.name)
+            if not check:
+                path.write_text(new, encoding="utf8")
+    print(f"{'stale' if check else 'rewritten'}: {', '.join(stale) or 'none'}")
+    return int(check and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

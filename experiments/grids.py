@@ -1,0 +1,148 @@
+"""Runs behind each table and figure of the paper that compares methods.
+
+Needs neither pandas nor matplotlib, so that ``python -m experiments.bare_grid`` can run these grids
+on a machine without them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fairmp.comparison.grid import (
+    BACKBONES,
+    LAMBDAS_F,
+    PENALTIES,
+    TARGETS,
+    RunSpec,
+    Setting,
+    Strengths,
+    run_specs,
+)
+from fairmp.training.defaults import PAPER
+
+RECORDED = Setting(epochs=200, weight_decay=1e-5, eval_every=5, lambda_s=3.0, patience=None)
+"""The setting of the records that the documentation shows."""
+QUICK = replace(RECORDED, epochs=50, pretrain=20)
+PRINTED = Setting(
+    **{field.name: PAPER[field.name] for field in fields(Setting) if field.name in PAPER}
+)
+"""The paper's setting."""
+NETWORKS = tuple(name for name in BACKBONES if name != "auto")  # those of the paper, and PPR
+SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
+RUNTIME_EPOCHS = 200
+Names = Sequence[str]
+
+
+@cache
+def printed() -> Any:
+    """Return the figures printed in the paper."""
+    return json.loads(Path(__file__).with_name("printed.json").read_text("utf8"))
+
+
+def paper_key(data: str) -> str:
+    """Name under which the paper has a data set, for any protocol or version of its files."""
+    return data.partition("+")[0].removesuffix("-graph")
+
+
+def table1(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
+    """Every backbone without a strategy, over ten splits; quick: fewer epochs, two splits.
+
+    Data sets that the paper has are also run under its protocol and with its setting, where FMP
+    runs with the projection and as printed.
+    """
+    splits = splits or (2 if quick else 10)
+    own_protocol = [name for name in names if "+" not in name]
+    in_paper = [
+        f"{name}+fairgnn" for name in own_protocol if paper_key(name) in printed()["table1"]
+    ]
+    with_protocol = [name for name in names if "+" in name]
+    specs: list[RunSpec] = []
+    if own_protocol:
+        setting = QUICK if quick else RECORDED
+        specs += run_specs(own_protocol, NETWORKS, ("vanilla",), splits=splits, setting=setting)
+    if published_protocol := list(dict.fromkeys([*with_protocol, *in_paper])):
+        setting = QUICK if quick else PRINTED
+        specs += run_specs(
+            published_protocol, NETWORKS, ("vanilla",), splits=splits, setting=setting
+        )
+        setting = replace(setting, solver="paper", lambda_f=30.0)
+        specs += run_specs(
+            published_protocol, ("fmp",), ("vanilla",), splits=splits, setting=setting
+        )
+    return specs
+
+
+def published(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
+    """Rows beside published ones: the protocol of NIFTY, five initialisations, our defaults."""
+    splits = splits or (2 if quick else 5)
+    setting = QUICK if quick else None
+    methods = [
+        (("mlp", "gcn", "ppr"), ("vanilla",)),
+        (("ppr",), ("thresholds-val",)),
+        (("fmp", "auto"), ("vanilla", "per-node")),
+    ]
+    return [
+        spec
+        for backbones, strategies in methods
+        for spec in run_specs(names, backbones, strategies, splits=splits, setting=setting)
+    ]
+
+
+def pareto(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
+    """Every strength of regulariser and adversary on plain networks, and every target of FMP."""
+    splits = splits or (2 if quick else 3)
+    setting = QUICK if quick else RECORDED
+    backbones = ("mlp", "gcn") if quick else ("mlp", "gcn", "appnp", "ppr")
+    strengths: Strengths = (0.0, 2.0, 10.0) if quick else "all"
+    targets = (0.0, 0.05, 0.2) if quick else TARGETS
+    penalised = run_specs(
+        names, backbones, tuple(PENALTIES), strengths=strengths, splits=splits, setting=setting
+    )
+    fair = run_specs(names, ("fmp",), ("vanilla",), targets=targets, splits=splits, setting=setting)
+    return [*penalised, *fair]
+
+
+def hyperparameters(names: Names, quick: bool = False, splits: int | None = None) -> list[RunSpec]:
+    """λ_f, target and λ_s varied one at a time, over three splits; quick: every third value."""
+    splits = splits or (2 if quick else 3)
+    every = 3 if quick else 1
+    base = QUICK if quick else RECORDED
+
+    def sweep(
+        solver: str, backbone: str, targets: Strengths, lambda_s: float = 3.0
+    ) -> list[RunSpec]:
+        setting = replace(base, solver=solver, lambda_s=lambda_s)
+        return run_specs(
+            names, (backbone,), ("vanilla",), splits=splits, targets=targets, setting=setting
+        )
+
+    specs = sweep("paper", "fmp", LAMBDAS_F[::every])
+    specs += sweep("papc", "fmp", LAMBDAS_F[::every])
+    specs += sweep("projection", "fmp", TARGETS[::every])
+    for lambda_s in SMOOTHING[::every]:
+        specs += sweep("projection", "ppr", "default", lambda_s)
+        specs += sweep("projection", "fmp", "default", lambda_s)
+        specs += sweep("paper", "fmp", (10.0,), lambda_s)
+        specs += sweep("papc", "fmp", (10.0,), lambda_s)
+    return list(dict.fromkeys(specs))
+
+
+def runtime(names: Names, quick: bool = False, epochs: int = RUNTIME_EPOCHS) -> list[RunSpec]:
+    """Every backbone × strategy, three times; quick: once. Validation is evaluated once."""
+    pretrain = 70 * epochs // RUNTIME_EPOCHS
+    setting = replace(RECORDED, epochs=epochs, eval_every=epochs, pretrain=pretrain)
+    return run_specs(names, NETWORKS, splits=1, seeds=1 if quick else 3, setting=setting)
+
+
+Grid = Callable[..., list[RunSpec]]
+GRIDS: dict[str, Grid] = {
+    "table1": table1,
+    "published": published,
+    "pareto": pareto,
+    "hyperparameters": hyperparameters,
+}

@@ -1,0 +1,101 @@
+"""The paper's running times: 200 epochs of every network with every strategy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from torch_geometric.data import Data
+
+from experiments import grids
+from experiments.options import Device, Page, Scope, show
+from experiments.paper import FAILS, HOLDS, Claim, by_data, claims_table
+from fairmp.cli.options import Results, say
+from fairmp.comparison import Record, compare
+from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
+from fairmp.outputs import bar
+from fairmp.report.formats import Table
+
+
+def command(results: Results, scope: Scope, device: Device = "cpu") -> None:
+    """Time 200 epochs of every network with every strategy, relative to an MLP."""
+    folder = results.folder("runtime")
+    graphs = scope.load(["embedded:1000"]).graphs
+    specs = grids.runtime(list(graphs), quick=scope.quick)
+    say(f"{len(specs)} runs, one at a time.")
+    with results.staging(folder) as staging, bar(len(specs), "runs") as advance:
+        records = run(specs, graphs, staging, device, advance)
+        tables = content(records).write(staging)
+    show(results, records, folder, tables)
+
+
+def run(
+    specs: Sequence[RunSpec],
+    graphs: Mapping[str, Data],
+    folder: Path,
+    device: str,
+    progress: Callable[[str], None],
+) -> list[Record]:
+    """Time the runs one after the other on one thread, after a run that is not counted."""
+    load = graphs.__getitem__
+    warm_up = replace(
+        specs[0], setting=replace(specs[0].setting, epochs=2, eval_every=2, pretrain=1)
+    )
+    compare.train([warm_up], load, device)
+    return compare.run(
+        specs,
+        load,
+        folder / "records.jsonl",
+        device=device,
+        on_record=lambda record: progress(record["name"]),
+    )
+
+
+def content(records: Sequence[Record]) -> Page:
+    """Content of the page."""
+    epochs = records[0]["spec"]["setting"]["epochs"]
+    summary = (
+        f"{epochs} epochs on one thread, one training at a time; thresholds add the time of their "
+        "post-processing."
+    )
+    return Page("Running time", summary, [*tables(records), claims_table(claims(records))])
+
+
+def tables(records: Sequence[Record]) -> list[Table]:
+    """One table per data set: median seconds over repetitions, and multiples of the MLP's."""
+    header = ["network", *(strategy.replace("-", " ") for strategy in STRATEGIES)]
+    tables_by_data = []
+    for data in by_data(records):
+        seconds = data.runs.groupby(["backbone", "strategy"])["seconds"].median()
+        mlp = seconds.get(("mlp", "vanilla"))
+        texts = seconds.map("{:.2f}".format)
+        if mlp:
+            texts += (seconds / mlp).map(" ×{:.1f}".format)
+        rows = [
+            [title, *(texts.get((backbone, strategy), "n/a") for strategy in STRATEGIES)]
+            for backbone, title in BACKBONES.items()
+            if backbone in seconds.index.get_level_values("backbone")
+        ]
+        title = f"{data.title}: seconds, and multiples of the MLP's"
+        tables_by_data.append(Table(title, header, rows))
+    return tables_by_data
+
+
+def claims(records: Sequence[Record]) -> list[Claim]:
+    """Claims on running time, from the medians of each method's runs."""
+    printed = grids.printed()["runtime"]
+    judged_claims = []
+    for data in by_data(records):
+        seconds = data.runs.groupby("family")["seconds"].median()
+        ratios = printed.get(data.key, printed["pokec-n"]) | printed["any"]
+        for method, others in ratios.items():
+            in_paper = data.key in printed or method != "FMP"
+            for other, ratio in others.items():
+                if {method, other} <= set(seconds.index):
+                    ours = seconds[method] / seconds[other]
+                    text = f"{method} takes {'more' if ratio > 1 else 'less'} time than {other}"
+                    theirs = f"×{ratio:.2f}" if in_paper else "–"
+                    judged = HOLDS if (ours > 1) == (ratio > 1) else FAILS
+                    judged_claims.append(Claim(text, data.title, theirs, f"×{ours:.2f}", judged))
+    return judged_claims

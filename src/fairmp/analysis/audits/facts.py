@@ -1,0 +1,153 @@
+"""What an audit says about a graph without averaging: size, homophily, groups, leaking columns."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+from torch_geometric.utils import remove_self_loops, to_undirected
+
+from fairmp.analysis.audits.leaks import find_leaks
+from fairmp.analysis.audits.parts import Group, Homophily, Leak
+from fairmp.analysis.audits.presentation import leak_sentence
+from fairmp.datasets.splits import check
+from fairmp.datasets.statistics import homophily
+from fairmp.errors import InputError
+from fairmp.groups import group_operator
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """The fast part of an audit."""
+
+    name: str
+    nodes: int
+    edges: int  # undirected
+    average_degree: float
+    homophily: Homophily
+    classes: tuple[str, ...]
+    groups: tuple[Group, ...]  # last the nodes of unknown group, if there are any
+    leaks: tuple[Leak, ...]  # columns that give the label or the group away, the worst first
+
+
+def describe(data: Data) -> dict[str, Any]:
+    """Size, homophily, groups and leaking columns of a graph as plain data, for a report."""
+    facts = graph_facts(CleanGraph.of(data).data)
+    record = asdict(facts)
+    del record["leaks"]
+    return {**record, "verdict": [leak_sentence(leak) for leak in facts.leaks]}
+
+
+def graph_facts(data: Data) -> GraphFacts:
+    """Describe a clean graph."""
+    directed_edges = data.edge_index.size(1)
+    return GraphFacts(
+        name=data.name,
+        nodes=len(data.sens),
+        edges=directed_edges // 2,
+        average_degree=directed_edges / len(data.sens),
+        homophily=sensitive_homophily(data.edge_index, data.sens),
+        classes=tuple(data.class_names),
+        groups=_groups(data),
+        leaks=find_leaks(data),
+    )
+
+
+@dataclass(frozen=True)
+class CleanGraph:
+    """An undirected graph without self-loops, with names, and notes on what was changed."""
+
+    data: Data
+    notes: list[str]
+
+    @classmethod
+    def of(cls, data: Data) -> CleanGraph:
+        """Check a graph and copy it to the CPU."""
+        check(data, labels=False)
+        if not isinstance(data.get("sens"), Tensor):
+            hint = "give the group of each node, -1 where it is unknown"
+            raise InputError("data.sens", "missing", hint)
+        sens = data.sens.cpu().long()
+        group_operator(sens)  # checks it
+        x = data.x.detach().cpu().float()
+        y = data.y.cpu().long() if isinstance(data.get("y"), Tensor) else torch.full_like(sens, -1)
+        edges, notes = _undirected(data.edge_index.cpu(), len(sens))
+        clean = Data(x=x, edge_index=edges, y=y, sens=sens, name=getattr(data, "name", "graph"))
+        clean.name = str(clean.name)
+        columns = data.get("feature_names")
+        named = isinstance(columns, list | tuple) and len(columns) == x.size(1)
+        clean.feature_names = list(map(str, columns if named else range(x.size(1))))
+        clean.group_names = _names(data.get("group_names"), sens)
+        clean.class_names = _names(data.get("class_names"), y)
+        return cls(clean, notes)
+
+
+def _undirected(edges: Tensor, n: int) -> tuple[Tensor, list[str]]:
+    """Both directions of every edge, without self-loops, and notes on what was changed."""
+    if edges.dim() != 2 or edges.size(0) != 2 or (edges.numel() and int(edges.max()) >= n):
+        largest = int(edges.max()) if edges.numel() else -1
+        value = f"shape {tuple(edges.shape)}, largest index {largest}, for {n} nodes"
+        raise InputError("data.edge_index", value, "give a (2, edges) tensor of node indices")
+    notes = []
+    if bool((edges[0] == edges[1]).any()):
+        edges = remove_self_loops(edges)[0]
+        notes.append("self-loops were removed")
+    both = to_undirected(edges, num_nodes=n)
+    if not torch.equal(both, edges):
+        notes.append("edges were made undirected and unique")
+    return both, notes
+
+
+def _names(names: object, codes: Tensor) -> list[str]:
+    """Names of classes or groups, or their numbers where there are too few names."""
+    count = int(codes.max()) + 1
+    if isinstance(names, list | tuple) and len(names) >= count:
+        return [str(name) for name in names]
+    return [str(code) for code in range(count)]
+
+
+def sensitive_homophily(edge_index: Tensor, sens: Tensor) -> Homophily:
+    """Homophily among edges between nodes of known group, raw and adjusted for chance."""
+    raw = homophily(edge_index, sens)
+    if raw is None:
+        return Homophily(None, None, None)
+    source, target = sens[edge_index]
+    degrees = torch.bincount(source[(source >= 0) & (target >= 0)]).double()
+    chance = float(((degrees / degrees.sum()) ** 2).sum())
+    return Homophily(raw, chance, (raw - chance) / (1 - chance) if chance < 1 else None)
+
+
+def _groups(data: Data) -> tuple[Group, ...]:
+    """Describe each group, and last the nodes of unknown group if there are any."""
+    sens, y = data.sens.numpy(), data.y.numpy()
+    degree = np.bincount(data.edge_index[0].numpy(), minlength=len(sens))
+    source, target = sens[data.edge_index.numpy()]
+    known_nodes = int((sens >= 0).sum())
+    codes = list(range(int(sens.max()) + 1))
+    if known_nodes < len(sens):
+        codes.append(-1)
+    groups = []
+    for code in codes:
+        member = sens == code
+        labels = y[member & (y >= 0)]
+        neighbours = target[(source == code) & (target >= 0)]
+        counts = np.bincount(labels, minlength=len(data.class_names))
+        known = code >= 0
+        groups.append(
+            Group(
+                name=data.group_names[code] if known else "unknown",
+                nodes=int(member.sum()),
+                share=int(member.sum()) / known_nodes if known else None,
+                labelled=len(labels),
+                base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
+                mean_degree=float(degree[member].mean()),
+                median_degree=float(np.median(degree[member])),
+                isolated=int((degree[member] == 0).sum()),
+                inside=float((neighbours == code).mean()) if known and len(neighbours) else None,
+            )
+        )
+    return tuple(groups)

@@ -1,0 +1,57 @@
+"""How results are shown: as text, as HTML in notebooks, and as plots.
+
+A class of results holds numbers and names the module of :mod:`fairmp.report` that shows them::
+
+    @dataclass(frozen=True)
+    class Evaluation(Displayed, renderer="fairmp.report.evaluations"):
+        accuracy: float
+
+The module has the functions ``text(result)``, ``html(result)`` and ``plot(result, ax)``, and is
+imported when a result is first shown: results stay light, and are in a lower layer than reports.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+class _Renderer(Protocol):
+    def text(self, result: Any) -> str: ...
+    def html(self, result: Any) -> str: ...
+    def plot(self, result: Any, ax: Axes | None) -> Axes: ...
+
+
+class Displayed:
+    """Base of result classes: ``print``, the display of notebooks, and ``plot``.
+
+    Args:
+        renderer: name of the module that shows the class; inherited by subclasses.
+    """
+
+    _renderer: ClassVar[str]
+
+    def __init_subclass__(cls, renderer: str | None = None, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if renderer is not None:
+            cls._renderer = renderer
+
+    def __str__(self) -> str:
+        return self._show().text(self)
+
+    def _repr_html_(self) -> str:
+        return self._show().html(self)
+
+    def plot(self, ax: Axes | None = None) -> Axes:
+        """Draw the result; return the axes.
+
+        Args:
+            ax: matplotlib axes to draw on; new ones by default.
+        """
+        return self._show().plot(self, ax)
+
+    def _show(self) -> _Renderer:
+        return cast(_Renderer, import_module(self._renderer))

@@ -1,0 +1,354 @@
+r"""The solvers of fair message passing, and plain propagation: a loop each.
+
+All of them propagate with a skip to the input,
+
+.. math::
+    \mathrm{agg} = \gamma X + (1-\gamma) \tilde{A} F, \qquad \gamma = 1/(1+\lambda_s),
+
+and the solvers then correct what was propagated:
+
+- :func:`projection` moves to the closest predictions within the target gap;
+- :func:`paper` runs the primal-dual iteration as printed in the paper;
+- :func:`papc` runs it with the step size its operator needs.
+
+These loops are what runs: on every device, for any number of classes, for hard and soft groups, and
+for graphs and groups that are distributed over processes. Autograd differentiates them step by
+step, and on a GPU a CUDA graph records them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+
+import torch
+from torch import Tensor
+
+from fairmp.graph import Operator, aggregate
+from fairmp.groups import GroupOperator
+from fairmp.kernels import not_compiled, softmax
+from fairmp.nn.decisions import DecisionShift
+from fairmp.nn.dual import Dual, differentiable, shift_groups, solve_dual
+
+MAX_EXCESS = 1e-4  # of a gap over its target; more is warned about
+MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
+
+Strength = float | Sequence[float] | Tensor  # λ_s: one number, or one per step
+
+
+@dataclass(frozen=True)
+class Step:
+    """The state after one propagation step.
+
+    Attributes:
+        objective: smoothness + fidelity + fairness.
+        smoothness: :math:`λ_s/2 · tr(FᵀL̃F)`.
+        fidelity: :math:`½‖F − X‖²`.
+        fairness: :math:`λ_f ‖Δ softmax(F)‖₁`; 0 for ``projection``, which has no λ_f.
+        gap: :math:`Δ softmax(F)` (G'×C).
+        dual: :math:`u` (G'×C).
+    """
+
+    objective: float
+    smoothness: float
+    fidelity: float
+    fairness: float
+    gap: Tensor
+    dual: Tensor
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The result of a solver.
+
+    Attributes:
+        f: the propagated, corrected logits (n×C).
+        groups: the operator Δ.
+        make_duals: a function that returns :attr:`duals`.
+        temperature: τ (``projection``), else 1.
+        steps: one :class:`Step` per propagation step, if a trace was asked for.
+        last_dual: the dual of the last step, and how it was found (``projection``).
+        passes: over the nodes, in all steps (``projection``).
+        decisions: how the gap of decisions was closed after the last step, if asked for.
+    """
+
+    f: Tensor
+    groups: GroupOperator = field(repr=False)
+    make_duals: Callable[[], Tensor] = field(repr=False)
+    temperature: float = 1.0
+    steps: tuple[Step, ...] = field(default=(), repr=False)
+    last_dual: Dual | None = field(default=None, repr=False)
+    passes: float | Tensor = field(default=0.0, repr=False)
+    decisions: DecisionShift | None = field(default=None, repr=False)
+
+    @cached_property
+    def duals(self) -> Tensor:
+        """The dual u of each step (K×G'×C)."""
+        return self.make_duals()
+
+    @property
+    def residual(self) -> float | None:
+        """By how much the last gap violates the optimality conditions (``projection``)."""
+        return None if self.last_dual is None else float(self.last_dual.residual)
+
+    @property
+    def iterations(self) -> int | None:
+        """Passes over the nodes, in all steps (``projection``)."""
+        return None if self.last_dual is None else int(self.passes)
+
+    @property
+    def dual(self) -> Tensor:
+        """The dual u of the last step (G'×C)."""
+        return self.duals[-1]
+
+    @property
+    def group_duals(self) -> Tensor:
+        """Logit shift per step and group, τMᵀu (K×G×C); see :func:`frozen`.
+
+        The shift that closes the gap of decisions is part of the last step's.
+        """
+        shifts = self.temperature * self.groups.by_group(self.duals)
+        if self.decisions is None:
+            return shifts
+        last = shifts[-1:] + self.decisions.shift.to(shifts.dtype)
+        return torch.cat([shifts[:-1], last])
+
+
+@not_compiled
+def propagate(
+    x: Tensor, graph: Operator, *, K: int, lambda_s: Strength, softmax_only: bool = False
+) -> Tensor:
+    """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s).
+
+    With ``softmax_only`` logits are defined up to a constant per row; two classes then propagate
+    as one margin.
+    """
+    layout = graph.layout
+    x = layout.enter(x, margins=softmax_only and x.size(1) == 2)
+    f = x
+    for gamma in skip_weights(lambda_s, K):
+        f = aggregate(f, x, layout.graph, gamma)
+    return layout.leave(f if f is not x else x.clone())
+
+
+@not_compiled
+def projection(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    target: float = 0.0,
+    temperature: float = 1.0,
+    softmax_only: bool = False,
+    trace: bool = False,
+) -> Solution:
+    r"""Project the predictions of each step onto those within the target gap.
+
+    .. math::
+        \min_Q \sum_i \mathrm{KL}(Q_i \| P_i) \quad \text{s.t.} \quad |\Delta Q| \le \text{target},
+        \qquad P = \mathrm{softmax}(\mathrm{agg} / \tau).
+
+    The solution is a logit shift per group, :math:`F = \mathrm{agg} - \tau\,\Delta^\top u`. The
+    dual u is solved for in each step, warm started from the step before; gradients pass through it
+    by implicit differentiation. Where logits lie so far apart that the method falls back on scaling
+    full parity (hundreds, in more than two classes or groups), u is taken as a constant.
+    ``softmax_only`` is as in :func:`propagate`.
+    """
+    layout = graph.layout
+    margins = softmax_only and not trace and x.size(1) == 2 and groups.binary is not None
+    x, members = layout.enter(x, margins=margins), layout.reorder(groups)
+    f, u = x, None
+    passes: float | Tensor = 0.0
+    duals: list[Callable[[], Tensor]] = []
+    steps: list[Step] = []
+    for gamma in skip_weights(lambda_s, K):
+        agg = aggregate(f, x, layout.graph, gamma)  # propagate, with a skip to the input
+        u = solve_dual(agg, members, target, temperature, u)  # the closest within the target
+        f = shift_groups(agg, u)  # shift each group
+        passes = passes + u.passes
+        duals.append(_lazy_dual(agg, u))
+        if trace:
+            steps.append(_step(f, u.u, x, layout.graph, members, gamma, temperature=temperature))
+    assert u is not None
+    # On a GPU the host would have to wait for the residual.
+    if not x.is_cuda and u.residual > MAX_EXCESS:
+        excess = f"it is exceeded by up to {float(u.residual):.2g}"
+        warnings.warn(f"the projection did not meet the target: {excess}", stacklevel=2)
+    return Solution(
+        f=layout.leave(f),
+        groups=groups,
+        make_duals=partial(_stack_duals, duals, x.dtype),
+        temperature=temperature,
+        steps=tuple(steps),
+        last_dual=u,
+        passes=passes,
+    )
+
+
+@not_compiled
+def primal_dual(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    step_size: float,
+    trace: bool = False,
+) -> Solution:
+    """The paper's five steps, with :math:`β = step_size/γ`."""
+    f = x
+    u = torch.zeros(groups.rows.size(0), x.size(1), dtype=torch.float64, device=x.device)
+    duals: list[Tensor] = []
+    steps: list[Step] = []
+    for gamma in skip_weights(lambda_s, K):
+        agg = aggregate(f, x, graph, gamma)  # 1 propagate, with a skip to the input
+        f_bar = agg - gamma * coupling_gradient(f, groups.shift(u.to(x.dtype)))  # 2 predict
+        u_bar = u + step_size / gamma * groups.gap(softmax(f_bar))  # 3 dual step
+        u = u_bar.clamp(-lambda_f, lambda_f)  # 4 limit it to its strength
+        f = agg - gamma * coupling_gradient(f, groups.shift(u.to(x.dtype)))  # 5 correct
+        duals.append(u)
+        if trace:
+            steps.append(_step(f, u, x, graph, groups, gamma, lambda_f=lambda_f))
+    stacked = torch.stack(duals).to(x.dtype)
+    return Solution(f, groups, lambda: stacked, steps=tuple(steps))
+
+
+def paper(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    trace: bool = False,
+) -> Solution:
+    r"""Run the five printed steps, with :math:`\beta = 1/(2\gamma)`.
+
+    Kept to reproduce the paper, and almost inert: β suits an operator of squared norm 2, but
+    :math:`\|\Delta\|^2 = 1/n_+ + 1/n_-`, so that in K steps the dual reaches about Kβ·gap where it
+    would need the order of n.
+    """
+    return primal_dual(
+        x, graph, groups, K=K, lambda_s=lambda_s, lambda_f=lambda_f, step_size=0.5, trace=trace
+    )
+
+
+def papc(
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    *,
+    K: int,
+    lambda_s: Strength,
+    lambda_f: float,
+    trace: bool = False,
+) -> Solution:
+    r"""Run the same five steps with the step size the operator needs.
+
+    :math:`\beta = 4 / (\gamma \|\Delta\Delta^\top\|_2)`, since softmax's Jacobian has norm ≤ ½, and
+    a scale-free strength, :math:`\lambda_f / \|\Delta\Delta^\top\|_2`, so that one value of
+    ``lambda_f`` means the same on 400 nodes and on 100 million.
+    """
+    # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
+    norm = groups.norm if groups.norm > MIN_NORM else 1.0
+    strength, step_size = lambda_f / norm, 4 / norm
+    return primal_dual(
+        x, graph, groups, K=K, lambda_s=lambda_s, lambda_f=strength, step_size=step_size,
+        trace=trace,
+    )  # fmt: skip
+
+
+def frozen(
+    x: Tensor,
+    graph: Operator,
+    membership: Tensor,
+    group_duals: Tensor,
+    *,
+    lambda_s: Strength,
+    projected: bool,
+) -> Tensor:
+    """Propagate with the duals of an earlier solution instead of solving again.
+
+    ``membership`` is the probability of each group (n×G); a node with a row of zeros is not
+    corrected. ``projected`` says that the duals are those of :func:`projection`, logit shifts.
+    """
+    f = x
+    for dual, gamma in zip(group_duals, skip_weights(lambda_s, len(group_duals)), strict=True):
+        u = membership @ dual.to(x.dtype)
+        agg = aggregate(f, x, graph, gamma)
+        f = agg - u if projected else agg - gamma * coupling_gradient(f, u)
+    return f
+
+
+def skip_weights(lambda_s: Strength, K: int) -> tuple[float, ...] | Tensor:
+    """The skip weight γ = 1/(1+λ_s) of each step; a tensor of strengths may require a gradient.
+
+    Example:
+        >>> skip_weights(3.0, 2)
+        (0.25, 0.25)
+    """
+    if isinstance(lambda_s, Tensor):
+        return (1 / (1 + lambda_s)).expand(K)
+    strengths = lambda_s if isinstance(lambda_s, Sequence) else K * (lambda_s,)
+    return tuple(1 / (1 + strength) for strength in strengths)
+
+
+def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
+    r"""Gradient of the fairness coupling :math:`\langle U, \mathrm{softmax}(F) \rangle` in F.
+
+    .. math::
+        G(F, U) = P \odot (U - \mathrm{rowsum}(U \odot P)), \qquad P = \mathrm{softmax}(F),
+
+    with :math:`U = \Delta^\top u` (n×C); O(nC).
+
+    Example:
+        >>> f, u = torch.zeros(1, 2), torch.tensor([[1.0, 0.0]])
+        >>> coupling_gradient(f, u)
+        tensor([[ 0.2500, -0.2500]])
+    """
+    p = softmax(f)
+    return p * (u - (u * p).sum(1, keepdim=True))
+
+
+def _lazy_dual(agg: Tensor, u: Dual) -> Callable[[], Tensor]:
+    """The dual of a step as a tensor, with a gradient if the logits have one; made if asked for."""
+    if agg.requires_grad:
+        return partial(differentiable, agg, u)
+    value = u.u
+    return lambda: value
+
+
+def _stack_duals(duals: list[Callable[[], Tensor]], dtype: torch.dtype) -> Tensor:
+    rows = torch.stack([make() for make in duals]).to(dtype)
+    # A dual of margins is that of two classes which move apart.
+    return torch.cat([rows / -2, rows / 2], 2) if rows.size(2) == 1 else rows
+
+
+@torch.no_grad()
+def _step(
+    f: Tensor,
+    u: Tensor,
+    x: Tensor,
+    graph: Operator,
+    groups: GroupOperator,
+    gamma: float | Tensor,
+    *,
+    lambda_f: float = 0.0,
+    temperature: float = 1.0,
+) -> Step:
+    """The terms of the objective, the gap and the dual after a step."""
+    lambda_s = 1 / float(gamma) - 1
+    laplacian = f - graph.aggregate(f.contiguous(), None, 0.0)
+    smoothness = lambda_s / 2 * float((f * laplacian).sum())
+    fidelity = float((f - x).square().sum()) / 2
+    gap = groups.gap(softmax(f / temperature))
+    fairness = lambda_f * float(gap.abs().sum())
+    objective = smoothness + fidelity + fairness
+    return Step(objective, smoothness, fidelity, fairness, gap, u.to(x.dtype, copy=True))

@@ -1,0 +1,170 @@
+"""What a report contains, as plain data: a document of results, and the sections of a page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple, TypedDict
+
+Ends = list[float | None] | None
+"""An interval, as fractions."""
+
+
+class Card(NamedTuple):
+    """A key figure: label, value, and a note on its uncertainty."""
+
+    label: str
+    value: str
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class LivePanel:
+    """A slider over targets and a switch of criteria, and a table that says the same."""
+
+    criteria: Sequence[str]  # titles of the switch
+    start: int  # the criterion that is chosen first
+    json: str  # a PanelRecord and the noun, for the script
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Section:
+    """A section of a page: text, a figure, a table; all but the figure's markup is escaped."""
+
+    title: str
+    text: Sequence[str] = ()  # paragraphs
+    header: Sequence[str] = ()  # column titles of a table
+    rows: Sequence[Sequence[str]] = ()  # the first cell names the row
+    svg: str = ""  # a figure, from fairmp.report.figures
+    on_white: bool = False  # whether the figure has parts that need a white background
+    caption: str = ""
+    code: str = ""  # preformatted text, such as a command
+    bullets: Sequence[str] = ()  # a list below the paragraphs
+    alt: str = ""  # text alternative of the figure; by default the caption, or the title
+    more: str = ""  # preformatted details, collapsed, and omitted in print
+    chapter: bool = False  # whether the heading is one level above the others
+    appendix: bool = False  # for specialists: at the end of the page, collapsed
+    flags: Sequence[str] = ()  # warnings
+    cards: Sequence[Card] = ()
+    panel: LivePanel | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the parts that are not empty, for JSON."""
+        return {key: value for key, value in asdict(self).items() if value}
+
+
+class GroupSummary(TypedDict, total=False):
+    """Decisions for one group; shares by class."""
+
+    name: str
+    known: bool  # false for the nodes of unknown group; true by default
+    nodes: int
+    labelled: int
+    before: list[float | None] | None
+    after: list[float | None]
+    changed: int | None  # decisions
+    moves: list[list[int]]  # [class before, class after, nodes] of the changed decisions
+    accuracy: float | None
+    positives: int  # nodes whose label is the second of two classes
+    true_positives: int  # those of them with that decision
+
+
+class Metric(TypedDict, total=False):
+    """A metric before and after, as fractions, with intervals where known."""
+
+    key: str  # of fairmp.metrics.METRICS; absent for a gap of one of several attributes
+    name: str
+    label: str  # of its card
+    meaning: str
+    unit: str  # "%" or "points"
+    target: float | None
+    before: float | None
+    after: float | None
+    before_interval: Ends
+    after_interval: Ends
+
+
+class Point(TypedDict, total=False):
+    """A point of the trade-off; ``kind`` is "before", "chosen" or "other"."""
+
+    name: str
+    kind: str
+    accuracy: float
+    gap: float
+    accuracy_interval: Ends
+    gap_interval: Ends
+
+
+class PanelFigures(TypedDict, total=False):
+    """Decisions before a correction, or after it for one target; gaps by their key."""
+
+    accuracy: float | None
+    dp: float
+    eo: float
+    odds: float
+    rates: list[list[float]]  # by group and class
+    target: float
+    changed: list[int]  # decisions, by group
+    total: int  # of changed decisions
+
+
+class PanelCriterion(TypedDict, total=False):
+    """What each target would do for one criterion."""
+
+    name: str
+    title: str
+    gap: str  # key of its gap
+    command: str  # with {target} in place of the target; empty if there is none
+    start: int  # the step that is shown first
+    steps: list[PanelFigures]
+
+
+class PanelRecord(TypedDict, total=False):
+    """What each target and criterion would do (:func:`fairmp.report.panel.panel`)."""
+
+    classes: list[str]
+    groups: list[str]
+    nodes: list[int]
+    total: int
+    before: PanelFigures
+    start: int  # the criterion that is shown first
+    criteria: list[PanelCriterion]
+
+
+class Document(TypedDict, total=False):
+    """Content of a report; every part but the title is optional."""
+
+    title: str
+    describes_model: bool  # whether a model card can be made from it; true by default
+    summary: str  # the main result; by default derived from the metrics
+    flags: list[str]  # warnings for the headline
+    noun: str  # what the nodes are, in the plural; "people" by default
+    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    picture: str  # name of an SVG file of the graph, in the report's directory
+    picture_note: str  # what it shows
+    classes: list[str]
+    groups: list[GroupSummary]
+    changed: list[int]  # changed decisions, and all, if not the sums over groups
+    measured: str  # description of the evaluated nodes
+    correction: str  # the difference between before and after
+    metrics: list[Metric]
+    curve: list[Point]  # the trade-off, from the fairest point on
+    curve_label: str
+    curve_note: str
+    bars: str  # what those of the trade-off are, if not intervals
+    trials: list[Point]  # of a search
+    gap: str  # name of the gap; "ΔDP" by default
+    points: list[Point]  # other points of the trade-off
+    target: float | None  # the largest gap that was requested
+    lines: dict[str, Any]  # table of runs (Section.to_dict)
+    panel: PanelRecord | None
+    reliability: list[dict[str, Any]]  # fairmp.metrics.ReliabilityCurve of each group, as dicts
+    extra: list[dict[str, Any]]  # further sections (Section.to_dict)
+    notes: list[str]  # remarks on the figures
+    assumptions: list[str]
+    read: list[str]  # messages of the loader
+    command: str  # that reproduces the result
+    setting: dict[str, Any]  # the full configuration
+    versions: dict[str, str]

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fairmp import audit
+from fairmp.analysis.audits import Audit
+from fairmp.analysis.audits.presentation import write
+from fairmp.datasets import social_network
+
+
+@pytest.fixture(scope="module")
+def result() -> Audit:
+    return audit(social_network(n=2000, average_degree=12), steps=2)
+
+
+def test_sections_make_a_page(result: Audit) -> None:
+    from fairmp.report import page
+
+    shown = page("audit", "", result.sections())
+    for words in ("Edges stay within groups", "predictability", "Theorem 2, corrected", "<svg"):
+        assert words in shown
+
+
+def test_text_has_every_step_and_every_conclusion(result: Audit) -> None:
+    text = str(result).replace("\n  ", " ")
+    for bias in result.row:
+        assert f"\n{bias.step}  " in text
+    for sentence in result.verdict():
+        assert sentence in text
+
+
+def test_headline_says_how_well_the_group_can_be_guessed(result: Audit) -> None:
+    [headline] = [line for line in result.verdict() if "own features" in line]
+    first, last = result.row[0].predictability, result.row[-1].predictability
+    assert f"hardly be guessed ({100 * first:.1f} of 100)" in headline
+    assert f"almost perfectly ({100 * last:.1f} of 100)" in headline
+
+
+def test_written_record_is_that_of_the_audit(result: Audit, tmp_path: Path) -> None:
+    data = social_network(n=2000, average_degree=12)
+    record = write(result, data, tmp_path, command="fairmp audit", picture=False)
+    stored = json.loads((tmp_path / "audit.json").read_text("utf8"))
+    assert stored == json.loads(json.dumps(record))
+    assert (tmp_path / "audit.txt").read_text("utf8") == f"{result}\n"
+    assert not (tmp_path / "topology.png").exists()
+    assert "fairmp audit" in (tmp_path / "report.html").read_text("utf8")

@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from experiments import grids, paper, runtime
+from tests.experiments.records import DP, records
+
+
+def test_running_times_are_compared_by_direction() -> None:
+    runs = records("pokec-n", DP)
+    claims = runtime.claims(runs)
+    found = {claim.text: (claim.printed, claim.verdict) for claim in claims}
+    assert found == {
+        "FMP takes more time than MLP": ("×1.47", paper.HOLDS),
+        "FMP takes less time than APPNP": ("×0.36", paper.FAILS),
+    }
+
+
+def test_command_times_every_network(
+    experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grids, "runtime", partial(grids.runtime, epochs=4))
+    status, out, err = experiments("runtime --quick --data embedded:240 --out r")
+    assert status == 0, err
+    assert "36 runs, one at a time" in err
+    [mlp] = [line for line in out.splitlines() if line.strip().startswith("MLP")]
+    assert "×1.0" in mlp
+    assert (tmp_path / "r" / "records.jsonl").exists()

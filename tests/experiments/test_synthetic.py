@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from experiments import synthetic
+from experiments.synthetic_settings import Design, Setting
+from fairmp.analysis.theory.block_model import block_graph
+from tests.experiments.synthetic_points import few_depths, few_panels, few_phases
+
+
+def test_run_writes_records_summary_and_figures(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    points = {
+        "panels": few_panels(),
+        "agreement": few_phases(),
+        "phase": few_phases(),
+        "depth": few_depths(),
+    }
+    remaining = iter(points.values())
+
+    def measured(design: Design, seed: int, progress):
+        progress("done")
+        return next(remaining)
+
+    monkeypatch.setattr(synthetic, "designs", lambda quick: dict.fromkeys(points, Design(2, [])))
+    monkeypatch.setattr(synthetic, "measure_all", measured)
+    progress: list[str] = []
+    folder = tmp_path / "new" / "folder"
+    graphs = [block_graph(500, 0.02, 0.9, 0.3)]
+    summary = synthetic.run(folder, quick=True, graphs=graphs, progress=progress.append)
+    assert progress == ["done"] * len(points)
+    assert json.loads((folder / "summary.json").read_text(encoding="utf-8")) == summary
+    assert [graph["name"] for graph in summary["graphs"]] == ["block model"]
+    lines = (folder / "records.jsonl").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == sum(map(len, points.values())) + 1
+    for name in ("panels_parity", "panels_information", "agreement", "phase", "depth"):
+        assert (folder / f"{name}.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same experiments on a handful of small graphs."""
+
+    def designs(quick: bool) -> dict[str, Design]:
+        assert quick
+        series = {"panels": ("density", "nodes", "ratio"), "depth": ("row", "symmetric")}
+        return {
+            name: Design(
+                2,
+                [
+                    (kind, Setting(400, 0.03, eps, 0.5, normalisation=normalisation))
+                    for kind in series.get(name, (name,))
+                    for normalisation in ("symmetric" if kind == "symmetric" else "row",)
+                    for eps in (0.5, 0.9)
+                ],
+            )
+            for name in ("panels", "agreement", "phase", "depth")
+        }
+
+    monkeypatch.setattr(synthetic, "designs", designs)
+    monkeypatch.setattr(synthetic, "COUNTEREXAMPLE", Setting(400, 0.03, 0.64, 0.5))
+
+
+def test_command_writes_records_figures_and_a_page(
+    small: None, experiments, tmp_path: Path
+) -> None:
+    (tmp_path / "empty").mkdir()
+    status, out, err = experiments("synthetic --quick --out s --data-dir empty")
+    assert status == 0, err
+    assert "two cores" in err
+    assert "counterexample" in out
+    assert "files were not found: NBA" in out
+    names = {path.name for path in (tmp_path / "s").iterdir()}
+    assert {"records.jsonl", "summary.json", "phase.png", "report.html"} <= names
+    for line in (tmp_path / "s" / "records.jsonl").read_text().splitlines():
+        json.loads(line)
+    page = (tmp_path / "s" / "report.html").read_text()
+    assert page.count("data:image/png;base64,") == 5
+    assert "http" not in page
+
+
+def test_headline_counts_false_alarms_of_each_condition() -> None:
+    point = {"printed": 1.31, "corrected": 0.91, "information_measured": -0.036}
+    point |= {"information_interval": 0.004, "information_predicted": -0.034}
+    rows = [
+        {"form": "printed", "false_alarms": 49, "decided": 568},
+        {"form": "corrected", "false_alarms": 1, "decided": 568},
+    ]
+    text = synthetic.headline({"agreement": rows, "counterexample": point})
+    assert text.startswith("In 49 of 568 settings")
+    assert "1.31" in text

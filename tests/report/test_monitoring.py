@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fairmp.errors import InputError
+from fairmp.metrics import evaluate
+from fairmp.metrics.drift import Drift, Figure, compare
+from fairmp.report.document import read
+from fairmp.report.from_results import card
+from fairmp.report.monitoring import HEADER, UNCHANGED, figure_name, record, rows, verdict, write
+
+
+def evaluation(shift: float, seed: int) -> dict:
+    rng = np.random.default_rng(seed)
+    sens, y = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
+    odds = y - 0.5 + rng.normal(size=2000) + shift * sens
+    names = {"class_names": ["no", "yes"], "group_names": ["f", "m"]}
+    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50, **names).to_dict()
+
+
+@pytest.fixture(scope="module")
+def drift() -> Drift:
+    return compare(evaluation(0.0, 0), evaluation(1.0, 1))
+
+
+@pytest.mark.parametrize(
+    ("figure", "name"),
+    [
+        (Figure("share", "f"), "share of f"),
+        (Figure("rate", "f", "yes"), "rate of yes in f"),
+        (Figure("accuracy"), "accuracy"),
+        (Figure("dp"), "ΔDP"),
+    ],
+)
+def test_figure_name(figure: Figure, name: str) -> None:
+    assert figure_name(figure) == name
+
+
+def test_verdict_names_what_changed(drift: Drift) -> None:
+    assert "rate of yes in m" in verdict(drift)
+    assert "scores of m" in verdict(drift)
+    assert "in f" not in verdict(drift)
+    same = evaluation(0.0, 0)
+    assert verdict(compare(same, same)) == UNCHANGED
+
+
+def test_rows_have_before_after_and_difference(drift: Drift) -> None:
+    table = {row[0]: row for row in rows(drift)}
+    assert all(len(row) == len(HEADER) for row in table.values())
+    [change] = [c for c in drift.figures if c.figure == Figure("dp")]
+    before, after, difference = (float(cell) for cell in table["ΔDP"][1:4])
+    assert (before, after) == pytest.approx((100 * change.before, 100 * change.after), abs=0.051)
+    assert difference == pytest.approx(100 * (change.after - change.before), abs=0.051)
+    assert table["scores of m"][-1] == "changed"
+
+
+def test_record_and_report_have_the_comparison(drift: Drift, tmp_path: Path) -> None:
+    before, after = evaluation(0.0, 0), evaluation(1.0, 1)
+    content = record(drift, before, after, ["a note"])
+    write(content, drift, tmp_path, title="new", command="fairmp monitor run new.csv")
+    assert json.loads((tmp_path / "monitor.json").read_text(encoding="utf-8")) == content
+    assert content["changed"]
+    assert content["training"] == before
+    [dp] = [figure for figure in content["figures"] if figure["name"] == "ΔDP"]
+    assert dp["figure"] == {"kind": "dp", "group": None, "class_name": None}
+    assert dp["after"] == after["dp"]
+    report = read(tmp_path)
+    assert report["summary"] == content["verdict"]
+    with pytest.raises(InputError, match="describes no model"):
+        card(report)
