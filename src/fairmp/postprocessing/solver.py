@@ -20,6 +20,7 @@ from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
 from fairmp.nn.decisions import close_decision_gap
+from fairmp.nn.dual import shift_groups, solve_dual
 from fairmp.nn.fmp import Temperature
 from fairmp.postprocessing import criteria
 from fairmp.postprocessing.criteria import Criterion, Measure, Solution, read_problem
@@ -190,9 +191,11 @@ def solve(
     if decisions:
         value = "'decisions' needs parity, or equal opportunity of two classes and known groups"
         raise InputError("temperature", value, "give a number, such as 0.1")
-    with torch.no_grad():
-        smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
-    return _by_group_and_prediction(replace(problem, logits=smooth))
+    if graph is not None:
+        with torch.no_grad():
+            smooth = solvers.propagate(problem.logits, graph, K=K, lambda_s=lambda_s)
+        problem = replace(problem, logits=smooth)
+    return _by_group_and_prediction(problem)
 
 
 def _by_projection(problem: Solution, graph: Any, decisions: bool, **steps: Any) -> Solution:
@@ -210,7 +213,10 @@ def _by_projection(problem: Solution, graph: Any, decisions: bool, **steps: Any)
             parts.append(GroupOperator(member, problem.population, rows, **rest))
         delta = stack(*parts)
     with torch.no_grad():
-        logits = solvers.projection(x, graph, delta, target=target, temperature=tau, **steps).f
+        if graph is None:
+            logits = shift_groups(x, solve_dual(x, delta, target, tau))
+        else:
+            logits = solvers.projection(x, graph, delta, target=target, temperature=tau, **steps).f
         if not decisions:
             return _verified(replace(problem, logits=logits))
         logits = close_decision_gap(logits, delta, target).logits
