@@ -40,7 +40,7 @@ def test_what_is_there_stays(tmp_path: Path) -> None:
     mine = tmp_path / "out"
     mine.mkdir()
     (mine / "mine.txt").write_text("mine")
-    with pytest.raises(InputError, match=r"not empty.*--overwrite"), results(mine):
+    with pytest.raises(InputError, match=r"not empty.*overwrite=True"), results(mine):
         pytest.fail("work was started")
     with results(mine, overwrite=True) as folder:
         (folder / "new.txt").write_text("new")
@@ -61,7 +61,7 @@ def test_free_names(tmp_path: Path) -> None:
 def test_what_can_not_be_written_to_is_told_before_any_work(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("mine")
     for path in (Path("/proc/x/y"), tmp_path / ("x" * 300), tmp_path / "file" / "out"):
-        with pytest.raises(InputError, match=r"^--out: .*cannot be written to \(") as told:
+        with pytest.raises(InputError, match=r"^out: .*cannot be written to \(") as told:
             check_free(path, overwrite=False)
         assert "\n" not in str(told.value)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

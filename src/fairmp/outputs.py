@@ -15,7 +15,7 @@ import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
@@ -45,15 +45,16 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     """Raise if results cannot go to a directory, before any work is done for them."""
     check_writable(path)
     if not overwrite and path.is_dir() and any(path.iterdir()):
-        raise InputError("--out", f"{path} is not empty", "give another folder, or add --overwrite")
+        hint = "give another folder, or add {overwrite=True}"
+        raise InputError("out", f"{path} is not empty", hint)
 
 
-def check_writable(path: Path, *, beside: bool = True) -> None:
+def check_writable(path: Path, *, argument: str = "out", beside: bool = True) -> None:
     """Raise if a directory, or ``beside`` it, cannot be written to; nothing is left behind."""
     created: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
-            raise InputError("--out", f"{path} is a file", "give the name of a folder")
+            raise InputError(argument, f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
         created = _missing(goal)
         goal.mkdir(parents=True, exist_ok=True)
@@ -62,9 +63,24 @@ def check_writable(path: Path, *, beside: bool = True) -> None:
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         value = f"{path} cannot be written to ({error.strerror})"
-        raise InputError("--out", value, "give another folder") from None
+        raise InputError(argument, value, "give another folder") from None
     finally:
         _remove_empty(created)
+
+
+def check_file(
+    argument: str, path: Path, inputs: Iterable[str | Path | None] = (), *, overwrite: bool
+) -> None:
+    """Refuse the name of a file that cannot be written, that exists, or that is an input."""
+    if path.is_dir():
+        raise InputError(argument, f"{path} is a folder", "give the name of a file")
+    if path.exists() and not overwrite:
+        hint = "give another name, or add {overwrite=True}"
+        raise InputError(argument, f"{path} exists", hint)
+    check_writable(path.absolute().parent, argument=argument, beside=False)
+    for table in inputs:
+        if table and path.exists() and Path(table).exists() and path.samefile(table):
+            raise InputError(argument, f"{path} is an input table", "give another name")
 
 
 def hold(path: Path, *, overwrite: bool) -> None:
@@ -151,7 +167,7 @@ def _take(path: Path, *, wait: bool) -> Path:
         if time.monotonic() > deadline:
             stack.close()
             value = f"{path} is being written to by {_owner(staging) or 'another process'}"
-            raise InputError("--out", value, "wait for it, or give another folder")
+            raise InputError("out", value, "wait for it, or give another folder")
         time.sleep(0.05)
     stack.callback(shutil.rmtree, staging, ignore_errors=True)
     stack.enter_context(lock)
@@ -255,8 +271,8 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
             try:
                 os.link(draft, path) if new else os.replace(draft, path)
             except FileExistsError:
-                hint = "give another name, or add --overwrite"
-                raise InputError("--out", f"{path} exists by now", hint) from None
+                hint = "give another name, or add {overwrite=True}"
+                raise InputError("out", f"{path} exists by now", hint) from None
             except OSError:  # a file system without links
                 os.replace(draft, path)
             _sync(path.parent)

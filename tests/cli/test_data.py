@@ -95,8 +95,8 @@ def test_stats_without_files(fairmp, folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("data list --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
-        ("data verify --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
+        ("data list --data-dir nowhere", ["--data-dir: nowhere is not a folder"]),
+        ("data verify --data-dir nowhere", ["--data-dir: nowhere is not a folder"]),
         ("data stats nba", ["nba: nba.csv is missing", "fairmp data fetch nba"]),
         ("data stats nab", ["'nab'", "did you mean 'nba'"]),
         ("data fetch", ["NAME", "--all"]),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmp.cli import options
+from fairmp.cli import options, output
 from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
@@ -49,7 +49,7 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
         names = {"key": source.key, "title": source.title, "class": source.class_name}
         rows.append({**names, "found": all(file["path"] for file in files), "files": files})
     if as_json:
-        return options.print_json(rows)
+        return output.print_json(rows)
     for row in rows:
         typer.echo(f"{row['key']:17} {row['title']} ({'found' if row['found'] else 'missing'})")
         for file in row["files"]:
@@ -86,7 +86,7 @@ def fetch(
         if not as_json:
             typer.echo(f"{source.key}: {', '.join(paths.values())}")
     if as_json:
-        options.print_json(entries)
+        output.print_json(entries)
 
 
 @app.command()
@@ -105,7 +105,7 @@ def verify(
     }
     files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
-        options.print_json(checked)
+        output.print_json(checked)
     else:
         for key, file in files:
             typer.echo(f"{key:17} {file['path'] or file['name']}: {_STATES[file['state']]}")
@@ -147,16 +147,16 @@ def stats(
             for key, own in ours.items()
         ]
         absent = [source.key for source in missing]
-        return options.print_json({"statistics": found, "missing": absent})
+        return output.print_json({"statistics": found, "missing": absent})
     if ours:
         table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
         table.padding = (0, 1, 0, 0)  # to fit 80 columns
-        options.show(table, CAPTION.replace(". ", ".\n", 1))
+        output.show(table, CAPTION.replace(". ", ".\n", 1))
     else:
-        options.show("No data set has all its files; see 'fairmp data list'.")
+        output.show("No data set has all its files; see 'fairmp data list'.")
     if missing:
         titles = ", ".join(source.title for source in missing)
-        options.show(f"Left out, their files are missing: {titles}.")
+        output.show(f"Left out, their files are missing: {titles}.")
 
 
 def _sources(names: list[str] | None) -> list[Source]:
@@ -167,7 +167,8 @@ def _sources(names: list[str] | None) -> list[Source]:
 
 def _found(names: list[str] | None, data_dir: Path | None) -> list[tuple[Source, list[Any]]]:
     """Data sets, all by default, and where their files are."""
+    from fairmp.datasets.by_name import check_data_dir
     from fairmp.datasets.raw import find
 
-    options.must_be_folder(data_dir)
+    check_data_dir(data_dir)
     return [(source, list(find(source, data_dir))) for source in _sources(names)]

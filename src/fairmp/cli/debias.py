@@ -9,9 +9,13 @@ from math import nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import Gap, Gate, argument, option
+from fairmp.cli import options, output
+from fairmp.cli.gate import Gap, Gate
+from fairmp.cli.options import argument, option
+from fairmp.cli.spelling import adjustable_command, rerun_command
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,11 +28,10 @@ _graph = options.panel("A graph")
 _unknown = options.panel("Unknown groups")
 _reuse = options.panel("Other tables")
 RECORD = "corrected.json"
-OPTIONS = {"sens": "--sensitive", "labels": "--label", "predictions": "PREDICTIONS"}
-OPTIONS |= {"estimate_sens": "--estimate-sens", "sample_weight": "--weight"}
 
 
 def command(
+    context: typer.Context,
     gate: Gate,
     predictions: Path = argument("Table of predictions: CSV, TSV, Parquet."),
     sensitive: list[str] | None = _table("Sensitive column, empty where unknown; repeatable."),
@@ -90,7 +93,7 @@ def command(
             raise InputError(stray, f"goes without {'--apply' if apply else '--save'}", "omit one")
     goal, record, page = _paths(out, predictions, overwrite=overwrite)
     if save is not None:
-        options.check_file("--save", save, overwrite=overwrite)
+        outputs.check_file("save", save, overwrite=overwrite)
     scores = {"--probabilities": probabilities, "--logits": logits, "--decision": decision}
     wanted = [part for name, own in scores.items() if own for part in columns.listed(name, own)]
     wanted += filter(None, [*(sensitive or []), label, population, weight])
@@ -100,65 +103,63 @@ def command(
     taken |= {weight or "": "--weight"}
     taken |= {part.strip(): "--matrix" for part in (matrix or "").split(",")}
     taken |= {part.strip(): "--features" for part in (features or "").split(",")}
-    with options.typed(OPTIONS, id=id):
-        found = columns.find(table, scores, taken, positive)
-        codes, names = None, found.names
-        if label is not None:
-            codes, names = columns.labels(table, label, found, positive)
-        cuts = options._bins(sensitive_bins)
-        groups: Any = None
-        if apply is None or cross or cuts is not None:
-            groups = columns.groups(table, sensitive, cuts, cross)
-        elif sensitive:  # the groups are those of the correction, some may be absent here
-            table.require("--sensitive", *sensitive)
-            groups = {name: table.raw.column(name).to_pylist() for name in sensitive}
-        criteria: list[Any] = list(criterion or ([] if matrix else ["demographic_parity"]))
-        if matrix is not None:
-            criteria.append(table.matrix("--matrix", matrix)[1].T)
-        weights = None if weight is None else table.numbers("--weight", weight)
-        known: Any = {"sensitive_features": groups, "labels": codes, "sample_weight": weights}
-        kind = "logits" if logits is not None else "probabilities"
-        same: Any = {
-            "population": columns.mask(table, population) if population else None,
-            "edge_index": columns.edges_of(table, edges, id),
-            "K": k, "lambda_s": lambda_s, "kind": kind, "class_names": names, "seed": seed,
-            "sample_weight": weights,
-        }  # fmt: skip
-        targets: Any = target[0] if target and len(target) == 1 else target or 0.0
-        tau: Any = temperature.strip()
-        with suppress(ValueError):  # other texts than 'decisions' are refused later
-            tau = float(tau)
-        if apply is not None:
-            with options.typed({str(apply): f"--apply: {apply}"}):
-                corrector = Debiaser.load(apply)
-            corrector.kind_ = kind
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                result = corrector.evaluate(found.values, **known)
-            found.notes += [str(one.message) for one in caught]
-        elif save is not None:
-            corrector = Debiaser(
-                criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
-                temperature=1.0 if tau == "decisions" else tau, class_names=names,
-            ).fit(found.values, **known)  # fmt: skip
-            assert corrector.result_ is not None
-            result = corrector.result_
-        else:
-            if features is not None and not estimate_sens:
-                value = "they are used to estimate groups"
-                raise InputError("--features", value, "add --estimate-sens")
-            others = {*(sensitive or []), label, id}
-            encoded = None if features is None else columns.features_of(table, features, others)
-            result = debias(
-                found.values, groups, target=targets, temperature=tau, criterion=criteria,
-                labels=codes, estimate_sens=estimate_sens, full_output=True, **same,
-                features=encoded,
-            )  # fmt: skip
+    found = columns.find(table, scores, taken, positive)
+    codes, names = None, found.names
+    if label is not None:
+        codes, names = columns.labels(table, label, found, positive)
+    cuts = options.parse_bins(sensitive_bins)
+    groups: Any = None
+    if apply is None or cross or cuts is not None:
+        groups = columns.groups(table, sensitive, cuts, cross)
+    elif sensitive:  # the groups are those of the correction, some may be absent here
+        table.require("--sensitive", *sensitive)
+        groups = {name: table.raw.column(name).to_pylist() for name in sensitive}
+    criteria: list[Any] = list(criterion or ([] if matrix else ["demographic_parity"]))
+    if matrix is not None:
+        criteria.append(table.matrix("--matrix", matrix)[1].T)
+    weights = None if weight is None else table.numbers("--weight", weight)
+    known: Any = {"sensitive_features": groups, "labels": codes, "sample_weight": weights}
+    kind = "logits" if logits is not None else "probabilities"
+    same: Any = {
+        "population": columns.mask(table, population) if population else None,
+        "edge_index": columns.edges_of(table, edges, id),
+        "K": k, "lambda_s": lambda_s, "kind": kind, "class_names": names, "seed": seed,
+        "sample_weight": weights,
+    }  # fmt: skip
+    targets: Any = target[0] if target and len(target) == 1 else target or 0.0
+    tau: Any = temperature.strip()
+    with suppress(ValueError):  # other texts than 'decisions' are refused later
+        tau = float(tau)
+    if apply is not None:
+        corrector = Debiaser.load(apply)
+        corrector.kind_ = kind
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = corrector.evaluate(found.values, **known)
+        found.notes += [str(one.message) for one in caught]
+    elif save is not None:
+        corrector = Debiaser(
+            criteria, targets, kind=kind, decisions=tau == "decisions", seed=seed,
+            temperature=1.0 if tau == "decisions" else tau, class_names=names,
+        ).fit(found.values, **known)  # fmt: skip
+        assert corrector.result_ is not None
+        result = corrector.result_
+    else:
+        if features is not None and not estimate_sens:
+            value = "they are used to estimate groups"
+            raise InputError("--features", value, "add --estimate-sens")
+        others = {*(sensitive or []), label, id}
+        encoded = None if features is None else columns.features_of(table, features, others)
+        result = debias(
+            found.values, groups, target=targets, temperature=tau, criterion=criteria,
+            labels=codes, estimate_sens=estimate_sens, full_output=True, **same,
+            features=encoded,
+        )  # fmt: skip
     notes = [note.replace("; unknown=() makes it a value", "") for note in table.report.notes]
     read = [*notes, *found.notes]
     content = {"data": predictions.name, "file": str(goal), "rows": len(table.frame), "read": read}
     content |= result.to_dict()
-    command_line = options.rerun_command()
+    command_line = rerun_command()
     if sensitive and not found.drawn and apply is None:
         if not estimate_sens:  # an estimate for every target would take too long
             content["panel"] = panel(
@@ -167,7 +168,7 @@ def command(
                 codes,
                 criterion=canonical(criterion[0] if criterion else "demographic_parity"),
                 target=target[0] if target else 0.0,
-                command=options.adjustable_command(command_line, temperature=True),
+                command=adjustable_command(context, "criterion", "target", "temperature"),
                 **same,
             )
         content["reliability"] = reliability(found.values, groups, codes, kind=kind)
@@ -194,7 +195,7 @@ def command(
             f"points on 1,000 new rows, up to {100 * batch.high:.1f} in 95 % of such tables."
         )
     where = f"Corrected predictions in {goal}, all figures in {record}; open {page}."
-    options.report(as_json, content, *lines, where)
+    output.report(as_json, content, *lines, where)
     gate.check(*gaps)
 
 
@@ -249,5 +250,5 @@ def _paths(out: Path | None, source: Path, *, overwrite: bool) -> tuple[Path, Pa
     record = out.with_name(f"{out.name.partition('.')[0]}.json")
     page = record.with_name("report.html" if record.name == RECORD else f"{record.stem}.html")
     for path in (out, record, page):
-        options.check_file("--out", path, [source], overwrite=overwrite)
+        outputs.check_file("out", path, [source], overwrite=overwrite)
     return out, record, page

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from fairmp.cli.options import Results, Seed, Splits, elapsed, option, report
+from fairmp.cli.options import Results, Seed, Splits, option
+from fairmp.cli.output import elapsed, report
 from fairmp.outputs import bar
 
 DEBIAS = (

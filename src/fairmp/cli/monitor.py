@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairmp.cli import options
-from fairmp.cli.options import CriterionGate, argument, option
+from fairmp.cli import options, output
+from fairmp.cli.gate import CriterionGate, Gap
+from fairmp.cli.options import argument, option
+from fairmp.cli.spelling import rerun_command
 from fairmp.errors import InputError, plural
 
 if TYPE_CHECKING:
@@ -39,17 +41,15 @@ def command(
     from fairmp.report.formats import aligned
     from fairmp.report.from_results import recorded_evaluation
 
-    with options.typed({"run": "RUN"}):
-        training = recorded_evaluation(run)
+    training = recorded_evaluation(run)
     table = prediction_table.read(predictions, None, (sensitive, label))
     sensitive, label = _columns(run, table, sensitive, label)
     classes = [str(name) for name in training["class_names"]]
     groups = [str(group["name"]) for group in training["groups"]]
     sample = _sample(table, classes, groups, sensitive, label, probabilities)
-    with options.typed({"sens": "--sensitive"}):
-        evaluation = evaluate(
-            sample.proba, sample.y, sample.sens, class_names=classes, group_names=groups
-        )
+    evaluation = evaluate(
+        sample.proba, sample.y, sample.sens, class_names=classes, group_names=groups
+    )
     now, notes = evaluation.to_dict(), list(evaluation.notes)
     if unknown := int((sample.sens < 0).sum()):
         notes.append(f"{plural(unknown, 'row')} of unknown group, or of one not seen in training")
@@ -57,12 +57,12 @@ def command(
     record = monitoring.record(drift, training, now, notes)
     with results.staging(folder) as staging:
         title = f"{predictions.name} against {run}"
-        monitoring.write(record, drift, staging, title=title, command=options.rerun_command())
+        monitoring.write(record, drift, staging, title=title, command=rerun_command())
     lines = aligned([monitoring.HEADER, *monitoring.rows(drift)])
     lines += [f"note: {note}" for note in notes]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
-    options.report(results.as_json, record, *lines, monitoring.verdict(drift), where)
-    gate.check(options.gap_of_evaluation(now, gate.criterion))
+    output.report(results.as_json, record, *lines, monitoring.verdict(drift), where)
+    gate.check(Gap.of_evaluation(now, gate.criterion))
 
 
 def _columns(
@@ -72,8 +72,7 @@ def _columns(
     if sensitive is None or label is None:
         from fairmp.training.classifier import FairClassifier
 
-        with options.typed({"path": "RUN"}):
-            encoding = FairClassifier.load(run / "model").encoding_
+        encoding = FairClassifier.load(run / "model").encoding_
         if encoding is not None:
             if label is None and encoding.label.column in table.columns:
                 label = encoding.label.column

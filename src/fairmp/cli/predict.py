@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import CriterionGate, argument, option, own
+from fairmp.cli import options, output
+from fairmp.cli.gate import CriterionGate, Gap
+from fairmp.cli.options import argument, option, table
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def command(
     mode: str = option(
         "'batch' closes the gap of these nodes together; 'per-node' corrects each alone.", "batch"
     ),
-    where: str | None = own("Predict only the rows with a value, as in 'year=2024'."),
-    only: Path | None = own("Predict only the nodes whose ids are in this table."),
-    keep_graph: bool = own("Use the training graph, kept with it.", True, "--graph/--no-graph"),
-    unknown_groups: bool = own("Treat new groups as unknown.", False, "--allow-unknown-groups"),
-    trust: bool = own("Load a pickled classifier, which can run anything.", False, "--trust"),
+    where: str | None = table("Predict only the rows with a value, as in 'year=2024'."),
+    only: Path | None = table("Predict only the nodes whose ids are in this table."),
+    keep_graph: bool = table("Use the training graph, kept with it.", True, "--graph/--no-graph"),
+    unknown_groups: bool = table("Treat new groups as unknown.", False, "--allow-unknown-groups"),
+    trust: bool = table("Load a pickled classifier, which can run anything.", False, "--trust"),
     safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
@@ -54,30 +55,27 @@ def command(
     folder = goal.absolute().parent
     if not folder.is_dir():
         raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
-    options.check_file("--out", goal, (source.nodes, source.edges), overwrite=overwrite)
+    outputs.check_file("out", goal, (source.nodes, source.edges), overwrite=overwrite)
 
     from fairmp.cli.prediction_table import without_formulas
     from fairmp.datasets.cache import GRAPH
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
-    names = {"path": "MODEL", "backbone": "MODEL", "label": "--nodes", "sensitive": "--nodes"}
-    names |= {"mode": "--mode", "unknown_groups": "--allow-unknown-groups"}
-    with options.typed(names):
-        fitted = FairClassifier.load(place, trust=trust)
-        with source.paths() as (nodes, edges):
-            if data is not None:
-                given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
-                graph, chosen = given.load(), None
-            else:
-                # A model that does not correct by group at prediction needs no groups there.
-                allow = "allow" if unknown_groups or not fitted.uses_groups else "refuse"
-                how = {"id": source.id, "unknown_groups": allow}
-                kept = place / GRAPH if keep_graph else None
-                graph, chosen = _graph(fitted, nodes, edges, kept, **how)
-            if where or only:
-                chosen = _selected(graph, nodes, where, only, source.id)
-        proba, found = fitted.predict_and_evaluate(graph, nodes=chosen, mode=mode)  # type: ignore[arg-type]
+    fitted = FairClassifier.load(place, trust=trust)
+    with source.paths() as (nodes, edges):
+        if data is not None:
+            given = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
+            graph, chosen = given.load(), None
+        else:
+            # A model that does not correct by group at prediction needs no groups there.
+            allow = "allow" if unknown_groups or not fitted.uses_groups else "refuse"
+            how = {"id": source.id, "unknown_groups": allow}
+            kept = place / GRAPH if keep_graph else None
+            graph, chosen = _graph(fitted, nodes, edges, kept, **how)
+        if where or only:
+            chosen = _selected(graph, nodes, where, only, source.id)
+    proba, found = fitted.predict_and_evaluate(graph, nodes=chosen, mode=mode)  # type: ignore[arg-type]
     predictions = _table(fitted, graph, chosen, proba.cpu().numpy(), source.id)
     with outputs.atomic_file(goal, new=not overwrite) as draft:
         if goal.suffix.lower() == ".csv":
@@ -97,8 +95,8 @@ def command(
         lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
     record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
     record |= {"read": read, "evaluation": figures}
-    options.report(as_json, record, *lines, f"Predictions in {goal}.")
-    gate.check(options.gap_of_evaluation(figures, gate.criterion))
+    output.report(as_json, record, *lines, f"Predictions in {goal}.")
+    gate.check(Gap.of_evaluation(figures, gate.criterion))
 
 
 def _graph(

@@ -177,7 +177,7 @@ def _classes(
         label = Label.fit(table.frame[column], LoadReport(), positive=positive)
         return label.transform(table.frame[column], LoadReport()), list(label.classes)
     except InputError as error:
-        raise error.rename({"label": option, "positive": "--positive"}) from None
+        raise (error.rename(option) if error.argument == "label" else error) from None
 
 
 def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:

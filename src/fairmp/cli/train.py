@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairmp.cli import options
-from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
-from fairmp.errors import InputError
+from fairmp.cli import options, output
+from fairmp.cli.gate import Gap, Gate
+from fairmp.cli.options import network, option, panel, smoothing, table
+from fairmp.cli.spelling import adjustable_command, rerun_command, typed_here
+from fairmp.errors import InputError, plural
 from fairmp.outputs import check_free, hold
 
 if TYPE_CHECKING:
@@ -68,7 +70,8 @@ def command(
     solver: str = _fair("projection, papc, paper; 'plain' propagation, or 'none'.", "projection"),
     target: float = _fair("Largest gap between two groups, 0.02 for two points.", 0.0),
     criterion: str = _fair(
-        "Or equal-opportunity, equalized-odds (plain only).", "demographic-parity"
+        "What should be equal: demographic-parity, equal-opportunity or equalized-odds.",
+        "demographic-parity",
     ),
     k: int = _fair("Propagation steps.", 5),
     lambda_s: str | None = _fair("Smoothing; 'learned' by default, 3 for papc, paper and shards."),
@@ -89,7 +92,11 @@ def command(
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
     picture: bool = option("Draw the graph in the report.", True),
-    keep_graph: bool = own("Keep the graph for new nodes, or no data.", True, "--graph/--no-graph"),
+    keep_graph: bool = table(
+        "Store the graph in the model so that new nodes can be linked to it.",
+        True,
+        "--graph/--no-graph",
+    ),
     track: options.Track = None,
     shards: Path | None = _shards("Train on what 'fairmp shard' wrote, with torchrun."),
     checkpoint_every: int = _shards("Epochs between two checkpoints.", 10, min=1),
@@ -143,28 +150,30 @@ def command(
         work = partial(_train_shards, shards, solver, make, seeds, written, checkpoint_every)
         return _on_ranks(work, training.device, timeout)
     if protocol is not None:
-        if source.given():
+        if source.has_tables():
             raise InputError("--protocol", "goes with --data", "leave out --nodes and --edges")
         source = replace(source, data=options.with_protocol([source.data], protocol)[0])
+    from fairmp.datasets.splits import check_groups
+
     graph = source.load()
     # Wrong input is reported before anything is trained.
     model = make()
     if model.uses_groups:
-        options.check_groups(graph, seeds)
+        check_groups(graph, seeds)
     runs = []
     for number, k in enumerate(seeds):
         # The split of a protocol is fixed: initialisations vary instead.
         first, split = (k, None) if "protocol" in graph else (seed, k)
         one = make() if number else model
-        with options.typed({"order": "--order"}):
-            runs.append(one.fit(graph, seed=first, split_seed=split, order=order))
+        runs.append(one.fit(graph, seed=first, split_seed=split, order=order))
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model
-    records = _write(written, *made, picture=picture, keep_graph=keep_graph)
-    options.track(track, records, folder)
+    again = adjustable_command(context, "criterion", "target")
+    records = _write(written, *made, panel_command=again, picture=picture, keep_graph=keep_graph)
+    output.track(track, records, folder)
     if gate.fail_over is not None:
-        gate.check(options.gap_of_evaluation(runs[0].test.to_dict(), criterion))
+        gate.check(Gap.of_evaluation(runs[0].test.to_dict(), criterion))
 
 
 def _write(
@@ -177,6 +186,7 @@ def _write(
     model: FairClassifier,
     *,
     ranks: int | None = None,
+    panel_command: str = "",
     **shown: bool,
 ) -> list[dict[str, Any]]:
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
@@ -189,18 +199,17 @@ def _write(
         for number, run in enumerate(runs)
     ]
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
-    command = launcher + options.rerun_command()
+    command = launcher + rerun_command()
     with written.staging(folder) as staging:
-        again = options.adjustable_command(command)
         lines = train_report.write(
-            data, records, model, staging, command=command, panel_command=again, **shown
+            data, records, model, staging, command=command, panel_command=panel_command, **shown
         )
-    took = f"{options.elapsed():.0f} s"
+    took = f"{output.elapsed():.0f} s"
     if ranks is not None:
-        took += f" on {ranks} rank{'s' * (ranks != 1)}"
-    table = to_rich(lines, f"{name}: test nodes, {over(len(runs))}")
+        took += f" on {plural(ranks, 'rank')}"
+    figures = to_rich(lines, f"{name}: test nodes, {over(len(runs))}")
     last = f"{took}. Model in {folder / 'model'}; open {folder / 'report.html'}."
-    options.report(written.as_json, records, *notes, table, *train_report.summary(model), last)
+    output.report(written.as_json, records, *notes, figures, *train_report.summary(model), last)
     return records
 
 
@@ -255,9 +264,8 @@ def _train_shards(
     chosen: list[int | None] = [None] if manifest.split_seeds == (None,) else list(seeds)
 
     def check_written() -> None:
-        with options.typed({"split_seed": "--splits"}):
-            for split_seed in chosen:
-                split_column(manifest, split_seed)
+        for split_seed in chosen:
+            split_column(manifest, split_seed)
 
     ranks.together(check_written)
     for number, split_seed in enumerate(chosen):

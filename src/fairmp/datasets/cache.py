@@ -140,10 +140,11 @@ def extend(
         if "places" in old:
             x = sp.csr_array((x, tuple(old["places"])), shape=shape)
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
-        hint = "train again, or leave it out with --no-graph"
+        hint = "train again, or leave it out with {graph=False}"
         raise InputError("graph", f"{path} cannot be read ({error})", hint) from None
     if x.shape != shape or len(known) != len(sens):
-        raise InputError("graph", f"{path} is of another model", "train again, or use --no-graph")
+        hint = "train again, or leave it out with {graph=False}"
+        raise InputError("graph", f"{path} is of another model", hint)
     new = from_tables(nodes, None, encoding=encoding, **how)
     report: LoadReport = new.__dict__["report"]
     own, before = comparable(new.__dict__["ids"], pa.array(known))
@@ -197,7 +198,7 @@ def matching(nodes: Path, column: str, value: str) -> torch.Tensor:
     from fairmp.datasets.readers import TableReader
 
     reader = TableReader(nodes, "nodes")
-    require_column("--where", column, reader.names, "the node table")
+    require_column("where", column, reader.names, "the node table")
     [cells] = reader.table((column,), text=(column,)).columns
     return torch.tensor([str(cell).strip() == value for cell in cells.to_pylist()])
 
@@ -207,14 +208,14 @@ def listed(data: Data, table: Path, id: str | None) -> torch.Tensor:
     from fairmp.datasets.edges import blank_to_null, comparable, positions
     from fairmp.datasets.readers import TableReader
 
-    reader = TableReader(table, "--only")
+    reader = TableReader(table, "only")
     column = id if id in reader.names else reader.names[0]
     [cells] = reader.table((column,), text=(column,)).columns
     own, wanted = comparable(data.__dict__["ids"], blank_to_null(cells.combine_chunks()))
     [rows] = positions(own, wanted)
     if (rows < 0).any():
         example = wanted[int((rows < 0).argmax())].as_py()
-        raise InputError("--only", f"{example!r} is not in the node table", "give ids of --nodes")
+        raise InputError("only", f"{example!r} is not in the node table", "give ids of {nodes}")
     mask = torch.zeros(len(own), dtype=torch.bool)
     mask[torch.from_numpy(rows.astype(np.int64))] = True
     return mask

@@ -146,7 +146,7 @@ def as_numbers(
 def _rows(chosen: np.ndarray) -> str:
     """Name some rows (a mask) by their numbers, from 1."""
     numbers = [f"{k + 1:,}" for k in np.flatnonzero(chosen)]
-    return f"row{'s' * (len(numbers) > 1)} {shortlist(numbers, 5)}"
+    return f"{'row' if len(numbers) == 1 else 'rows'} {shortlist(numbers, 5)}"
 
 
 def without_missing_text(series: pd.Series) -> pd.Series:
@@ -187,13 +187,19 @@ def closest(name: str, names: Sequence[str]) -> str | None:
     return next(iter(folded or difflib.get_close_matches(name, names, n=1, cutoff=0.5)), None)
 
 
+SEPARATORS = "is it separated by commas, semicolons, tabs, '|' or spaces?"
+
+
 def require_column(argument: str, column: str, columns: Sequence[str], table: str) -> None:
     """Refuse the name of a column that a table lacks."""
     if column in columns:
         return
     best = closest(str(column), columns)
     value = f"{table} has no column {column!r}" + (f", did you mean {best!r}?" if best else "")
-    raise InputError(argument, value, f"there are {shortlist(columns, 30)}")
+    hint = f"there are {shortlist(columns, 30)}"
+    if len(columns) == 1:
+        hint = f"there is only {columns[0]}; {SEPARATORS}"
+    raise InputError(argument, value, hint)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from fairmp.datasets.columns import LoadReport, counted, require_column
+from fairmp.datasets.columns import SEPARATORS, LoadReport, counted, require_column
 from fairmp.datasets.dialects import Dialect
 from fairmp.datasets.readers import TableReader, is_text
 from fairmp.errors import InputError
@@ -20,6 +20,7 @@ from fairmp.errors import InputError
 Table = str | os.PathLike[str] | pd.DataFrame
 Endpoints = tuple[np.ndarray, np.ndarray]
 
+CHECK_IDS = "check {id}, the column with the node ids; without one, ids are row numbers"
 MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
 
 
@@ -157,7 +158,7 @@ class EdgeTable:
             columns = list(self.frame.columns)
         if len(columns) < 2:
             value = f"the table has one column, {columns[0]!r}"
-            raise InputError("edges", value, "give a source and a target")
+            raise InputError("edges", value, f"give a source and a target; {SEPARATORS}")
         one, other = self.endpoints = source or columns[0], target or columns[1]
         require_column("source", one, columns, "the edge table")
         require_column("target", other, columns, "the edge table")
@@ -190,7 +191,7 @@ class EdgeTable:
             example = example or [column[0].as_py() for column in ends if len(column)]
             yield source, target
         if not joined:
-            raise InputError("edges", _no_match(example, known, rows))
+            raise InputError("edges", _no_match(example, known, rows), CHECK_IDS)
 
 
 def edge_positions(
@@ -209,7 +210,7 @@ def edge_positions(
         example = [column[0].as_py() for column in ends if len(column)]
         problem = _no_match(example, known, len(one))
         if not isolated:
-            raise InputError("edges", problem)
+            raise InputError("edges", problem, CHECK_IDS)
         report.notes.append(f"no node has an edge: {problem}")
     return one, other
 

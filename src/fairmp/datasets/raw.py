@@ -114,7 +114,7 @@ def _get(source: Source, role: str, root: PathLike | None, mirror: str | None) -
     # What is merely absent at one address says less than a failure at another.
     failure = min(failures, key=lambda e: isinstance(e, NotFoundError), default=unknown)
     wanted = ", ".join(files[0].name for files in source.files.values())
-    hint = f"put {wanted} in a folder and name it with root=, --data-dir or FAIRMP_DATA"
+    hint = f"put {wanted} in a folder and name it with {{root}} or FAIRMP_DATA"
     raise DownloadError(failure.argument, failure.value, hint)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import combinations, product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -143,6 +143,23 @@ def _complete_training(
 
 def _strata(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) * (int(sens.max()) + 1) + sens
+
+
+def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
+    """Raise if a part of some split of your own tables has no node of a group."""
+    encoding = getattr(graph, "encoding", None)
+    if encoding is None:
+        return
+    for seed in split_seeds:
+        parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
+        for (part, mask), (k, name) in product(parts, enumerate(graph.group_names)):
+            if (graph.sens[mask] == k).any():
+                continue
+            columns = " × ".join(repr(column.column) for column in encoding.sensitive)
+            count = counted(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
+            value = f"group {name!r} of {columns} has {count} with a known label and none among "
+            hint = "merge it with another group in the table, or leave its cells empty (unknown)"
+            raise InputError("sensitive", f"{value}the {part} nodes of split {seed}", hint)
 
 
 def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:

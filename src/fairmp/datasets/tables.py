@@ -31,8 +31,9 @@ from fairmp.datasets.edges import check_frame, edge_positions, node_ids, undirec
 from fairmp.datasets.readers import TableReader, check_unique
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.errors import InputError, check_choice, check_integer, conform, shortlist
+from fairmp.errors import InputError, check_choice, check_integer, shortlist
 from fairmp.graph import from_scipy
+from fairmp.schema import conform
 
 if TYPE_CHECKING:
     import pandas as pd

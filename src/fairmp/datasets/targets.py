@@ -59,7 +59,8 @@ class Label:
             raise InputError("label", f"{title} {only}", "a classifier needs two classes")
         many = len(values) > MAX_CATEGORIES and positive is None
         if many and not categorical and all(isinstance(value, int | float) for value in values):
-            hint = f"cut it into classes, or if they are classes, categorical={series.name}"
+            name = str(series.name)
+            hint = f"cut it into classes, or if they are classes, add {{categorical=[{name!r}]}}"
             question = f"{title} {len(values):,} different numbers, is it a quantity?"
             raise InputError("label", question, hint)
         if many and len(values) > 0.9 * series.count():
@@ -118,8 +119,8 @@ class Sensitive:
         numeric = all(isinstance(value, int | float) for value in values)
         title = f"column {name!r} has {len(values):,} different"
         if len(values) > MAX_CATEGORIES and numeric:
-            hint = "sensitive_bins, as in sensitive_bins=3 or sensitive_bins=[25, 40]"
-            raise InputError("sensitive", f"{title} numbers", f"cut it into groups with {hint}")
+            hint = "cut it into groups, as with {sensitive_bins=3} or {sensitive_bins=[25, 40]}"
+            raise InputError("sensitive", f"{title} numbers", hint)
         if len(values) > MAX_CATEGORIES and len(values) > 0.9 * series.count():
             value = f"{title} values, nearly one per row"
             raise InputError("sensitive", value, "give a column with groups")
@@ -174,7 +175,7 @@ class GroupEncoder(NamedTuple):
             example = names[int(codes[new][0])]
             if unknown_groups == "refuse":
                 value = f"group {example!r} was not seen in training ({shortlist(self.groups)})"
-                hint = "empty the cell, treat such groups as unknown (unknown_groups='allow'), or"
+                hint = "empty the cell, treat such groups as unknown ({unknown_groups='allow'}), or"
                 raise InputError("sensitive", value, f"{hint} train again")
             nodes = f"{counted(int(new.sum()), 'node')} of a group not seen in training"
             report.notes.append(f"{nodes} (such as {example!r}), treated as unknown")

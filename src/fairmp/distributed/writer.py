@@ -194,7 +194,7 @@ def _writing(
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             hint = "shards and scratch files need about 40 bytes per edge, and the features"
-            raise InputError("--out", f"no space is left for {folder}", hint) from None
+            raise InputError("folder", f"no space is left for {folder}", hint) from None
 
 
 def _check_undirected(data: Data) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError, check_number
+from fairmp.errors import InputError, check_number, plural
 from fairmp.groups import GroupOperator, group_operator, mean_rows
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import boolean_mask, gap_interval, weighted_rates, weights
@@ -273,7 +273,7 @@ def _of_matrix(criterion: Criterion, population: Tensor, classes: int) -> Measur
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
     weights = attribute.membership[population].sum(0).tolist()
     if len(weights) < 2:
-        value = f"{len(weights)} group{'s' * (len(weights) != 1)} among the nodes of known group"
+        value = f"{plural(len(weights), 'group')} among the nodes of known group"
         raise InputError(attribute.name, value, "fairness between groups needs at least two")
     weight = min(weights)
     if weight <= 1:

@@ -28,7 +28,7 @@ from fairmp.postprocessing.solver import solve, summarise
 from fairmp.postprocessing.thresholds import GroupThresholds
 
 FORMAT = "fairmp correction 1"
-WRITTEN_BY = "write it with Debiaser.save() or fairmp debias --save"
+WRITTEN_BY = "write it with Debiaser.save() or 'fairmp debias'"
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
 SHAPES = {  # arrays of each type of correction, as axes: group, class, class
     "shift": {"shift": "gc"},
@@ -211,16 +211,17 @@ class Debiaser(TransformerMixin, BaseEstimator):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a correction from a JSON file; raise if it is damaged."""
         try:
-            record = json.loads(Path(path).read_text(encoding="utf-8"))
+            return cls.from_dict(json.loads(Path(path).read_text(encoding="utf-8")))
         except OSError as error:
-            raise InputError(str(path), f"cannot be read ({error.strerror})") from None
+            raise InputError("path", f"{path} cannot be read ({error.strerror})") from None
+        except InputError as error:
+            raise InputError("path", f"{path}: {error.value}", error.hint) from None
         except ValueError as error:
-            raise InputError(str(path), f"not a correction ({error})", WRITTEN_BY) from None
-        return cls.from_dict(record, str(path))
+            raise InputError("path", f"{path}: not a correction ({error})", WRITTEN_BY) from None
 
     @classmethod
-    def from_dict(cls, record: Any, source: str = "correction") -> Self:
-        """Rebuild what :meth:`to_dict` described; ``source`` names it in an error."""
+    def from_dict(cls, record: Any) -> Self:
+        """Rebuild what :meth:`to_dict` described."""
         try:
             check_choice("format", record["format"], [FORMAT])
             found = cls(**record["params"])
@@ -245,7 +246,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
                     raise ValueError(f"{key} are not in [0, 1]")
                 found.correction_[key] = array
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise InputError(source, f"not a correction ({error})", WRITTEN_BY) from None
+            raise InputError("correction", f"not a correction ({error})", WRITTEN_BY) from None
         found.result_ = None
         return found
 

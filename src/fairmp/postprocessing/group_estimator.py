@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, plural
 from fairmp.graph import Adjacency
 from fairmp.nn.solvers import propagate
 from fairmp.postprocessing.predictions import Attribute, numbers
@@ -45,7 +45,7 @@ def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None
     least, rarest = torch.bincount(targets[known].argmax(1), minlength=targets.size(1)).min(0)
     if int(least) < 2:
         name = f"{attribute.groups[int(rarest)]!r} of {attribute.name!r}"
-        value = f"group {name} is known for {int(least)} node{'s' * (int(least) != 1)}"
+        value = f"group {name} is known for {plural(int(least), 'node')}"
         raise InputError("estimate_sens", value, "know it for two or more, or leave it out")
     nodes = known.nonzero().flatten()
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))

@@ -100,7 +100,7 @@ def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
         wrong = ((values - 0.5).abs() > 0.5).nonzero().flatten().tolist()
         if wrong:
             value = f"{float(values[wrong[0]]):g} in row {wrong[0]} is not a probability"
-            hint = "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'"
+            hint = "give probabilities of class 1, logits as n×2, or log-odds with {kind='logits'}"
             raise InputError("predictions", value, hint)
         values, kind = torch.stack([1 - values, values], 1), "probabilities"
     probabilities = are_probabilities(values, kind)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fairmp.errors import check_choice, check_integer
+from fairmp.errors import check_choice, check_integer, plural
 from fairmp.metrics.counts import rate_range, ratio
 from fairmp.metrics.evaluation import canonical, json_safe
 from fairmp.report.figures import plot_rates
@@ -236,8 +236,8 @@ class DebiasResult:
 
     def _head(self) -> list[str]:
         share = 100 * self.changed / max(self.nodes, 1)
-        plural = "s" * (self.changed != 1)
-        first = f"{self.nodes:,} nodes: {self.changed:,} decision{plural} changed ({share:.1f} %)"
+        changed = plural(self.changed, "decision")
+        first = f"{self.nodes:,} nodes: {changed} changed ({share:.1f} %)"
         if self.changed_outside:
             first += f", and {self.changed_outside:,} outside the population"
         if self.drawn:

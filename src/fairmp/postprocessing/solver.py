@@ -142,7 +142,7 @@ def debias(
         estimates = (estimate(one, inputs, graph) for one in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
-        raise InputError("features", "they are used to estimate groups", "add estimate_sens=True")
+        raise InputError("features", "they are used to estimate groups", "add {estimate_sens=True}")
     smoothed = graph is not None and lambda_s > 0
     smoothing: Any = {"graph": graph, "K": K, "lambda_s": lambda_s} if smoothed else {}
     solution = solve(problem, wanted, temperature, ties=ties, seed=seed, **smoothing)

@@ -192,7 +192,7 @@ class GroupThresholds:
         self.rate_ = float(selected / sum(curve.total for curve in curves))
         if warn and self.rate_ in (0.0, 1.0):
             who = "every" if self.rate_ else "no"
-            hint = "allow a larger target" + " or ties='random'" * (self.ties == "keep")
+            hint = "allow a larger target" + " or {ties='random'}" * (self.ties == "keep")
             warnings.warn(f"the thresholds select {who} node of known group; {hint}", stacklevel=3)
 
     def _curves(

@@ -146,7 +146,7 @@ def check_population(
     *by_group, count = total(torch.cat([counts, nodes.sum().view(1)])).tolist()
     if not all(by_group):
         value = f"group {names[by_group.index(0)]!r} has no node among the {int(count)} to predict"
-        hint = "predict more nodes together, or with mode='per-node'"
+        hint = "predict more nodes together, or with {mode='per-node'}"
         raise InputError("nodes", f"{value}, so there is no gap to close", hint)
 
 

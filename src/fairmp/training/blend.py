@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from fairmp import outputs
-from fairmp.errors import InputError, conform
+from fairmp.errors import InputError
 from fairmp.graph import Graph
 from fairmp.nn.models import call_transform
+from fairmp.schema import conform
 from fairmp.training.estimators import Estimator, Linear, TreeEnsemble
 from fairmp.training.graph_features import GraphInputs, Reads, num_columns
 
@@ -119,7 +120,7 @@ def load_estimators(folder: Path, description: Mapping[str, Any], trust: bool) -
     file = folder / ESTIMATORS
     if not trust:
         value = f"{file} is a pickle, which can run anything when it is loaded"
-        raise InputError("path", value, "if you trust its origin: trust=True, or --trust")
+        raise InputError("path", value, "if you trust its origin, add {trust=True}")
     content = file.read_bytes() if file.is_file() else b""
     if hashlib.sha256(content).hexdigest() != description["estimators"]:
         raise InputError("path", f"{file} is missing or another model's", "save the model again")

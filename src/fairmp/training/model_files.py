@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError, conform
+from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES
+from fairmp.schema import conform
 from fairmp.training import blend as blends
 from fairmp.training.loop import needs_groups, versions
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Vanilla
@@ -94,7 +95,7 @@ def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
     file = folder / MODEL
     if file.exists() and not overwrite:
-        raise InputError("path", f"{file} exists", "give another folder, or overwrite=True")
+        raise InputError("path", f"{file} exists", "give another folder, or add {overwrite=True}")
     tensors = {f"network.{k}": v for k, v in model.network_.state_dict().items()}
     if model.group_duals_ is not None:
         tensors["group_duals"] = model.group_duals_
@@ -153,7 +154,10 @@ def load(
     if correction is not None:
         from fairmp.postprocessing.debiaser import Debiaser
 
-        model.debiaser_ = Debiaser.from_dict(correction, str(path))
+        try:
+            model.debiaser_ = Debiaser.from_dict(correction)
+        except InputError as error:
+            raise InputError("path", f"{path}: {error.value}", "save the model again") from None
     try:
         saved = _empty(model, blend, tensors, own)
         _check_tensors(saved, tensors)

@@ -58,6 +58,14 @@ class FeatureBias:
 
 
 @dataclass(frozen=True)
+class LabelGap:
+    """Largest difference of a class's base rate between two groups; nan if it is not known."""
+
+    estimate: float
+    interval: tuple[float, float] | None  # 95 %
+
+
+@dataclass(frozen=True)
 class Forecast:
     """Prediction for one averaging step from group sizes, edge probabilities and moments."""
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
+
 from fairmp.analysis.audits import presentation
 from fairmp.analysis.audits.facts import GraphFacts
-from fairmp.analysis.audits.parts import FeatureBias, Forecast
+from fairmp.analysis.audits.parts import FeatureBias, Forecast, LabelGap
+from fairmp.metrics.counts import gap_interval, rate_range
 from fairmp.report import Section
 
 
@@ -35,6 +39,16 @@ class Audit(GraphFacts):
     forecast: Forecast
     notes: tuple[str, ...]
     seed: int  # of the halves that rules are fitted and evaluated on
+
+    def label_gap(self) -> LabelGap:
+        """The gap of the labels themselves, which a perfect classifier would have."""
+        known = [g for g in self.groups if g.share is not None and g.base_rates is not None]
+        if len(known) < 2:
+            return LabelGap(math.nan, None)
+        classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        rates = np.array([g.base_rates for g in known])[:, classes]
+        sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+        return LabelGap(float(rate_range(rates).max()), gap_interval(rates, sizes))
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""
