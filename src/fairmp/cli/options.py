@@ -187,9 +187,6 @@ class Places:
     @contextmanager
     def paths(self) -> Iterator[tuple[Path | None, Path | None]]:
         """Yield the files of both tables; queries are run first."""
-        if not (self.nodes_query or self.edges_query or "://" in f"{self.nodes} {self.edges}"):
-            yield Path(self.nodes) if self.nodes else None, Path(self.edges) if self.edges else None
-            return
         from fairmp.datasets.databases import as_file
 
         with (

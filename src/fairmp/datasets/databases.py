@@ -31,7 +31,7 @@ def as_file(place: str | Path | None, query: str | None, argument: str) -> Itera
         return
     if query is None:
         value = f"{without_password(str(place))} without a query"
-        raise InputError(argument, value, f"add {argument}-query 'select …'")
+        raise InputError(argument, value, f"add {{{argument}_query='select …'}}")
     with TemporaryDirectory(prefix="fairmp-sql-") as folder:
         stem = Path(re.sub(r"\?.*", "", str(place))).stem or "query"
         path = Path(folder) / f"{re.sub(r'[^A-Za-z0-9_-]+', '-', stem)}.csv"
