@@ -279,7 +279,7 @@ def _absent(column: str, names: Sequence[str], new: Sequence[str], role: str) ->
     return InputError("nodes", value, f"there are {shortlist(names)}")
 
 
-def from_tables(
+def from_tables(  # noqa: PLR0913
     nodes: Table,
     edges: Table | None = None,
     *,

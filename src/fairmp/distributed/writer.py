@@ -103,7 +103,7 @@ def shard(
         return _write(staging, manifest, edges, nodes, parts, advance)
 
 
-def shard_tables(
+def shard_tables(  # noqa: PLR0913
     nodes: str | Path,
     edges: str | Path,
     folder: str | Path,

@@ -36,7 +36,7 @@ MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 EXACT_DECISIONS = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
 
-def debias(
+def debias(  # noqa: PLR0913
     predictions: Any,
     sens: Any,
     *,
