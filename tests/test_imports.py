@@ -38,6 +38,22 @@ layer.solve(x, torch.randint(40, (2, 90)), sens, decisions=True)
     assert imported(code, HEAVY | COMMANDS_NEED, tmp_path) == []
 
 
+def test_classifier_trains_with_torch_scipy_and_pyg_alone(tmp_path: Path) -> None:
+    absent = {"networkx", "numba", "pooch", "safetensors"} | (HEAVY | COMMANDS_NEED)
+    absent -= {"torch_geometric", "torch._dynamo"}
+    code = f"""
+import sys
+for name in {absent!r}: sys.modules.pop(name, None)
+import torch, torch_geometric
+for name in {absent!r}: sys.modules[name] = None
+from fairmp import FMP, FairClassifier
+from fairmp.datasets import social_network
+data = social_network(n=300, average_degree=6)
+FairClassifier(FMP(), backbone="mlp", epochs=2).fit(data, progress=False)
+"""
+    assert imported(code, {"torch_geometric"}, tmp_path) == ["torch_geometric"]
+
+
 def test_help_imports_neither_torch_nor_numpy(tmp_path: Path) -> None:
     assert imported(program("train", "--help"), {"torch", "numpy"}, tmp_path) == []
 

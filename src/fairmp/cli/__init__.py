@@ -83,9 +83,6 @@ def run(name: str, build: Callable[[], typer.Typer]) -> NoReturn:
         status = run_app(name, build())
     except KeyboardInterrupt:
         exit_with(name, STOPPED, STOPPED_STATUS)
-    except BrokenPipeError:  # the reader of our output is gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
