@@ -286,7 +286,7 @@ def write(path: Path, content: bytes) -> Path:
         (b"who,hired,hired\na,1,x\n", "two columns are named 'hired'"),
         (b"who,hired,group\na,1,x\na,2,y\n", "1 id given more than once (such as 'a')"),
         (b"who,hired,group\na,1,x\n,2,y\n", "1 row without an id"),
-        (b"who hired group\na", "no column 'who'; there are who hired group"),
+        (b"who hired group\na", "no column 'who'; there is only who hired group"),
     ],
 )
 def test_broken_node_files_are_one_clear_line(tmp_path, content, message):

@@ -204,7 +204,7 @@ def test_damaged_files_are_refused(change: dict[str, object], tmp_path: Path) ->
     path.write_text(json.dumps(json.loads(path.read_text()) | change))
     with pytest.raises(InputError) as error:
         Debiaser.load(path)
-    assert error.value.argument == str(path)
+    assert str(path) in str(error.value)
     path.write_text("{")
     with pytest.raises(InputError):
         Debiaser.load(path)

@@ -154,7 +154,9 @@ def _shown(edges: np.ndarray, n: int, limit: int, rng: np.random.Generator) -> n
     if count <= limit:
         return edges
     order = rng.permutation(count)
-    tree = minimum_spanning_tree(csr_array((order + 1.0, tuple(edges)), shape=(n, n)))
+    tree = minimum_spanning_tree(
+        csr_array((order + 1.0, tuple(edges.astype(np.int32))), shape=(n, n))
+    )
     in_tree = np.isin(order, tree.data.astype(np.int64) - 1)
     return edges[:, np.lexsort((order, ~in_tree))[: max(limit, n - 1)]]
 
