@@ -20,6 +20,7 @@ from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.report import Document, Line, Point, Section, over, summarise, tradeoff
+from fairmp.report.audits import graph_summary
 from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import MIN_SPLITS, of_lines
@@ -146,7 +147,7 @@ def _document(
         "summary": "Averaging over neighbours leaves the two groups "
         f"{100 * plain['dp'].mean:.1f} points apart. Fair message passing reduces that to "
         f"{100 * fair['dp'].mean:.1f} points, for {cost:.1f} points of accuracy.",
-        "graph": audit(data, steps=4).to_dict(),
+        "graph": graph_summary(audit(data, steps=4)),
         "measured": "The test nodes of the first split",
         "correction": "Before is a classifier with plain propagation; after is fair message "
         "passing. Both are trained separately, with the same setting.",

@@ -55,6 +55,40 @@ class Section:
         return {key: value for key, value in asdict(self).items() if value}
 
 
+class HomophilySummary(TypedDict):
+    """Share of edges within a group."""
+
+    raw: float | None
+    chance: float | None  # expected by chance
+
+
+class GraphGroup(TypedDict):
+    """A group of a graph, before any model."""
+
+    name: str
+    nodes: int
+    share: float | None
+    labelled: int
+    base_rates: Sequence[float] | None  # by class
+    mean_degree: float
+    median_degree: float
+    isolated: int
+    inside: float | None  # share of the neighbours that are in the group
+
+
+class GraphSummary(TypedDict):
+    """A graph before any model, from an audit's record (:meth:`fairmp.Audit.to_dict`)."""
+
+    name: str
+    nodes: int
+    edges: int
+    average_degree: float
+    homophily: HomophilySummary
+    classes: Sequence[str]
+    groups: Sequence[GraphGroup]
+    verdict: Sequence[str]
+
+
 class GroupSummary(TypedDict, total=False):
     """Decisions for one group; shares by class."""
 
@@ -141,7 +175,7 @@ class Document(TypedDict, total=False):
     summary: str  # the main result; by default derived from the metrics
     flags: list[str]  # warnings for the headline
     noun: str  # what the nodes are, in the plural; "people" by default
-    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    graph: GraphSummary
     picture: str  # name of an SVG file of the graph, in the report's directory
     picture_note: str  # what it shows
     classes: list[str]

@@ -13,7 +13,14 @@ import numpy as np
 from fairmp.errors import InputError
 from fairmp.report import figures
 from fairmp.report import panel as live
-from fairmp.report.content import Document, GroupSummary, LivePanel, Metric, Section
+from fairmp.report.content import (
+    Document,
+    GraphSummary,
+    GroupSummary,
+    LivePanel,
+    Metric,
+    Section,
+)
 from fairmp.report.formats import (
     GAP_NOTE,
     change_text,
@@ -120,14 +127,15 @@ def _graph(document: Document, folder: Path | None) -> Section:
     )
 
 
-def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
+def group_table(graph: GraphSummary, noun: str) -> list[list[str]]:
     """Header, and one row per group of an audit's record."""
     classes = graph["classes"]
     shown = slice(1, 2) if len(classes) == 2 else slice(0, MAX_CLASSES)
     header = ["group", noun, "share %", "labelled", *(f"{name} %" for name in classes[shown])]
     table = [[*header, "mean degree", "median", "isolated", "inside %"]]
     for group in graph["groups"]:
-        rates = (group["base_rates"] or [None] * len(classes))[shown]
+        unknown: list[float | None] = [None] * len(classes)
+        rates = (group["base_rates"] or unknown)[shown]
         row = [group["name"], f"{group['nodes']:,}", points(group["share"])]
         row += [f"{group['labelled']:,}", *map(points, rates), f"{group['mean_degree']:.1f}"]
         row += [f"{group['median_degree']:g}", f"{group['isolated']:,}", points(group["inside"])]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.analysis.audits.parts import Forecast
+from fairmp.analysis.audits.result import Forecast
 from fairmp.analysis.theory import bias_enhancement, predicted_block_change
 from fairmp.analysis.theory.measurement import (
     Features,
