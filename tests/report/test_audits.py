@@ -31,6 +31,12 @@ def test_text_has_every_step_and_every_conclusion(result: Audit) -> None:
         assert sentence in text
 
 
+def test_html_and_plot_show_the_steps(result: Audit) -> None:
+    assert "Audit of embedded network" in result._repr_html_()
+    steps = [100 * bias.predictability for bias in result.row]
+    assert result.plot().lines[0].get_ydata() == pytest.approx(steps)
+
+
 def test_written_record_is_that_of_the_audit(result: Audit, tmp_path: Path) -> None:
     data = social_network(n=2000, average_degree=12)
     record = write(result, data, tmp_path, command="fairmp audit", picture=False)

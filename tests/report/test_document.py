@@ -10,36 +10,18 @@ from pathlib import Path
 import pytest
 
 from fairmp.errors import InputError
-from fairmp.metrics import evaluate
 from fairmp.report import Document, Section, page, summarise, tradeoff
 from fairmp.report.document import (
     MAX_BYTES,
     cards,
-    cautions,
-    from_evaluations,
     html,
     read,
     summary,
     write,
 )
 from fairmp.report.figures import to_svg
-from fairmp.report.formats import GAP_NOTE
-from tests.report.documents import decided, document_for
+from tests.report.documents import document_for
 from tests.report.records import RECORDS
-
-
-def test_add_decisions_counts_by_group() -> None:
-    sens, y, before, after = decided()
-    document = document_for()
-    for g, group in enumerate(document["groups"]):
-        inside = sens == g
-        assert group["nodes"] == inside.sum()
-        assert group["after"][1] == pytest.approx((after.argmax(1)[inside] == 1).mean())
-        assert group["before"][1] == pytest.approx((before.argmax(1)[inside] == 1).mean())
-        changed = (after.argmax(1) != before.argmax(1))[inside]
-        assert group["changed"] == changed.sum() == sum(m[2] for m in group["moves"])
-        assert group["positives"] == (inside & (y == 1)).sum()
-        assert group["true_positives"] == (inside & (y == 1) & (after.argmax(1) == 1)).sum()
 
 
 @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 2), (6, 5), (2, 20)])
@@ -106,33 +88,6 @@ def test_html_omits_a_picture_that_is_too_large(tmp_path: Path) -> None:
     (tmp_path / "topology.svg").write_text(f"<svg><!--{'x' * MAX_BYTES}--></svg>")
     assert len(html(document, tmp_path)) < MAX_BYTES
     assert "200 people" in html(document, tmp_path)
-
-
-@pytest.mark.parametrize("groups", [2, 3])
-def test_from_evaluations_keeps_the_target(groups: int) -> None:
-    sens, y, before, after = decided(groups=groups)
-    first, second = (evaluate(s, y, sens, bootstrap=0).to_dict() for s in (before, after))
-    document = from_evaluations(second, first, target=0.1)
-    [dp] = [metric for metric in document["metrics"] if metric["name"] == "ΔDP"]
-    assert (document["target"], dp["target"]) == (0.1, 0.1)
-    assert "≤ 10.0" in html({**document, "title": "t"})
-
-
-def test_constant_decisions_are_noted() -> None:
-    sens, y, _, after = decided(classes=3)
-    after[:, 1] = 9.0
-    found = evaluate(after, y, sens, bootstrap=50, class_names=["low", "mid", "high"]).to_dict()
-    note, how = cautions(found)
-    assert "'mid'" in note
-    assert how == GAP_NOTE
-    document: Document = {**from_evaluations(found), "title": "t"}
-    assert note in document["notes"]
-    assert summary(document).endswith(note)
-    after[0, 0] = 99.0
-    after[sens < 0, 0] = 99.0
-    sens[0] = 0
-    assert not evaluate(after, y, sens, bootstrap=0).notes
-    assert cautions(evaluate(after, y, sens, bootstrap=0).to_dict()) == []
 
 
 class Outside(HTMLParser):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -44,6 +44,20 @@ class GroupRow:
     tprs: tuple[float, ...]  # P(ŷ=c | y=c, s), over the labelled ones
     fprs: tuple[float, ...]  # P(ŷ=c | y≠c, s)
     score_counts: tuple[int, ...] = ()  # nodes by probability of class 1 (of ŷ for more), ten bins
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> GroupRow:
+        """Read a row of :meth:`Evaluation.to_dict`."""
+        return cls(
+            name=record["name"],
+            count=record["count"],
+            labelled=record["labelled"],
+            accuracy=_number(record["accuracy"]),
+            rates=tuple(map(_number, record["rates"])),
+            tprs=tuple(map(_number, record["tprs"])),
+            fprs=tuple(map(_number, record["fprs"])),
+            score_counts=tuple(record["score_counts"]),
+        )
 
     @property
     def positive_rate(self) -> float:
@@ -88,6 +102,25 @@ class Evaluation(Displayed, renderer="fairmp.report.evaluations"):
         for row, group in zip(result["groups"], self.groups, strict=True):
             row.update(positive_rate=group.positive_rate, tpr=group.tpr, fpr=group.fpr)
         return dict(json_safe(result))
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Evaluation:
+        """Read what :meth:`to_dict` wrote."""
+        ends = record["intervals"].items()
+        return cls(
+            n=record["n"],
+            **{key: _number(record[key]) for key in METRICS},
+            intervals={key: (_number(low), _number(high)) for key, (low, high) in ends},
+            groups=tuple(map(GroupRow.from_dict, record["groups"])),
+            class_names=tuple(record["class_names"]),
+            confidence=record["confidence"],
+            notes=tuple(record["notes"]),
+            mode=record["mode"],
+        )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 @dataclass(frozen=True)

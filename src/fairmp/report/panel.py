@@ -16,11 +16,14 @@ from threadpoolctl import threadpool_limits
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
 from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
-from fairmp.report.content import PanelCriterion, PanelFigures, PanelRecord
+from fairmp.report.content import Document, PanelCriterion, PanelFigures, PanelRecord, Point
 from fairmp.report.formats import per_hundred, points
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fairmp.postprocessing.result import DebiasResult, GroupChange
+    from fairmp.training.classifier import FairClassifier
 
 QUESTIONS = {
     "demographic_parity": "equal rates of decisions (parity)",
@@ -33,6 +36,7 @@ WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
 MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
+MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 UNKNOWN = "unknown"  # GroupChange.group of the nodes without a group
 
 
@@ -43,6 +47,45 @@ class _Corrections:
     temperature: str | float
     before: DebiasResult  # target 1: nothing is corrected
     steps: list[PanelFigures]
+
+
+def live_parts(
+    model: FairClassifier, logits: Tensor, y: Tensor, sens: Tensor, *, command: str = ""
+) -> Document:
+    """Panel, curve and reliability of a classifier's uncorrected logits for some nodes.
+
+    ``command`` is that of :func:`panel`.
+    """
+    strategy_target = None if model.strategy is None else model.strategy.gap_target
+    layer_target = getattr(model.propagation, "target", 0.0)
+    record = panel(
+        logits,
+        sens,
+        y,
+        criterion=model.criterion,
+        target=layer_target if strategy_target is None else strategy_target,
+        command=command,
+        group_names=model.groups_,
+        class_names=model.classes_,
+        kind="logits",
+    )
+    return {
+        "panel": record,
+        "curve": _parity_curve(record),
+        "reliability": reliability(logits, sens, y, group_names=model.groups_, kind="logits"),
+    }
+
+
+def _parity_curve(record: PanelRecord | None) -> list[Point]:
+    """Accuracy at each ΔDP of a panel, from the fairest; empty if there is no gap to close."""
+    if record is None or not record["before"]["dp"] > MIN_GAP:
+        return []
+    steps = [record["before"]]
+    for criterion in record["criteria"]:
+        if criterion["gap"] == "dp":
+            steps += criterion["steps"]
+    pairs = {(step["dp"], step["accuracy"]) for step in steps if step["accuracy"] is not None}
+    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(pairs)]
 
 
 def panel(
