@@ -46,16 +46,28 @@ def test_html_has_every_section(classes: int, groups: int) -> None:
 
 def test_summary_and_cards_have_the_figures() -> None:
     document = document_for()
-    dp = next(c for c in document["metrics"] if c["name"] == "ΔDP")
-    text = summary(document)
-    assert f"differ by {100 * dp['after']:.1f} per 100 people" in text
-    assert f"without the correction by {100 * dp['before']:.1f}" in text
+    now, before = (
+        [f"{100 * group[when][1]:.0f}" for group in document["groups"]]
+        for when in ("after", "before")
+    )
+    document["groups"][1]["after"] = [0.4, 0.6]
+    now[1] = "60"
+    assert summary(document).startswith(
+        f"'group <0>' gets 'class 1' {now[0]} times in 100, 'group <1>' {now[1]} times. "
+        f"Before the correction it was {before[0]} and {before[1]}. Accuracy is "
+    )
+    for group in document["groups"]:
+        group["after"] = [0.51, 0.49]
+    assert summary(document).startswith("Both groups get 'class 1' 49 times in 100. Before")
     assert [card.label for card in cards(document)] == [
         "accuracy",
         "gap between groups (ΔDP)",
         "gap at equal labels (ΔEO)",
         "decisions changed",
     ]
+    many = document_for(classes=3)
+    dp = next(metric for metric in many["metrics"] if metric["name"] == "ΔDP")
+    assert f"differ by up to {100 * dp['after']:.1f} points" in summary(many)
     assert summary({"title": "t"}) == ""
     assert summary({"title": "t", "summary": "mine"}) == "mine"
 

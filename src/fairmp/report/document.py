@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 from fairmp._version import __version__
 from fairmp.errors import InputError
 from fairmp.outputs import write_json
-from fairmp.report.content import Card, Document, Section
+from fairmp.report.content import Card, Document, Metric, Section
 from fairmp.report.figures import to_svg
 from fairmp.report.formats import (
     constant_decision_notes,
@@ -69,26 +69,44 @@ def summary(document: Document) -> str:
     if "summary" in document:
         return document["summary"]
     metrics = metrics_by_key(document)
-    noun, classes = document.get("noun", "people"), document.get("classes", [])
     gap, accuracy = metrics.get("dp", {}), metrics.get("accuracy", {})
     targeted = [m.get("key") for m in document.get("metrics", []) if is_known(m.get("target"))]
     if not is_known(gap.get("after")) or set(targeted) - {"dp"}:
-        return _summary_of_targets(document, noun)
-    kind = "positive decisions differ by" if len(classes) == 2 else "decisions differ by up to"
-    text = f"Between the groups, {kind} {points(gap['after'])} per 100 {noun}"
-    if is_known(gap.get("before")):
-        text += f"; without the correction by {points(gap['before'])}"
+        return _summary_of_targets(document)
+    sentences = [_decision_rates(document, gap)]
     if is_known(accuracy.get("after")):
-        text += f". Accuracy is {points(accuracy['after'])} %"
-        if is_known(accuracy.get("before")):
-            text += f", without the correction {points(accuracy['before'])} %"
+        before = accuracy.get("before")
+        earlier = f", before the correction {points(before)} %" if is_known(before) else ""
+        sentences.append(f"Accuracy is {points(accuracy['after'])} %{earlier}.")
     rates = [group["after"] for group in document.get("groups", []) if group["nodes"]]
-    return " ".join([f"{text}.", *constant_decision_notes(classes, rates)])
+    return " ".join([*sentences, *constant_decision_notes(document.get("classes", []), rates)])
 
 
-def _summary_of_targets(document: Document, noun: str) -> str:
+def _decision_rates(document: Document, gap: Metric) -> str:
+    """How often each of two groups gets the positive decision, or how far more groups differ."""
+    classes = document.get("classes", [])
+    groups = [group for group in document.get("groups", []) if group.get("known", True)]
+    if len(classes) != 2 or len(groups) != 2:
+        before = gap.get("before")
+        earlier = f", before the correction by {points(before)}" if is_known(before) else ""
+        return (
+            f"Between the groups, decisions differ by up to {points(gap['after'])} points{earlier}."
+        )
+    now = [per_hundred(group["after"][1]) for group in groups]
+    first, second = (repr(group["name"]) for group in groups)
+    text = f"{first} gets {classes[1]!r} {now[0]} times in 100, {second} {now[1]} times."
+    if now[0] == now[1]:
+        text = f"Both groups get {classes[1]!r} {now[0]} times in 100."
+    rates_before = [group.get("before") for group in groups]
+    if all(rates_before):
+        before_correction = [per_hundred(rates[1]) for rates in rates_before if rates]
+        text += f" Before the correction it was {' and '.join(before_correction)}."
+    return text
+
+
+def _summary_of_targets(document: Document) -> str:
     """Targets and costs, for gaps other than ΔDP."""
-    clauses = []
+    noun, clauses = document.get("noun", "people"), []
     for metric in document.get("metrics", []):
         before, after = metric.get("before"), metric.get("after")
         if is_known(metric.get("target")) and is_known(before) and is_known(after):

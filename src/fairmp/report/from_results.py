@@ -15,7 +15,6 @@ from fairmp.report.content import Document, GroupSummary, Metric, Section
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.evaluations import LABELS
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
-from fairmp.report.panel import UNKNOWN
 
 RESULTS = (DOCUMENT, "corrected.json")
 """Files that a report can be made from, in order of preference."""
@@ -183,7 +182,7 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
     before, after = list(group["decided_before"]), list(group["decided_after"])
     summary: GroupSummary = {
         "name": f"{group['attribute']}: {group['group']}" if several else str(group["group"]),
-        "known": group["group"] != UNKNOWN,
+        "known": group["known"],
         "nodes": group["nodes"],
         "before": before,
         "after": after,

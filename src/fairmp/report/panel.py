@@ -37,7 +37,6 @@ MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
 MIN_GAP = 0.005  # a smaller gap has no trade-off to show
-UNKNOWN = "unknown"  # GroupChange.group of the nodes without a group
 
 
 @dataclass(frozen=True)
@@ -247,7 +246,7 @@ def _shown_classes(result: DebiasResult) -> slice:
 
 
 def _groups(result: DebiasResult) -> list[GroupChange]:
-    return [g for g in result.groups if g.group != UNKNOWN and g.nodes][:MAX_GROUPS]
+    return [g for g in result.groups if g.known and g.nodes][:MAX_GROUPS]
 
 
 def table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:

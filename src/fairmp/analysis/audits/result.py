@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+import numpy as np
+
 from fairmp.display import Displayed
+from fairmp.metrics.counts import gap_interval, rate_range
 from fairmp.report import audit_verdict
 
 
@@ -61,6 +65,14 @@ class FeatureBias:
 
 
 @dataclass(frozen=True)
+class LabelGap:
+    """Largest difference of a class's base rate between two groups; nan if it is not known."""
+
+    estimate: float
+    interval: tuple[float, float] | None  # 95 %
+
+
+@dataclass(frozen=True)
 class Forecast:
     """Prediction for one averaging step from group sizes, edge probabilities and moments."""
 
@@ -111,6 +123,16 @@ class Audit(GraphFacts, Displayed, renderer="fairmp.report.audits"):
     forecast: Forecast
     notes: tuple[str, ...]
     seed: int  # of the halves that rules are fitted and evaluated on
+
+    def label_gap(self) -> LabelGap:
+        """The gap of the labels themselves, which a perfect classifier would have."""
+        known = [g for g in self.groups if g.share is not None and g.base_rates is not None]
+        if len(known) < 2:
+            return LabelGap(math.nan, None)
+        classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        rates = np.array([g.base_rates for g in known])[:, classes]
+        sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+        return LabelGap(float(rate_range(rates).max()), gap_interval(rates, sizes))
 
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""
