@@ -11,7 +11,7 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.analysis.theory.measurement import GraphParameters, averaged, group_moments
-from fairmp.analysis.theory.prediction import Bias, Change, bias_of, decision
+from fairmp.analysis.theory.prediction import Bias, BiasChange, bias_of, decision
 from fairmp.errors import InputError, check_integer
 
 
@@ -58,7 +58,7 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 
 def measured_change(
     data: Data, *, steps: int = 1, normalisation: Normalisation = "row", ridge: float = 0.0
-) -> Change:
+) -> BiasChange:
     """Measure the change of the bias of a graph's features after ``steps`` steps of averaging.
 
     See ``aggregate`` for ``steps`` and ``normalisation`` and ``group_moments`` for ``ridge``.
@@ -70,7 +70,7 @@ def measured_change(
         (True, True)
     """
     after = aggregate(data.x, data.edge_index, steps=steps, normalisation=normalisation)
-    return Change(
+    return BiasChange(
         measured_bias(data.x, data.sens, ridge=ridge), measured_bias(after, data.sens, ridge=ridge)
     )
 

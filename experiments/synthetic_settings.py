@@ -15,7 +15,7 @@ from experiments.measured_bias import balanced_eps, measured_change
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
-from fairmp.analysis.theory.prediction import Change, predicted_block_change, predicted_change
+from fairmp.analysis.theory.prediction import BiasChange, predicted_block_change, predicted_change
 from fairmp.comparison import Record
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
@@ -64,11 +64,13 @@ class Setting:
             seed=seed,
         )
 
-    def measured(self, graph: Data) -> Change:
+    def measured(self, graph: Data) -> BiasChange:
         """Change of the bias on a graph."""
         return measured_change(graph, steps=self.steps, normalisation=self.normalisation)
 
-    def predicted(self, *, rho: ArrayLike | None = None, eps: ArrayLike | None = None) -> Change:
+    def predicted(
+        self, *, rho: ArrayLike | None = None, eps: ArrayLike | None = None
+    ) -> BiasChange:
         """Change of the bias predicted by theory, here or at other densities or homophilies."""
         return predicted_change(
             self.n,

@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fairmp.analysis.theory import (
-    Moments,
+    GroupMoments,
     bias_of,
     blocks,
     mutual_information_bound,
-    neighbourhood,
     predicted_block_change,
     predicted_change,
     predicted_moments,
@@ -22,6 +21,7 @@ from fairmp.analysis.theory import (
 from fairmp.analysis.theory.block_model import block_graph
 from fairmp.analysis.theory.measurement import averaged, group_moments
 from fairmp.errors import InputError
+from tests.analysis.theory.closed_forms import neighbourhood
 
 MEANS = np.array([[0.0, 1.0], [1.5, -0.5], [0.3, 0.3]])
 COVARIANCES = np.array(
@@ -154,12 +154,12 @@ def test_counterexample_is_predicted_to_lose_bias() -> None:
 
 
 def test_bias_of_moments() -> None:
-    moments = Moments(MEANS, COVARIANCES)
+    moments = GroupMoments(MEANS, COVARIANCES)
     weights = np.array([0.5, 0.3, 0.2])
     bias = bias_of(moments, weights)
     assert bias.gap == pytest.approx(np.hypot(1.5, 1.5))
     assert bias.information == mutual_information_bound(MEANS, COVARIANCES, weights)
-    pair = bias_of(Moments(MEANS[:2], COVARIANCES[:2]), weights[:2] / 0.8)
+    pair = bias_of(GroupMoments(MEANS[:2], COVARIANCES[:2]), weights[:2] / 0.8)
     assert bias.parity >= pair.parity
 
 

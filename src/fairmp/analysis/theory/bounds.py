@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from fairmp.errors import InputError
 
 
-class Moments(NamedTuple):
+class GroupMoments(NamedTuple):
     """Mean (…×G×d) and covariance (…×G×d×d) of each group's features."""
 
     means: np.ndarray
@@ -140,7 +140,7 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
     return matrix
 
 
-def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
+def as_moments(means: ArrayLike, covariances: ArrayLike) -> GroupMoments:
     """Check means and covariances of two or more groups; give every group its covariance."""
     mu = np.asarray(means, dtype=float)
     sigma = check_covariance("covariances", covariances)
@@ -149,7 +149,7 @@ def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
     if groups < 2 or sigma.shape[-1] != d or not one_or_each:
         shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
         raise InputError("means", shapes, "give G×d means, G ≥ 2, and one d×d covariance or G")
-    return Moments(mu, np.broadcast_to(sigma, (*sigma.shape[:-3], groups, d, d)))
+    return GroupMoments(mu, np.broadcast_to(sigma, (*sigma.shape[:-3], groups, d, d)))
 
 
 def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarray) -> np.ndarray:

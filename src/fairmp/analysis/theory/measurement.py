@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.analysis.theory.bounds import Moments
+from fairmp.analysis.theory.bounds import GroupMoments
 from fairmp.analysis.theory.conditions import Blocks, Normalisation, exponent
 from fairmp.analysis.theory.prediction import decision
 from fairmp.errors import InputError
@@ -48,7 +48,9 @@ def averaged(
         yield values
 
 
-def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Moments, np.ndarray]:
+def group_moments(
+    x: Tensor, sens: Tensor, *, ridge: float = 0.0
+) -> tuple[GroupMoments, np.ndarray]:
     """Mean and covariance of each group's features, and each group's share of the known nodes.
 
     Nodes of unknown group (−1) are ignored. ``ridge`` is added to the covariances' diagonal, as a
@@ -64,10 +66,10 @@ def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Momen
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
     moments, weights = _moments(values, group)
     extra = ridge * values[group >= 0].var(0).mean() * np.eye(values.shape[1])
-    return Moments(moments.means, moments.covariances + extra), weights
+    return GroupMoments(moments.means, moments.covariances + extra), weights
 
 
-def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray]:
+def _moments(values: np.ndarray, group: np.ndarray) -> tuple[GroupMoments, np.ndarray]:
     counts = np.bincount(group[group >= 0])
     if len(counts) < 2 or counts.min() < 2:
         by_group = f"{counts.tolist()} nodes by group"
@@ -79,7 +81,7 @@ def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray
         members -= means[g].astype(members.dtype)
         # Not np.cov, which converts to double precision: the audit's matrices are large.
         covariances.append(members.T @ members * (1 / (len(members) - 1)))
-    return Moments(np.stack(means), np.stack(covariances).astype(float)), counts / counts.sum()
+    return GroupMoments(np.stack(means), np.stack(covariances).astype(float)), counts / counts.sum()
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def _rules_by_factorisation(
     moments, weights = _moments(values, group)
     variance = np.trace(weights @ moments.covariances.swapaxes(0, 1)) / size
     ridge = HELD_OUT_RIDGE * variance if variance > 0 else 1.0
-    ridged = Moments(moments.means, moments.covariances + ridge * np.eye(size))
+    ridged = GroupMoments(moments.means, moments.covariances + ridge * np.eye(size))
     rules = [decision(ridged, weights, b, a) for a, b in pairs]
     directions = np.stack([direction for direction, _ in rules], 1).astype(values.dtype)
     return directions, np.array([threshold for _, threshold in rules])

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fairmp.analysis.theory.bounds import Moments, as_moments, mutual_information_bound
+from fairmp.analysis.theory.bounds import GroupMoments, as_moments, mutual_information_bound
 from fairmp.analysis.theory.conditions import (
     COVARIANCE,
     MEANS,
@@ -34,7 +34,7 @@ class Bias(NamedTuple):
     information: Any  # Theorem 1's bound on the information about the group, in nats
 
 
-class Change(NamedTuple):
+class BiasChange(NamedTuple):
     """Bias before and after averaging; the properties are differences, after − before."""
 
     before: Bias
@@ -66,7 +66,7 @@ def predicted_change(
     covariances: ArrayLike = COVARIANCE,
     steps: int = 1,
     normalisation: Normalisation = "row",
-) -> Change:
+) -> BiasChange:
     """Predict the change of the bias after averaging on an (n, ρ, ε, c)-graph.
 
     The arguments are those of ``connection_probabilities`` and ``predicted_moments``.
@@ -95,7 +95,7 @@ def predicted_block_change(
     covariances: ArrayLike,
     steps: int = 1,
     normalisation: Normalisation = "row",
-) -> Change:
+) -> BiasChange:
     """Predict the change of the bias for any number of groups and any edge probabilities.
 
     The arguments are those of ``predicted_moments``.
@@ -117,14 +117,14 @@ def predicted_block_change(
         normalisation=normalisation,
     )
     weights = size / size.sum(-1, keepdims=True)
-    return Change(bias_of(before, weights), bias_of(after, weights))
+    return BiasChange(bias_of(before, weights), bias_of(after, weights))
 
 
-def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
+def bias_of(moments: GroupMoments, weights: ArrayLike) -> Bias:
     """Bias of normal features with the given moments.
 
     Example:
-        >>> bias = bias_of(Moments(np.eye(2), np.stack([np.eye(2)] * 2)), [0.5, 0.5])
+        >>> bias = bias_of(GroupMoments(np.eye(2), np.stack([np.eye(2)] * 2)), [0.5, 0.5])
         >>> [round(float(v), 4) for v in bias]
         [1.4142, 0.5205, 0.3799]
     """
@@ -151,7 +151,7 @@ def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
 
 
 def decision(
-    moments: Moments, weights: np.ndarray, a: int, b: int
+    moments: GroupMoments, weights: np.ndarray, a: int, b: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Direction and threshold of the linear rule that separates group ``a`` from group ``b``."""
     mu, sigma = moments
@@ -172,7 +172,7 @@ def predicted_moments(
     *,
     steps: int = 1,
     normalisation: Normalisation = "row",
-) -> Moments:
+) -> GroupMoments:
     """Predict each group's mean and covariance after ``steps`` steps of averaging.
 
     One step is exact up to a relative effect of order ρ. More steps use the tree approximation of
@@ -205,7 +205,7 @@ def predicted_moments(
     tree_one_step = _tree(model, before, theta, 1)
     # The tree neglects the variance of the degrees: agree with the exact covariance at one step.
     scale = np.asarray(_trace(exact.covariances) / _trace(tree_one_step.covariances))
-    return Moments(tree.means, scale[..., None, None] * tree.covariances)
+    return GroupMoments(tree.means, scale[..., None, None] * tree.covariances)
 
 
 def _as_blocks(sizes: ArrayLike, probabilities: ArrayLike, groups: int) -> Blocks:
@@ -268,7 +268,7 @@ class _Degree:
         return joint + diagonal[..., None] * np.eye(diagonal.shape[-1])
 
 
-def _one_step(model: Blocks, before: Moments, theta: float) -> Moments:
+def _one_step(model: Blocks, before: GroupMoments, theta: float) -> GroupMoments:
     mu, sigma = before
     groups = np.eye(model.sizes.shape[-1])
     trials = model.sizes[..., None, :] - groups
@@ -295,7 +295,7 @@ def _one_step(model: Blocks, before: Moments, theta: float) -> Moments:
     second = np.einsum("...ghl,...ghi,...glj->...gij", root.second(2 * theta), message, message)
     composition = itself_square * _outer(mu, mu) + cross + cross.swapaxes(-1, -2)
     composition = composition + second - _outer(mean, mean)
-    return Moments(mean, itself_square * sigma + noise + composition)
+    return GroupMoments(mean, itself_square * sigma + noise + composition)
 
 
 def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -303,7 +303,7 @@ def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a[..., :, None] * b[..., None, :])
 
 
-def _tree(model: Blocks, before: Moments, theta: float, steps: int) -> Moments:
+def _tree(model: Blocks, before: GroupMoments, theta: float, steps: int) -> GroupMoments:
     trials = model.sizes[..., None, :] - np.eye(model.sizes.shape[-1])
     expected = trials * model.probabilities
     rate = expected.sum(-1)
@@ -346,7 +346,7 @@ def _tree(model: Blocks, before: Moments, theta: float, steps: int) -> Moments:
     mean, spread = leave[..., None] * mean, leave[..., None, None] ** 2 * spread
     # The degree has variance λ, so √d has a relative deviation of √λ/2ζ.
     by_degree = ((1 - theta) * np.sqrt(rate) / (rate + 1))[..., None] * mean
-    return Moments(mean, spread + _outer(by_degree, by_degree))
+    return GroupMoments(mean, spread + _outer(by_degree, by_degree))
 
 
 def _distances(stay_root: np.ndarray, stay: np.ndarray, steps: int) -> np.ndarray:
