@@ -153,7 +153,7 @@ def _document(
         "passing. Both are trained separately, with the same setting.",
         "points": [_point(line) for line in lines],
         "lines": _every_method(lines),
-        "extra": [_printed_algorithm(gaps, data.num_nodes).to_dict()],
+        "extra": [_printed_algorithm(gaps, data.num_nodes)],
         "assumptions": [text.format(train=commands.train) for text in ASSUMPTIONS],
         "command": commands.rerun,
         "versions": model.run_.versions,
@@ -179,23 +179,23 @@ def _point(line: Line) -> Point:
     return drawn
 
 
-def _every_method(lines: list[Line]) -> dict[str, Any]:
+def _every_method(lines: list[Line]) -> Section:
     """The table of all methods."""
     table = of_lines("", lines).without(["splits"])
-    return {
-        "title": "Every method",
-        "text": [
+    return Section(
+        "Every method",
+        text=[
             "ΔDP is the difference between the groups' rates of positive decisions, ΔEO the "
             "same among nodes whose label is positive, both in points. The constraint is on "
             "ΔDP: where the groups' true rates differ, closing it can open ΔEO, so both are "
             "shown."
         ],
-        "header": table.header,
-        "rows": table.rows,
-        "caption": f"Test nodes, {over(lines[0].splits)}. "
+        header=table.header,
+        rows=table.rows,
+        caption=f"Test nodes, {over(lines[0].splits)}. "
         f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
         "were solved for the test nodes as a batch.",
-    }
+    )
 
 
 def _printed_algorithm(gaps: dict[str, list[float]], nodes: int) -> Section:

@@ -185,7 +185,7 @@ def write_page(
     if rows := [list(pair) for pair in (absent or {}).items()]:
         sections.append(Section("Left out", header=["data set", "why"], rows=rows))
     report: Document = {"title": title, "summary": summary, "command": command}
-    report["extra"] = [part.to_dict() for part in sections]
+    report["extra"] = sections
     report["assumptions"] = list(assumptions)
     write_document(report, folder)
     return shown

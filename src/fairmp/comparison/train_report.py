@@ -49,13 +49,13 @@ def write(
     report = document(data, model, panel_command) if whole else _figures(data, model)
     report["command"] = command
     table = of_lines("", shown).without(["splits"])
-    report["lines"] = {
-        "header": table.header,
-        "rows": table.rows,
-        "title": "Over several splits" if several else "On one split",
-        "caption": f"Test nodes, {over(len(records))}. Gaps in points."
+    report["lines"] = Section(
+        "Over several splits" if several else "On one split",
+        header=table.header,
+        rows=table.rows,
+        caption=f"Test nodes, {over(len(records))}. Gaps in points."
         + " The sections above are about the first split." * several,
-    }
+    )
     drawn = topology(data, components=1, max_nodes=1000) if picture and whole else None
     write_document(report, folder, drawn)
     return lines
@@ -169,9 +169,9 @@ def _figures(
 
         rows = [[name.replace("_", " "), as_text(value)] for name, value in vars(data).items()]
         header = ["", "value (shares in %)"]
-        report["extra"] = [Section("The graph", header=header, rows=rows).to_dict()]
+        report["extra"] = [Section("The graph", header=header, rows=rows)]
     if len(run.tried) > 1:
-        report["extra"] = [*report.get("extra", []), _candidates(model).to_dict()]
+        report["extra"] = [*report.get("extra", []), _candidates(model)]
     return report
 
 

@@ -111,7 +111,7 @@ def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Do
         "summary": summary[0],
         "flags": [leak_sentence(leak) for leak in audit.leaks if leak.of == "label"],
         "graph": graph_summary(audit),
-        "extra": [section.to_dict() for section in _extra_sections(audit)],
+        "extra": list(_extra_sections(audit)),
         "assumptions": ASSUMPTIONS,
         "read": list(read),
         "command": command,

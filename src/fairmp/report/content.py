@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, TypedDict
 
 Ends = list[float | None] | None
@@ -53,6 +53,12 @@ class Section:
     def to_dict(self) -> dict[str, Any]:
         """Return the parts that are not empty, for JSON."""
         return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Section:
+        """Read what :meth:`to_dict` returned; unknown keys are ignored."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: record[name] for name in names if name in record})
 
 
 class HomophilySummary(TypedDict):
@@ -167,8 +173,23 @@ class PanelRecord(TypedDict, total=False):
     criteria: list[PanelCriterion]
 
 
+class Reliability(TypedDict):
+    """A :class:`~fairmp.metrics.ReliabilityCurve` of one group, and its error."""
+
+    group: str
+    predicted: Sequence[float]
+    observed: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    counts: Sequence[int]
+    error: float
+
+
 class Document(TypedDict, total=False):
-    """Content of a report; every part but the title is optional."""
+    """Content of a report; every part but the title is optional.
+
+    Plain data but for the sections, which ``report.json`` has as dictionaries.
+    """
 
     title: str
     describes_model: bool  # whether a model card can be made from it; true by default
@@ -192,10 +213,10 @@ class Document(TypedDict, total=False):
     gap: str  # name of the gap; "ΔDP" by default
     points: list[Point]  # other points of the trade-off
     target: float | None  # the largest gap that was requested
-    lines: dict[str, Any]  # table of runs (Section.to_dict)
+    lines: Section  # table of runs
     panel: PanelRecord | None
-    reliability: list[dict[str, Any]]  # fairmp.metrics.ReliabilityCurve of each group, as dicts
-    extra: list[dict[str, Any]]  # further sections (Section.to_dict)
+    reliability: list[Reliability]  # by group
+    extra: list[Section]  # further ones
     notes: list[str]  # remarks on the figures
     assumptions: list[str]
     read: list[str]  # messages of the loader

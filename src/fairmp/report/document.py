@@ -38,7 +38,12 @@ def write(document: Document, folder: Path, picture: Figure | None = None) -> No
 
         document["picture"], document["picture_note"] = "topology.svg", take_caption(picture)
         (folder / "topology.svg").write_text(to_svg(picture), encoding="utf-8")
-    write_json(folder / DOCUMENT, document)
+    record = dict(document)
+    if "lines" in document:
+        record["lines"] = document["lines"].to_dict()
+    if "extra" in document:
+        record["extra"] = [section.to_dict() for section in document["extra"]]
+    write_json(folder / DOCUMENT, record)
     (folder / PAGE).write_text(html(document, folder), encoding="utf-8")
 
 
@@ -51,6 +56,10 @@ def read(folder: Path) -> Document:
         raise InputError(str(path), f"cannot be read ({error})", "run the command again") from None
     if not isinstance(document, dict) or not isinstance(document.get("title"), str):
         raise InputError(str(path), "is not a report", "run the command again")
+    if "lines" in document:
+        document["lines"] = Section.from_dict(document["lines"])
+    if "extra" in document:
+        document["extra"] = [Section.from_dict(section) for section in document["extra"]]
     return cast(Document, document)
 
 

@@ -11,6 +11,7 @@ from fairmp.metrics.drift import Drift, Figure
 from fairmp.metrics.evaluation import TITLES, Evaluation, json_safe
 from fairmp.outputs import write_json
 from fairmp.report import document, evaluations
+from fairmp.report.content import Section
 from fairmp.report.figures import AFTER, CHOSEN, NARROW, figure
 from fairmp.report.formats import aligned, points, to_html
 
@@ -124,12 +125,7 @@ def write(
         "summary": comparison["verdict"],
         "notes": comparison["notes"],
         "command": command,
-        "lines": {
-            "title": "Then and now",
-            "header": HEADER,
-            "rows": rows(drift),
-            "caption": CAPTION,
-        },
+        "lines": Section("Then and now", header=HEADER, rows=rows(drift), caption=CAPTION),
     }
     document.write(page, folder)
     return comparison

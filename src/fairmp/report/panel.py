@@ -16,7 +16,14 @@ from threadpoolctl import threadpool_limits
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
 from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
-from fairmp.report.content import Document, PanelCriterion, PanelFigures, PanelRecord, Point
+from fairmp.report.content import (
+    Document,
+    PanelCriterion,
+    PanelFigures,
+    PanelRecord,
+    Point,
+    Reliability,
+)
 from fairmp.report.formats import per_hundred, points
 
 if TYPE_CHECKING:
@@ -188,7 +195,7 @@ def reliability(
     *,
     group_names: Sequence[str] | None = None,
     kind: str = "auto",
-) -> list[dict[str, Any]]:
+) -> list[Reliability]:
     """Reliability curves by group of the first attribute; with several classes of the likeliest."""
     from fairmp.postprocessing.predictions import attributes, read
 
@@ -201,7 +208,7 @@ def reliability(
     first = attributes(sens, len(proba))[0]
     names = first.groups if group_names is None else group_names
     curves = reliability_curve(proba.double().clamp(0, 1), labels, first.hard, group_names=names)
-    return [{**vars(curve), "error": curve.error} for curve in curves]
+    return [cast(Reliability, {**vars(curve), "error": curve.error}) for curve in curves]
 
 
 def _heading(result: DebiasResult, names: Sequence[str] | None) -> PanelRecord:

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -46,15 +44,14 @@ SMALL_GROUP = 100  # nodes
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
-    extra = [section_from_dict(part) for part in document.get("extra", [])]
-    lines, assumptions = document.get("lines"), document.get("assumptions")
+    extra, assumptions = document.get("extra", []), document.get("assumptions")
     candidates: list[Section | None] = [
         _result(document),
         groups_section(document) if document.get("groups") else None,
         _changed(document),
         _live(document),
         _tradeoff(document) if document.get("curve") or document.get("points") else None,
-        section_from_dict({"title": "Over several splits", **lines}) if lines else None,
+        document.get("lines"),
         reliability_section(document) if document.get("reliability") else None,
         _graph(document, folder) if document.get("graph") else None,
         *(section for section in extra if not section.appendix),
@@ -65,12 +62,6 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
     if not present:
         raise InputError(document["title"], "the report is empty", "run the command again")
     return present + [section for section in extra if section.appendix]
-
-
-def section_from_dict(content: Mapping[str, Any]) -> Section:
-    """Make a section from its dict (``Section.to_dict``); unknown keys are ignored."""
-    names = [field.name for field in fields(Section)]
-    return Section(**{name: content[name] for name in names if name in content})
 
 
 def metrics_by_key(document: Document) -> dict[str, Metric]:

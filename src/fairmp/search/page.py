@@ -214,14 +214,14 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: s
         "gap": tuned.symbol,
         "target": search.limit,
         "measured": f"{model.run_.test.n:,} test nodes, which no trial has seen",
-        "lines": {
-            "title": "Chosen trial",
-            "text": [format_settings(tuned.chosen.settings)],
-            "header": ["nodes", *titles],
-            "rows": figures_table(tuned),
-            "caption": f"{SPREAD} " * (search.splits > 1) + CHOSEN,
-        },
-        "extra": [part.to_dict() for part in parts],
+        "lines": Section(
+            "Chosen trial",
+            text=[format_settings(tuned.chosen.settings)],
+            header=["nodes", *titles],
+            rows=figures_table(tuned),
+            caption=f"{SPREAD} " * (search.splits > 1) + CHOSEN,
+        ),
+        "extra": parts,
         "assumptions": [
             "The choice was made on validation nodes; the test nodes need not agree with it."
         ],
