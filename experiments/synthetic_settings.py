@@ -30,7 +30,7 @@ COVARIANCES = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class GraphSetting:
     """A point of the (n, ρ, ε, c) model, its features, and how they are averaged."""
 
     n: int
@@ -101,13 +101,13 @@ class Setting:
         )
 
 
-def setting_of(points: pd.DataFrame) -> Setting:
+def setting_of(points: pd.DataFrame) -> GraphSetting:
     """Setting of the first of some measured points."""
     [first] = points.head(1).to_dict("records")
-    return Setting(**{field.name: first[field.name] for field in fields(Setting)})
+    return GraphSetting(**{field.name: first[field.name] for field in fields(GraphSetting)})
 
 
-def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
+def measure(setting: GraphSetting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
     """Draw graphs of a setting: changes of the bias measured, their 95 % intervals, predicted."""
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     graph_seeds = np.random.SeedSequence(seed).generate_state(seeds)
@@ -130,7 +130,7 @@ class Design:
     """An experiment: settings, each with the series it belongs to, and graphs per setting."""
 
     seeds: int
-    settings: Sequence[tuple[str, Setting]]
+    settings: Sequence[tuple[str, GraphSetting]]
 
 
 def measure_all(
