@@ -64,10 +64,17 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
-        frame = formats.results(self.lines)
         tables = {
-            name: frame[frame["data"] == name].drop(columns="data").to_dict("records")
-            for name in self.lines
+            name: [
+                {
+                    "method": line.name,
+                    "splits": line.splits,
+                    **line.figures,
+                    "seconds": line.seconds,
+                }
+                for line in lines
+            ]
+            for name, lines in self.lines.items()
         }
         keys = ("data", "name", "split", "seed", "failed")
         failed = [{key: record[key] for key in keys} for record in self.failed]
