@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import json
 
 import numpy as np
 import pytest
@@ -79,8 +78,3 @@ def test_appendix_sections_come_last_and_collapsed() -> None:
     document: Document = {"title": "t", "assumptions": ["a"], "extra": [extra]}
     assert [part.title for part in sections(document)] == ["Assumptions", "Theory"]
     assert "<details><summary>For specialists</summary>" in html(document)
-
-
-def test_section_json_round_trip() -> None:
-    section = Section("t", text=["a"], header=["b"], rows=[["c"]], bullets=["d"], more="e")
-    assert Section.from_dict(json.loads(json.dumps(section.to_dict()))) == section
