@@ -14,8 +14,14 @@ from torch_geometric.data import Data
 from experiments.measured_bias import balanced_eps, measured_change
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
-from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
-from fairmp.analysis.theory.prediction import BiasChange, predicted_block_change, predicted_change
+from fairmp.analysis.theory.conditions import (
+    MEANS,
+    Form,
+    Normalisation,
+    bias_enhancement,
+    blocks,
+)
+from fairmp.analysis.theory.prediction import BiasChange, predicted_change
 from fairmp.comparison import Record
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
@@ -72,11 +78,10 @@ class GraphSetting:
         self, *, rho: ArrayLike | None = None, eps: ArrayLike | None = None
     ) -> BiasChange:
         """Change of the bias predicted by theory, here or at other densities or homophilies."""
+        density = self.rho if rho is None else rho
+        homophily = self.eps if eps is None else eps
         return predicted_change(
-            self.n,
-            self.rho if rho is None else rho,
-            self.eps if eps is None else eps,
-            self.c,
+            *blocks(self.n, density, homophily, self.c),
             means=self.means,
             covariances=self.covariances,
             steps=self.steps,
@@ -153,12 +158,13 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
     varied = deviation > 0
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
-    moments, _ = measurement.group_moments(x, data.sens, ridge=ridge)
-    sizes, probabilities = measurement.block_counts(graph)
+    moments = measurement.measured_moments(x, data.sens, ridge=ridge)
     changes = {
         "measured": measured_change(graph, ridge=ridge),
-        "predicted": predicted_block_change(
-            sizes, probabilities, means=moments.means, covariances=moments.covariances
+        "predicted": predicted_change(
+            *measurement.block_counts(graph),
+            means=moments.means,
+            covariances=moments.covariances,
         ),
     }
     model = measurement.graph_parameters(graph)
