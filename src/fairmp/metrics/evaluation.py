@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -48,16 +48,7 @@ class GroupRow:
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> GroupRow:
         """Read a row of :meth:`Evaluation.to_dict`."""
-        return cls(
-            name=record["name"],
-            count=record["count"],
-            labelled=record["labelled"],
-            accuracy=_number(record["accuracy"]),
-            rates=tuple(map(_number, record["rates"])),
-            tprs=tuple(map(_number, record["tprs"])),
-            fprs=tuple(map(_number, record["fprs"])),
-            score_counts=tuple(record["score_counts"]),
-        )
+        return cls(**{field.name: from_json(record[field.name]) for field in fields(cls)})
 
     @property
     def positive_rate(self) -> float:
@@ -106,21 +97,10 @@ class Evaluation(Displayed, renderer="fairmp.report.evaluations"):
     @classmethod
     def from_dict(cls, record: Mapping[str, Any]) -> Evaluation:
         """Read what :meth:`to_dict` wrote."""
-        ends = record["intervals"].items()
-        return cls(
-            n=record["n"],
-            **{key: _number(record[key]) for key in METRICS},
-            intervals={key: (_number(low), _number(high)) for key, (low, high) in ends},
-            groups=tuple(map(GroupRow.from_dict, record["groups"])),
-            class_names=tuple(record["class_names"]),
-            confidence=record["confidence"],
-            notes=tuple(record["notes"]),
-            mode=record["mode"],
-        )
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else value
+        values = {field.name: from_json(record[field.name]) for field in fields(cls)}
+        values["groups"] = tuple(map(GroupRow.from_dict, record["groups"]))
+        values["mode"] = record["mode"]
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -290,6 +270,15 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_safe(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def from_json(value: Any) -> Any:
+    """Undo :func:`json_safe`: nan for ``None``, and tuples for lists."""
+    if isinstance(value, dict):
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(map(from_json, value))
+    return math.nan if value is None else value
 
 
 def _check(

@@ -3,8 +3,8 @@
 The statements and their derivations are in ``docs/theory.md``.
 """
 
-from fairmp.analysis.theory.bounds import Estimate as Estimate
 from fairmp.analysis.theory.bounds import GroupMoments as GroupMoments
+from fairmp.analysis.theory.bounds import MonteCarloEstimate as MonteCarloEstimate
 from fairmp.analysis.theory.bounds import gaussian_kl as gaussian_kl
 from fairmp.analysis.theory.bounds import group_moments as group_moments
 from fairmp.analysis.theory.bounds import mutual_information as mutual_information

@@ -20,7 +20,7 @@ class GroupMoments:
     shares: np.ndarray  # …×G, with a sum of 1
 
 
-class Estimate(NamedTuple):
+class MonteCarloEstimate(NamedTuple):
     """A Monte-Carlo mean and its standard error."""
 
     value: float
@@ -89,7 +89,7 @@ def mutual_information(
     *,
     samples: int = 100_000,
     seed: int = 0,
-) -> Estimate:
+) -> MonteCarloEstimate:
     r"""Monte-Carlo estimate of the mutual information, in nats.
 
     .. math::
@@ -120,7 +120,7 @@ def mutual_information(
         gain = density[i] - np.logaddexp.reduce(np.log(share)[:, None] + density, axis=0)
         value += share[i] * gain.mean()
         variance += share[i] ** 2 * gain.var(ddof=1) / samples
-    return Estimate(float(value), float(np.sqrt(variance)))
+    return MonteCarloEstimate(float(value), float(np.sqrt(variance)))
 
 
 def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
