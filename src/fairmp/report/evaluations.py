@@ -34,7 +34,8 @@ def text(evaluation: Evaluation) -> str:
 
 def html(evaluation: Evaluation) -> str:
     """The same as two tables."""
-    figures = [["", "points", "95 % interval"], *_figures(evaluation)]
+    interval = f"{100 * evaluation.confidence:g} % interval"
+    figures = [["", "points", interval], *_figures(evaluation)]
     return to_html(_title(evaluation), [figures, _groups(evaluation)], evaluation.notes)
 
 

@@ -95,9 +95,9 @@ def _parity_curve(record: PanelRecord | None) -> list[Point]:
 
 
 def panel(
-    predictions: Any,
+    scores: Any,
     sens: Any,
-    labels: Any = None,
+    y: Any = None,
     *,
     criterion: str = "demographic_parity",
     target: float = 0.0,
@@ -111,9 +111,9 @@ def panel(
     them, and so are criteria that hold already; None if nothing is left.
 
     Args:
-        predictions: as for ``debias``, like ``sens`` and ``labels``.
+        scores: as for ``debias``, like ``sens`` and ``y``.
         sens: groups.
-        labels: true classes.
+        y: labels.
         criterion: the criterion that is shown first.
         target: the target that is shown first.
         command: command that makes the chosen correction, with ``{criterion}``, ``{target}`` and
@@ -123,13 +123,13 @@ def panel(
     """
     from fairmp.postprocessing.solver import debias
 
-    correct = partial(debias, predictions, sens, labels=labels, full_output=True, **options)
+    correct = partial(debias, scores, sens, labels=y, full_output=True, **options)
     record: PanelRecord = {}
     criteria: list[PanelCriterion] = []
     # Waking more threads costs more than they save in passes this short.
     with threadpool_limits(limits=1):
         for name, gap in CRITERIA.items():
-            if labels is None and gap != "dp":
+            if y is None and gap != "dp":
                 continue
             goal = target if name == criterion else 0.0
             corrections = _corrections(partial(correct, criterion=name), gap, goal)
@@ -189,9 +189,9 @@ def _targets(before: DebiasResult, gap: str, goal: float) -> list[float]:
 
 
 def reliability(
-    predictions: Any,
+    scores: Any,
     sens: Any,
-    labels: Any,
+    y: Any,
     *,
     group_names: Sequence[str] | None = None,
     kind: str = "auto",
@@ -199,15 +199,15 @@ def reliability(
     """Reliability curves by group of the first attribute; with several classes of the likeliest."""
     from fairmp.postprocessing.predictions import attributes, read
 
-    proba = read(predictions, kind).proba
-    if labels is None:
+    proba = read(scores, kind).proba
+    if y is None:
         return []
     if proba.size(1) > 2:
-        top, y = proba.max(1), np.asarray(labels)
-        proba, labels = top.values, np.where(y < 0, -1, y == top.indices.numpy())
+        top, label = proba.max(1), np.asarray(y)
+        proba, y = top.values, np.where(label < 0, -1, label == top.indices.numpy())
     first = attributes(sens, len(proba))[0]
     names = first.groups if group_names is None else group_names
-    curves = reliability_curve(proba.double().clamp(0, 1), labels, first.hard, group_names=names)
+    curves = reliability_curve(proba.double().clamp(0, 1), y, first.hard, group_names=names)
     return [cast(Reliability, {**vars(curve), "error": curve.error}) for curve in curves]
 
 

@@ -123,7 +123,7 @@ def take_caption(fig: Figure) -> str:
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """Let igraph draw from its own generator, and then from Python's again, its default."""
+    """Seed igraph's random numbers; afterwards it uses Python's generator again, its default."""
     igraph.set_random_number_generator(random.Random(seed))
     try:
         yield
