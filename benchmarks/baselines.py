@@ -31,7 +31,7 @@ from fairmp.metrics import evaluate
 from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.training.classifier import build_classifier
-from fairmp.training.loop import versions
+from fairmp.training.run import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
 SETTINGS = [

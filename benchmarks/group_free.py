@@ -22,7 +22,7 @@ import torch
 
 from fairmp import PPR, FairClassifier
 from fairmp.datasets import load
-from fairmp.training.loop import versions
+from fairmp.training.run import versions
 from fairmp.training.penalties import Lagrangian, Regulariser, Strategy
 
 GRAPHS = ("nba", "german", "bail", "credit", "pokec-province", "facebook100")

@@ -19,9 +19,8 @@ from fairmp.report.document import add_decisions, cautions, from_evaluations, li
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import of_lines, write_records
 from fairmp.report.topology import topology
-from fairmp.training.classifier import FairClassifier
-from fairmp.training.loop import needs_groups
-from fairmp.training.predictor import PARITY
+from fairmp.nn.fmp import FMP
+from fairmp.training.classifier import PARITY, FairClassifier
 
 if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics
@@ -181,7 +180,7 @@ def _target(model: FairClassifier) -> float | None:
         return None
     if strategy is not None and strategy.gap_target is not None:
         return strategy.gap_target
-    return layer.target if needs_groups(layer) and layer.solver == "projection" else None
+    return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:

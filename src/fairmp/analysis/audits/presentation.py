@@ -119,7 +119,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.loop import versions
+    from fairmp.training.run import versions
 
     summary = [*_averaging(audit), *_homophily(audit)]
     return {
