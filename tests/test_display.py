@@ -90,7 +90,7 @@ def test_debias_result() -> None:
 
 def test_run_and_audit() -> None:
     data = social_network(n=200, average_degree=5)
-    run = FairClassifier(epochs=1, backbone="mlp").fit(data, seed=0)
+    run = FairClassifier(epochs=1, backbone="mlp").fit(data, seed=0).run_
     assert run.test._repr_html_() in run._repr_html_()
     assert widths(run.plot()) == pytest.approx([g.rates[1] for g in run.test.groups])
     result = audit(data, steps=2)

@@ -93,13 +93,13 @@ def test_dropout_and_classifiers_that_need_dense_features(bag: Any) -> None:
     data = from_tables(*bag, **ROLES)
     FairClassifier(FMP(), backbone="mlp", dropout=0.5, epochs=3).fit(data, bootstrap=0)
     model = FairClassifier(FMP(), backbone=GaussianNB())
-    assert model.fit(data, bootstrap=0).test.accuracy > 0.5
+    assert model.fit(data, bootstrap=0).run_.test.accuracy > 0.5
 
 
 def test_auto_chooses_among_models_of_sparse_features(bag: Any, tmp_path: Path) -> None:
     data = from_tables(*bag, **ROLES)
     model = FairClassifier(FMP(lambda_s="learned"), epochs=5)
-    run = model.fit(data, bootstrap=0)
+    run = model.fit(data, bootstrap=0).run_
     assert {trial.reads for trial in run.tried if trial.accuracy} == {
         "features",
         "neighbourhood",

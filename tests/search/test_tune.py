@@ -84,7 +84,7 @@ def test_the_chosen_one_is_the_best_within_the_limit(tmp_path: Path) -> None:
     # Its figures are what a classifier made by hand finds, on the validation nodes alone.
     model = tune_space.classifier(SHORT, tuned.chosen.settings)
     parts = _parts(small(), 2, 0)
-    by_hand = [model.fit(part, bootstrap=0, progress=False).val.accuracy for part in parts]
+    by_hand = [model.fit(part, bootstrap=0, progress=False).run_.val.accuracy for part in parts]
     assert chosen["accuracy"] == pytest.approx(sum(by_hand) / 2)
     run = tuned.checked[tuned.chosen.number][0]
     assert set(tuned.checked) == {tuned.chosen.number}

@@ -82,7 +82,8 @@ class PPR(nn.Module):
     @property
     def gamma(self) -> tuple[float, ...]:
         """The skip weight of each step, γ = 1/(1+λ_s)."""
-        weights = solvers.skip_weights(self._strength(torch.float64), self.K)
+        with torch.no_grad():
+            weights = solvers.skip_weights(self._strength(torch.float64), self.K)
         return tuple(float(weight) for weight in weights)
 
     @not_compiled

@@ -238,7 +238,7 @@ class FairClassifier:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
         nodes = TrainingNodes(data, graph_of(data), Names.of(data))
-        encoding: Encoding | None = data.get("encoding")
+        encoding: Encoding | None = getattr(data, "encoding", None)
         if encoding is not None and encoding.feature_names != nodes.names.features:
             encoding = None  # the features were changed after encoding
         trained_on = nodes
