@@ -95,7 +95,14 @@ def _run_split(
     job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting
 ) -> list[Record]:
     name, split = job
-    model = build_classifier("plain", lr=setting.lr, epochs=setting.epochs, eval_every=10)
+    model = build_classifier(
+        "plain",
+        lambda_s=3.0,
+        backbone="mlp",
+        lr=setting.lr,
+        epochs=setting.epochs,
+        eval_every=10,
+    )
     model.fit(graphs[name], seed=0, split_seed=split, bootstrap=0, progress=False)
     data = with_split(graphs[name], seed=split)
     p = model.predict_proba(data).double()

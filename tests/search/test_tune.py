@@ -401,7 +401,7 @@ def test_optuna_is_as_loud_as_before(capfd: pytest.CaptureFixture[str]) -> None:
         ({"space": ["lr=0.1..0.01"]}, "smaller number first"),
         ({"space": ["solver=papc..paper"]}, "give words with commas"),
         ({"space": ["solver=newton"]}, "solver='newton' is unknown"),
-        ({"space": ["predict_temperature=soft"]}, "predict_temperature='soft' is not a number"),
+        ({"space": ["on=luck"]}, "on='luck' is unknown"),
         ({"method": Method("gat"), "space": ["hidden=6"]}, "4 heads of 'gat'"),
         ({"storage": "nosuch://x:secret@y/z"}, r"storage: nosuch://x:\*\*\*@y/z cannot be used"),
     ],

@@ -146,7 +146,7 @@ def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str:
     chosen: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
     chosen["backbone"] = method.transform
     for name, value in tuned.chosen.settings.items():
-        if (name, value) != ("predict_temperature", "decisions"):  # the default
+        if (name, value) != ("on", "decisions"):  # the default
             chosen[method.strategy if name == "h" else name.lower()] = format_value(value)
     chosen |= {"layers": method.num_layers, "epochs": method.epochs}
     chosen["patience"] = method.patience or 0  # all epochs

@@ -14,12 +14,12 @@ from fairmp.comparison import Record
 from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
+from fairmp.nn.fmp import FMP
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import add_decisions, cautions, from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
 from fairmp.report.formats import of_lines, write_records
 from fairmp.report.topology import topology
-from fairmp.nn.fmp import FMP
 from fairmp.training.classifier import PARITY, FairClassifier
 
 if TYPE_CHECKING:

@@ -138,10 +138,9 @@ class FairClassifier:
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
+        hint = "give FMP(…), PPR(…) or None"
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
-            raise InputError(
-                "propagation", f"{self.propagation!r} is not a module", "give FMP(…), PPR(…) or None"
-            )
+            raise InputError("propagation", f"{self.propagation!r} is not a module", hint)
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
         check_choice("on", self.on, get_args(On))
