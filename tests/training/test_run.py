@@ -28,7 +28,3 @@ def test_run_to_dict_has_everything_to_repeat_it(run: Run) -> None:
 def test_trial_to_dict_is_plain_json() -> None:
     trial = Trial("mlp", "features", gamma=(0.5, 1.0))
     assert json.loads(json.dumps(trial.to_dict()))["gamma"] == [0.5, 1.0]
-
-
-def test_run_shows_its_test_nodes(run: Run) -> None:
-    assert "Test nodes" in run._repr_html_()

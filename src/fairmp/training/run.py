@@ -11,11 +11,10 @@ import torch
 import torch_geometric
 
 from fairmp._version import __version__
+from fairmp.display import Displayed
 from fairmp.metrics import Evaluation
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
     from fairmp.training.graph_features import FeatureView
 
 
@@ -58,7 +57,7 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Displayed, renderer="fairmp.report.runs"):
     """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
 
     train: Evaluation  # each part is predicted as a batch of its own
@@ -84,14 +83,6 @@ class Run:
     def to_json(self) -> str:
         """Return one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-    def _repr_html_(self) -> str:
-        return f"<p>Test nodes, epoch {self.history.best.epoch}</p>{self.test._repr_html_()}"
-
-    def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw the test nodes' decisions by group (:meth:`fairmp.metrics.Evaluation.plot`)."""
-        axes: Axes = self.test.plot(ax)
-        return axes
 
 
 def versions() -> dict[str, str]:
