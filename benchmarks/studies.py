@@ -27,7 +27,7 @@ from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import attributes

@@ -22,7 +22,7 @@ from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import FMP, PPR, Solver
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.postprocessing.solver import debias
 from fairmp.training.loop import versions
 

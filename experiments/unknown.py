@@ -18,7 +18,7 @@ from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.postprocessing.solver import debias
 from fairmp.report import Section

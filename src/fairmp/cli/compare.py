@@ -18,7 +18,7 @@ from fairmp.cli import options
 from fairmp.cli.options import network, option, panel, say, smoothing
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from fairmp.comparison.grid import RunSpec, Setting

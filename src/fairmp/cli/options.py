@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from fairmp import outputs
+from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.outputs import check_writable, free_name, hold, without_password
+from fairmp.outputs import check_writable, free_name, hold
 from fairmp.training import defaults as usual
 
 if TYPE_CHECKING:
@@ -211,8 +212,8 @@ class Places:
         from fairmp.datasets.databases import as_file
 
         with (
-            as_file(self.nodes, self.nodes_query, "--nodes") as nodes,
-            as_file(self.edges, self.edges_query, "--edges") as edges,
+            as_file(self.nodes, self.nodes_query, "nodes") as nodes,
+            as_file(self.edges, self.edges_query, "edges") as edges,
         ):
             yield nodes, edges
 
@@ -525,7 +526,7 @@ def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite
         raise InputError(option, f"{path} is a folder", "give the name of a file")
     if path.exists() and not overwrite:
         raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
-    with typed({"--out": option}):
+    with typed({"out": option}):
         check_writable(path.absolute().parent, beside=False)
     for table in inputs:
         if table and path.exists() and Path(table).exists() and path.samefile(table):

@@ -16,7 +16,7 @@ from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.options import argument, option, panel, say
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

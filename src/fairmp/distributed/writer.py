@@ -29,7 +29,7 @@ from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.partition import Order, Partition
 from fairmp.distributed.shard_format import Manifest, Part, part_folder, staged, write_array
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 FEATURE_ROWS = 1 << 16  # rows of features computed or copied at a time
 Progress = Callable[[str], None]

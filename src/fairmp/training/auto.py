@@ -22,7 +22,7 @@ from torch_geometric.data import Data
 from fairmp.graph import Graph
 from fairmp.nn.fmp import PPR, Temperature
 from fairmp.nn.models import BACKBONES, Network, name_of
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
 from fairmp.training.graph_features import GraphInputs, Reads, fingerprint

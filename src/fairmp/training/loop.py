@@ -27,7 +27,7 @@ from fairmp.metrics import Evaluation
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP, Temperature
 from fairmp.nn.models import Network
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import defaults
 from fairmp.training.penalties import Strategy, Vanilla
 
