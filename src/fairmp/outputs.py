@@ -281,7 +281,7 @@ def text_files(contents: Mapping[Path, str], *, new: bool) -> Iterator[None]:
 
 @contextmanager
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
-    """Yield the path of a draft, which becomes ``path`` on success; a ``new`` file replaces none."""
+    """Yield the path of a draft, which becomes ``path`` on success; ``new`` replaces no file."""
     stem = f".{path.name[:40]}-"
     for other in path.parent.iterdir():
         if other.name.startswith(stem) and other.name.endswith(".partial"):

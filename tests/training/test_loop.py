@@ -13,7 +13,7 @@ from torch_geometric.data import Data
 from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.comparison.grid import Setting
 from fairmp.datasets import social_network
-from fairmp.datasets.splits import check
+from fairmp.datasets.validation import check
 from fairmp.graph import Graph
 from fairmp.nn.models import Network, build
 from fairmp.training import defaults

@@ -402,8 +402,8 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     encoding = getattr(graph, "encoding", None)
     if encoding is None:
         return
-    from fairmp.datasets.columns import counted
     from fairmp.datasets.splits import split
+    from fairmp.errors import plural
 
     for seed in split_seeds:
         parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
@@ -411,7 +411,7 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
             if (graph.sens[mask] == k).any():
                 continue
             columns = " × ".join(repr(column.column) for column in encoding.sensitive)
-            count = counted(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
+            count = plural(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
             value = f"group {name!r} of {columns} has {count} with a known label and none among "
             hint = "merge it with another group in the table, or leave its cells empty (unknown)"
             raise InputError("--sensitive", f"{value}the {part} nodes of split {seed}", hint)

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import Graph, compute_dtype, locality_order
 from fairmp.metrics.evaluation import CRITERIA, canonical
@@ -28,7 +29,7 @@ from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strate
 from fairmp.training.predictor import PARITY, Mode, Predictor
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
     from fairmp.postprocessing.debiaser import Debiaser
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]

@@ -27,7 +27,7 @@ from fairmp.training.loop import needs_groups, versions
 from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Vanilla
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
 
 FORMAT = 2
 MODEL = "model.safetensors"
@@ -161,7 +161,7 @@ def load(
         value = f"the weights in {path} do not match their description: {error}"
         raise InputError("path", value, "save the model again") from None
     if encoding is not None:
-        from fairmp.datasets.tables import Encoding
+        from fairmp.datasets.encoding import Encoding
 
         model.encoding_ = Encoding.from_dict(encoding)
         _check_encoding(model.encoding_, model)
