@@ -18,9 +18,9 @@ from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.postprocessing.solver import debias
+from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg

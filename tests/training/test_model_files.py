@@ -16,7 +16,7 @@ import torch
 
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import from_tables
-from fairmp.datasets.tables import Encoding
+from fairmp.datasets.encoding import Encoding
 from fairmp.training import model_files
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairmp.cli import options
 from fairmp.cli.options import Gate, option
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 
 def command(

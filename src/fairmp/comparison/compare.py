@@ -20,7 +20,7 @@ from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, tr
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.outputs import try_lock
+from fairmp.outputs import exclusive
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.training.classifier import FairClassifier
@@ -47,10 +47,7 @@ def run(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        if not try_lock(file):
-            hint = "wait for it, or give another folder"
-            raise InputError("out", f"another run is writing to {path}", hint)
+    with exclusive(path), path.open("a+b") as file:
         file.seek(0)
         kept, length = _parse(file.read(), path)
         file.truncate(length)  # without an incomplete last line

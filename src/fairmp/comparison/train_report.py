@@ -11,8 +11,8 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.analysis.audits.facts import describe
 from fairmp.comparison import Record
-from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
+from fairmp.datasets.stored_graph import save_graph
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.nn.fmp import FMP
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor
 
 from fairmp import outputs
+from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import MASKS
-from fairmp.datasets.tables import Encoding
 from fairmp.distributed.loading import Shard
 from fairmp.distributed.ranks import Ranks
 from fairmp.errors import InputError, check_integer

@@ -19,7 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from fairmp.nn.fmp import FMP, PPR, On
 from fairmp.nn.models import BACKBONES, Network, name_of
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend, Member
 from fairmp.training.estimators import Classifier

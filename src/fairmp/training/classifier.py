@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype, locality_order
 from fairmp.metrics import Evaluation
@@ -50,7 +51,7 @@ from fairmp.training.trainer import (
 )
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
 

@@ -33,7 +33,7 @@ from fairmp.training.penalties import Adversary, Regulariser, Strategy
 from fairmp.training.run import versions
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
     from fairmp.postprocessing.debiaser import Debiaser
     from fairmp.training.classifier import FairClassifier
 
@@ -340,7 +340,7 @@ def _encoding(description: dict[str, Any] | None, names: Names) -> Encoding | No
     """Make the encoding that was described; raise if it makes another number of anything."""
     if description is None:
         return None
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
 
     encoding = Encoding.from_dict(description)
     sizes = {

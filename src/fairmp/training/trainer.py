@@ -21,7 +21,7 @@ from fairmp.groups import GroupOperator, group_operator
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP, PPR, On
 from fairmp.nn.models import Network, build
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import defaults
 from fairmp.training.nodes import TrainingNodes
 from fairmp.training.penalties import Strategy
