@@ -89,7 +89,7 @@ def rebuild(
     build: Callable[[str, int], nn.Module],
     classifiers: Mapping[int, Classifier],
 ) -> Blend:
-    """Make the blend that was described; raise ``ValueError`` if the tensors do not match it.
+    """Make the blend that was described; raise ``ValueError`` if it does not match the tensors.
 
     Args:
         description: what :meth:`Blend.describe` returned.
@@ -110,8 +110,7 @@ def rebuild(
         "edges": features + len(labels),
     }
     members = []
-    for k, fields in enumerate(conform(description.get("members"), list[list[str]], "members")):
-        name, view, kind = (*fields, "", "", "")[:3]
+    for k, (name, view, kind) in enumerate(description["members"]):
         width = columns[conform(view, FeatureView, "view")]
         if conform(kind, Kind, "kind") == "network":
             model = build(name, width)

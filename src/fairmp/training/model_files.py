@@ -52,6 +52,7 @@ MAX_STEPS = 10_000
 MAX_LAYERS = 100  # or as many as there are tensors
 MAX_WIDTH = 10_000  # or as many as there are numbers
 NAMES = ("classes", "groups", "features")
+MEMBER_FIELDS = 3  # of a blend: name, view and kind
 SCHEMA: dict[str, Any] = {
     "format": int,
     "versions": dict[str, str],
@@ -59,7 +60,7 @@ SCHEMA: dict[str, Any] = {
     **dict.fromkeys(NAMES, list[str]),
     "encoding": dict[str, Any] | None,
     "correction": dict[str, Any] | None,
-    "blend": dict[str, Any] | None,
+    "blend": dict[str, list[list[str]]] | None,
 }
 
 
@@ -290,6 +291,10 @@ def _check_description(
     for name in NAMES:
         if not content[name]:
             raise ValueError(f"{name} is empty")
+    if content.get("blend") is not None:
+        members = content["blend"].get("members", [])
+        if not members or any(len(member) != MEMBER_FIELDS for member in members):
+            raise ValueError("blend has no members, or one without name, view and kind")
     config, hints = content["config"], get_type_hints(kind) | {"backbone": str}
     settings = dict(config)
     for name in ("propagation", "strategy"):
