@@ -28,10 +28,10 @@ from benchmarks import typed_command
 from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
+from fairmp.progress import bar
 from fairmp.training.classifier import build_classifier
-from fairmp.training.loop import versions
+from fairmp.training.run import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
 SETTINGS = [

@@ -27,11 +27,11 @@ from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import attributes
-from fairmp.training.loop import versions
+from fairmp.progress import bar
+from fairmp.training.run import versions
 
 GRAPHS = ("pokec-province", "credit", "bail", "bail-without-time")
 KNOWN = 500  # training nodes whose group is known, as in the paper's data table

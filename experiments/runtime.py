@@ -15,7 +15,7 @@ from fairmp.cli.options import Results
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.report.formats import Table
 
 

@@ -43,7 +43,8 @@ from fairmp.cli.options import DataDir, Results, option
 from fairmp.cli.output import say
 from fairmp.datasets.by_name import available
 from fairmp.metrics.evaluation import json_safe
-from fairmp.outputs import bar, write_json
+from fairmp.outputs import write_json
+from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table, write_records

@@ -22,9 +22,9 @@ from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import FMP, PPR, Solver
-from fairmp.outputs import bar
 from fairmp.postprocessing.solver import debias
-from fairmp.training.loop import versions
+from fairmp.progress import bar
+from fairmp.training.run import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5
 LAMBDA_S = 3.0

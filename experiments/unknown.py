@@ -18,9 +18,9 @@ from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.postprocessing.solver import debias
+from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg
@@ -93,7 +93,14 @@ def run(
 
 def _run_split(job: tuple[str, int], *, graphs: Mapping[str, Data], study: Study) -> list[Record]:
     name, split = job
-    model = build_classifier("plain", lr=study.lr, epochs=study.epochs, eval_every=10)
+    model = build_classifier(
+        "plain",
+        lambda_s=3.0,
+        backbone="mlp",
+        lr=study.lr,
+        epochs=study.epochs,
+        eval_every=10,
+    )
     model.fit(graphs[name], seed=0, split_seed=split, bootstrap=0, progress=False)
     data = with_split(graphs[name], seed=split)
     p = model.predict_proba(data).double()

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from fairmp.datasets import from_tables, social_network
-from fairmp.datasets.columns import LoadReport
 from fairmp.datasets.edges import undirected
+from fairmp.datasets.encoding import Encoding
+from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.statistics import statistics
-from fairmp.datasets.tables import Encoding
 from fairmp.distributed import Manifest, external_sort, shard, shard_tables
 from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.shard_format import mapped

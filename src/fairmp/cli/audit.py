@@ -6,7 +6,7 @@ from fairmp.cli import options, output
 from fairmp.cli.gate import Gap, Gate
 from fairmp.cli.options import option
 from fairmp.cli.spelling import rerun_command
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 
 def command(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairmp.cli.options import Results, Seed, Splits, option
 from fairmp.cli.output import elapsed, report
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 DEBIAS = (
     "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "

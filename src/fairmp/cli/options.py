@@ -153,12 +153,12 @@ class Training:
         return settings
 
 
-def smoothing(text: str | None, solver: str, *, learned: bool = True) -> Smoothing:
-    """Parse the strength of the smoothing, by default learned where that is usual."""
-    if text == "learned" or (text is None and learned and solver not in ("papc", "paper")):
-        return "learned"
+def smoothing(text: str | float | None) -> Smoothing:
+    """Parse the strength of the smoothing."""
+    if text is None or text == defaults.LAMBDA_S:
+        return defaults.LAMBDA_S
     try:
-        return 3.0 if text is None else float(text)
+        return float(text)
     except ValueError:
         raise InputError("--lambda-s", f"{text!r} is neither a number nor 'learned'") from None
 

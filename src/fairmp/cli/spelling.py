@@ -14,8 +14,8 @@ from typing import Any
 
 import typer
 
+from fairmp.datasets.databases import without_password
 from fairmp.errors import Spelling, python_spelling
-from fairmp.outputs import without_password
 
 # Parameters of commands that stand for an argument of another name; the first that a command has.
 PARAMETERS = {

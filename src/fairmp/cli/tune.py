@@ -17,7 +17,7 @@ from fairmp.cli.options import argument, option, panel
 from fairmp.cli.output import say
 from fairmp.cli.spelling import rerun_command, train_command
 from fairmp.errors import InputError, check_choice, check_number, plural
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _train_options(tuned: Tuned, given: Mapping[str, Any]) -> dict[str, Any]:
     chosen: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
     chosen["backbone"] = method.transform
     for name, value in tuned.chosen.settings.items():
-        if (name, value) != ("predict_temperature", "decisions"):  # the default
+        if (name, value) != ("on", "decisions"):  # the default
             chosen[method.strategy if name == "h" else name.lower()] = format_value(value)
     chosen |= {"layers": method.num_layers, "epochs": method.epochs}
     chosen["patience"] = method.patience or 0  # all epochs

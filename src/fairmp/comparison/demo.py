@@ -28,7 +28,14 @@ from fairmp.report.panel import live_parts
 from fairmp.training.classifier import FairClassifier, build_classifier
 
 K, LAMBDA_S = 5, 3.0
-SETTING: dict[str, Any] = {"K": K, "lambda_s": LAMBDA_S, "epochs": 40, "lr": 0.02, "eval_every": 5}
+SETTING: dict[str, Any] = {
+    "backbone": "mlp",
+    "K": K,
+    "lambda_s": LAMBDA_S,
+    "epochs": 40,
+    "lr": 0.02,
+    "eval_every": 5,
+}
 METHODS: dict[str, dict[str, Any]] = {
     "MLP (no graph)": {"solver": "none"},
     "GCN, no regulariser": {"solver": "none", "backbone": "gcn"},
@@ -103,7 +110,7 @@ class Trained:
 def _train(job: tuple[str, int], *, n: int, seed: int) -> Trained:
     name, split = job
     data = social_network(n=n, seed=seed)
-    model = build_classifier(**METHODS[name], **SETTING)
+    model = build_classifier(**(SETTING | METHODS[name]))
     model.fit(data, seed=seed, split_seed=seed + split, bootstrap=0, progress=False)
     record = {"name": name, "dataset": data.name, "split": split, "run": model.run_.to_dict()}
     return Trained(record, model)

@@ -11,18 +11,17 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.analysis.audits.facts import describe
 from fairmp.comparison import Record
-from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
+from fairmp.datasets.stored_graph import save_graph
 from fairmp.metrics import Evaluation, evaluate
+from fairmp.nn.fmp import FMP
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
 from fairmp.report.formats import of_lines, write_records
 from fairmp.report.panel import live_parts
 from fairmp.report.topology import topology
-from fairmp.training.classifier import FairClassifier
-from fairmp.training.loop import needs_groups
-from fairmp.training.predictor import PARITY
+from fairmp.training.classifier import PARITY, FairClassifier
 
 if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics
@@ -182,7 +181,7 @@ def _target(model: FairClassifier) -> float | None:
         return None
     if strategy is not None and strategy.gap_target is not None:
         return strategy.gap_target
-    return layer.target if needs_groups(layer) and layer.solver == "projection" else None
+    return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -93,8 +93,8 @@ def present(
     absent = {s.key for s in SOURCES if not all(file.path for file in find(s, data_dir))}
     wanted = [canonical(name) for name in (titles if names is None else names)]
     missing = [name for name in wanted if name.partition("+")[0] in absent]
-    found = [name for name in wanted if name not in missing]
-    return found, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
+    here = [name for name in wanted if name not in missing]
+    return here, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
 
 
 def available(
@@ -104,12 +104,12 @@ def available(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Load the graphs whose files were found; return why the others were left out."""
     names, absent = present(names, data_dir)
-    found = {}
+    graphs = {}
     with bar(len(names), "data sets") as advance:
         for name in names:
             try:
-                found[name] = load(name, data_dir)
+                graphs[name] = load(name, data_dir)
             except InputError as error:
                 absent[name] = " ".join(str(error).split())
             advance(name)
-    return found, absent
+    return graphs, absent

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from fairmp.datasets.columns import LoadReport
-from fairmp.datasets.edges import distinct_pairs, proper_rows
+from fairmp.datasets.edges import proper_rows
+from fairmp.datasets.load_report import LoadReport
 from fairmp.errors import InputError
 
 EDGES_PER_PIECE = 1 << 22  # edges worked on at a time
@@ -150,3 +150,22 @@ def _block_bounds(entries: np.ndarray, cuts: Sequence[int]) -> np.ndarray:
         inner = np.unique(np.searchsorted(total, steps, side="left"))
         bounds += [start, *(start + inner[(inner > 0) & (inner < stop - start)]).tolist()]
     return np.array([*bounds, cuts[-1]], dtype=np.int64)
+
+
+def distinct_pairs(rows: np.ndarray, report: LoadReport) -> np.ndarray:
+    """Sort rows in place, one integer each whose last bit is the direction; count repeats."""
+    rows.sort()
+    directed = _distinct(rows)
+    report.repeated += len(rows) - len(directed)
+    directed >>= 1
+    pairs = _distinct(directed)
+    report.reciprocal += len(directed) - len(pairs)
+    report.edges += len(pairs)
+    return pairs
+
+
+def _distinct(ascending: np.ndarray) -> np.ndarray:
+    """The distinct values of a sorted array; np.unique would sort it again."""
+    first = np.ones(len(ascending), dtype=bool)
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    return ascending[first]

@@ -18,18 +18,23 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
-from fairmp.datasets.columns import BinsGiven, Column, LoadReport
-from fairmp.datasets.edges import EdgeTable, comparable, node_ids
-from fairmp.datasets.readers import TableReader, TableReadError
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.columns import Column
+from fairmp.datasets.edges import EdgeTable
+from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
+from fairmp.datasets.ids import comparable, node_ids
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.splits import MASKS, split
 from fairmp.datasets.statistics import Statistics, sizes
-from fairmp.datasets.tables import Encoding, Roles, fit_encoding
+from fairmp.datasets.targets import BinsGiven
+from fairmp.datasets.text_files import TableReadError
+from fairmp.datasets.validation import check
 from fairmp.distributed import partition
 from fairmp.distributed.external_sort import EdgeSet, csr_blocks
 from fairmp.distributed.partition import Order, Partition
 from fairmp.distributed.shard_format import Manifest, Part, part_folder, staged, write_array
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 FEATURE_ROWS = 1 << 16  # rows of features computed or copied at a time
 Progress = Callable[[str], None]

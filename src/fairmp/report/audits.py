@@ -103,7 +103,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.loop import versions
+    from fairmp.training.run import versions
 
     summary = [*averaging(audit), *homophily(audit)]
     return {

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import counted
+from fairmp.errors import plural
 from fairmp.groups import certain
 from fairmp.metrics import Interval
 from fairmp.outputs import write_json
@@ -115,7 +115,7 @@ def summary(tuned: Tuned) -> str:
     count, splits, chosen = len(tuned.trials), tuned.search.splits, tuned.chosen
     test, failed = tuned.model.run_.test, count - len(tuned.done)
     text = "" if tuned.met else f"{not_met(tuned)} "
-    text += counted(count, "trial") + (f" ({failed} failed)" if failed else "")
+    text += plural(count, "trial") + (f" ({failed} failed)" if failed else "")
     text += f", figures over {splits} splits. " if splits > 1 else ". "
     return text + (
         f"Trial {chosen.number} has {points(chosen.figure('accuracy'))} % accuracy and "

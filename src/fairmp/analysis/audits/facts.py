@@ -13,8 +13,8 @@ from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fairmp.analysis.audits.leaks import find_leaks
 from fairmp.analysis.audits.result import GraphFacts, Group, Homophily
-from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import homophily
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError
 from fairmp.groups import group_operator
 from fairmp.report.audit_verdict import leak_sentence
