@@ -61,7 +61,7 @@ CRITERIA = ("demographic-parity", "equal-opportunity", "equalized-odds")
 GATE_STATUS, GATE_ROUNDING = 3, 1e-9
 # Options of debias and train that a point chosen on their page takes the place of.
 CHOSEN_ON_PAGE = (
-    *("--criterion", "--target", "--matrix", "--temperature", "--solver", "--lambda-f"),
+    *("--criterion", "--target", "--on", "--temperature", "--solver", "--lambda-f"),
     *("--out", "--save"),
 )
 _gate = panel("A gate for releases")
@@ -326,12 +326,12 @@ class Gate:
     fail_over: float | None = _gate(
         "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
     )
-    on: str = _gate(
+    fail_on: str = _gate(
         "What must not exceed it: the estimate, or the upper-bound of its interval.", "estimate"
     )
 
     def __post_init__(self) -> None:
-        check_choice("--on", self.on, ("estimate", "upper-bound"))
+        check_choice("--fail-on", self.fail_on, ("estimate", "upper-bound"))
         if self.fail_over is not None:
             hint = "give the largest gap that passes, 0.02 for two points"
             check_number("--fail-over", self.fail_over, hint, low=0, high=1)
@@ -342,7 +342,7 @@ class Gate:
             return
         for name, estimate, interval in gaps:
             low, high = interval or (nan, nan)
-            value = high if self.on == "upper-bound" else estimate
+            value = high if self.fail_on == "upper-bound" else estimate
             if value <= self.fail_over + GATE_ROUNDING:
                 continue
             limit = f"--fail-over {self.fail_over:g} ({100 * self.fail_over:g} points)"
@@ -468,7 +468,7 @@ def rerun_command(*program: str) -> str:
     return shlex.join([*(program or ["fairmp"]), *map(without_password, sys.argv[1:])])
 
 
-def adjustable_command(command: str, *, temperature: bool = False) -> str:
+def adjustable_command(command: str) -> str:
     """A command with placeholders for the criterion and target that readers of its page choose."""
     words: list[str] = []
     replaced = False  # whether the word is the value of an option that goes
@@ -477,8 +477,7 @@ def adjustable_command(command: str, *, temperature: bool = False) -> str:
         if not replaced and option not in (*CHOSEN_ON_PAGE, "--overwrite"):
             words.append(word)
         replaced = word in CHOSEN_ON_PAGE
-    chosen = " --criterion {criterion} --target {target}"
-    return shlex.join(words) + chosen + (" --temperature {temperature}" if temperature else "")
+    return shlex.join(words) + " --criterion {criterion} --target {target}"
 
 
 def say(text: str) -> None:

@@ -56,8 +56,8 @@ def command(
         raise InputError("--out", f"{folder} is no folder that can be written to", "give another")
     options.check_file("--out", goal, (source.nodes, source.edges), overwrite=overwrite)
 
-    from fairmp.cli.prediction_table import without_formulas
     from fairmp.datasets.cache import GRAPH
+    from fairmp.postprocessing.prediction_table import without_formulas
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model

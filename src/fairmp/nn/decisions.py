@@ -4,9 +4,9 @@ The decision is the class of the largest logit; of two classes it is class 1 whe
 :math:`m = z_1 - z_0` is above 0. A correction gives each group a threshold of its own.
 
 - **One gap**, between two groups: thresholds move along the path of the projection,
-  :math:`m_i > (\Delta^\top)_i w`. The gap falls with w, and the smallest w at which it is within the
-  target is found by sorting the w at which nodes change sides. Where the last node takes the gap to
-  the other side of the target, it changes only if that leaves the smaller gap.
+  :math:`m_i > (\Delta^\top)_i w`. The gap falls with w, and the smallest w at which it is within
+  the target is found by sorting the w at which nodes change sides. Where the last node takes the
+  gap to the other side of the target, it changes only if that leaves the smaller gap.
 - **Several groups**: sorted margins give the possible cuts of each group, its rate and what it
   changes. All rates must lie in one window as wide as the target; the window is the one for which
   the margins that change sign have the smallest sum.
@@ -15,8 +15,8 @@ The decision is the class of the largest logit; of two classes it is class 1 whe
 
 Nodes of equal margins at a threshold are split at random, or stay together.
 
-:func:`close_decision_gap` decides for the nodes it is given, as a batch. :func:`equal_rates` returns
-a :class:`DecisionRule`, which applies to any node.
+:func:`close_decision_gap` decides for the nodes it is given, as a batch. :func:`equal_rates`
+returns a :class:`DecisionRule`, which applies to any node.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def equal_rates(
         (array([1.5, 0. ]), 0.0)
     """
     weight = np.ones(len(margin)) if weight is None else weight
-    totals = np.bincount(group[group >= 0], weight[group >= 0])
+    totals: Floats = np.bincount(group[group >= 0], weight[group >= 0]).astype(np.float64)
     present = np.flatnonzero(totals > 0)
     decided, split = margin > 0, ties == "random"
     if y is None and rate is None and len(present) == 2:
@@ -585,7 +585,8 @@ def _margins(logits: Tensor) -> Floats:
 
 def _decisions(logits: Tensor) -> Integers:
     z = logits.to(compute_dtype(logits.dtype)).cpu().numpy()
-    return (z[:, 1] > z[:, 0]).astype(np.int64) if z.shape[1] == 2 else z.argmax(1)
+    decided: Integers = z[:, 1] > z[:, 0] if z.shape[1] == 2 else z.argmax(1)
+    return decided.astype(np.int64)
 
 
 def _decision_gap(decided: Integers, groups: GroupOperator, classes: int) -> float:

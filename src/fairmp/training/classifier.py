@@ -335,8 +335,8 @@ class FairClassifier(Predictor):
                 self.criterion,
                 cast(FMP, self.propagation).target,
                 kind="logits",
-                decisions=tau == "decisions" and not groups.soft(sens),
-                temperature=predictor.SOFT_TEMPERATURE if tau == "decisions" else tau,
+                on="decisions" if tau == "decisions" else "probabilities",
+                temperature=1.0 if tau == "decisions" else tau,
                 class_names=self.classes_,
             )
             named = predictor.attributes(sens, self.groups_)

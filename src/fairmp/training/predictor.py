@@ -33,7 +33,6 @@ from fairmp.training import alignment, model_files
 from fairmp.training.loop import LocalReducer, needs_groups
 
 PARITY = "demographic_parity"  # the criterion that is held inside the propagation
-SOFT_TEMPERATURE = 0.1  # for decisions that have no thresholds
 Mode = Literal["batch", "per-node"]
 Nodes: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[bool] | None
 
@@ -183,10 +182,10 @@ class Predictor:
         from fairmp.postprocessing.solver import debias
 
         tau, sens = self.predict_temperature, data.sens[nodes]
-        if tau == "decisions" and (logits.size(1) > 2 or groups.soft(sens)):
-            tau = SOFT_TEMPERATURE
         target = getattr(self.network_.propagation, "target", 0.0)
-        how: Any = {"kind": "logits", "target": target, "temperature": tau}
+        how: Any = {"kind": "logits", "target": target}
+        if tau != "decisions":
+            how |= {"on": "probabilities", "temperature": tau}
         weight = data.sample_weight[nodes].cpu()
         return debias(logits.cpu(), sens.cpu(), sample_weight=weight, **how).to(logits)
 
