@@ -550,7 +550,7 @@ def _wanted_counts(counts: Integers, target: float) -> Integers:
     away = np.abs(rates - centre).max(1, keepdims=True)
     rates = centre + (rates - centre) * np.minimum(1, target / 2 / np.maximum(away, 1e-300))
     exact = rates * sizes
-    wanted = np.floor(exact).astype(np.int64)
+    wanted: Integers = np.floor(exact).astype(np.int64)
     for group, missing in enumerate((sizes.ravel() - wanted.sum(1)).tolist()):
         wanted[group, np.argsort(wanted[group] - exact[group], kind="stable")[:missing]] += 1
 
@@ -585,8 +585,8 @@ def _margins(logits: Tensor) -> Floats:
 
 def _decisions(logits: Tensor) -> Integers:
     z = logits.to(compute_dtype(logits.dtype)).cpu().numpy()
-    decided: Integers = z[:, 1] > z[:, 0] if z.shape[1] == 2 else z.argmax(1)
-    return decided.astype(np.int64)
+    decided = z[:, 1] > z[:, 0] if z.shape[1] == 2 else z.argmax(1)
+    return np.asarray(decided, dtype=np.int64)
 
 
 def _decision_gap(decided: Integers, groups: GroupOperator, classes: int) -> float:
