@@ -25,7 +25,7 @@ assert after.dp < 0.04 < 0.1 < before.dp
 assert after.mode == "batch"
 assert abs(mean_gap(corrected) - 0.02) < 1e-4 < mean_gap(outside) - 0.02
 assert figures(corrected).dp < figures(outside).dp
-assert figures(debias(outside, regions, target=0.02, temperature=0.05)).dp < figures(corrected).dp
+assert figures(debias(outside, regions, target=0.02)).dp < figures(corrected).dp
 assert (loaded.predict(data) == fair.predict(data)).all()
 assert len(pd.read_csv(folder / "predictions.csv")) == len(people) == 2000
 assert len(friends) == 15_000

@@ -199,7 +199,9 @@ def brute_force_path(
 
 @settings(max_examples=60)
 @given(extra=st.integers(0, 60), target=st.sampled_from([0.0, 0.05, 0.2]), seed=st.integers(0, 999))
-def test_close_decision_gap_of_two_groups_equals_search_over_every_shift(extra: int, target: float, seed: int) -> None:
+def test_close_decision_gap_of_two_groups_equals_search_over_every_shift(
+    extra: int, target: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     n = 6 + extra
     sens, inside = rng.integers(-1, 2, n), rng.random(n) < 0.7

@@ -86,10 +86,13 @@ class DecisionRule:
     gap: float = math.nan
     rate: float = math.nan
 
-    def apply(self, margin: Floats, group: Integers, *, seed: int = 0) -> tuple[Floats, int]:
+    def apply(
+        self, margin: Floats, group: Integers, *, seed: int = 0, measured: Mask | None = None
+    ) -> tuple[Floats, int]:
         """Subtract the thresholds; return margins whose sign is the decision, and the ties drawn.
 
-        Nodes of unknown group (−1) keep their margin.
+        Nodes of unknown group (−1) keep their margin. Ties among the ``measured`` nodes are drawn
+        apart from the others, so that these have the share they should exactly.
         """
         known = group >= 0
         shifted = margin - np.where(known, self.thresholds[group], 0.0)
@@ -97,16 +100,22 @@ class DecisionRule:
         least = np.where(shifted > 0, MIN_MARGIN, -MIN_MARGIN)
         shifted = np.where(known & (np.abs(shifted) < MIN_MARGIN), least, shifted)
         drawn = 0
-        for g, share in enumerate(self.tie_rates.tolist()):
-            nodes = np.flatnonzero(tied & (group == g))
-            if len(nodes) and share:
+        strata = [known] if measured is None else [measured, ~measured]
+        for g in np.flatnonzero(self.tie_rates):
+            generator = torch.Generator().manual_seed(seed + int(g))
+            for stratum in strata:
+                nodes = np.flatnonzero(tied & (group == g) & stratum)
+                selected = _draw_share(nodes, float(self.tie_rates[g]), generator)
+                shifted[selected] = MIN_MARGIN
                 drawn += len(nodes)
-                generator = torch.Generator().manual_seed(seed + g)
-                order = torch.randperm(len(nodes), generator=generator).numpy()
-                # A fraction of a node is drawn too, so that single rows have their share.
-                count = round(share * len(nodes), 6) + float(torch.rand(1, generator=generator))
-                shifted[nodes[order[: int(count)]]] = MIN_MARGIN
         return shifted, drawn
+
+
+def _draw_share(nodes: Integers, share: float, draws: torch.Generator) -> Integers:
+    """A random share of some nodes; a fraction of a node is drawn too, so that one has its share."""
+    order = torch.randperm(len(nodes), generator=draws).numpy()
+    count = round(share * len(nodes), 6) + float(torch.rand(1, generator=draws))
+    return nodes[order[: int(count)]]
 
 
 def close_decision_gap(
@@ -154,6 +163,7 @@ def equal_rates(
     y: Integers | None = None,
     rate: float | None = None,
     ties: Ties = "random",
+    num_groups: int = 0,
 ) -> DecisionRule:
     """Find thresholds that give groups the same rate of class 1, up to the target.
 
@@ -168,6 +178,7 @@ def equal_rates(
         y: labels, −1 for unknown.
         rate: of every group; those within ``rate ± target/2`` stay.
         ties: ``"random"`` splits nodes of equal margins, ``"keep"`` does not.
+        num_groups: G, where the last groups may have no node here.
 
     Example:
         >>> rule = equal_rates(np.array([1.0, 2.0, -2.0, 1.0]), np.array([0, 0, 1, 1]))
@@ -175,7 +186,8 @@ def equal_rates(
         (array([1.5, 0. ]), 0.0)
     """
     weight = np.ones(len(margin)) if weight is None else weight
-    totals: Floats = np.bincount(group[group >= 0], weight[group >= 0]).astype(np.float64)
+    known = group >= 0
+    totals: Floats = np.bincount(group[known], weight[known], num_groups).astype(np.float64)
     present = np.flatnonzero(totals > 0)
     decided, split = margin > 0, ties == "random"
     if y is None and rate is None and len(present) == 2:

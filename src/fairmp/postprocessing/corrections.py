@@ -67,12 +67,20 @@ class Thresholds:
     thresholds: Array
     tie_rates: Array
 
-    def apply(self, logits: Array, membership: Array, *, seed: int = 0) -> Corrected:
+    def apply(
+        self,
+        logits: Array,
+        membership: Array,
+        *,
+        seed: int = 0,
+        measured: NDArray[np.bool_] | None = None,
+    ) -> Corrected:
         """Subtract the threshold of each node's group from its margin."""
         known = membership.sum(1) > 0
         group = np.where(known, membership.argmax(1), -1)
         rule = DecisionRule(self.thresholds, self.tie_rates)
-        margin, drawn = rule.apply(logits[:, 1] - logits[:, 0], group, seed=seed)
+        margin = logits[:, 1] - logits[:, 0]
+        margin, drawn = rule.apply(margin, group, seed=seed, measured=measured)
         half = margin[:, None] / 2
         return Corrected(np.where(known[:, None], np.hstack([-half, half]), logits), drawn)
 

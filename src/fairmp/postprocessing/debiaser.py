@@ -19,7 +19,7 @@ from fairmp.groups import soft
 from fairmp.nn.decisions import Ties
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import corrections
-from fairmp.postprocessing.corrections import CorrectedLogits, Correction, GroupShift
+from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
 from fairmp.postprocessing.criteria import Measure, possible_measures, read_criteria
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.predictions import Attribute, Scores, attributes, read_scores
@@ -135,11 +135,11 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self.groups_ = [(one.name, one.groups) for one in problem.attributes]
         self.result_ = self._effect(problem)
         missed = solution.missed
-        if self.on == "decisions" and isinstance(self.correction_, GroupShift):
-            # The decisions of a batch that were changed one by one are not part of the shift.
-            missed = missed_targets(
-                solution.measures, self._apply(scores, problem.attributes).logits
-            )
+        calibrated = self.calibrate and y is not None and isinstance(self.correction_, Thresholds)
+        if self.on == "decisions" and not calibrated:
+            # Decisions of a batch that were changed one by one are not part of the correction.
+            applied = self._apply(scores, problem.attributes)
+            missed = missed_targets(solution.measures, applied.logits)
         for text in missed:
             hint = "; ties='random' closes it" if self.ties == "keep" else ""
             warnings.warn(text + hint, stacklevel=2)

@@ -35,7 +35,7 @@ ROUNDING_ERROR = 0.005  # of a probability written with two digits
 MIN_NORMALISED = 0.9  # share of rows that sum to 1, of columns that belong together
 QUOTED_FORMULA = r"^'([=+@\t\r-].)"
 TRUE = ("true", "1", "1.0", "yes", "y", "t")
-FALSE = ("false", "0", "0.0", "no", "n", "f", "", "nan", "none", "<na>")
+FALSE = ("false", "0", "0.0", "no", "n", "f", "")
 
 
 @dataclass
@@ -116,7 +116,8 @@ class PredictionTable:
     def mask(self, argument: str, column: str) -> np.ndarray:
         """Rows that are true in a column."""
         self.require(argument, column)
-        words = self.frame[column].astype(str).str.strip().str.lower()
+        cells = self.frame[column].astype(object)
+        words = cells.where(cells.notna(), "").astype(str).str.strip().str.lower()
         true = words.isin(TRUE).to_numpy(dtype=bool)
         wrong = ~(true | words.isin(FALSE).to_numpy(dtype=bool))
         if wrong.any():

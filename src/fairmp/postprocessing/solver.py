@@ -309,7 +309,8 @@ def _by_thresholds(
     (attribute,), x = problem.attributes, problem.logits.double()
     (measure,) = measures
     rows, weight, rate = problem.population & attribute.known, problem.weight.clone(), None
-    if settings.calibrate and bool((problem.y[rows] >= 0).any()):
+    calibrates = settings.calibrate and bool((problem.y[rows] >= 0).any())
+    if calibrates:
         # True positive rates from probabilities of the labels vary less than from few labels; and
         # the overall rate is that of calibrated decisions.
         z, y, sens = (part[rows].cpu().numpy() for part in (x, problem.y, attribute.sens))
@@ -326,13 +327,19 @@ def _by_thresholds(
         weight=weight[rows].cpu().numpy(),
         rate=rate,
         ties=settings.ties,
+        num_groups=len(attribute.groups),
     )
     correction = Thresholds(rule.thresholds, rule.tie_rates)
-    membership = attribute.membership.cpu().numpy()
-    corrected = correction.apply(x.cpu().numpy(), membership, seed=settings.seed)
+    corrected = correction.apply(
+        x.cpu().numpy(),
+        attribute.membership.cpu().numpy(),
+        seed=settings.seed,
+        measured=rows.cpu().numpy(),
+    )
     logits = torch.from_numpy(corrected.logits).to(x.device)
     missed: tuple[str, ...] = ()
-    if rule.gap > measure.target + measure.one_node + ROUNDING:
+    # Calibrated, the target is that of expected rates, from which those of few labels differ.
+    if not calibrates or rule.gap > measure.target + measure.one_node + ROUNDING:
         missed = missed_targets(measures, logits)
     return CorrectedLogits(logits, measures, correction, corrected.drawn, missed=missed)
 
