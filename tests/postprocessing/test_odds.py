@@ -86,7 +86,7 @@ def test_gap_slopes_are_derivatives() -> None:
     family, gaps = family_and_gaps(asked, z, sens)
     rng = np.random.default_rng(0)
     x = 0.3 * rng.normal(size=family.coordinates.shape[1])
-    slopes = family.gap_slopes(family.at(x), gaps)
+    slopes = family.gap_slopes(family.at(x), gaps, family.inputs_of(gaps.measured))
     for k in range(len(x)):
         step = 1e-6 * (np.arange(len(x)) == k)
         above, below = (gaps.of(family.at(x + s).q)[gaps.concerned] for s in (step, -step))

@@ -141,7 +141,9 @@ def _measures(
     criterion: Criterion, attribute: Attribute, problem: Problem
 ) -> tuple[list[Measure], list[str]]:
     """Measurements of a criterion on one attribute, and notes on what is left out."""
-    weighted = attribute.membership * problem.weight.unsqueeze(1)
+    weighted = attribute.membership
+    if problem.is_weighted:
+        weighted = weighted * problem.weight.unsqueeze(1)
     if int((weighted[problem.population].sum(0) > 0).sum()) < 2:
         hint = "fairness between groups needs at least two"
         raise InputError(attribute.name, "fewer than two groups", hint)
@@ -156,8 +158,8 @@ def _measures(
 
 
 def _parity_operator(attribute: Attribute, problem: Problem, weighted: Tensor) -> GroupOperator:
-    counts = attribute.membership[problem.population].sum(0)
-    if problem.is_weighted or bool((counts == 0).any()):
+    absent = bool((attribute.membership[problem.population].sum(0) == 0).any())
+    if problem.is_weighted or absent:
         return compare_groups(weighted, problem.population)
     return group_operator(attribute.sens, problem.population, dtype=problem.logits.dtype)
 

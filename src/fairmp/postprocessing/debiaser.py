@@ -126,7 +126,14 @@ class Debiaser(TransformerMixin, BaseEstimator):
         )
         # In float64, so that the shift of a row does not depend on its precision.
         problem = replace(problem, logits=scores.logits.double())
-        settings = Settings(self.on, self.temperature, self.ties, self.seed, self.calibrate)
+        settings = Settings(
+            on=self.on,
+            temperature=self.temperature,
+            ties=self.ties,
+            seed=self.seed,
+            calibrate=self.calibrate,
+            for_other_rows=True,
+        )
         solution = solve(problem, read_criteria(self.criterion, self.target), settings)
         assert solution.correction is not None
         self.correction_ = solution.correction

@@ -177,6 +177,15 @@ class Point:
     log_normaliser: Array  # n
 
 
+@dataclass(frozen=True)
+class Inputs:
+    """What predictions depend on, beside the coordinates (rows × nodes)."""
+
+    features: Array
+    tilt: Array
+    shares: Array
+
+
 class AffineFamily:
     """Predictions as a function of coordinates x: softmax(z − W·features − a·tilt).
 
@@ -216,12 +225,14 @@ class AffineFamily:
         slope = self.coordinates.T @ np.concatenate([by_w, by_a])
         return float(-nodes.weight @ (mean + point.log_normaliser)), slope
 
-    def gap_slopes(self, point: Point, gaps: Gaps) -> Array:
+    def inputs_of(self, nodes: NDArray[np.int64]) -> Inputs:
+        """What the predictions of some nodes depend on."""
+        return Inputs(self.features[:, nodes], self.tilt[:, nodes], self.nodes.shares[:, nodes])
+
+    def gap_slopes(self, point: Point, gaps: Gaps, measured: Inputs) -> Array:
         """Derivatives of the gaps that are concerned by the coordinates, one row each."""
-        features, tilt, shares, q = (
-            part[:, gaps.measured]
-            for part in (self.features, self.tilt, self.nodes.shares, point.q)
-        )
+        features, tilt, shares = measured.features, measured.tilt, measured.shares
+        q = point.q[:, gaps.measured]
         mean = (q * tilt).sum(0)
         slopes = np.zeros((*gaps.concerned.shape, self.coordinates.shape[1]))
         for c in range(self.classes):
@@ -294,12 +305,13 @@ def _descend(family: AffineFamily, gaps: Gaps, start: Array) -> Array:
     def point_at(coordinates: bytes) -> Point:
         return family.at(np.frombuffer(coordinates))
 
+    measured = family.inputs_of(gaps.measured)
     bound = np.maximum(gaps.target, MIN_TARGET)[gaps.concerned]
     within = NonlinearConstraint(
         lambda x: gaps.of(point_at(x.tobytes()).q)[gaps.concerned],
         -bound,
         bound,
-        jac=lambda x: family.gap_slopes(point_at(x.tobytes()), gaps),
+        jac=lambda x: family.gap_slopes(point_at(x.tobytes()), gaps, measured),
     )
     result = minimize(
         lambda x: family.divergence(point_at(x.tobytes())),

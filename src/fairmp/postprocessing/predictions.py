@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -206,7 +207,7 @@ class Attribute:
         """Nodes that have a group or probabilities of groups (n, bool)."""
         return known(self.sens)
 
-    @property
+    @cached_property
     def membership(self) -> Tensor:
         """Membership of each node in each group (n×G, float64)."""
         return memberships(self.sens, len(self.groups)).double()

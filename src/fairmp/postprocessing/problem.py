@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import torch
@@ -28,7 +29,7 @@ class Problem:
     classes: tuple[str, ...]
     weight: Tensor  # of each node (n, float64)
 
-    @property
+    @cached_property
     def is_weighted(self) -> bool:
         """Whether weights are given that are not all 1."""
         return bool((self.weight != 1).any())

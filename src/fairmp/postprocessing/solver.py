@@ -42,6 +42,7 @@ class Settings:
         ties: whether equal scores at a threshold are split at random or stay together.
         seed: of the random choice among ties.
         calibrate: whether thresholds are found for the distribution the nodes are a sample of.
+        for_other_rows: whether a correction that applies to other rows is needed.
         graph: smooths the predictions over neighbours.
         K: propagation steps.
         lambda_s: strength of the smoothing.
@@ -52,6 +53,7 @@ class Settings:
     ties: Ties = "random"
     seed: int = 0
     calibrate: bool = False
+    for_other_rows: bool = False
     graph: Adjacency | None = None
     K: int = 5
     lambda_s: float = 1.0
@@ -262,7 +264,7 @@ def _by_projection(
             shifted = delta.subtract(projected.double(), closed.shift)
             missed = missed_targets(measures, logits)
     correction = None
-    if settings.graph is None:
+    if settings.for_other_rows:
         correction = _shift_by_group(problem.attributes, shifted.double() - x.double())
     return CorrectedLogits(logits, measures, correction, drawn, missed=missed)
 
