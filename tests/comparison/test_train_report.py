@@ -83,7 +83,7 @@ def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Pat
     assert lines[0].name == "projection"
     report = read(tmp_path)
     assert "graph" not in report
-    assert report["extra"][0]["title"] == "The graph"
+    assert report["extra"][0].title == "The graph"
     assert "1,200" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 

@@ -106,8 +106,8 @@ def test_gap_interval_covers_the_truth(groups: int, size: int, true: float) -> N
     sizes = np.full(groups, size)
     covered = 0
     for _ in range(200):
-        found = rng.binomial(sizes, rates) / sizes
-        low, high = gap_interval(found[:, None], sizes[:, None].astype(float))
+        measured = rng.binomial(sizes, rates) / sizes
+        low, high = gap_interval(measured[:, None], sizes[:, None].astype(float))
         covered += low <= true <= high
     assert covered >= 180
 

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fairmp.errors import InputError
+from fairmp.metrics import evaluate
 from fairmp.postprocessing.solver import debias
 from fairmp.report import Document
 from fairmp.report.content import Metric
@@ -42,8 +43,8 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
     result = debias(p, sens, target=0.02, y=y, full_output=True)
-    found = result.to_dict()
-    (tmp_path / "corrected.json").write_text(json.dumps(found))
+    record = result.to_dict()
+    (tmp_path / "corrected.json").write_text(json.dumps(record))
     document = document_of(tmp_path)
     assert document["metrics"][0]["name"] == "accuracy"
     assert document["metrics"][1]["target"] == 0.02
@@ -54,7 +55,7 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     for title in ("Result", "Changed decisions", "Assumptions"):
         assert title in page
     assert document_of(tmp_path / "corrected.json") == document
-    assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
+    assert from_corrected({**record, "command": "fairmp debias x"})["command"] == "fairmp debias x"
 
 
 def test_together_makes_one_page_of_several_folders(tmp_path: Path) -> None:
@@ -145,10 +146,11 @@ def test_card_of_a_document_without_model_is_refused(document: Document) -> None
 
 
 def test_recorded_evaluation_is_that_of_the_first_split(tmp_path: Path) -> None:
-    test = {"groups": [{"name": "a"}], "class_names": ["no", "yes"]}
-    lines = [json.dumps({"run": {"test": test | {"split": k}}}) for k in range(2)]
+    sens, y, before, after = decided()
+    first, second = (evaluate(scores, y, sens, bootstrap=0) for scores in (before, after))
+    lines = [json.dumps({"run": {"test": test.to_dict()}}) for test in (first, second)]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    assert recorded_evaluation(tmp_path) == test | {"split": 0}
+    assert recorded_evaluation(tmp_path) == first
 
 
 @pytest.mark.parametrize("line", [None, "", "{", "[]", '{"run": {"test": {"groups": []}}}'])

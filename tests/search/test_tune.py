@@ -527,7 +527,7 @@ def test_files_can_be_read_again(tmp_path: Path) -> None:
     assert found["chosen"]["python"] in page
     document = document_of(tmp_path)
     assert document["metrics"][0]["after"] == found["chosen"]["model_test"]["accuracy"]
-    assert document["lines"]["rows"] == tune_page.figures_table(tuned)
+    assert document["lines"].rows == tune_page.figures_table(tuned)
     header, shown = tune_page.front_table(tuned, 2)
     assert len(shown) == min(2, len(tuned.front))
     assert len(header) == len(shown[0])

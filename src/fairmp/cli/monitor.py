@@ -29,7 +29,6 @@ def command(
     from fairmp.metrics.drift import compare
     from fairmp.postprocessing.evaluate_table import EvaluationSpec, evaluate_table
     from fairmp.report import monitoring
-    from fairmp.report.formats import aligned
     from fairmp.report.from_results import recorded_evaluation
 
     training = recorded_evaluation(run)
@@ -38,25 +37,29 @@ def command(
         raise InputError("sensitive", "missing", "name the column with the groups")
     spec = EvaluationSpec(
         predictions=predictions,
-        class_names=tuple(map(str, training["class_names"])),
-        group_names=tuple(str(group["name"]) for group in training["groups"]),
+        class_names=training.class_names,
+        group_names=tuple(group.name for group in training.groups),
         sensitive=sensitive or str(usual.sensitive),
         label=label,
         label_if_present=usual.label,
         probabilities=probabilities,
     )
     evaluated = evaluate_table(spec)
-    now = evaluated.evaluation.to_dict()
-    drift = compare(training, now)
-    record = monitoring.record(drift, training, now, evaluated.notes)
+    drift = compare(training, evaluated.evaluation)
     with results.staging(folder) as staging:
-        title = f"{predictions.name} against {run}"
-        monitoring.write(record, drift, staging, title=title, command=options.rerun_command())
-    lines = aligned([monitoring.HEADER, *monitoring.rows(drift)])
-    lines += [f"note: {note}" for note in evaluated.notes]
+        record = monitoring.write(
+            drift,
+            training,
+            evaluated.evaluation,
+            staging,
+            title=f"{predictions.name} against {run}",
+            command=options.rerun_command(),
+            notes=evaluated.notes,
+        )
+    lines = [str(drift), *(f"note: {note}" for note in evaluated.notes)]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
-    options.report(results.as_json, record, *lines, monitoring.verdict(drift), where)
-    gate.check(options.gap_of_evaluation(now, gate.criterion))
+    options.report(results.as_json, record, *lines, where)
+    gate.check(options.gap_of_evaluation(record["now"], gate.criterion))
 
 
 class TrainingColumns(NamedTuple):

@@ -90,11 +90,11 @@ def command(
     count, decisions = len(predictions), predictions["decision"].value_counts().to_dict()
     figures = None if found is None else found.to_dict()
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
-    if figures is not None:
-        from fairmp.report.document import cautions
+    if found is not None:
+        from fairmp.report.evaluations import cautions
 
         lines += [f"Measured on {_measured_on(graph, chosen, place / GRAPH)}:"]
-        lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
+        lines += [str(found), *(f"note: {note}" for note in cautions(found))]
     record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
     record |= {"read": read, "evaluation": figures}
     options.report(as_json, record, *lines, f"Predictions in {goal}.")

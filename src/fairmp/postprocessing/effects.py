@@ -225,6 +225,7 @@ def _group_changes(problem: Problem, before: Version, after: Version) -> tuple[G
                 decided_after=tuple(decided_after[g]),
                 mean_before=tuple(mean_before[g]),
                 mean_after=tuple(mean_after[g]),
+                known=g < len(attribute.groups),
             )
             by_label: dict[str, Any] = {
                 field: tuple(values[g].tolist()) for field, values in rates.items()

@@ -71,6 +71,7 @@ class GroupChange:
     tpr_after: tuple[float, ...] = ()
     fpr_before: tuple[float, ...] = ()  # P(ŷ=c | y≠c)
     fpr_after: tuple[float, ...] = ()
+    known: bool = field(default=True, kw_only=True)  # False for the nodes of unknown group
 
 
 @dataclass(frozen=True)
@@ -147,7 +148,7 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
     def _rates(self, criterion: str) -> tuple[np.ndarray, np.ndarray, int]:
         """Rates of a criterion by group of the first attribute, the nodes behind, and all nodes."""
         first = self.groups[0].attribute
-        groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
+        groups = [g for g in self.groups if g.attribute == first and g.known]
         shown = slice(1, 2) if len(self.classes) == 2 else slice(None)
         if criterion == "demographic_parity":
             rates = np.array([g.decided_after for g in groups])[:, shown]

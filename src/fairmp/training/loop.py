@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 from torch_geometric.data import Data
 
 from fairmp._version import __version__
+from fairmp.display import Displayed
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Graph
 from fairmp.groups import GroupOperator, group_operator
@@ -58,7 +59,7 @@ class History:
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(Displayed, renderer="fairmp.report.runs"):
     """Result of a fit: figures on the three parts of the split, and all it takes to repeat it."""
 
     train: Evaluation  # each part is predicted as a batch of its own
@@ -84,13 +85,6 @@ class Run:
     def to_json(self) -> str:
         """Return one line of JSON."""
         return json.dumps(self.to_dict(), ensure_ascii=False, allow_nan=False)
-
-    def _repr_html_(self) -> str:
-        return f"<p>Test nodes, epoch {self.history.best.epoch}</p>{self.test._repr_html_()}"
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the test nodes' decisions by group (:meth:`fairmp.metrics.Evaluation.plot`)."""
-        return self.test.plot(ax)
 
 
 def versions() -> dict[str, str]:
