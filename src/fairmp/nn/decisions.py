@@ -112,8 +112,9 @@ class DecisionRule:
 
 
 def _draw_share(nodes: Integers, share: float, draws: torch.Generator) -> Integers:
-    """A random share of some nodes; a fraction of a node is drawn too, so that one has its share."""
-    order = torch.randperm(len(nodes), generator=draws).numpy()
+    """A random share of some nodes."""
+    order: Integers = torch.randperm(len(nodes), generator=draws).numpy()
+    # A fraction of a node is drawn too, so that single nodes have their share.
     count = round(share * len(nodes), 6) + float(torch.rand(1, generator=draws))
     return nodes[order[: int(count)]]
 
