@@ -20,12 +20,12 @@ from fairmp.postprocessing.solver import debias
 
 def measures(
     criterion: Any, target: float, shape: tuple[int, int], sens: Any, y: Any = None
-) -> tuple[list[criteria.Measure], list[str]]:
+) -> tuple[tuple[criteria.Measure, ...], tuple[str, ...]]:
     """Measurements of all of n nodes, for predictions of a shape (n×C)."""
     n, classes = shape
     scores = read_scores(np.full(shape, 1 / classes))
     problem = read_problem(scores, attributes(sens, n), y, class_names=None, sample_weight=None)
-    return criteria.required_measures(criteria.read_criteria(criterion, target), problem)
+    return criteria.measures_of(criteria.read_criteria(criterion, target), problem)
 
 
 def probabilities(seed: int, n: int, classes: int) -> np.ndarray:

@@ -25,7 +25,6 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -70,21 +69,13 @@ class DecisionShift:
 
 @dataclass(frozen=True)
 class DecisionRule:
-    """Thresholds on margins: class 1 is decided above the threshold of a node's group.
+    """Thresholds on margins: class 1 is decided above the threshold of a node's group."""
 
-    Attributes:
-        thresholds: of each group (G).
-        tie_rates: share of the nodes exactly at the threshold that is decided class 1 (G).
-        drawn: nodes at a threshold that splits them.
-        gap: of the rates of class 1, between the two groups farthest apart.
-        rate: of class 1 over all groups.
-    """
-
-    thresholds: Floats
-    tie_rates: Floats
-    drawn: int = 0
-    gap: float = math.nan
-    rate: float = math.nan
+    thresholds: Floats  # of each group (G)
+    tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
+    drawn: int = 0  # nodes at a threshold that splits them
+    gap: float = math.nan  # of the rates of class 1, between the two groups farthest apart
+    rate: float = math.nan  # of class 1 over all groups
 
     def apply(
         self, margin: Floats, group: Integers, *, seed: int = 0, measured: Mask | None = None
@@ -148,8 +139,7 @@ def close_decision_gap(
     """
     check_choice("ties", ties, TIES)
     check_number("target", target, TARGET_HINT, low=0, high=1)
-    draws = torch.Generator().manual_seed(seed + groups.rank)
-    choice = _choose(logits.detach(), groups, target, ties, draws)
+    choice = _choose(logits.detach(), groups, target, ties, seed)
     gap = _decision_gap(choice.decided, groups, logits.size(1))
     _warn_if_missed(gap, target, groups, ties)
     return DecisionShift(_with_decisions(logits, groups, choice), choice.shift, choice.drawn, gap)
@@ -192,7 +182,7 @@ def equal_rates(
     present = np.flatnonzero(totals > 0)
     decided, split = margin > 0, ties == "random"
     if y is None and rate is None and len(present) == 2:
-        decided, _ = _equal_pair(margin, group, weight, totals, target, ties)
+        decided = _equal_pair(margin, group, weight, totals, target, ties)
     elif len(present) > 1:
         value = weight * (margin if y is None else 1.0 * (y == 1) - (y == 0))
         members = [np.flatnonzero(group == g) for g in present]
@@ -242,17 +232,11 @@ def _between(below: float, above: float) -> float:
 
 @dataclass(frozen=True)
 class _Gap:
-    """One gap of decisions between two classes, Σ weight·decided.
+    """One gap of decisions between two classes, Σ weight·decided."""
 
-    Attributes:
-        weight: of each node in the gap, 0 outside the population (n).
-        column: by how much a shift of 1 lowers each margin, 0 where the group is unknown (n).
-        groups: where the nodes are spread over processes.
-    """
-
-    weight: Floats
-    column: Floats
-    groups: GroupOperator | None = None
+    weight: Floats  # of each node in the gap, 0 outside the population (n)
+    column: Floats  # by how much a shift of 1 lowers each margin, 0 where the group is unknown (n)
+    groups: GroupOperator | None = None  # where the nodes are spread over processes
 
     def total(self, amount: float) -> float:
         """Sum over all processes."""
@@ -314,14 +298,13 @@ def _close_one_gap(
 
 def _equal_pair(
     margin: Floats, group: Integers, weight: Floats, totals: Floats, target: float, ties: Ties
-) -> tuple[Mask, int]:
+) -> Mask:
     """Decisions that close the gap between the two groups that have weight."""
-    behind, ahead = np.flatnonzero(totals > 0)
-    column = np.where(group == ahead, 1 / totals[ahead], 0.0)
-    column[group == behind] = -1 / totals[behind]
-    gap = _Gap(weight * column, column)
-    decided, _, drawn = _close_one_gap(margin, gap, target, ties, torch.Generator().manual_seed(0))
-    return decided, drawn
+    first, second = np.flatnonzero(totals > 0)
+    column = np.where(group == second, 1 / totals[second], 0.0)
+    column[group == first] = -1 / totals[first]
+    gap, draws = _Gap(weight * column, column), torch.Generator().manual_seed(0)
+    return _close_one_gap(margin, gap, target, ties, draws)[0]
 
 
 # Several groups: cuts through sorted margins.
@@ -344,7 +327,6 @@ class _Cuts:
         self.values = np.interp(self.counts, edges, np.r_[0.0, value.cumsum()][edges])
         self.step = weight.max() / total  # what one node changes
         self.plain = int(np.searchsorted(self.counts, (margin > 0).sum()))
-        self.margin = margin
 
     def nearest_to(self, rate: float, target: float) -> int:
         """The cut nearest to the plain one, moved to within ``rate ± target/2``."""
@@ -409,17 +391,11 @@ def _range_max(values: Floats, first: Integers, last: Integers) -> Floats:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Decisions, and the shift that makes them but for a few that are drawn or changed one by one.
+    """Decisions, and the shift that makes all but a few, which are changed one by one."""
 
-    Attributes:
-        decided: class of each node (n).
-        shift: of the logits per group (G×C).
-        drawn: nodes whose side was drawn.
-    """
-
-    decided: Integers
-    shift: Tensor
-    drawn: int
+    decided: Integers  # class of each node (n)
+    shift: Tensor  # of the logits per group (G×C)
+    drawn: int  # nodes whose side was drawn
 
 
 def _gap_of(groups: GroupOperator) -> _Gap:
@@ -428,18 +404,16 @@ def _gap_of(groups: GroupOperator) -> _Gap:
     return _Gap(weight, column, None if groups.is_local else groups)
 
 
-def _choose(
-    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
-) -> _Choice:
+def _choose(logits: Tensor, groups: GroupOperator, target: float, ties: Ties, seed: int) -> _Choice:
     """Decide by the method that suits the number of classes and groups."""
-    classes = logits.size(1)
+    classes, draws = logits.size(1), torch.Generator().manual_seed(seed + groups.rank)
     if classes == 2 and len(groups.rows) == 1:
         return _along_path(logits, groups, target, ties, draws)
     decided = _decisions(logits)
     if _decision_gap(decided, groups, classes) <= target + ROUNDING:
         return _Choice(decided, groups.rows.new_zeros(groups.num_groups, classes), 0)
     if classes == 2 and _is_countable(groups):
-        return _into_window(logits, groups, target, ties, draws)
+        return _by_thresholds(logits, groups, target, ties, seed)
     return _continue_projection(logits, groups, target, ties, draws)
 
 
@@ -454,33 +428,19 @@ def _along_path(
     return _Choice(decided.astype(np.int64), groups.rows.T * classes, drawn)
 
 
-def _into_window(
-    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
+def _by_thresholds(
+    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, seed: int
 ) -> _Choice:
     """Two classes, nodes of one group each."""
     assert groups.codes is not None
-    margin, codes = _margins(logits), groups.codes.cpu().numpy()
-    order, starts = (part.cpu().numpy() for part in groups.population_order)
-    members = [order[start:stop] for start, stop in pairwise(starts)]
-    cuts = [_Cuts(margin[m], np.ones(len(m)), margin[m], ties == "random") for m in members]
-    decided, shift, drawn = margin > 0, np.zeros(groups.num_groups), 0
-    for g, index in enumerate(_closest_cuts(cuts, target)):
-        count, ranked, sorted_margin = cuts[g].counts[index], cuts[g].order, cuts[g].margin
-        if index == cuts[g].plain:
-            continue
-        # The smallest shift that makes this cut; it applies outside the population too.
-        if index < cuts[g].plain:
-            shift[g] = sorted_margin[count]
-        else:
-            shift[g] = math.nextafter(sorted_margin[count - 1], -math.inf)
-        if 0 < count < len(ranked) and sorted_margin[count - 1] == sorted_margin[count]:
-            tied = np.flatnonzero(sorted_margin == sorted_margin[count])
-            shuffled = torch.randperm(len(tied), generator=draws).numpy()
-            ranked[tied], drawn = ranked[tied[shuffled]], drawn + len(tied)
-        decided[codes == g] = margin[codes == g] > shift[g]
-        decided[members[g][ranked]] = np.arange(len(ranked)) < count
-    table = torch.from_numpy(np.outer(shift, [-0.5, 0.5])).to(logits.device)
-    return _Choice(decided.astype(np.int64), table, drawn)
+    margin, group = _margins(logits), groups.codes.long().cpu().numpy()
+    inside = groups.population.cpu().numpy()
+    rule = equal_rates(
+        margin[inside], group[inside], target=target, ties=ties, num_groups=groups.num_groups
+    )
+    shifted, drawn = rule.apply(margin, group, seed=seed, measured=inside)
+    table = torch.from_numpy(np.outer(rule.thresholds, [-0.5, 0.5])).to(logits.device)
+    return _Choice((shifted > 0).astype(np.int64), table, drawn)
 
 
 def _continue_projection(

@@ -126,23 +126,14 @@ class Transitions:
 
 @dataclass(frozen=True)
 class CorrectedLogits:
-    """The solution of a problem.
+    """The solution of a problem."""
 
-    Attributes:
-        logits: corrected (n×C).
-        measures: what was closed.
-        correction: what applies to other rows; None where the correction is of this batch alone.
-        drawn: nodes whose decision was drawn at random because their scores tie.
-        notes: about what is left out or randomised.
-        missed: a text for each target of decisions that is not met.
-    """
-
-    logits: Tensor
-    measures: tuple[Measure, ...]
-    correction: Correction | None = None
-    drawn: int = 0
-    notes: tuple[str, ...] = ()
-    missed: tuple[str, ...] = ()
+    logits: Tensor  # corrected (n×C)
+    measures: tuple[Measure, ...]  # what was closed
+    correction: Correction | None = None  # for other rows; None if it is of this batch alone
+    drawn: int = 0  # nodes whose decision was drawn at random because their scores tie
+    notes: tuple[str, ...] = ()  # about what is left out or randomised
+    missed: tuple[str, ...] = ()  # a text for each target of decisions that is not met
 
 
 TYPES: dict[str, type[Any]] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -92,39 +93,29 @@ def _targets(target: Any, names: Sequence[str]) -> list[Any]:
     return list(target)
 
 
-def required_measures(
-    criteria: Sequence[Criterion], problem: Problem
-) -> tuple[list[Measure], list[str]]:
-    """Measurements of each criterion and attribute, and notes; raise where one is impossible."""
-    for attribute in problem.attributes:
+def measures_of(
+    criteria: Sequence[Criterion], problem: Problem, *, required: bool = True
+) -> tuple[tuple[Measure, ...], tuple[str, ...]]:
+    """Measurements of each criterion and attribute, and notes on what is left out.
+
+    One that is impossible is an error if it is ``required``, else it is noted.
+    """
+    for attribute in problem.attributes if required else ():
         _check_groups(attribute, problem.population)
     measures: list[Measure] = []
     notes: list[str] = []
-    for criterion in criteria:
-        for attribute in problem.attributes:
+    for criterion, attribute in product(criteria, problem.attributes):
+        try:
             parts, remarks = _measures(criterion, attribute, problem)
-            measures += parts
-            notes += remarks
-    return measures, notes
-
-
-def possible_measures(
-    criteria: Sequence[Criterion], problem: Problem
-) -> tuple[list[Measure], list[str]]:
-    """The same, with a note on each criterion that cannot be measured."""
-    measures: list[Measure] = []
-    notes: list[str] = []
-    for criterion in criteria:
-        for attribute in problem.attributes:
-            try:
-                parts, remarks = _measures(criterion, attribute, problem)
-            except InputError as error:
-                reason = f"{error.argument}: {error.value}"
-                parts = []
-                remarks = [f"{criterion.name} ({attribute.name}) is not measured ({reason})"]
-            measures += parts
-            notes += remarks
-    return measures, notes
+        except InputError as error:
+            if required:
+                raise
+            reason = f"{error.argument}: {error.value}"
+            parts = []
+            remarks = [f"{criterion.name} ({attribute.name}) is not measured ({reason})"]
+        measures += parts
+        notes += remarks
+    return tuple(measures), tuple(notes)
 
 
 def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:

@@ -38,60 +38,32 @@ NAMES = {
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table of predictions, what its columns mean, and how it is corrected.
+    """A table of predictions, what its columns mean, and how it is corrected."""
 
-    Attributes:
-        predictions: the table: CSV, TSV or Parquet.
-        sensitive: sensitive columns, empty where unknown.
-        probabilities: columns of probabilities, separated by commas; by default those that look
-            like it.
-        logits: columns of logits; a single one has the log-odds of class 1.
-        decision: column with decisions, if there are no scores; new ones are drawn.
-        label: column with true classes, empty where unknown.
-        positive: value of the label (or decision) that is class 1.
-        population: column, true where the gap is closed; by default all rows.
-        weight: column with the weight of each row.
-        sensitive_bins: bins of a numeric sensitive column.
-        cross: cross the sensitive columns into one.
-        criterion: names of criteria; demographic parity if there is none.
-        target: largest gap, of all criteria or of each; 0 if there is none.
-        on: close the gap of decisions or of probabilities.
-        temperature: τ of the probabilities.
-        edges: edge table; with it predictions are smoothed.
-        id: column with the ids that edges join.
-        k: propagation steps.
-        lambda_s: strength of the smoothing.
-        estimate_sens: estimate unknown groups.
-        features: columns of the estimate, or 'all'.
-        save: file for the correction, which is then found for any rows, also of other tables.
-        apply: file with such a correction, to apply instead of finding one.
-        seed: of random draws.
-    """
-
-    predictions: Path
-    sensitive: Sequence[str] = ()
-    probabilities: str | None = None
-    logits: str | None = None
-    decision: str | None = None
-    label: str | None = None
-    positive: str | None = None
-    population: str | None = None
-    weight: str | None = None
-    sensitive_bins: Bins | None = None
-    cross: bool = False
-    criterion: Sequence[str] = ()
-    target: Sequence[float] = ()
+    predictions: Path  # CSV, TSV or Parquet
+    sensitive: Sequence[str] = ()  # columns, empty where unknown
+    probabilities: str | None = None  # columns, separated by commas; else those that look like it
+    logits: str | None = None  # columns; a single one has the log-odds of class 1
+    decision: str | None = None  # column with decisions, if there are no scores; new ones are drawn
+    label: str | None = None  # column with true classes, empty where unknown
+    positive: str | None = None  # value of the label (or decision) that is class 1
+    population: str | None = None  # column, true where the gap is closed; by default all rows
+    weight: str | None = None  # column with the weight of each row
+    sensitive_bins: Bins | None = None  # of a numeric sensitive column
+    cross: bool = False  # cross the sensitive columns into one
+    criterion: Sequence[str] = ()  # demographic parity if there is none
+    target: Sequence[float] = ()  # of all criteria or of each; 0 if there is none
     on: On = "decisions"
     temperature: float = 1.0
-    edges: Path | None = None
-    id: str | None = None
-    k: int = 5
-    lambda_s: float = 1.0
-    estimate_sens: bool = False
-    features: str | None = None
-    save: Path | None = None
-    apply: Path | None = None
-    seed: int = 0
+    edges: Path | None = None  # edge table; with it predictions are smoothed
+    id: str | None = None  # column with the ids that edges join
+    k: int = 5  # propagation steps
+    lambda_s: float = 1.0  # strength of the smoothing
+    estimate_sens: bool = False  # estimate unknown groups
+    features: str | None = None  # columns of the estimate, or 'all'
+    save: Path | None = None  # for the correction, which is then found for rows of any table
+    apply: Path | None = None  # such a correction, to apply instead of finding one
+    seed: int = 0  # of random draws
 
     def check(self) -> None:
         """Refuse arguments that exclude each other."""

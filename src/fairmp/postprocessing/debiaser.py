@@ -20,7 +20,7 @@ from fairmp.nn.decisions import Ties
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import corrections
 from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
-from fairmp.postprocessing.criteria import Measure, possible_measures, read_criteria
+from fairmp.postprocessing.criteria import measures_of, read_criteria
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.predictions import Attribute, Scores, attributes, read_scores
 from fairmp.postprocessing.problem import On, Problem, read_problem
@@ -257,26 +257,19 @@ class Debiaser(TransformerMixin, BaseEstimator):
             for attribute, (name, groups) in zip(read, self.groups_, strict=True)
         ]
 
-    def _apply(
-        self, scores: Scores, groups: Sequence[Attribute], measures: Sequence[Measure] = ()
-    ) -> CorrectedLogits:
+    def _apply(self, scores: Scores, groups: Sequence[Attribute]) -> CorrectedLogits:
         """Correct scores row by row."""
-        logits = scores.logits.double()
-        membership = memberships_of(groups).cpu().numpy()
-        corrected = self.correction_.apply(logits.cpu().numpy(), membership, seed=self.seed)
-        return CorrectedLogits(
-            torch.from_numpy(corrected.logits).to(logits.device),
-            tuple(measures),
-            self.correction_,
-            corrected.drawn,
-        )
+        logits, membership = scores.logits.double().cpu().numpy(), memberships_of(groups)
+        corrected = self.correction_.apply(logits, membership.cpu().numpy(), seed=self.seed)
+        values = torch.from_numpy(corrected.logits).to(scores.logits.device)
+        return CorrectedLogits(values, (), self.correction_, corrected.drawn)
 
     def _effect(self, problem: Problem) -> DebiasResult:
         """Apply the correction and measure the criteria that can be measured."""
         criteria = read_criteria(self.criterion, self.target)
-        measures, notes = possible_measures(criteria, problem)
-        applied = self._apply(problem.scores, problem.attributes, measures)
-        applied = replace(applied, notes=tuple(notes))
+        measures, notes = measures_of(criteria, problem, required=False)
+        applied = self._apply(problem.scores, problem.attributes)
+        applied = replace(applied, measures=measures, notes=notes)
         return summarise(problem, applied, on=self.on, temperature=self.temperature)
 
 

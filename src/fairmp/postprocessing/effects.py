@@ -21,7 +21,7 @@ from fairmp.postprocessing.criteria import (
     Criterion,
     Measure,
     compare_groups,
-    possible_measures,
+    measures_of,
 )
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.problem import On, Problem
@@ -43,19 +43,12 @@ BY_CHANCE = (
 
 @dataclass(frozen=True)
 class Version:
-    """Predictions before or after the correction.
+    """Predictions before or after the correction."""
 
-    Attributes:
-        proba: probabilities, as returned (n×C).
-        compared: probabilities at the temperature (n×C).
-        classes: the decisions (n).
-        decided: the same, one-hot (n×C).
-    """
-
-    proba: Tensor
-    compared: Tensor
-    classes: Tensor
-    decided: Tensor
+    proba: Tensor  # probabilities, as returned (n×C)
+    compared: Tensor  # probabilities at the temperature (n×C)
+    classes: Tensor  # the decisions (n)
+    decided: Tensor  # the same, one-hot (n×C)
 
     @classmethod
     def of(cls, proba: Tensor, logits: Tensor, temperature: float) -> Version:
@@ -85,6 +78,7 @@ def summarise(
         notes = (*notes, BY_CHANCE)
     requested = {measure.criterion for measure in solution.measures}
     others = [Criterion(name, nan) for name in NAMES if name not in requested]
+    measured_too, _ = measures_of(others, problem, required=False)
     return DebiasResult(
         predictions=scores.like_original(values),
         on=on,
@@ -101,9 +95,7 @@ def summarise(
             for measures, result in _measured(solution.measures, before, after)
         ),
         groups=_group_changes(problem, before, after),
-        others=tuple(
-            result for _, result in _measured(possible_measures(others, problem)[0], before, after)
-        ),
+        others=tuple(result for _, result in _measured(measured_too, before, after)),
         group_uncertainty=_uncertainty(problem.attributes, inside),
         warnings=notes,
         drawn=solution.drawn,

@@ -20,25 +20,15 @@ from fairmp.postprocessing.prediction_table import (
 
 @dataclass(frozen=True)
 class EvaluationSpec:
-    """A table of predictions, and the classes and groups to evaluate it by.
-
-    Attributes:
-        predictions: the table.
-        class_names: of the model.
-        group_names: of the model; "f" or "sex = f".
-        sensitive: column with the groups.
-        label: column with true classes.
-        label_if_present: the same, for a table that may lack it.
-        probabilities: columns of probabilities, separated by commas.
-    """
+    """A table of predictions, and the classes and groups to evaluate it by."""
 
     predictions: Path
     class_names: tuple[str, ...]
-    group_names: tuple[str, ...]
-    sensitive: str
-    label: str | None = None
-    label_if_present: str | None = None
-    probabilities: str | None = None
+    group_names: tuple[str, ...]  # "f" or "sex = f"
+    sensitive: str  # column with the groups
+    label: str | None = None  # column with true classes
+    label_if_present: str | None = None  # the same, for a table that may lack it
+    probabilities: str | None = None  # columns, separated by commas
 
 
 @dataclass(frozen=True)

@@ -82,21 +82,13 @@ def find_correction(
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes that can be corrected; the last axis of all arrays.
+    """The nodes that can be corrected; the last axis of all arrays."""
 
-    Attributes:
-        log_proba: of each class, at the temperature (C×n).
-        base: the same as probabilities (C×n).
-        shares: of each group (G×n); 0×n where the correction has no slopes.
-        features: what W multiplies (m×n): the groups, or each with every predicted class.
-        weight: in the divergence, sums to 1 (n).
-    """
-
-    log_proba: Array
-    base: Array
-    shares: Array
-    features: Array
-    weight: Array
+    log_proba: Array  # of each class, at the temperature (C×n)
+    base: Array  # the same as probabilities (C×n)
+    shares: Array  # of each group (G×n); 0×n where the correction has no slopes
+    features: Array  # what W multiplies (m×n): the groups, or each with every predicted class
+    weight: Array  # in the divergence, sums to 1 (n)
 
     @classmethod
     def read(
@@ -128,19 +120,12 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Gaps:
-    """The gaps ΔQ and their targets.
+    """The gaps ΔQ and their targets."""
 
-    Attributes:
-        delta: one row per gap (K×n'), for the nodes that are measured.
-        measured: these nodes (n').
-        concerned: the classes each gap is about (K×C, bool).
-        target: of each (K×C).
-    """
-
-    delta: Array
-    measured: NDArray[np.int64]
-    concerned: NDArray[np.bool_]
-    target: Array
+    delta: Array  # one row per gap (K×n'), for the nodes that are measured
+    measured: NDArray[np.int64]  # these nodes (n')
+    concerned: NDArray[np.bool_]  # the classes each gap is about (K×C)
+    target: Array  # of each (K×C)
 
     @classmethod
     def read(cls, measures: Sequence[Measure], reached: NDArray[np.bool_], classes: int) -> Gaps:

@@ -20,7 +20,7 @@ from fairmp.nn import solvers
 from fairmp.nn.decisions import ROUNDING, TIES, Ties, close_decision_gap, equal_rates
 from fairmp.nn.dual import shift_groups, solve_dual
 from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
-from fairmp.postprocessing.criteria import Criterion, Measure, read_criteria, required_measures
+from fairmp.postprocessing.criteria import Criterion, Measure, measures_of, read_criteria
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import Attribute, attributes, read_scores
@@ -34,29 +34,17 @@ EXACT_CRITERIA = ("demographic_parity", "equal_opportunity")  # by one threshold
 
 @dataclass(frozen=True)
 class Settings:
-    """How a problem is solved.
+    """How a problem is solved."""
 
-    Attributes:
-        on: whether the gaps of decisions or of probabilities are closed.
-        temperature: τ of the probabilities.
-        ties: whether equal scores at a threshold are split at random or stay together.
-        seed: of the random choice among ties.
-        calibrate: whether thresholds are found for the distribution the nodes are a sample of.
-        for_other_rows: whether a correction that applies to other rows is needed.
-        graph: smooths the predictions over neighbours.
-        K: propagation steps.
-        lambda_s: strength of the smoothing.
-    """
-
-    on: On = "decisions"
-    temperature: float = 1.0
+    on: On = "decisions"  # whose gaps are closed
+    temperature: float = 1.0  # τ of the probabilities
     ties: Ties = "random"
-    seed: int = 0
-    calibrate: bool = False
-    for_other_rows: bool = False
-    graph: Adjacency | None = None
-    K: int = 5
-    lambda_s: float = 1.0
+    seed: int = 0  # of the random choice among ties
+    calibrate: bool = False  # find thresholds for the distribution the nodes are a sample of
+    for_other_rows: bool = False  # find a correction that applies to other rows
+    graph: Adjacency | None = None  # smooths the predictions over neighbours
+    K: int = 5  # propagation steps
+    lambda_s: float = 1.0  # strength of the smoothing
 
     def __post_init__(self) -> None:
         check_choice("on", self.on, ON)
@@ -201,8 +189,7 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
     """Correct predictions so that every target is met, or say what is missed."""
     if settings.graph is not None and not settings.lambda_s:
         settings = replace(settings, graph=None)  # one step without smoothing does not touch it
-    required, notes = required_measures(criteria, problem)
-    measures = tuple(required)
+    measures, notes = measures_of(criteria, problem)
     # The projection is for nodes of equal weight, and needs no labels.
     projects = not problem.is_weighted and all(measure.label is None for measure in measures)
     exact = (
@@ -220,7 +207,7 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         solution = method(problem, measures, settings)
     if settings.on == "probabilities":
         _check_targets(solution, settings.temperature)
-    return replace(solution, notes=(*notes, *solution.notes))
+    return replace(solution, notes=notes + solution.notes)
 
 
 def _smoothed(problem: Problem, settings: Settings) -> Problem:

@@ -12,8 +12,9 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.metrics.counts import Array, are_probabilities, integers, weights
+from fairmp.metrics.counts import Array, integers, weights
 from fairmp.nn.decisions import TARGET_HINT, TIES, DecisionRule, Floats, Integers, Ties, equal_rates
+from fairmp.postprocessing.predictions import read_scores
 
 
 class GroupThresholds(BaseEstimator):
@@ -170,16 +171,10 @@ def _known_groups(values: Any, n: int) -> Integers:
     return group
 
 
-def _log_odds(scores: Array, kind: str) -> tuple[str, Floats]:
+def _log_odds(X: Any, kind: str) -> tuple[str, Floats]:
     """The kind of the scores, and the log-odds of class 1."""
-    values = torch.as_tensor(scores).detach().cpu().double()
-    if values.dim() != 2 or values.size(1) != 2 or not len(values):
-        value = f"shape {tuple(values.shape)} is not n×2"
-        raise InputError("X", value, "thresholds are for 2 classes")
-    if not bool(torch.isfinite(values).all()):
-        raise InputError("X", "some are nan or infinite", "check that training converged")
-    if are_probabilities(values, kind, argument="X"):
-        kind, values = "probabilities", values.clamp_min(torch.finfo(torch.float64).tiny).log()
-    else:
-        kind = "logits"
-    return kind, (values[:, 1] - values[:, 0]).numpy()
+    scores = read_scores(X, kind, argument="X")
+    if scores.logits.size(1) != 2:
+        raise InputError("X", f"{scores.logits.size(1)} classes", "thresholds are for 2 classes")
+    logits = scores.logits.double().cpu().numpy()
+    return "probabilities" if scores.are_probabilities else "logits", logits[:, 1] - logits[:, 0]
