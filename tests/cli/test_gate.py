@@ -77,7 +77,7 @@ def test_debias_passes_or_fails(fairmp: Program, tmp_path: Path) -> None:
     p = np.clip(0.5 + 0.1 * (sex == "m") + 0.2 * rng.normal(size=400), 0.01, 0.99)
     y = (rng.random(400) < p).astype(int)
     pd.DataFrame({"p": p, "sex": sex, "y": y}).to_csv(tmp_path / "loans.csv", index=False)
-    base = "debias loans.csv --sensitive sex --label y --temperature decisions"
+    base = "debias loans.csv --sensitive sex --label y"
     assert fairmp(f"{base} --fail-over 0.02 --out a")[0] == 0
     # From 400 people the gap may be larger than it looks.
     status, out, err = fairmp(f"{base} --fail-over 0.02 --fail-on upper-bound --out b --json")

@@ -42,7 +42,7 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
-    result = debias(p, sens, target=0.02, labels=y, temperature="decisions", full_output=True)
+    result = debias(p, sens, target=0.02, y=y, full_output=True)
     record = result.to_dict()
     (tmp_path / "corrected.json").write_text(json.dumps(record))
     document = document_of(tmp_path)

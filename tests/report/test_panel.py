@@ -25,7 +25,7 @@ RNG = np.random.default_rng(5)
 SEX = np.where(RNG.random(N) < 0.4, "women", "men")
 Y = (RNG.random(N) < np.where(SEX == "men", 0.55, 0.35)).astype(int)
 P = 1 / (1 + np.exp(-(RNG.normal(size=N) + 1.4 * Y - 1 + 0.9 * (SEX == "men"))))
-COMMAND = "fairmp debias p.csv --criterion {criterion} --target {target} -t {temperature}"
+COMMAND = "fairmp debias p.csv --criterion {criterion} --target {target}"
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def record() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def report(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
-    result = debias(P, SEX, target=0.02, labels=Y, temperature="decisions", full_output=True)
+    result = debias(P, SEX, target=0.02, y=Y, full_output=True)
     curves = reliability(P, SEX, Y)
     content = {**result.to_dict(), "panel": record, "reliability": curves, "command": COMMAND}
     path = tmp_path_factory.mktemp("panel") / "report.html"
@@ -46,11 +46,7 @@ def report(record: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def solved(criterion: dict[str, Any], target: float) -> Any:
-    temperature = 0.1 if criterion["gap"] == "odds" else "decisions"
-    return debias(
-        P, SEX, target=target, criterion=criterion["name"], temperature=temperature, labels=Y,
-        full_output=True,
-    )  # fmt: skip
+    return debias(P, SEX, target=target, criterion=criterion["name"], y=Y, full_output=True)
 
 
 def test_steps_are_what_debias_returns(record: dict[str, Any]) -> None:
@@ -90,13 +86,11 @@ def test_panel_without_labels_has_parity_only_and_without_gap_nothing() -> None:
     assert (curve["predicted"], curve["observed"], curve["counts"]) == ((0.625,), (0.5,), (4,))
 
 
-def test_commands_have_criterion_and_temperature(record: dict[str, Any]) -> None:
+def test_commands_have_their_criterion(record: dict[str, Any]) -> None:
     parity, opportunity, odds = (criterion["command"] for criterion in record["criteria"])
-    assert parity == (
-        "fairmp debias p.csv --criterion demographic-parity --target {target} -t decisions"
-    )
+    assert parity == "fairmp debias p.csv --criterion demographic-parity --target {target}"
     assert "--criterion equal-opportunity" in opportunity
-    assert odds.endswith("-t 0.1")
+    assert "--criterion equalized-odds" in odds
 
 
 @pytest.mark.parametrize("target", [0.0, 0.123, 0.9])

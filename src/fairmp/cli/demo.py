@@ -8,7 +8,7 @@ from fairmp.progress import bar
 
 DEBIAS = (
     "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "
-    "--target {target} --temperature {temperature}"
+    "--target {target}"
 )
 TRAIN = "fairmp train --nodes nodes.csv --edges edges.csv --id id --label label --sensitive group"
 

@@ -91,7 +91,7 @@ def _check_file(file: Path, source: options.Places, *, overwrite: bool) -> None:
 
 
 def _write(predictions: pd.DataFrame, file: Path, *, overwrite: bool, safe_csv: bool) -> None:
-    from fairmp.cli.prediction_table import without_formulas
+    from fairmp.postprocessing.prediction_table import without_formulas
 
     with outputs.atomic_file(file, new=not overwrite) as draft:
         if file.suffix.lower() == ".csv":

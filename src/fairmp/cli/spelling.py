@@ -39,7 +39,7 @@ PARAMETERS = {
 }
 # What readers choose on the page of debias or train, or what would stand in the way of a new run.
 CHOSEN_ON_PAGE = (
-    *("criterion", "target", "matrix", "temperature", "on", "solver", "lambda_f"),
+    *("criterion", "target", "on", "temperature", "solver", "lambda_f"),
     *("out", "save", "overwrite"),
 )
 
