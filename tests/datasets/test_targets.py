@@ -48,7 +48,7 @@ def test_the_positive_value_becomes_class_one():
     assert label(["good", "bad"], positive="bad") == ([0, 1], ["good", "bad"])
     assert label([3, 1, None, 2], positive="3") == ([1, 0, -1, 0], ["not 3", "3"])
     assert label([True, False], positive="false") == ([0, 1], ["True", "False"])
-    with pytest.raises(InputError, match="positive: 'x' .* a, b"):
+    with pytest.raises(InputError, match=r"positive: 'x' .* a, b"):
         label(["a", "b"], positive="x")
 
 
@@ -148,7 +148,7 @@ def test_bins_of_one_column_among_several():
         groups({"x": [1, 2], "y": [1, 2]}, bins=2)
     with pytest.raises(InputError, match="no sensitive column holds numbers"):
         groups({"sex": ["f", "m"]}, bins=2)
-    with pytest.raises(InputError, match="'agee' .* age, sex"):
+    with pytest.raises(InputError, match=r"'agee' .* age, sex"):
         groups(columns, bins={"agee": 2})
     with pytest.raises(InputError, match="'sex' does not hold numbers"):
         groups(columns, bins={"sex": 2})
