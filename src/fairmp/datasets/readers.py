@@ -14,7 +14,7 @@ from fairmp.datasets import dialects, numerals
 from fairmp.datasets.column_names import check_unique
 from fairmp.datasets.dialects import NOT_UTF8, SEPARATORS, Dialect, FileStart, read_start
 from fairmp.datasets.numerals import CommaMeaning, is_text
-from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile
+from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile, is_utf8
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten, shortlist
 
@@ -25,7 +25,7 @@ class _ColumnarFile:
     """A Parquet or Arrow file, or JSON Lines, as a pyarrow dataset."""
 
     def __init__(self, path: Path, argument: str, start: FileStart) -> None:
-        self.path, self.argument = path, argument
+        self.path, self.argument, self.start = path, argument, start
         try:
             self.dataset = _open_dataset(path, start)
             self.names = list(self.dataset.schema.names)
@@ -50,7 +50,9 @@ class _ColumnarFile:
         except READ_ERRORS as error:
             raise self._explain(error) from None
 
-    def _explain(self, error: Exception) -> TableReadError:
+    def _explain(self, error: Exception) -> InputError:
+        if self.start.format == "json" and not is_utf8(self.path, self.start.gzipped):
+            return InputError(self.argument, f"{self.path.name} is not UTF-8 text", NOT_UTF8)
         return TableReadError(self.argument, f"cannot read {self.path.name} ({shorten(error)})")
 
 

@@ -29,6 +29,18 @@ class TableReadError(InputError):
     """A table file that is damaged, or whose cells are not of the type asked for."""
 
 
+def is_utf8(path: Path, gzipped: bool) -> bool:
+    """Whether a file is UTF-8 text, as far as it can be read."""
+    opener = gzip.open if gzipped else open
+    with suppress(*READ_ERRORS), opener(path, "rt", encoding="utf-8") as lines:
+        try:
+            for _ in lines:
+                pass
+        except UnicodeDecodeError:
+            return False
+    return True
+
+
 class _RowHandler:
     """Called by the parser for rows with too many or too few cells."""
 
@@ -135,7 +147,9 @@ class TextFile:
             wrong_row = self._find_wrong_row() if handler.refused else None
             if wrong_row is not None:
                 raise wrong_row from None
-            if isinstance(error, UnicodeDecodeError) or not self._is_utf8():
+            if isinstance(error, UnicodeDecodeError) or not is_utf8(
+                self.path, self.dialect.gzipped
+            ):
                 value = f"{self.path.name} is not UTF-8 text"
                 raise InputError(self.argument, value, NOT_UTF8) from None
             value = f"cannot read {self.path.name} ({shorten(error)})"
@@ -156,19 +170,6 @@ class TextFile:
             cause = "it is cut short" if len(row) < width else "the separator is unquoted"
             return InputError(self.argument, value, f"{cause}, or the file is broken there")
         return None
-
-    def _is_utf8(self) -> bool:
-        opener = gzip.open if self.dialect.gzipped else open
-        with (
-            suppress(OSError, EOFError, zlib.error),
-            opener(self.path, "rt", encoding="utf-8") as lines,
-        ):
-            try:
-                for _ in lines:
-                    pass
-            except UnicodeDecodeError:
-                return False
-        return True
 
     def _open(self) -> Any:
         return gzip.open(self.path) if self.dialect.gzipped else self.path.open("rb")
