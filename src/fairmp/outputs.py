@@ -112,7 +112,8 @@ def exclusive(path: Path) -> Iterator[None]:
 
 def _remove_lock(path: Path, lock: BaseFileLock) -> None:
     """Remove a lock file while it is locked, so that processes waiting for it start over."""
-    path.unlink(missing_ok=True)
+    with suppress(PermissionError):  # Windows keeps files that are open
+        path.unlink(missing_ok=True)
     lock.release()
 
 
