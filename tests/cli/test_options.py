@@ -77,11 +77,11 @@ def test_settle_without_patience_trains_all_epochs() -> None:
 
 
 def test_smoothing_is_a_number_or_learned() -> None:
-    assert smoothing("2.5", "projection") == 2.5
-    assert smoothing(None, "projection") == "learned"
-    assert smoothing(None, "papc") == smoothing(None, "projection", learned=False) == 3.0
+    assert smoothing("2.5") == smoothing(2.5) == 2.5
+    assert smoothing(None) == defaults.LAMBDA_S
+    assert smoothing("learned") == "learned"
     with pytest.raises(InputError, match="--lambda-s"):
-        smoothing("much", "projection")
+        smoothing("much")
 
 
 def test_parse_bins_takes_a_number_or_edges() -> None:
