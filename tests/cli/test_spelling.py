@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import ast
+import re
 import sys
 from pathlib import Path
 
 import pytest
 import typer
 
+import fairmp
 from fairmp.cli import COMMANDS, program
 from fairmp.cli.spelling import (
     PARAMETERS,
@@ -38,6 +41,13 @@ def debias(
 def other() -> None: ...
 
 
+ALL = typer.main.get_command(program(*COMMANDS)).commands  # type: ignore[attr-defined]
+OPTIONS = {
+    name
+    for command in ALL.values()
+    for parameter in command.params
+    for name in (*parameter.opts, *parameter.secondary_opts)
+} - {"--paper", "--help"}  # a colour of the pages
 COMMAND = typer.main.get_command(app).commands["debias"]  # type: ignore[attr-defined]
 
 
@@ -65,8 +75,7 @@ def test_spelling_writes_arguments_as_options(name: str, value: str | None, spel
 
 
 def test_every_spelled_parameter_is_one_of_a_command() -> None:
-    commands = typer.main.get_command(program(*COMMANDS)).commands  # type: ignore[attr-defined]
-    known = {p.name for c in commands.values() for p in c.params}
+    known = {parameter.name for command in ALL.values() for parameter in command.params}
     assert {name for names in PARAMETERS.values() for name in names} <= known
 
 
@@ -108,3 +117,17 @@ def test_train_command_has_options_or_placeholders_for_them() -> None:
     plain = "fairmp train --data nba --drop 'a b' --drop c"
     assert train_command(options) == f"{plain} --target 0.1 --eval-every 2"
     assert train_command(options, "criterion", "target") == f"{plain} --eval-every 2{CHOICES}"
+
+
+def test_texts_of_the_library_name_no_options() -> None:
+    package = Path(fairmp.__file__).parent
+    option = re.compile(r"(?:^|[\s'\"(`])(--[a-z][\w-]+)")
+    texts = [
+        f"{path.relative_to(package)}: {text.value}"
+        for path in package.rglob("*.py")
+        if "cli" not in path.parts
+        for text in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(text, ast.Constant) and isinstance(text.value, str)
+        and set(option.findall(text.value)) & OPTIONS
+    ]  # fmt: skip
+    assert not texts
