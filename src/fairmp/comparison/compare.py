@@ -143,15 +143,17 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
     assert spec.strength is not None
     val = logits_of(data.val_mask)
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
-        val, data.y[data.val_mask], data.sens[data.val_mask]
+        val, data.y[data.val_mask], sensitive_features=data.sens[data.val_mask]
     )
     names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
     found = {}
     for name, logits in (("val", val), ("test", logits_of(data.test_mask))):
         mask = data[f"{name}_mask"]
         sens = data.sens[mask]
-        chosen = fitted if spec.strategy == "thresholds-val" else fitted.solve(logits, sens)
-        shifted = chosen.shift(logits, sens)
+        chosen = fitted
+        if spec.strategy != "thresholds-val":
+            chosen = fitted.solve(logits, sensitive_features=sens)
+        shifted = chosen.shift(logits, sensitive_features=sens)
         found[name] = evaluate(shifted, data.y[mask], sens, bootstrap=0, **names)
     return found
 

@@ -194,12 +194,12 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
 
 def specs_of_options(data: Sequence[str], given: Mapping[str, Any]) -> list[RunSpec]:
     """List the runs that the options of a command describe, given by name as they were typed."""
-    backbones = _parse_names("--backbones", given["backbones"], list(BACKBONES))
-    strategies = _parse_names("--strategies", given["strategies"], list(STRATEGIES))
+    backbones = _parse_names("backbones", given["backbones"], list(BACKBONES))
+    strategies = _parse_names("strategies", given["strategies"], list(STRATEGIES))
     axes = {name: given[name] for name in ("splits", "seeds")}
     for name in ("strengths", "targets"):
         if given[name] is not None:
-            axes[name] = parse_strengths(given[name], f"--{name}")
+            axes[name] = parse_strengths(given[name], name)
     setting = {own.name: given[own.name] for own in fields(Setting) if own.name in given}
     return run_specs(data, backbones, strategies, **axes, setting=Setting(**setting))
 

@@ -216,7 +216,7 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks
     if on_gpu:
         local, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
         if local >= gpus:
-            hint = "start one rank per GPU (--nproc-per-node), or use --device cpu"
+            hint = "start one rank per GPU (torchrun's nproc-per-node), or use {device='cpu'}"
             raise InputError("device", f"{gpus} GPUs for {local + 1} ranks here", hint)
         torch.cuda.set_device(local)
     try:

@@ -18,7 +18,8 @@ import numpy as np
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError, conform
+from fairmp.errors import InputError
+from fairmp.schema import conform
 
 FORMAT = 1
 MANIFEST = "manifest.json"
@@ -164,7 +165,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     if others or not (folder / MANIFEST).is_file():
         name = others[0] if others else "no manifest"
         value = f"{folder} holds something other than shards ({name}), and is not replaced"
-        raise InputError("--out", value, "give another folder")
+        raise InputError("folder", value, "give another folder")
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def evaluate_shard(
 def _check(model: FairClassifier, shard: Shard) -> None:
     if model.norm is not None:
         value = f"{model.norm!r} needs all nodes, which no rank has"
-        raise InputError("norm", value, "use norm=None")
+        raise InputError("norm", value, "use {norm=None}")
     if model.backbone == "gat":
         shard.graph.with_self_loops()
     if isinstance(model.strategy, Adversary):
@@ -184,14 +184,14 @@ class FileCheckpoints:
         content = self.path.read_bytes()
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             value = f"the checkpoint {self.path} is damaged"
-            raise InputError("--out", value, "remove it to start from the beginning")
+            raise InputError("path", value, "remove it to start from the beginning")
         found = _read(content)[0]
         for key in sorted({*self.fingerprint, *found}):
             then, now = (json.dumps(source.get(key)) for source in (found, self.fingerprint))
             if now != then:
                 change = f"{key} was {then[:60]}, and is {now[:60]}"
                 value = f"the checkpoint {self.path} is of another training: {change}"
-                raise InputError("--out", value, "give another folder, or remove it")
+                raise InputError("path", value, "give another folder, or remove it")
         return content
 
 

@@ -108,7 +108,7 @@ def shard(
         return _write(staging, manifest, edges, nodes, parts, advance)
 
 
-def shard_tables(
+def shard_tables(  # noqa: PLR0913
     nodes: str | Path,
     edges: str | Path,
     folder: str | Path,
@@ -199,7 +199,7 @@ def _writing(
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             hint = "shards and scratch files need about 40 bytes per edge, and the features"
-            raise InputError("--out", f"no space is left for {folder}", hint) from None
+            raise InputError("folder", f"no space is left for {folder}", hint) from None
 
 
 def _check_undirected(data: Data) -> None:
