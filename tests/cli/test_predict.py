@@ -88,7 +88,7 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert fairmp(f"predict out {NEW} --out p.csv --overwrite --mode per-node")[0] == 0
 
 
-def test_nodes_without_ties(fairmp, trained: Path) -> None:
+def test_nodes_without_edges(fairmp, trained: Path) -> None:
     new = pd.read_csv(trained / "new.csv", dtype={"who": str})
     new.head(1).to_csv(trained / "single.csv", index=False)
     (trained / "header.csv").write_text("a,b\n")
@@ -111,7 +111,7 @@ def test_nodes_without_ties(fairmp, trained: Path) -> None:
     assert fairmp("predict out --nodes new.csv --out solved.csv")[0] == 0
 
 
-def test_labels_are_compared_with_where_they_are(fairmp, trained: Path) -> None:
+def test_labels_are_evaluated(fairmp, trained: Path) -> None:
     status, out, _ = fairmp(
         "predict out/model --nodes people.csv --edges ties.csv --out p.parquet --json"
     )
@@ -129,7 +129,7 @@ def test_labels_are_compared_with_where_they_are(fairmp, trained: Path) -> None:
     assert "including any the model was trained on" in out  # its graph was not kept
 
 
-def test_a_data_set_by_name(fairmp, trained: Path) -> None:
+def test_data_set_by_name(fairmp, trained: Path) -> None:
     status, out, err = fairmp("predict network --data embedded")
     assert (status, err) == (0, "")
     assert "20,000 nodes" in out
@@ -138,7 +138,7 @@ def test_a_data_set_by_name(fairmp, trained: Path) -> None:
     assert len(pd.read_csv(trained / "predictions-2.csv")) == 300
 
 
-def test_a_model_without_groups_at_prediction_needs_no_groups(fairmp, trained: Path) -> None:
+def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None:
     data = from_tables(
         trained / "people.csv", trained / "ties.csv", id="who", label="hired", sensitive="sex"
     )
@@ -215,7 +215,7 @@ def test_bad_input_is_one_line(fairmp, trained: Path, arguments: str, words: lis
 @pytest.mark.parametrize(
     "command", ["train --splits 3", "train --solver papc", "tune --backbone fmp --out nothing"]
 )
-def test_a_group_too_small_to_split_is_named_before_training(
+def test_group_too_small_to_split_is_an_error_before_training(
     fairmp, trained: Path, command: str
 ) -> None:
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
@@ -230,7 +230,7 @@ def test_a_group_too_small_to_split_is_named_before_training(
     assert not (trained / "nothing").exists()
 
 
-def test_a_small_group_is_fine_where_no_gap_is_closed(fairmp, trained: Path) -> None:
+def test_small_group_without_correction(fairmp, trained: Path) -> None:
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
     people["sex"] = people["sex"].where(people.index != 7, "x")
     people.to_csv(trained / "rare.csv", index=False)
@@ -242,7 +242,7 @@ def test_a_small_group_is_fine_where_no_gap_is_closed(fairmp, trained: Path) -> 
     assert "group 'x' has no" in out
 
 
-def test_one_column_is_one_thing(fairmp) -> None:
+def test_column_with_two_roles_is_an_error(fairmp) -> None:
     status, _, err = fairmp(f"audit {OWN.replace('sex', 'hired')}")
     assert status == 2
     assert err == "fairmp: --sensitive: column 'hired' is the label column already; name another\n"
@@ -255,7 +255,7 @@ def test_train_then_predict(fairmp, trained: Path) -> None:
     assert len(pd.read_csv(trained / "fresh.csv")) == 160
 
 
-def test_predictions_can_be_mended_as_they_are(fairmp, trained: Path) -> None:
+def test_debias_reads_predictions(fairmp, trained: Path) -> None:
     assert fairmp(f"predict out {NEW} --out chain.csv")[0] == 0
     new = pd.read_csv(trained / "new.csv")
     assert pd.read_csv(trained / "chain.csv")["sex"].tolist() == new["sex"].tolist()
@@ -272,13 +272,13 @@ def test_predictions_can_be_mended_as_they_are(fairmp, trained: Path) -> None:
     assert found[10:].tolist() == new["sex"][10:].tolist()
 
 
-def test_how_to_read_a_gap_is_said_once(fairmp, trained: Path) -> None:
+def test_note_on_small_samples_is_printed_once(fairmp, trained: Path) -> None:
     _, out, _ = fairmp("predict out --nodes people.csv --edges ties.csv --out read.csv")
     assert "[" in out.split("ΔDP", 1)[1].splitlines()[0]
     assert out.count("note: In small samples a measured gap") == 1
 
 
-def test_labels_are_kept_for_debias(fairmp, trained: Path) -> None:
+def test_predictions_keep_the_label_column(fairmp, trained: Path) -> None:
     """The path of the README: predict, then correct for equal opportunity."""
     given = "--nodes people.csv --edges ties.csv --mode per-node"
     status, _, err = fairmp(f"predict out {given} --out labelled.csv")
@@ -294,7 +294,7 @@ def test_labels_are_kept_for_debias(fairmp, trained: Path) -> None:
     assert (trained / "eo" / "corrected.csv").exists()
 
 
-def test_training_for_equal_opportunity(fairmp, trained: Path) -> None:
+def test_train_for_equal_opportunity(fairmp, trained: Path) -> None:
     criterion = "--criterion equal-opportunity --target 0.05 --epochs 5 --splits 1 --no-picture"
     status, _, err = fairmp(f"train {OWN} {criterion} --out eo-model")
     assert (status, err) == (0, "")
@@ -309,7 +309,7 @@ def test_training_for_equal_opportunity(fairmp, trained: Path) -> None:
     assert not (trained / "no").exists()
 
 
-def test_training_without_groups_at_prediction(fairmp, trained: Path) -> None:
+def test_train_group_free(fairmp, trained: Path) -> None:
     given = "--group-free --target 0.3 --epochs 8 --splits 1 --no-picture"
     status, _, err = fairmp(f"train {OWN} {given} --out group-free")
     assert (status, err) == (0, "")
@@ -329,7 +329,7 @@ def test_training_without_groups_at_prediction(fairmp, trained: Path) -> None:
         assert (status, word in err) == (2, True), err
 
 
-def test_who_is_predicted_is_said_with_where_and_only(
+def test_where_and_only_select_nodes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -411,7 +411,7 @@ def test_who_is_predicted_is_said_with_where_and_only(
         assert not (tmp_path / "w.csv").exists()
 
 
-def test_the_paper_s_settings_are_one_option(fairmp, trained: Path) -> None:
+def test_paper_sets_its_settings(fairmp, trained: Path) -> None:
     given = "--paper --epochs 3 --weight-decay 0.1 --splits 1 --no-picture"
     assert fairmp(f"train {OWN} {given} --out paper")[0] == 0
     model = FairClassifier.load(trained / "paper" / "model")
@@ -419,7 +419,7 @@ def test_the_paper_s_settings_are_one_option(fairmp, trained: Path) -> None:
     assert (model.epochs, model.weight_decay, model.propagation.lambda_s) == (3, 0.1, 3.0)
 
 
-def test_weights_count_in_training_metrics_and_gaps(fairmp, trained: Path) -> None:
+def test_sample_weights_in_training_figures_and_gaps(fairmp, trained: Path) -> None:
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
     weight = np.random.default_rng(1).gamma(1.0, size=len(people)).round(3)
     people.assign(times=weight).to_csv(trained / "weighted.csv", index=False)

@@ -59,7 +59,7 @@ def test_before_is_the_network_without_its_correction(data: Data, fitted) -> Non
     assert report["curve"][-1]["accuracy"] == pytest.approx(expected.accuracy, abs=1e-5)
 
 
-def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
+def test_plain_model_has_no_before(data: Data) -> None:
     make = lambda: build_classifier("plain", K=3, epochs=5, backbone="mlp")  # noqa: E731
     _, model = one_split("plain", make, data, split=0, bootstrap=0)
     report = train_report.document(data, model)
@@ -69,7 +69,7 @@ def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
     assert not any("at prediction" in line for line in report["assumptions"])
 
 
-def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
+def test_papc_has_no_target(data: Data) -> None:
     make = lambda: build_classifier("papc", target=0.1, K=3, epochs=3, backbone="mlp")  # noqa: E731
     _, model = one_split("papc", make, data, split=0, bootstrap=0)
     report = train_report.document(data, model)
@@ -77,7 +77,7 @@ def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
     assert all(criterion["target"] is None for criterion in report["metrics"])
 
 
-def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Path) -> None:
+def test_statistics_instead_of_a_graph(data: Data, fitted, tmp_path: Path) -> None:
     record, model = fitted
     lines = train_report.write(statistics(data), [record], model, tmp_path, command="fairmp train")
     assert lines[0].name == "projection"
@@ -87,7 +87,7 @@ def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Pat
     assert "1,200" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
-def test_groups_by_probability(data: Data) -> None:
+def test_groups_as_probabilities(data: Data) -> None:
     soft = data.clone()
     soft.sens = torch.nn.functional.one_hot(data.sens, 2).float()
     soft.sens[::3] = 0.5
@@ -98,7 +98,7 @@ def test_groups_by_probability(data: Data) -> None:
     assert sum(group["nodes"] for group in report["groups"]) < model.run_.test.n
 
 
-def test_candidates_left_out_for_lack_of_time_are_counted() -> None:
+def test_summary_counts_candidates_left_out_for_lack_of_time() -> None:
     model = FairClassifier(time_budget=0)
     model.fit(social_network(n=200, average_degree=6), bootstrap=0)
     assert any("1 tried; 8 more were not tried" in line for line in train_report.summary(model))

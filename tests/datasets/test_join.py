@@ -13,6 +13,7 @@ from fairmp.datasets.join import JoinedGraph, join_nodes
 from fairmp.datasets.stored_graph import FILE, save_graph
 from fairmp.errors import InputError
 from fairmp.training.graph_features import neighbourhood
+from fairmp.training.nodes import graph_of
 
 
 def people(n: int, start: int, rng: np.random.Generator) -> pd.DataFrame:
@@ -143,10 +144,10 @@ def test_graph_features_use_labels_of_the_training_graph(
     # The shares of classes around a new node count the labels of the training graph.
     graph, fresh = joined(model, new, edges, tmp_path)
     inputs = model.network_.transform.inputs
-    rows = inputs("neighbourhood", graph.x, model._graph(graph))
+    rows = inputs("neighbourhood", graph.x, graph_of(graph))
     labels = torch.full((len(graph.y),), -1)
     labels[graph.origin] = torch.where(data.train_mask, data.y, -1)
-    expected = neighbourhood(graph.x, model._graph(graph), labels, 2)
+    expected = neighbourhood(graph.x, graph_of(graph), labels, 2)
     assert torch.equal(rows, expected)
     source, target = graph.edge_index
     node = int(fresh.nonzero()[0])
@@ -154,5 +155,5 @@ def test_graph_features_use_labels_of_the_training_graph(
     assert (around >= 0).any()  # so that something is counted
     other = labels.clone()
     other[source[target == node]] = -1
-    changed = neighbourhood(graph.x, model._graph(graph), other, 2)
+    changed = neighbourhood(graph.x, graph_of(graph), other, 2)
     assert not torch.equal(changed[node], rows[node])

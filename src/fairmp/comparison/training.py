@@ -25,17 +25,11 @@ CHECKPOINTS = "checkpoint"
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A configuration, and the splits it is trained on.
+    """A configuration, and the splits it is trained on."""
 
-    Args:
-        name: of the method, in tables.
-        make: builds the classifier.
-        seeds: of the splits; the first is also that of the initialisation.
-    """
-
-    name: str
+    name: str  # of the method, in tables
     make: Callable[[], FairClassifier]
-    seeds: range
+    seeds: range  # of the splits; the first is also that of the initialisation
 
 
 @dataclass(frozen=True)
@@ -84,16 +78,8 @@ def train_shards(
 ) -> tuple[TrainedSplits, Path]:
     """Train on several splits of shards; all ranks call it together.
 
-    Args:
-        job: the configuration.
-        shards: what ``fairmp shard`` wrote.
-        ranks: the ranks.
-        out: folder for the results; by default a new one, or that of an unfinished training.
-        overwrite: replace what is in the folder.
-        checkpoint_every: epochs between two checkpoints.
-
-    Returns:
-        What was trained, and the folder, with checkpoints until :func:`remove_checkpoints`.
+    Returns what was trained, and the folder for the results: ``out``, a new one, or that of an
+    unfinished training. It has checkpoints until :func:`remove_checkpoints` removes them.
     """
     from fairmp.distributed import FileCheckpoints, fit_shard, load_shard
     from fairmp.distributed.loading import split_column

@@ -60,8 +60,6 @@ class PPR(nn.Module):
                 [1.5000, 0.5000]])
     """
 
-    needs_groups = False
-
     def __init__(
         self, K: int = 5, lambda_s: Smoothing = 1.0, *, initial_lambda_s: float = 1.0
     ) -> None:
@@ -226,8 +224,6 @@ class FMP(PPR):
         >>> bool((p[2:].mean() - p[:2].mean()).abs() < 0.0201)
         True
     """
-
-    needs_groups = True
 
     def __init__(
         self,

@@ -166,15 +166,11 @@ def load(
     saved.load_state_dict(tensors, assign=True)
     network = cast(Network, saved.network).to(model.device, floating_dtype(saved)).eval()
     duals, correction = tensors.get("group_duals"), description.get("correction")
-    fitted = FittedModel(
-        network=network,
-        names=names,
-        on=model.on,
-        device=torch.device(model.device),
-        group_duals=None if duals is None else duals.to(model.device),
-        debiaser=None if correction is None else _debiaser(correction, path),
-    )
-    model.adopt(fitted, _encoding(description.get("encoding"), names))
+    duals = None if duals is None else duals.to(model.device)
+    debiaser = None if correction is None else _debiaser(correction, path)
+    device = torch.device(model.device)
+    model.adopt(FittedModel(network, names, model.on, device, duals, debiaser))
+    model.encoding_ = _encoding(description.get("encoding"), names)
     return model
 
 

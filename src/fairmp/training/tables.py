@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
+from fairmp import groups
 from fairmp.datasets import from_tables
 from fairmp.datasets.join import join_nodes
 from fairmp.datasets.selection import nodes_listed, rows_where
@@ -22,6 +23,9 @@ from fairmp.training.classifier import FairClassifier, Mode
 
 if TYPE_CHECKING:
     from fairmp.datasets.targets import UnknownGroups
+
+
+BOOTSTRAP = 1000  # resamples for the intervals
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,9 @@ def read_nodes(
     folder: Path | None = None,
     unknown_groups: bool = False,
 ) -> NodesToPredict:
-    """Read tables as the model was trained on them, joined to the training graph if it is stored.
+    """Read tables as those of the training, and join them to the training graph if it is stored.
 
-    Args:
-        model: a model that was trained on tables.
-        nodes: the node table.
-        edges: the edge table, if there is one.
-        id: column with the ids; by default as in training.
-        folder: where the model was saved, with its training graph; ``None`` does without it.
-        unknown_groups: allow groups that were not seen in training.
+    ``folder`` is where the model was saved, with that graph; ``None`` does without it.
     """
     if nodes is None:
         hint = "give {nodes} and {edges} ({nodes} alone for nodes without edges), or {data}"
@@ -86,15 +84,7 @@ def select_nodes(
     only: Path | None = None,
     id: str | None = None,
 ) -> Tensor:
-    """Return the mask of the nodes with a value in a column, and with an id in a table.
-
-    Args:
-        graph: the graph of the tables.
-        nodes: the node table.
-        where: column and value, as in ``"year=2024"``.
-        only: table with ids.
-        id: column with the ids.
-    """
+    """Mask of the nodes with a value (``where="year=2024"``), and with an id in a table."""
     argument = "where" if where else "only"
     if nodes is None:
         raise InputError(argument, "there is no node table", "give {nodes}, the table of all nodes")
@@ -121,17 +111,17 @@ def predict_table(
     id: str | None = None,
     folder: Path | None = None,
 ) -> TablePrediction:
-    """Predict nodes, and measure them if that is possible.
+    """Predict nodes, and measure them if labels and two groups are known.
 
-    Args:
-        model: a fitted model.
-        nodes: the nodes.
-        mode: ``"batch"`` or ``"per-node"``.
-        id: title of the column with the ids; by default as in the node table.
-        folder: where the model was saved, to tell nodes of the training graph from others.
+    ``folder`` is where the model was saved, to tell nodes of the training graph from others.
     """
-    proba, evaluation = model.predict_and_evaluate(nodes.graph, nodes=nodes.mask, mode=mode)
-    table = _table(model, nodes, proba.cpu().numpy(), id)
+    predicted = model.fitted_.predict(nodes.graph, nodes.mask, mode)
+    table = _table(model, nodes, predicted.logits.softmax(1).cpu().numpy(), id)
+    evaluation = None
+    if "y" in predicted.data and "sens" in predicted.data:
+        codes = groups.certain(predicted.data.sens)[predicted.nodes]
+        if len(codes[codes >= 0].unique()) > 1:
+            evaluation = model.fitted_.measure(predicted, mode, BOOTSTRAP)
     return TablePrediction(table, evaluation, _measured_on(nodes, folder))
 
 
@@ -147,8 +137,8 @@ def _table(
         sens = graph.sens.numpy()[rows]
         if len(encoding.sensitive) == 1 and (sens >= 0).any():
             column = encoding.sensitive[0].column
-            groups = [name.removeprefix(f"{column} = ") for name in encoding.groups]
-            columns[column] = np.array([*groups, ""], dtype=object)[sens]
+            names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
+            columns[column] = np.array([*names, ""], dtype=object)[sens]
         y = graph.y.numpy()[rows] if "y" in graph else np.array([-1])
         if (y >= 0).any():
             classes = np.array([*encoding.label.classes, ""], dtype=object)
