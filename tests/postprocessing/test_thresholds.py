@@ -257,7 +257,7 @@ def test_wrong_inputs_are_named() -> None:
     with pytest.raises(InputError, match="call fit"):
         GroupThresholds().predict(scores, sensitive_features=sens)
     with pytest.raises(InputError, match="2 classes"):
-        GroupThresholds().fit(torch.ones(50, 3), y, sensitive_features=sens)
+        GroupThresholds(kind="logits").fit(torch.ones(50, 3), y, sensitive_features=sens)
     with pytest.raises(InputError, match="not finite"):
         GroupThresholds().fit(scores * torch.nan, y, sensitive_features=sens)
     with pytest.raises(InputError, match=r"y: shape \(49,\)"):

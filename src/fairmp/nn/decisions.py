@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -142,7 +142,8 @@ def close_decision_gap(
     choice = _choose(logits.detach(), groups, target, ties, seed)
     gap = _decision_gap(choice.decided, groups, logits.size(1))
     _warn_if_missed(gap, target, groups, ties)
-    return DecisionShift(_with_decisions(logits, groups, choice), choice.shift, choice.drawn, gap)
+    shifted = _with_decisions(logits, groups, choice)
+    return DecisionShift(shifted, choice.shift, choice.drawn, gap)
 
 
 def equal_rates(
@@ -396,6 +397,7 @@ class _Choice:
     decided: Integers  # class of each node (n)
     shift: Tensor  # of the logits per group (G×C)
     drawn: int  # nodes whose side was drawn
+    shifted: Floats  # the logits less their shift (n×C)
 
 
 def _gap_of(groups: GroupOperator) -> _Gap:
@@ -411,7 +413,8 @@ def _choose(logits: Tensor, groups: GroupOperator, target: float, ties: Ties, se
         return _along_path(logits, groups, target, ties, draws)
     decided = _decisions(logits)
     if _decision_gap(decided, groups, classes) <= target + ROUNDING:
-        return _Choice(decided, groups.rows.new_zeros(groups.num_groups, classes), 0)
+        no_shift = groups.rows.new_zeros(groups.num_groups, classes)
+        return _Choice(decided, no_shift, 0, _to_numpy(logits).copy())
     if classes == 2 and _is_countable(groups):
         return _by_thresholds(logits, groups, target, ties, seed)
     return _continue_projection(logits, groups, target, ties, draws)
@@ -421,11 +424,14 @@ def _along_path(
     logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
 ) -> _Choice:
     """Two classes and one gap, between groups that are hard or soft."""
-    margin = _margins(logits)
-    gap = _gap_of(groups)
-    decided, shift, drawn = _close_one_gap(margin, gap, target, ties, draws)
-    classes = torch.tensor([-shift / 2, shift / 2], dtype=torch.float64, device=logits.device)
-    return _Choice(decided.astype(np.int64), groups.rows.T * classes, drawn)
+    z, gap = _to_numpy(logits), _gap_of(groups)
+    decided, shift, drawn = _close_one_gap(z[:, 1] - z[:, 0], gap, target, ties, draws)
+    half, shifted = shift / 2, np.empty_like(z)
+    shifted[:, 0] = z[:, 0] + half * gap.column
+    shifted[:, 1] = z[:, 1] - half * gap.column
+    table = np.outer(_to_numpy(groups.rows), [-half, half])
+    on_device = torch.from_numpy(table).to(logits.device)
+    return _Choice(decided.astype(np.int64), on_device, drawn, shifted)
 
 
 def _by_thresholds(
@@ -433,14 +439,15 @@ def _by_thresholds(
 ) -> _Choice:
     """Two classes, nodes of one group each."""
     assert groups.codes is not None
-    margin, group = _margins(logits), groups.codes.long().cpu().numpy()
+    z, group = _to_numpy(logits), groups.codes.long().cpu().numpy()
+    margin = z[:, 1] - z[:, 0]
     inside = groups.population.cpu().numpy()
     rule = equal_rates(
         margin[inside], group[inside], target=target, ties=ties, num_groups=groups.num_groups
     )
     shifted, drawn = rule.apply(margin, group, seed=seed, measured=inside)
     table = torch.from_numpy(np.outer(rule.thresholds, [-0.5, 0.5])).to(logits.device)
-    return _Choice((shifted > 0).astype(np.int64), table, drawn)
+    return _Choice((shifted > 0).astype(np.int64), table, drawn, _subtract(logits, groups, table))
 
 
 def _continue_projection(
@@ -458,7 +465,8 @@ def _continue_projection(
         decided = _decisions(shift_groups(logits, dual))
         gap = _decision_gap(decided, groups, logits.size(1))
         if gap < smallest_gap:
-            best = _Choice(decided, temperature * groups.by_group(dual.u), 0)
+            table = temperature * groups.by_group(dual.u)
+            best = _Choice(decided, table, 0, _subtract(logits, groups, table))
             smallest_gap = gap
         if gap <= target + ROUNDING:
             break
@@ -477,8 +485,7 @@ def _repair(
     """Change the decisions with the smallest margins until every group has the counts it needs."""
     assert groups.population_codes is not None
     codes = groups.population_codes.cpu().numpy()
-    shifted = logits.double().cpu().numpy() - choice.shift.cpu().numpy()[np.maximum(codes, 0)]
-    decided = choice.decided.copy()
+    shifted, decided = choice.shifted, choice.decided.copy()
     counts = np.zeros((groups.num_groups, logits.size(1)), dtype=np.int64)
     np.add.at(counts, (codes[codes >= 0], decided[codes >= 0]), 1)
     draw = torch.rand(len(codes), generator=draws, dtype=torch.float64).numpy()
@@ -495,7 +502,7 @@ def _repair(
                 decided[nodes[moved]] = enter
                 drawn += tied
                 now[leave], now[enter] = now[leave] - len(moved), now[enter] + len(moved)
-    return _Choice(decided.astype(np.int64), choice.shift, drawn)
+    return replace(choice, decided=decided, drawn=drawn)
 
 
 def _smallest_margins(
@@ -551,9 +558,14 @@ def _is_countable(groups: GroupOperator) -> bool:
     return groups.codes is not None and groups.is_local and len(groups.blocks) == 1
 
 
-def _margins(logits: Tensor) -> Floats:
-    z: Floats = logits.double().cpu().numpy()
-    return z[:, 1] - z[:, 0]
+def _to_numpy(tensor: Tensor) -> Floats:
+    array: Floats = tensor.double().cpu().numpy()
+    return array
+
+
+def _subtract(logits: Tensor, groups: GroupOperator, table: Tensor) -> Floats:
+    """The logits less a shift per group."""
+    return _to_numpy(groups.subtract(logits.double(), table))
 
 
 def _decisions(logits: Tensor) -> Integers:
@@ -572,17 +584,17 @@ def _decision_gap(decided: Integers, groups: GroupOperator, classes: int) -> flo
 
 
 def _with_decisions(logits: Tensor, groups: GroupOperator, choice: _Choice) -> Tensor:
-    """Shift the logits by group, and see to it that their largest entries are the decisions."""
-    exact = groups.subtract(logits.detach().double(), choice.shift)
-    shifted = exact.to(logits.dtype)
-    known = groups.known.cpu().numpy()
-    rows = np.flatnonzero(known & (_decisions(shifted) != choice.decided))
-    if len(rows):
+    """The shifted logits, whose largest entries are the decisions in their type as well."""
+    exact, decided = choice.shifted, choice.decided
+    shifted = torch.from_numpy(exact).to(logits)
+    wrong = np.flatnonzero(groups.known.cpu().numpy() & (_decisions(shifted) != decided))
+    if len(wrong):
         # Rounding, or a draw: relative to the largest, a small margin is representable.
-        wrong = exact.cpu().numpy()[rows]
-        centred = np.minimum(wrong - wrong.max(1, keepdims=True), 0.0)
-        centred[np.arange(len(rows)), choice.decided[rows]] = TIED_MARGIN
-        shifted[torch.from_numpy(rows)] = torch.from_numpy(centred).to(shifted)
+        rows = exact[wrong]
+        rows = np.minimum(rows - rows.max(1, keepdims=True), 0.0)
+        rows[np.arange(len(rows)), decided[wrong]] = TIED_MARGIN
+        exact[wrong] = rows
+        shifted = torch.from_numpy(exact).to(logits)
     return _replace(logits, shifted) if logits.requires_grad else shifted
 
 
@@ -604,8 +616,8 @@ _replace: Callable[[Tensor, Tensor], Tensor] = _Replace.apply
 def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:
     """Warn of a gap above the target by more than one node of the smallest group."""
     over = gap - target - ROUNDING
-    # Two groups farther apart than either is from the mean need a second look.
-    if over > float(groups.rows.abs().max()) and over > float(groups.spread(groups.rows).max()):
+    # The rows of several groups are those of the differences from the mean, which are smaller.
+    if over > _to_numpy(groups.rows).max() and over > float(groups.spread(groups.rows).max()):
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),
