@@ -21,7 +21,7 @@ from fairmp._version import __version__
 from fairmp.errors import InputError, conform
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST, SCRATCH = "manifest.json", "scratch"
 ARRAYS = ("x", "y", "sens", "split", "number", "row", "col")
 
 
@@ -164,7 +164,7 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     if others or not (folder / MANIFEST).is_file():
         name = others[0] if others else "no manifest"
         value = f"{folder} holds something other than shards ({name}), and is not replaced"
-        raise InputError("--out", value, "give another folder")
+        raise InputError("folder", value, "give another folder")
 
 
 @contextmanager
@@ -172,6 +172,6 @@ def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a folder to write shards to, which replaces ``folder`` if no exception is raised."""
     check_target(folder, overwrite=overwrite)
     with outputs.results(folder, overwrite=overwrite, keep=False) as staging:
-        (staging / "scratch").mkdir()  # for temporary files
+        (staging / SCRATCH).mkdir()  # for temporary files
         yield staging
-        shutil.rmtree(staging / "scratch")
+        shutil.rmtree(staging / SCRATCH)
