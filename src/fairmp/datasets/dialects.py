@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fairmp.datasets.columns import MISSING
+from fairmp.datasets.parquet_folders import is_several_files
 from fairmp.errors import InputError, shorten
 
 # In the order in which they are tried: a tab is hardly ever part of a cell, a space often is.
@@ -45,6 +46,8 @@ class FileStart(NamedTuple):
 
 def read_start(path: Path, argument: str) -> FileStart:
     """Read the first bytes of a file, and tell its format by them."""
+    if is_several_files(path):
+        return FileStart("parquet", False, b"")
     name = path.name
     try:
         with path.open("rb") as file:

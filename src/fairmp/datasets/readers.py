@@ -31,6 +31,7 @@ from fairmp.datasets.dialects import (
     sniff,
     tokens,
 )
+from fairmp.datasets.parquet_folders import is_several_files, open_files
 from fairmp.errors import InputError, shorten, shortlist
 
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
@@ -70,6 +71,20 @@ def is_text(kind: Any) -> bool:
     """Whether a pyarrow type is text."""
     checks = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
     return any(check(kind) for check in checks)
+
+
+def convert_text(cells: Any) -> Any:
+    """Convert a column of text to numbers, booleans or dates if all of it is."""
+    if cells.null_count == len(cells):
+        return pa.nulls(len(cells))
+    signed = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
+    # The order in which pyarrow's CSV reader tries types.
+    times = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
+    for kind in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            pc.cast(signed.slice(0, SAMPLE_ROWS), kind)  # a cast that fails is slow
+            return pc.cast(signed, kind)
+    return cells
 
 
 class TableReader:
@@ -292,16 +307,7 @@ class TableReader:
         if meaning := self.commas.get(name):
             group, mark = (".", ".") if meaning == "decimal" else (",", "")
             cells = pc.replace_substring(pc.replace_substring(cells, group, ""), ",", mark)
-        if cells.null_count == len(cells):
-            return pa.nulls(len(cells))
-        signed = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
-        # The order in which pyarrow's CSV reader tries types.
-        times = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
-        for kind in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
-            with suppress(pa.ArrowInvalid):
-                pc.cast(signed.slice(0, SAMPLE_ROWS), kind)  # a cast that fails is slow
-                return pc.cast(signed, kind)
-        return cells
+        return convert_text(cells)
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
         """The names of columns as the file has them."""
@@ -366,6 +372,8 @@ class TableReader:
         import pyarrow.dataset as ds
         import pyarrow.json as json
 
+        if is_several_files(self.path):
+            return open_files(self.path, self.argument, convert_text)
         if start.format in ("parquet", "ipc"):
             return ds.dataset(str(self.path), format=start.format)
         compression = "gzip" if start.gzipped else None

@@ -28,6 +28,7 @@ from fairmp.datasets.columns import (
     without_missing_text,
 )
 from fairmp.datasets.edges import check_frame, edge_positions, node_ids, undirected
+from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReader, check_unique
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
@@ -407,8 +408,9 @@ def from_tables(
     data.feature_names = used.feature_names
     data.class_names, data.group_names = list(used.label.classes), list(used.groups)
     data.__dict__["encoding"], data.__dict__["ids"] = used, ids
-    file = Path(nodes).name.split(".")[0] if isinstance(nodes, str | os.PathLike) else "table"
-    data.name = name or file
+    if isinstance(nodes, str | os.PathLike):
+        name = name or base_folder(Path(nodes)).name.split(".")[0]
+    data.name = name or "table"
     return data if encoding is not None else with_split(data, seed=seed)
 
 

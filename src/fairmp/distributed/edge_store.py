@@ -16,8 +16,10 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-MEMORY_LIMIT = "1GB"  # of DuckDB; what is beyond it goes to files in the scratch folder
-MAX_THREADS = 4  # threads share the memory limit, and each has buffers of its own
+# Memory of DuckDB, in bytes; what is beyond it goes to files in the scratch folder. Sorting needs a
+# share of all rows in memory: 5 bytes per row were enough, and 1 was not.
+MIN_MEMORY, MEMORY_PER_ROW = 10**9, 10
+MAX_THREADS = 4  # threads share the memory, and each has buffers of its own
 BATCH_ROWS = 1 << 20
 
 
@@ -51,7 +53,7 @@ class EdgeStore:
         self._connection = duckdb.connect(
             ":memory:",
             config={
-                "memory_limit": MEMORY_LIMIT,
+                "memory_limit": f"{MIN_MEMORY}B",
                 "threads": min(os.cpu_count() or 1, MAX_THREADS),
                 "temp_directory": str(scratch / "duckdb"),
                 "preserve_insertion_order": False,
@@ -78,6 +80,7 @@ class EdgeStore:
     def find_edges(self) -> EdgeCounts:
         """Merge rows that join the same two nodes to one edge."""
         (rows,) = self._counts("SELECT count(*) FROM edge_row")
+        self._execute(f"SET memory_limit = '{max(MIN_MEMORY, MEMORY_PER_ROW * rows)}B'")
         self._execute(
             """
             CREATE TABLE edge AS

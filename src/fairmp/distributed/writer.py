@@ -19,6 +19,7 @@ from torch_geometric.utils import coalesce
 from fairmp import groups
 from fairmp.datasets.columns import BinsGiven, LoadReport
 from fairmp.datasets.edges import EdgeTable, comparable, proper_rows
+from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReadError
 from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
@@ -146,7 +147,7 @@ def shard_tables(
             _read_edges(EdgeTable(edges, table.ids, source, target, report), store, report)
             job.advance("edges")
             manifest = Manifest(
-                name=name or Path(nodes).name.split(".")[0],
+                name=name or base_folder(Path(nodes)).name.split(".")[0],
                 order=order,
                 feature_names=tuple(table.encoding.feature_names),
                 class_names=table.encoding.label.classes,
