@@ -16,7 +16,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,10 @@ from benchmarks import typed_command
 from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
 from fairmp.metrics import evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
+from fairmp.progress import bar
 from fairmp.training.classifier import build_classifier
-from fairmp.training.loop import versions
+from fairmp.training.run import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
 SETTINGS = [
@@ -47,8 +47,8 @@ def measure(npz: Path | None, data_dir: Path | None, device: str, job: Job) -> J
     """Train one baseline on one split, and return what it shows."""
     data = load(job["data"], npz, data_dir)
     start = time.perf_counter()
-    found = _trees(data, job) if job["method"] == "trees" else _network(data, job, device)
-    return {**job, **found, "seconds": round(time.perf_counter() - start, 2)}
+    figures = _trees(data, job) if job["method"] == "trees" else _network(data, job, device)
+    return {**job, **figures, "seconds": round(time.perf_counter() - start, 2)}
 
 
 def _network(data: Any, job: Job, device: str) -> Job:
@@ -88,12 +88,12 @@ def _trees(data: Any, job: Job) -> Job:
     )
     rule.fit(x[val], y[val], sensitive_features=sens[val])
     drawn = rule.predict(x[test], sensitive_features=sens[test], random_state=job["split"])
-    found = {}
+    figures = {}
     for name, decided in (("test", model.predict_proba(x[test])[:, 1]), ("fair", drawn)):
         score = torch.from_numpy(np.asarray(decided, dtype=np.float32))
         proba = torch.stack([1 - score, score], 1)
-        found[name] = _figures(evaluate(proba, data.y[test], data.sens[test], bootstrap=0))
-    return found
+        figures[name] = _figures(evaluate(proba, data.y[test], data.sens[test], bootstrap=0))
+    return figures
 
 
 def _figures(evaluation: Any) -> dict[str, float]:
@@ -103,8 +103,8 @@ def _figures(evaluation: Any) -> dict[str, float]:
 class Fits:
     """Fits that are done, by job, and how to do others."""
 
-    def __init__(self, work: Any, workers: int, log: Path) -> None:
-        self.work, self.workers, self.log = work, workers, log
+    def __init__(self, fit: Callable[[Job], Job], workers: int, log: Path) -> None:
+        self.fit, self.workers, self.log = fit, workers, log
         lines = log.read_text(encoding="utf8").splitlines() if log.exists() else []
         self.done = {self._key(record): record for record in map(json.loads, lines)}
 
@@ -117,7 +117,7 @@ class Fits:
         """Do those that are not done."""
         left = [job for job in jobs if self._key(job) not in self.done]
         with (
-            WorkerPool(self.work, self.workers) as pool,
+            WorkerPool(self.fit, self.workers) as pool,
             bar(len(left), title) as advance,
             self.log.open("a", encoding="utf8") as file,
         ):

@@ -121,7 +121,7 @@ def rank(folder: str, epochs: str, out: str) -> None:
     def model(count: int) -> FairClassifier:
         layer = FMP(K, lambda_s=3.0, solver="papc")
         return FairClassifier(
-            layer, hidden=HIDDEN, epochs=count, predict_temperature=0.1, backbone="mlp"
+            layer, hidden=HIDDEN, epochs=count, on="probabilities", backbone="mlp"
         )
 
     with joined() as ranks:

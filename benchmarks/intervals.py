@@ -43,12 +43,12 @@ def main() -> None:
         covered, contained, width = dict.fromkeys(METRICS, 0), dict.fromkeys(METRICS, 0), 0.0
         for _ in range(arguments.repeats):
             pred, y, sens = simulate(n, groups, gap, base, rng)
-            found = evaluate(np.eye(2)[pred], y, sens, bootstrap=1)
+            evaluation = evaluate(np.eye(2)[pred], y, sens, bootstrap=1)
             for key in METRICS:
-                low, high = found.intervals[key]
+                low, high = evaluation.intervals[key]
                 covered[key] += low <= gap <= high
-                contained[key] += low <= getattr(found, key) <= high
-            width += found.intervals["dp"][1] - found.intervals["dp"][0]
+                contained[key] += low <= getattr(evaluation, key) <= high
+            width += evaluation.intervals["dp"][1] - evaluation.intervals["dp"][0]
         cases.append(
             {
                 "nodes": n,

@@ -46,20 +46,20 @@ def measure() -> None:
     from fairmp.analysis.audits import audit
     from fairmp.datasets import load, social_network
 
-    found = {}
+    figures = {}
     for key, name in GRAPHS.items():
         result = audit(social_network() if key == "embedded" else load(key))
-        found[name] = {
+        figures[name] = {
             "features": result.row[0].predictability,
             "one step": result.row[1].predictability,
             "five steps": result.row[5].predictability,
-            "predicted": result.forecast.after if result.forecast else None,
+            "predicted": result.forecast.after,
             "random features": result.random_baseline[5],
             "homophily": result.homophily.raw,
             "adjusted": result.homophily.adjusted,
         }
-        print(name, found[name], flush=True)
-    record = {"command": "python -m benchmarks.pictures audit", "graphs": found}
+        print(name, figures[name], flush=True)
+    record = {"command": "python -m benchmarks.pictures audit", "graphs": figures}
     AUDIT.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
 
 
@@ -107,28 +107,28 @@ def draw_topology() -> None:
 def read_curves() -> dict[str, dict[str, list[Pair]]]:
     """Gap and accuracy of each graph and method, by target or strength, over the same splits."""
     read = lambda name: json.loads((HERE / "results" / name).read_text("utf-8"))  # noqa: E731
-    fits, found = read("baselines.json")["records"], {}
+    fits, curves_by_graph = read("baselines.json")["records"], {}
     for data in GRAPHS:
-        own = [record for record in read("defaults.json")["records"] if record["data"] == data]
-        targets = sorted(own[0].get("targets", ()), key=float) if own else ()
-        steps = [[r["batch"] for r in own], *([r["targets"][t] for r in own] for t in targets)]
+        ours = [record for record in read("defaults.json")["records"] if record["data"] == data]
+        targets = sorted(ours[0].get("targets", ()), key=float) if ours else ()
+        steps = [[r["batch"] for r in ours], *([r["targets"][t] for r in ours] for t in targets)]
         baselines = [record for record in fits if record["data"] == data]
-        if not own or not baselines:
+        if not ours or not baselines:
             continue
         curves = {"FMP": steps}
         for strategy in ("regulariser", "adversary"):
             used = [record for record in baselines if record.get("strategy") == strategy]
             strengths = {r.get("strength", 0.0): [] for r in used} | {0.0: []}
             for record in baselines:
-                same = record["method"] == used[0]["method"]
-                if same and record.get("strategy", strategy) == strategy:
+                is_network = record["method"] == used[0]["method"]
+                if is_network and record.get("strategy", strategy) == strategy:
                     strengths[record.get("strength", 0.0)].append(record["test"])
             curves[strategy] = [strengths[key] for key in sorted(strengths)]
         trees = [record for record in baselines if record["method"] == "trees"]
         curves["trees + fairlearn"] = [[r[kind] for r in trees] for kind in ("test", "fair")]
         curves[used[0]["method"].upper()] = curves["regulariser"][:1]
-        found[data] = {name: list(map(_pair, steps)) for name, steps in curves.items()}
-    return found
+        curves_by_graph[data] = {name: list(map(_pair, steps)) for name, steps in curves.items()}
+    return curves_by_graph
 
 
 def _pair(tests: Sequence[dict[str, float]]) -> Pair:
@@ -216,20 +216,20 @@ def _places(track: Any, width: float, height: float, gap: float) -> Iterator[tup
 
 
 def _cost(
-    width: float, height: float, tracks: Any, own: int, taken: Any, corner: tuple[float, float]
+    width: float, height: float, tracks: Any, track: int, taken: Any, corner: tuple[float, float]
 ) -> float:
     """How much a box covers, and how near it comes to lines of other names."""
     x, y = corner
     cost, distances = 0.0, []
-    for track in tracks:
-        near = (track[:, 0] > x - 4) & (track[:, 0] < x + width + 4)
-        near &= (track[:, 1] > y - 3) & (track[:, 1] < y + height + 3)
+    for points in tracks:
+        near = (points[:, 0] > x - 4) & (points[:, 0] < x + width + 4)
+        near &= (points[:, 1] > y - 3) & (points[:, 1] < y + height + 3)
         cost += 3 * near.sum()
-        apart = np.maximum(abs(track[:, 0] - x - width / 2) - width / 2, 0)
-        distances.append(np.hypot(apart, abs(track[:, 1] - y - height / 2)).min())
+        apart = np.maximum(abs(points[:, 0] - x - width / 2) - width / 2, 0)
+        distances.append(np.hypot(apart, abs(points[:, 1] - y - height / 2)).min())
     nearest = min(distances)
-    cost += 0.15 * distances[own] + 2.0 * max(0.0, distances[own] - nearest - 1)
-    cost += sum(40 / (d + 10) for k, d in enumerate(distances) if k != own)
+    cost += 0.15 * distances[track] + 2.0 * max(0.0, distances[track] - nearest - 1)
+    cost += sum(40 / (d + 10) for k, d in enumerate(distances) if k != track)
     for left, low, right, high in taken:
         if x < right + 6 and left < x + width + 6 and y < high + 2 and low < y + height + 2:
             cost += 500
@@ -238,10 +238,10 @@ def _cost(
 
 def draw_tradeoff() -> None:
     """Accuracy against the gap: three graphs for the README, all of them for the comparison."""
-    found = read_curves()
+    curves = read_curves()
     for file, names, columns, size in (
         ("tradeoff.png", README_GRAPHS, 3, (7.4, 3.4)),
-        ("tradeoff-all.png", list(found), 2, (8.2, 10.0)),
+        ("tradeoff-all.png", list(curves), 2, (8.2, 10.0)),
     ):
         fig, panels = figure(*size, nrows=-(-len(names) // columns), ncols=columns)
         drawn = []
@@ -250,7 +250,7 @@ def draw_tradeoff() -> None:
                 axes.remove()
                 continue
             axes.tick_params(labelsize=9)
-            drawn.append((axes, draw_panel(axes, found[name], GRAPHS[name], 0.07 * columns)))
+            drawn.append((axes, draw_panel(axes, curves[name], GRAPHS[name], 0.07 * columns)))
         fig.supxlabel("gap between the groups (ΔDP, points)", fontsize=10, color=INK)
         fig.supylabel("accuracy, %", fontsize=10, color=INK)
         fig.set_dpi(160)

@@ -46,12 +46,12 @@ def opened(browser: Any, address: str) -> dict[str, float]:
     page.goto(address, wait_until="load")
     page.locator(".panel .live").wait_for()
     page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length")
-    found: dict[str, float] = page.evaluate("""() => ({
+    times: dict[str, float] = page.evaluate("""() => ({
         painted: performance.getEntriesByName("first-contentful-paint")[0].startTime,
         loaded: performance.getEntriesByType("navigation")[0].loadEventEnd,
     })""")
     context.close()
-    return found
+    return times
 
 
 def moved(browser: Any, address: str) -> list[list[float]]:
@@ -71,9 +71,9 @@ def moved(browser: Any, address: str) -> list[list[float]]:
     for _ in range(MOVES):
         page.keyboard.press("ArrowLeft")
     page.wait_for_timeout(200)
-    found: list[list[float]] = page.evaluate("window.updates")
+    updates: list[list[float]] = page.evaluate("window.updates")
     page.close()
-    return found
+    return updates
 
 
 def summary(values: list[float]) -> dict[str, float]:
@@ -85,7 +85,7 @@ def main() -> None:
     """Train, measure, and write the figures."""
     from playwright.sync_api import sync_playwright
 
-    from fairmp.training.loop import versions
+    from fairmp.training.run import versions
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", default="pokec-n-graph")
@@ -97,9 +97,9 @@ def main() -> None:
         shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("chrome")
     )
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        report, made = options.report, TRAIN.format(options.data)
+        report, command = options.report, TRAIN.format(options.data)
         if report is None:
-            words = [sys.executable, "-m", *made.split(), "--out", f"{folder}/run"]
+            words = [sys.executable, "-m", *command.split(), "--out", f"{folder}/run"]
             subprocess.run(words, check=True)
             report = Path(folder) / "run" / "report.html"
         flags = ["--no-sandbox", "--disable-gpu"]
@@ -109,7 +109,7 @@ def main() -> None:
         updates = moved(browser, address)
         content = {
             "command": typed_command(),
-            "report": made if options.report is None else options.report.name,
+            "report": command if options.report is None else options.report.name,
             "versions": {**versions(), "chromium": browser.version},
             "megabytes": round(report.stat().st_size / 1e6, 3),
             "openings": OPENINGS,

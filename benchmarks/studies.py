@@ -27,11 +27,11 @@ from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import attributes
-from fairmp.training.loop import versions
+from fairmp.progress import bar
+from fairmp.training.run import versions
 
 GRAPHS = ("pokec-province", "credit", "bail", "bail-without-time")
 KNOWN = 500  # training nodes whose group is known, as in the paper's data table
@@ -59,8 +59,8 @@ def changed(data: Any, condition: str, seed: int) -> Any:
         if condition == ESTIMATED:
             graph = normalise(data.edge_index, len(data.x))
             (group,) = attributes(result.sens, len(data.x))
-            found = estimate(group, data.x, graph).hard
-            result.sens = torch.where(hidden, found, data.sens)
+            estimated = estimate(group, data.x, graph).hard
+            result.sens = torch.where(hidden, estimated, data.sens)
     elif condition in FLIPPED:
         seen = (data.train_mask | data.val_mask).nonzero()[:, 0]
         count = round(FLIPPED[condition] * len(seen))
@@ -87,10 +87,10 @@ def measure(npz: Path | None, data_dir: Path | None, job: tuple[str, int, str]) 
     for mode in MODES:
         if mode == "uncorrected":
             model.network_.propagation.target = 1.0
-        how: Any = "per-node" if mode == "per_node" else "batch"
-        scores = model.predict_proba(seen, nodes=test, mode=how)
-        found = evaluate(scores, data.y[test], data.sens[test], bootstrap=0)
-        record[mode] = {figure: getattr(found, figure) for figure in FIGURES}
+        prediction: Any = "per-node" if mode == "per_node" else "batch"
+        scores = model.predict_proba(seen, nodes=test, mode=prediction)
+        evaluation = evaluate(scores, data.y[test], data.sens[test], bootstrap=0)
+        record[mode] = {figure: getattr(evaluation, figure) for figure in FIGURES}
     right = seen.sens[test] == data.sens[test]
     return {
         **record,
@@ -128,8 +128,8 @@ def main() -> None:
         for condition in CONDITIONS
     ]
     done: dict[tuple[str, int, str], dict[str, Any]] = {}
-    work = partial(measure, options.npz, options.data_dir)
-    with WorkerPool(work, options.workers) as pool, bar(len(jobs), "fits") as advance:
+    train = partial(measure, options.npz, options.data_dir)
+    with WorkerPool(train, options.workers) as pool, bar(len(jobs), "fits") as advance:
         for job, record in pool.map(jobs):
             done[job] = record
             batch, line = record.get("batch"), record.get("failed")

@@ -10,8 +10,8 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.analysis.theory.measurement import GraphParameters, averaged, group_moments
-from fairmp.analysis.theory.prediction import Bias, Change, bias_of, decision
+from fairmp.analysis.theory.measurement import GraphParameters, averaged, measured_moments
+from fairmp.analysis.theory.prediction import Bias, BiasChange, bias_of, decision
 from fairmp.errors import InputError, check_integer
 
 
@@ -34,23 +34,23 @@ def aggregate(
 
 
 def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
-    """Measure the bias of features; the arguments are those of ``group_moments``.
+    """Measure the bias of features; the arguments are those of ``measured_moments``.
 
     Example:
         >>> x = torch.tensor([[0.0], [2.0], [4.0], [3.0], [5.0], [7.0]])
         >>> measured_bias(x, torch.tensor([0, 0, 0, 1, 1, 1])).parity
         0.333...
     """
-    moments, weights = group_moments(x, sens, ridge=ridge)
+    moments = measured_moments(x, sens, ridge=ridge)
     smallest = float(np.linalg.eigvalsh(moments.covariances).min())
     if not smallest > 1e-12 * float(np.abs(moments.covariances).max()):
         problem = f"features are linearly dependent in a group (smallest eigenvalue {smallest:.2g})"
         raise InputError("x", problem, "give {ridge=0.001}, or fewer features")
-    normal = bias_of(moments, weights)
+    normal = bias_of(moments)
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
     parities = []
-    for a, b in combinations(range(len(weights)), 2):
-        direction, threshold = decision(moments, weights, a, b)
+    for a, b in combinations(range(len(moments.shares)), 2):
+        direction, threshold = decision(moments, a, b)
         positive = values @ direction > threshold
         parities.append(abs(positive[group == a].mean() - positive[group == b].mean()))
     return Bias(float(normal.gap), float(max(parities)), float(normal.information))
@@ -58,10 +58,10 @@ def measured_bias(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> Bias:
 
 def measured_change(
     data: Data, *, steps: int = 1, normalisation: Normalisation = "row", ridge: float = 0.0
-) -> Change:
+) -> BiasChange:
     """Measure the change of the bias of a graph's features after ``steps`` steps of averaging.
 
-    See ``aggregate`` for ``steps`` and ``normalisation`` and ``group_moments`` for ``ridge``.
+    See ``aggregate`` for ``steps`` and ``normalisation`` and ``measured_moments`` for ``ridge``.
 
     Example:
         >>> from fairmp.analysis.theory.block_model import block_graph
@@ -70,7 +70,7 @@ def measured_change(
         (True, True)
     """
     after = aggregate(data.x, data.edge_index, steps=steps, normalisation=normalisation)
-    return Change(
+    return BiasChange(
         measured_bias(data.x, data.sens, ridge=ridge), measured_bias(after, data.sens, ridge=ridge)
     )
 

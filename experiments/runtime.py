@@ -14,7 +14,7 @@ from experiments.paper import FAILS, HOLDS, Claim, by_data, claims_table
 from fairmp.cli.options import Results, say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.report.formats import Table
 
 

@@ -30,7 +30,7 @@ from experiments.synthetic_figures import (
 from experiments.synthetic_settings import (
     COVARIANCES,
     Design,
-    Setting,
+    GraphSetting,
     agreement_table,
     coverage,
     measure,
@@ -42,13 +42,14 @@ from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.cli.options import DataDir, Results, option, say
 from fairmp.datasets.by_name import available
 from fairmp.metrics.evaluation import json_safe
-from fairmp.outputs import bar, write_json
+from fairmp.outputs import write_json
+from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table, write_records
 
-CENTRE = Setting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
-COUNTEREXAMPLE = Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
+CENTRE = GraphSetting(n=10_000, rho=1e-3, eps=0.5, c=0.5)
+COUNTEREXAMPLE = GraphSetting(n=20_000, rho=5e-4, eps=0.64, c=0.5)
 CAPTIONS = {
     "panels_parity": ("ΔDP against homophily", "Markers are measured, lines are predicted."),
     "panels_information": ("Bias against homophily", "In nats, after one step of averaging."),
@@ -132,7 +133,7 @@ def _panels(quick: bool) -> Design:
 def _agreement(quick: bool) -> Design:
     n = 3_000 if quick else 10_000
     settings = [
-        ("agreement", Setting(n, degree / (n - 1), float(eps), c, separation=separation))
+        ("agreement", GraphSetting(n, degree / (n - 1), float(eps), c, separation=separation))
         for degree in ((3, 5, 8, 12, 20, 35, 60) if quick else (3, 5, 8, 12, 20, 35, 60, 100))
         for eps in np.linspace(0.05, 0.95, 6 if quick else 12)
         for c in (0.5, 0.65, 0.8)
@@ -144,7 +145,7 @@ def _agreement(quick: bool) -> Design:
 def _phase(quick: bool) -> Design:
     n = 4_000 if quick else 10_000
     settings = [
-        ("phase", Setting(n, float(degree) / (n - 1), float(eps), 0.5))
+        ("phase", GraphSetting(n, float(degree) / (n - 1), float(eps), 0.5))
         for degree in np.geomspace(2, 100, 6 if quick else 12)
         for eps in np.linspace(0, 1, 11 if quick else 21)
     ]

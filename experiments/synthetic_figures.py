@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from experiments.synthetic_settings import FORMS, Setting, setting_of, sign
+from experiments.synthetic_settings import FORMS, GraphSetting, setting_of, sign
 from fairmp.report.figures import COLOURS, figure
 
 BLUE, VERMILION, GREEN, BLACK = COLOURS[0], COLOURS[1], COLOURS[2], COLOURS[6]
@@ -111,7 +111,7 @@ def draw_phase(points: pd.DataFrame, places: Sequence[Place] = ()) -> Any:
     return fig
 
 
-def _draw_thresholds(axis: Any, setting: Setting, lowest: float, highest: float) -> None:
+def _draw_thresholds(axis: Any, setting: GraphSetting, lowest: float, highest: float) -> None:
     """Lines on which each condition, and the prediction, changes from less bias to more."""
     eps, degree = np.meshgrid(np.linspace(0, 1, 101), np.geomspace(lowest, highest, 60))
     rho = degree / (setting.n - 1)

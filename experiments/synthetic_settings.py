@@ -14,8 +14,14 @@ from torch_geometric.data import Data
 from experiments.measured_bias import balanced_eps, measured_change
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.block_model import block_graph
-from fairmp.analysis.theory.conditions import MEANS, Form, Normalisation, bias_enhancement
-from fairmp.analysis.theory.prediction import Change, predicted_block_change, predicted_change
+from fairmp.analysis.theory.conditions import (
+    MEANS,
+    Form,
+    Normalisation,
+    bias_enhancement,
+    blocks,
+)
+from fairmp.analysis.theory.prediction import BiasChange, predicted_change
 from fairmp.comparison import Record
 from fairmp.errors import check_integer
 from fairmp.metrics import mean_interval
@@ -30,7 +36,7 @@ COVARIANCES = {
 
 
 @dataclass(frozen=True)
-class Setting:
+class GraphSetting:
     """A point of the (n, ρ, ε, c) model, its features, and how they are averaged."""
 
     n: int
@@ -64,17 +70,18 @@ class Setting:
             seed=seed,
         )
 
-    def measured(self, graph: Data) -> Change:
+    def measured(self, graph: Data) -> BiasChange:
         """Change of the bias on a graph."""
         return measured_change(graph, steps=self.steps, normalisation=self.normalisation)
 
-    def predicted(self, *, rho: ArrayLike | None = None, eps: ArrayLike | None = None) -> Change:
+    def predicted(
+        self, *, rho: ArrayLike | None = None, eps: ArrayLike | None = None
+    ) -> BiasChange:
         """Change of the bias predicted by theory, here or at other densities or homophilies."""
+        density = self.rho if rho is None else rho
+        homophily = self.eps if eps is None else eps
         return predicted_change(
-            self.n,
-            self.rho if rho is None else rho,
-            self.eps if eps is None else eps,
-            self.c,
+            *blocks(self.n, density, homophily, self.c),
             means=self.means,
             covariances=self.covariances,
             steps=self.steps,
@@ -99,13 +106,13 @@ class Setting:
         )
 
 
-def setting_of(points: pd.DataFrame) -> Setting:
+def setting_of(points: pd.DataFrame) -> GraphSetting:
     """Setting of the first of some measured points."""
     [first] = points.head(1).to_dict("records")
-    return Setting(**{field.name: first[field.name] for field in fields(Setting)})
+    return GraphSetting(**{field.name: first[field.name] for field in fields(GraphSetting)})
 
 
-def measure(setting: Setting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
+def measure(setting: GraphSetting, *, seeds: int = 5, seed: int = 0, series: str = "") -> Record:
     """Draw graphs of a setting: changes of the bias measured, their 95 % intervals, predicted."""
     check_integer("seeds", seeds, "an interval needs 2 or more", low=2)
     graph_seeds = np.random.SeedSequence(seed).generate_state(seeds)
@@ -128,7 +135,7 @@ class Design:
     """An experiment: settings, each with the series it belongs to, and graphs per setting."""
 
     seeds: int
-    settings: Sequence[tuple[str, Setting]]
+    settings: Sequence[tuple[str, GraphSetting]]
 
 
 def measure_all(
@@ -151,12 +158,13 @@ def place(data: Data, *, ridge: float = 1e-2) -> Record:
     varied = deviation > 0
     x = (data.x[:, varied] - data.x[:, varied].mean(0)) / deviation[varied]
     graph = Data(x=x, edge_index=data.edge_index, sens=data.sens)
-    moments, _ = measurement.group_moments(x, data.sens, ridge=ridge)
-    sizes, probabilities = measurement.block_counts(graph)
+    moments = measurement.measured_moments(x, data.sens, ridge=ridge)
     changes = {
         "measured": measured_change(graph, ridge=ridge),
-        "predicted": predicted_block_change(
-            sizes, probabilities, means=moments.means, covariances=moments.covariances
+        "predicted": predicted_change(
+            *measurement.block_counts(graph),
+            means=moments.means,
+            covariances=moments.covariances,
         ),
     }
     model = measurement.graph_parameters(graph)

@@ -22,9 +22,9 @@ from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import FMP, PPR, Solver
-from fairmp.outputs import bar
 from fairmp.postprocessing.solver import debias
-from fairmp.training.loop import versions
+from fairmp.progress import bar
+from fairmp.training.run import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5
 LAMBDA_S = 3.0
@@ -33,7 +33,7 @@ MLP_ALONE, PLAIN, FAIR = "MLP", "MLP + plain propagation", "MLP + FMP (projectio
 Epoch = Callable[[], object]
 
 
-class Network(nn.Module):
+class GraphNetwork(nn.Module):
     """A graph network called with the features alone."""
 
     def __init__(self, model: nn.Module, edge_index: Tensor) -> None:
@@ -47,16 +47,15 @@ class Network(nn.Module):
 
 
 class Propagated(nn.Module):
-    """An MLP and a layer that propagates its logits with some inputs."""
+    """An MLP whose logits are propagated."""
 
-    def __init__(self, model: nn.Module, layer: nn.Module, *inputs: object) -> None:
+    def __init__(self, model: nn.Module, propagate: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
-        self.model, self.layer, self.inputs = model, layer, inputs
+        self.model, self.propagate = model, propagate
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the propagated logits."""
-        logits: Tensor = self.layer(self.model(x), *self.inputs)
-        return logits
+        return self.propagate(self.model(x))
 
 
 def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
@@ -69,13 +68,16 @@ def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
     pyg_mlp = partial(MLP, [d, HIDDEN, CLASSES], norm=None)
 
     def plain() -> nn.Module:
-        return Propagated(our_mlp(), PPR(STEPS, LAMBDA_S), adjacency)
+        layer = PPR(STEPS, LAMBDA_S)
+        return Propagated(our_mlp(), lambda logits: layer(logits, adjacency))
 
     def fair(solver: Solver) -> nn.Module:
-        return Propagated(our_mlp(), FMP(STEPS, LAMBDA_S, 10.0, solver), adjacency, groups)
+        layer = FMP(STEPS, LAMBDA_S, 10.0, solver)
+        return Propagated(our_mlp(), lambda logits: layer(logits, adjacency, groups))
 
     def appnp(graph: Tensor, cached: bool = False) -> nn.Module:
-        return Propagated(pyg_mlp(), APPNP(STEPS, 1 / (1 + LAMBDA_S), cached=cached), graph)
+        layer = APPNP(STEPS, 1 / (1 + LAMBDA_S), cached=cached)
+        return Propagated(pyg_mlp(), lambda logits: layer(logits, graph))
 
     return {
         MLP_ALONE: our_mlp,
@@ -87,9 +89,9 @@ def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
         "PyG MLP + APPNP, edge_index": lambda: appnp(edges),
         "PyG MLP + APPNP, cached": lambda: appnp(edges, cached=True),
         "PyG MLP + APPNP, sparse tensor": lambda: appnp(to_torch_csr_tensor(edges, size=(n, n))),
-        "PyG GCN": lambda: Network(GCN(d, HIDDEN, 2, CLASSES, cached=True), edges),
-        "PyG SGC": lambda: Network(SGConv(d, CLASSES, K=2), edges),
-        "PyG GAT": lambda: Network(GAT(d, HIDDEN, 2, CLASSES, heads=4), edges),
+        "PyG GCN": lambda: GraphNetwork(GCN(d, HIDDEN, 2, CLASSES, cached=True), edges),
+        "PyG SGC": lambda: GraphNetwork(SGConv(d, CLASSES, K=2), edges),
+        "PyG GAT": lambda: GraphNetwork(GAT(d, HIDDEN, 2, CLASSES, heads=4), edges),
     }
 
 

@@ -18,9 +18,9 @@ from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
-from fairmp.outputs import bar
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.postprocessing.solver import debias
+from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg
@@ -47,7 +47,7 @@ Intervals = dict[Treatment, dict[str, Interval]]
 
 
 @dataclass(frozen=True)
-class Setting:
+class Study:
     """How the predictions are made: plain propagation, trained once per split."""
 
     epochs: int = 300
@@ -56,7 +56,7 @@ class Setting:
     shares: tuple[float, ...] = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0)
 
 
-QUICK = Setting(epochs=60, lr=0.01, splits=3, shares=(0.01, 0.05, 0.2, 1.0))
+QUICK = Study(epochs=60, lr=0.01, splits=3, shares=(0.01, 0.05, 0.2, 1.0))
 
 
 def command(results: Results, scope: Scope, splits: Splits = None, workers: Workers = None) -> None:
@@ -66,36 +66,41 @@ def command(results: Results, scope: Scope, splits: Splits = None, workers: Work
     """
     folder = results.folder("unknown")
     data_sets = scope.load(["embedded:3000"], DATA)
-    setting = QUICK if scope.quick else Setting()
-    setting = replace(setting, splits=splits or setting.splits)
-    count = len(data_sets.graphs) * setting.splits
+    study = QUICK if scope.quick else Study()
+    study = replace(study, splits=splits or study.splits)
+    count = len(data_sets.graphs) * study.splits
     with results.staging(folder) as staging, bar(count, "splits") as advance:
-        records = run(data_sets.graphs, setting, workers or default_workers(), advance)
+        records = run(data_sets.graphs, study, workers or default_workers(), advance)
         tables = write(records, staging).write(staging, data_sets.absent)
     show(results, records, folder, tables)
 
 
 def run(
     graphs: Mapping[str, Data],
-    setting: Setting,
+    study: Study,
     workers: int = 1,
     on_split: Callable[[str], None] = lambda text: None,
 ) -> list[Record]:
     """Train on every split, hide groups, post-process both ways, and measure the true gap."""
-    jobs = [(name, split) for name in graphs for split in range(setting.splits)]
+    jobs = [(name, split) for name in graphs for split in range(study.splits)]
     done: dict[tuple[str, int], list[Record]] = {}
-    with WorkerPool(partial(_run_split, graphs=dict(graphs), setting=setting), workers) as pool:
+    with WorkerPool(partial(_run_split, graphs=dict(graphs), study=study), workers) as pool:
         for job, records in pool.map(jobs):
             done[job] = records
             on_split(f"{job[0]}, split {job[1]}")
     return [record for job in jobs for record in done[job]]
 
 
-def _run_split(
-    job: tuple[str, int], *, graphs: Mapping[str, Data], setting: Setting
-) -> list[Record]:
+def _run_split(job: tuple[str, int], *, graphs: Mapping[str, Data], study: Study) -> list[Record]:
     name, split = job
-    model = build_classifier("plain", lr=setting.lr, epochs=setting.epochs, eval_every=10)
+    model = build_classifier(
+        "plain",
+        lambda_s=3.0,
+        backbone="mlp",
+        lr=study.lr,
+        epochs=study.epochs,
+        eval_every=10,
+    )
     model.fit(graphs[name], seed=0, split_seed=split, bootstrap=0, progress=False)
     data = with_split(graphs[name], seed=split)
     p = model.predict_proba(data).double()
@@ -106,7 +111,7 @@ def _run_split(
         "versions": model.run_.versions,
     }
     records = [{**base, "how": PLAIN, "share": None, **_measured(p, data)}]
-    for share, sens in _hidden_groups(data, setting.shares, seed=split):
+    for share, sens in _hidden_groups(data, study.shares, seed=split):
         for treatment in (UNCHANGED, ESTIMATED):
             figures = _corrected(p, data, sens, estimate=treatment == ESTIMATED)
             records.append({**base, "how": treatment, "share": share, **figures})

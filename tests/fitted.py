@@ -14,5 +14,5 @@ def one_split(
     name: str, make: Callable[[], FairClassifier], data: Data, *, split: int, bootstrap: int
 ) -> tuple[Record, FairClassifier]:
     model = make()
-    run = model.fit(data, seed=0, split_seed=split, bootstrap=bootstrap, progress=False)
+    run = model.fit(data, seed=0, split_seed=split, bootstrap=bootstrap, progress=False).run_
     return {"name": name, "dataset": data.name, "split": split, "run": run.to_dict()}, model

@@ -60,7 +60,7 @@ def test_the_core_imports_with_torch_scipy_and_pyg_alone(tmp_path: Path) -> None
         "from fairmp import FMP, FairClassifier\n"
         "from fairmp.datasets import social_network\n"
         "data = social_network(n=300, average_degree=6)\n"
-        "run = FairClassifier(FMP(), backbone='mlp', epochs=2).fit(data, progress=False)\n"
+        "run = FairClassifier(FMP(), backbone='mlp', epochs=2).fit(data, progress=False).run_\n"
         "print(run.test.n)\n"
     )
     done = subprocess.run(

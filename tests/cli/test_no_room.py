@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from experiments import __main__ as experiments
 from fairmp import outputs
@@ -104,7 +105,7 @@ def fairmp(
 
 
 @pytest.mark.parametrize("command", QUICK)
-def test_no_room_on_the_disk(fairmp: Run, made: Path, tmp_path: Path, command: str) -> None:
+def test_full_disk(fairmp: Run, made: Path, tmp_path: Path, command: str) -> None:
     small = ("statistics", "monitor", "speed", "predict, file", "train --shards")
     status, err = fairmp(ALL[command], largest_file=800 if command in small else 4_000)
     assert status in (1, 2)
@@ -116,7 +117,7 @@ def test_no_room_on_the_disk(fairmp: Run, made: Path, tmp_path: Path, command: s
 
 
 @pytest.mark.parametrize("command", ALL)
-def test_a_place_that_cannot_be_written_to(
+def test_place_that_cannot_be_written_to(
     fairmp: Run, made: Path, tmp_path: Path, command: str
 ) -> None:
     status, err = fairmp(ALL[command].replace("--out out", "--out /proc/out"))
@@ -147,7 +148,7 @@ def anyone(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("command", FOLDERS)
-def test_a_read_only_folder(
+def test_read_only_folder(
     command: str, anyone: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [])
@@ -160,23 +161,22 @@ def test_a_read_only_folder(
 
 
 @pytest.mark.parametrize("command", FOLDERS)
-def test_a_folder_in_use(fairmp: Run, tmp_path: Path, command: str) -> None:
+def test_folder_in_use(
+    fairmp: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     staging = tmp_path / ".out.partial"
-    lock = outputs._lock(staging)
-    assert lock is not None
-    with lock:
-        outputs.WAIT_S, before = 0.1, outputs.WAIT_S
-        try:
-            status, err = fairmp(FOLDERS[command])
-        finally:
-            outputs.WAIT_S = before
+    staging.mkdir()
+    (staging / outputs.OWNER).write_text("process 7 on a machine")
+    monkeypatch.setattr(outputs, "WAIT_S", 0.1)
+    with FileLock(staging / outputs.LOCK):
+        status, err = fairmp(FOLDERS[command])
         assert (status, err.count("\n")) == (2, 1), err
-        assert "--out: out is being written to by process" in err
-        assert staging.is_dir()
+        assert "--out: out is being written to by process 7" in err
+        assert (staging / outputs.OWNER).exists()
 
 
 @pytest.mark.parametrize("command", FILES)
-def test_a_file_that_another_process_writes_meanwhile(
+def test_file_written_by_another_process_meanwhile(
     fairmp: Run, tmp_path: Path, command: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     goal, sync = tmp_path / FILES[command].partition("--out ")[2].split()[0], outputs._sync

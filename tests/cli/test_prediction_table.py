@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from fairmp.cli import prediction_table
-from fairmp.datasets.columns import MISSING
+from fairmp.datasets.values import MISSING
 from fairmp.postprocessing.predictions import attributes
 
 FRAME = pd.DataFrame(

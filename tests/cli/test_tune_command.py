@@ -19,7 +19,7 @@ TABLES = ["--nodes", "people.csv", "--edges", "ties.csv", "--id", "who"]
 TABLES += ["--label", "hired", "--sensitive", "region"]
 SHORT = ["--epochs", "4", "--splits", "2", "--trials", "4", "--space", "hidden=8", "--out", "t"]
 # What fairmp train has by default, so that its command can say all of it.
-PLAIN = ["--space", "predict_temperature=decisions"]
+PLAIN = ["--space", "on=decisions"]
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from fairmp.training.classifier import build_classifier
 
 def test_projection_closes_the_gap_in_every_step_and_the_printed_steps_hardly_move() -> None:
     data = social_network(n=600, average_degree=8)
-    model = build_classifier("plain", epochs=30, lr=0.02)
+    model = build_classifier("plain", backbone="mlp", lambda_s=3.0, epochs=30, lr=0.02)
     model.fit(data, bootstrap=0, progress=False)
     gaps = demo._gaps_by_step(model, data)
     assert all(len(by_step) == 1 + demo.K for by_step in gaps.values())

@@ -29,7 +29,7 @@ def data() -> Data:
 @pytest.fixture(scope="module")
 def fitted(data: Data) -> tuple[Record, FairClassifier]:
     make = lambda: build_classifier(  # noqa: E731
-        target=0.02, K=3, epochs=20, lr=0.02, predict_temperature=0.05
+        target=0.02, K=3, lambda_s=3.0, epochs=20, lr=0.02, backbone="mlp"
     )
     return one_split("projection", make, data, split=0, bootstrap=50)
 
@@ -60,7 +60,7 @@ def test_before_is_the_network_without_its_correction(data: Data, fitted) -> Non
 
 
 def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
-    make = lambda: build_classifier("plain", K=3, epochs=5)  # noqa: E731
+    make = lambda: build_classifier("plain", K=3, epochs=5, backbone="mlp")  # noqa: E731
     _, model = one_split("plain", make, data, split=0, bootstrap=0)
     report = train_report.document(data, model)
     assert all(criterion["before"] is None for criterion in report["metrics"])
@@ -70,7 +70,7 @@ def test_a_model_without_a_correction_has_no_before(data: Data) -> None:
 
 
 def test_a_solver_without_a_target_was_asked_for_nothing(data: Data) -> None:
-    make = lambda: build_classifier("papc", target=0.1, K=3, epochs=3)  # noqa: E731
+    make = lambda: build_classifier("papc", target=0.1, K=3, epochs=3, backbone="mlp")  # noqa: E731
     _, model = one_split("papc", make, data, split=0, bootstrap=0)
     report = train_report.document(data, model)
     assert report["target"] is None
@@ -83,7 +83,7 @@ def test_a_graph_known_by_its_statistics_alone(data: Data, fitted, tmp_path: Pat
     assert lines[0].name == "projection"
     report = read(tmp_path)
     assert "graph" not in report
-    assert report["extra"][0]["title"] == "The graph"
+    assert report["extra"][0].title == "The graph"
     assert "1,200" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
@@ -91,7 +91,7 @@ def test_groups_by_probability(data: Data) -> None:
     soft = data.clone()
     soft.sens = torch.nn.functional.one_hot(data.sens, 2).float()
     soft.sens[::3] = 0.5
-    make = lambda: build_classifier(K=2, lambda_s=1.0, epochs=3)  # noqa: E731
+    make = lambda: build_classifier(K=2, lambda_s=1.0, epochs=3, backbone="mlp")  # noqa: E731
     _, model = one_split("projection", make, soft, split=0, bootstrap=0)
     report = train_report.document(soft, model)
     assert any("not certain" in note for note in report["notes"])

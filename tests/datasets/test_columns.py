@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from fairmp.datasets.columns import LoadReport, as_numbers, factorize, fit_column, rescale
-from fairmp.datasets.tables import Roles, stack
-from fairmp.errors import InputError
+from fairmp.datasets.columns import fit_column, rescale
+from fairmp.datasets.encoding import stack
+from fairmp.datasets.load_report import LoadReport
 
 CELLS = {
     "numbers": st.floats(-1e6, 1e6) | st.none(),
@@ -203,26 +203,3 @@ def test_numbers_can_be_categories_and_dates_are_days():
     assert names == ["code=1", "code=2", "day", "day missing"]
     epoch = (datetime.date(2020, 1, 1) - datetime.date(1970, 1, 1)).days
     assert x[:, 2].tolist() == [epoch, epoch + 1, epoch + 2]
-
-
-@given(st.lists(st.integers(-5, 5) | st.text("ab", max_size=2) | st.none(), max_size=20))
-@settings(deadline=None)
-def test_codes_count_up_in_sorted_order(values):
-    codes, uniques = factorize(pd.Series(values, dtype=object))
-    assert [None if code < 0 else uniques[code] for code in codes] == values
-    numbers = [value for value in uniques if isinstance(value, int)]
-    texts = [value for value in uniques if isinstance(value, str)]
-    assert uniques == sorted(numbers) + sorted(texts)
-
-
-def test_text_is_no_quantity():
-    assert as_numbers(pd.Series(["a", "b"])) is None
-    assert as_numbers(pd.Series(["1", "2"])).tolist() == [1, 2]
-
-
-def test_bad_arguments():
-    for argument, value in {"scale": "log", "max_categories": 0}.items():
-        roles = Roles(None, "y", ("s",), **{argument: value})
-        with pytest.raises(InputError) as caught:
-            roles.feature_columns(["y", "s"])
-        assert caught.value.argument == argument

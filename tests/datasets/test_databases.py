@@ -10,7 +10,6 @@ import pytest
 import sqlalchemy
 import torch
 
-from fairmp import outputs
 from fairmp.cli import main, options
 from fairmp.datasets import databases
 from fairmp.datasets.tables import from_tables
@@ -46,7 +45,7 @@ def database(tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame) -> str:
     return f"sqlite:///{tmp_path / 'people.db'}"
 
 
-def same_graph(url: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame) -> None:
+def assert_same_graph(url: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame) -> None:
     people.to_csv(tmp_path / "people.csv", index=False)
     edges.to_csv(tmp_path / "edges.csv", index=False)
     expected = from_tables(tmp_path / "people.csv", tmp_path / "edges.csv", **COLUMNS)
@@ -60,14 +59,14 @@ def same_graph(url: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFra
     assert found.class_names == expected.class_names
 
 
-def test_a_query_gives_the_graph_of_the_tables(
+def test_query_gives_the_same_graph_as_files(
     database: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame, monkeypatch
 ) -> None:
     monkeypatch.setattr(databases, "BATCH_ROWS", 50)
-    same_graph(database, tmp_path, people, edges)
+    assert_same_graph(database, tmp_path, people, edges)
 
 
-def test_a_real_postgresql_server(
+def test_postgresql_server(
     postgres: str, tmp_path: Path, people: pd.DataFrame, edges: pd.DataFrame, monkeypatch
 ) -> None:
     engine = sqlalchemy.create_engine(postgres)
@@ -75,15 +74,15 @@ def test_a_real_postgresql_server(
     edges.to_sql("friends", engine, index=False)
     engine.dispose()
     monkeypatch.setattr(databases, "BATCH_ROWS", 50)
-    same_graph(postgres, tmp_path, people, edges)
+    assert_same_graph(postgres, tmp_path, people, edges)
     with pytest.raises(InputError):
         databases.export(postgres, "delete from people returning 1", tmp_path / "x.csv")
-    same_graph(postgres, tmp_path, people, edges)
+    assert_same_graph(postgres, tmp_path, people, edges)
 
 
-def test_passwords_are_not_shown() -> None:
+def test_without_password_hides_it() -> None:
     text = "train --nodes postgresql://me:se:cret@host/db --storage redis://u:p@h"
-    assert outputs.without_password(text) == (
+    assert databases.without_password(text) == (
         "train --nodes postgresql://me:***@host/db --storage redis://u:***@h"
     )
 
@@ -91,20 +90,20 @@ def test_passwords_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("url", "query", "argument"),
     [
-        ("sqlite:///nowhere.db", "select 1", "--nodes"),
-        ("{database}", "select * from nothing", "--nodes"),
-        ("{database}", "drop table people", "--nodes"),
-        ("{database}", "pragma cache_size = 2000", "--nodes-query"),
-        ("{database}", None, "--nodes"),
-        ("nonsense://x", "select 1", "--nodes"),
-        ("people.csv", "select 1", "--nodes"),
+        ("sqlite:///nowhere.db", "select 1", "nodes"),
+        ("{database}", "select * from nothing", "nodes"),
+        ("{database}", "drop table people", "nodes"),
+        ("{database}", "pragma cache_size = 2000", "nodes_query"),
+        ("{database}", None, "nodes"),
+        ("nonsense://x", "select 1", "nodes"),
+        ("people.csv", "select 1", "nodes"),
     ],
 )
-def test_a_wrong_query_is_one_line(
+def test_as_file_refuses_wrong_queries(
     database: str, url: str, query: str | None, argument: str
 ) -> None:
     place = url.format(database=database)
-    with pytest.raises(InputError) as error, databases.as_file(place, query, "--nodes"):
+    with pytest.raises(InputError) as error, databases.as_file(place, query, "nodes"):
         pass
     assert error.value.argument == argument
     assert "\n" not in str(error.value)

@@ -10,15 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from fairmp.datasets.raw import (
-    DownloadError,
-    NotFoundError,
-    cache_home,
-    download,
-    extract,
-    fetch,
-    sha256_of,
-)
+from fairmp.datasets.download import DownloadError, NotFoundError, download, extract, sha256_of
+from fairmp.datasets.raw import cache_folder, fetch
 from fairmp.datasets.sources import NBA, RawFile, Source
 from fairmp.errors import InputError
 
@@ -203,7 +196,7 @@ def test_fetch_downloads_missing_files_to_the_cache_once(server, no_data):
     server.serve("/tiny/nodes.csv", BODY)
     server.serve("/tiny/edges.txt", b"1 2\n")
     found = fetch(tiny(), mirror=server.url)
-    assert [file.path.parent for file in found] == [cache_home() / "raw" / "tiny"] * 2
+    assert [file.path.parent for file in found] == [cache_folder() / "raw" / "tiny"] * 2
     requests = len(server.requests)
     assert fetch(tiny(), mirror=server.url) == found
     assert len(server.requests) == requests

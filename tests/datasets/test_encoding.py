@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MinMaxScaler, OneHotEncoder, StandardScaler
 
 from fairmp.datasets import from_tables
-from fairmp.datasets.columns import LoadReport, fit_column
-from fairmp.datasets.tables import Encoding
+from fairmp.datasets.columns import fit_column
+from fairmp.datasets.encoding import Encoding, Roles
+from fairmp.datasets.load_report import LoadReport
 from fairmp.errors import InputError
 
 PEOPLE = pd.DataFrame(
@@ -277,10 +278,10 @@ def test_other_tables_are_one_clear_line(encoding, change, message):
 
 
 def test_wrong_calls(encoding):
-    with pytest.raises(InputError, match="label: goes without encoding"):
+    with pytest.raises(InputError, match="encoding"):
         read(PEOPLE, encoding, label="hired")
     for argument, value in {"scale": "minmax", "max_categories": 3, "seed": 1}.items():
-        with pytest.raises(InputError, match=f"{argument}: goes without encoding, which"):
+        with pytest.raises(InputError, match=f"^{argument}: .*encoding"):
             read(PEOPLE, encoding, **{argument: value})
     with pytest.raises(InputError, match="edges: missing; give a table"):
         from_tables(PEOPLE, **NAMES)
@@ -292,3 +293,11 @@ def test_wrong_calls(encoding):
         from_tables(PEOPLE, FRIENDS, id="who", label="hired")
     other = read(PEOPLE.rename(columns={"who": "name"}), encoding, id="name")
     assert other.num_edges == 46
+
+
+def test_roles_refuse_wrong_options():
+    for argument, value in {"scale": "log", "max_categories": 0}.items():
+        roles = Roles(None, "y", ("s",), **{argument: value})
+        with pytest.raises(InputError) as caught:
+            roles.feature_columns(["y", "s"])
+        assert caught.value.argument == argument

@@ -381,14 +381,6 @@ def test_a_verified_load_never_takes_an_unverified_cache(folder):
         NBA(folder)
 
 
-def test_reading_with_and_without_the_digit_reader_is_the_same(folder, monkeypatch):
-    fast = PokecZ(folder, verify=False, cache=False)[0]
-    monkeypatch.setattr(formats, "digit_tail", lambda *_: None)
-    slow = PokecZ(folder, verify=False, cache=False)[0]
-    assert torch.equal(fast.x, slow.x)
-    assert fast.feature_names == slow.feature_names
-
-
 def test_statistics_agree_with_pyg(folder):
     data = PokecZ(folder, verify=False, multiclass=True)[0]
     ours = statistics(data)

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.columns import MISSING
-from fairmp.datasets.readers import TableReader, TableReadError
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.text_files import TableReadError
+from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError
 
 WORDS = st.text("abc ,;|\t'", min_size=1, max_size=6)

@@ -16,7 +16,9 @@ from sklearn.naive_bayes import GaussianNB
 
 from fairmp import FMP, FairClassifier, InputError, audit
 from fairmp.analysis.audits import measure
-from fairmp.datasets import cache, from_tables, tables
+from fairmp.datasets import encoding, from_tables
+from fairmp.datasets.join import join_nodes
+from fairmp.datasets.stored_graph import save_graph
 from fairmp.graph import from_scipy, to_scipy
 
 ROLES: Any = {"id": "id", "label": "label", "sensitive": "group"}
@@ -26,7 +28,7 @@ WORDS = 300
 @pytest.fixture
 def bag(monkeypatch: pytest.MonkeyPatch) -> tuple[pd.DataFrame, pd.DataFrame]:
     """A bag of words with counts, small enough for tests, and its edges."""
-    monkeypatch.setattr(tables, "MIN_SPARSE_ENTRIES", 1000)
+    monkeypatch.setattr(encoding, "MIN_SPARSE_ENTRIES", 1000)
     rng = np.random.default_rng(0)
     y, group = rng.integers(0, 2, (2, 400))
     rate = np.full((400, WORDS), 0.02)
@@ -93,13 +95,13 @@ def test_dropout_and_classifiers_that_need_dense_features(bag: Any) -> None:
     data = from_tables(*bag, **ROLES)
     FairClassifier(FMP(), backbone="mlp", dropout=0.5, epochs=3).fit(data, bootstrap=0)
     model = FairClassifier(FMP(), backbone=GaussianNB())
-    assert model.fit(data, bootstrap=0).test.accuracy > 0.5
+    assert model.fit(data, bootstrap=0).run_.test.accuracy > 0.5
 
 
 def test_auto_chooses_among_models_of_sparse_features(bag: Any, tmp_path: Path) -> None:
     data = from_tables(*bag, **ROLES)
     model = FairClassifier(FMP(lambda_s="learned"), epochs=5)
-    run = model.fit(data, bootstrap=0)
+    run = model.fit(data, bootstrap=0).run_
     assert {trial.reads for trial in run.tried if trial.accuracy} == {
         "features",
         "neighbourhood",
@@ -117,9 +119,9 @@ def test_auto_chooses_among_models_of_sparse_features(bag: Any, tmp_path: Path) 
 def test_new_nodes_join_a_kept_graph_of_sparse_features(bag: Any, tmp_path: Path) -> None:
     frame, edges = bag
     data = from_tables(frame, edges, **ROLES)
-    path = cache.save_graph(data, tmp_path)
+    path = save_graph(data, tmp_path)
     new = frame[:5].assign(id=range(1000, 1005))
-    joined, fresh = cache.extend(path, new, None, encoding=data.encoding)
+    joined, fresh = join_nodes(path, new, None, encoding=data.encoding)
     assert int(fresh.sum()) == 5
     assert joined.x.is_sparse
     assert_array_equal(joined.x.to_dense()[5:], data.x.to_dense())

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.columns import LoadReport
+from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.targets import GroupEncoder, Label
 from fairmp.errors import InputError
 
@@ -48,7 +48,7 @@ def test_the_positive_value_becomes_class_one():
     assert label(["good", "bad"], positive="bad") == ([0, 1], ["good", "bad"])
     assert label([3, 1, None, 2], positive="3") == ([1, 0, -1, 0], ["not 3", "3"])
     assert label([True, False], positive="false") == ([0, 1], ["True", "False"])
-    with pytest.raises(InputError, match="positive: 'x' is no value of 'y'; there are a, b"):
+    with pytest.raises(InputError, match="positive: 'x' .* a, b"):
         label(["a", "b"], positive="x")
 
 
@@ -110,7 +110,7 @@ def test_quantile_bins_are_ordered_and_even(ages, count):
         return
     assert len(names) == max(s) + 1 <= count
     if len(names) < count:
-        assert "groups were made" in report.notes[0]
+        assert "instead of" in report.notes[0]
     order = np.argsort(ages, kind="stable")
     assert (np.diff(np.array(s)[order]) >= 0).all()
     if len(set(ages)) == len(ages):
@@ -148,7 +148,7 @@ def test_bins_of_one_column_among_several():
         groups({"x": [1, 2], "y": [1, 2]}, bins=2)
     with pytest.raises(InputError, match="no sensitive column holds numbers"):
         groups({"sex": ["f", "m"]}, bins=2)
-    with pytest.raises(InputError, match="'agee' is no sensitive column; there are age, sex"):
+    with pytest.raises(InputError, match="'agee' .* age, sex"):
         groups(columns, bins={"agee": 2})
     with pytest.raises(InputError, match="'sex' does not hold numbers"):
         groups(columns, bins={"sex": 2})

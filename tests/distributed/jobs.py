@@ -23,7 +23,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def classifier(setting: str, **more: Any) -> FairClassifier:
     propagation = FMP(K=3, lambda_s=2.0, **SETTINGS[setting])
     options: dict[str, Any] = {"epochs": 20, "lr": 0.01, "hidden": 16, "eval_every": 4}
-    options |= {"predict_temperature": 0.1, "backbone": "mlp"}
+    options |= {"on": "probabilities", "backbone": "mlp"}
     return FairClassifier(propagation, **{**options, "strategy": Regulariser(0.5), **more})
 
 

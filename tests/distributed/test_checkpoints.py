@@ -10,7 +10,7 @@ from fairmp.datasets import social_network
 from fairmp.distributed import FileCheckpoints, Ranks, fit_shard, load_shard, shard
 from fairmp.distributed.loading import Shard
 from fairmp.errors import InputError
-from fairmp.training.loop import State
+from fairmp.training.trainer import State
 from tests.distributed.jobs import classifier
 
 

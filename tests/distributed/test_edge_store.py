@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fairmp.datasets.columns import LoadReport
 from fairmp.datasets.edges import proper_rows, undirected
+from fairmp.datasets.load_report import LoadReport
 from fairmp.distributed import edge_store
 from fairmp.distributed.edge_store import EdgeStore
 

@@ -36,7 +36,7 @@ def alone(kind: str, setting: str) -> dict[str, Any]:
     """One process, with the whole graph in memory, and no shards."""
     data = awkward(*KINDS[kind])
     model = classifier(setting, epochs=EPOCHS[kind])
-    run = model.fit(data, bootstrap=20)
+    run = model.fit(data, bootstrap=20).run_
     return {
         "curve": curve(model).numpy(),
         "duals": model.group_duals_.numpy(),

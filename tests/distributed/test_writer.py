@@ -12,8 +12,8 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.datasets import from_tables, social_network
+from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.statistics import statistics
-from fairmp.datasets.tables import Encoding
 from fairmp.distributed import Manifest, edge_store, shard, shard_tables
 from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError

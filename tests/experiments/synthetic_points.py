@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pandas as pd
 
-from experiments.synthetic_settings import COVARIANCES, Setting, measure
+from experiments.synthetic_settings import COVARIANCES, GraphSetting, measure
 
-SMALL = Setting(n=500, rho=0.02, eps=0.8, c=0.5)
+SMALL = GraphSetting(n=500, rho=0.02, eps=0.8, c=0.5)
 
 
 def few_panels() -> pd.DataFrame:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from experiments import synthetic
-from experiments.synthetic_settings import Design, Setting
+from experiments.synthetic_settings import Design, GraphSetting
 from fairmp.analysis.theory.block_model import block_graph
 from tests.experiments.synthetic_points import few_depths, few_panels, few_phases
 
@@ -52,7 +52,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
             name: Design(
                 2,
                 [
-                    (kind, Setting(400, 0.03, eps, 0.5, normalisation=normalisation))
+                    (kind, GraphSetting(400, 0.03, eps, 0.5, normalisation=normalisation))
                     for kind in series.get(name, (name,))
                     for normalisation in ("symmetric" if kind == "symmetric" else "row",)
                     for eps in (0.5, 0.9)
@@ -62,7 +62,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
         }
 
     monkeypatch.setattr(synthetic, "designs", designs)
-    monkeypatch.setattr(synthetic, "COUNTEREXAMPLE", Setting(400, 0.03, 0.64, 0.5))
+    monkeypatch.setattr(synthetic, "COUNTEREXAMPLE", GraphSetting(400, 0.03, 0.64, 0.5))
 
 
 def test_command_writes_records_figures_and_a_page(

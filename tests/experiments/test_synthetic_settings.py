@@ -10,7 +10,7 @@ import torch
 
 from experiments.synthetic import CENTRE, COUNTEREXAMPLE, designs
 from experiments.synthetic_settings import (
-    Setting,
+    GraphSetting,
     agreement_table,
     coverage,
     measure,
@@ -30,7 +30,7 @@ def grid() -> pd.DataFrame:
 
 
 def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
-    assert Setting(n=20_000, rho=5e-4, eps=0.64, c=0.5) == COUNTEREXAMPLE
+    assert GraphSetting(n=20_000, rho=5e-4, eps=0.64, c=0.5) == COUNTEREXAMPLE
     point = measure(COUNTEREXAMPLE, seeds=5)
     assert point["printed"] == pytest.approx(1.31, abs=0.005)
     assert point["corrected"] == pytest.approx(0.91, abs=0.005)

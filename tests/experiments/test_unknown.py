@@ -11,14 +11,14 @@ from experiments.unknown import (
     PLAIN,
     TRAINING_NODES,
     UNCHANGED,
-    Setting,
+    Study,
     intervals,
     run,
     write,
 )
 from fairmp.datasets import social_network
 
-SMALL = Setting(epochs=30, lr=0.02, splits=2, shares=(0.02, 0.2, 1.0))
+SMALL = Study(epochs=30, lr=0.02, splits=2, shares=(0.02, 0.2, 1.0))
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,7 @@ def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, 
 
 
 def test_too_few_known_groups_change_nothing() -> None:
-    tiny = Setting(epochs=2, splits=1, shares=(0.005,))
+    tiny = Study(epochs=2, splits=1, shares=(0.005,))
     records = run({"tiny": social_network(n=400, average_degree=8)}, tiny)
     plain, alone, *_ = records
     assert alone["how"] == UNCHANGED
@@ -71,7 +71,7 @@ def test_write_makes_records_figure_table_and_page(
 def test_command_writes_a_page_and_does_not_overwrite(
     experiments, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unknown, "QUICK", Setting(epochs=3, lr=0.02, splits=1, shares=(0.1, 1.0)))
+    monkeypatch.setattr(unknown, "QUICK", Study(epochs=3, lr=0.02, splits=1, shares=(0.1, 1.0)))
     command = "unknown --quick --data embedded:500 --workers 1 --out u"
     status, out, err = experiments(command)
     assert status == 0, err

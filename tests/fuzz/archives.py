@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from fairmp import InputError
-from fairmp.datasets.raw import extract
+from fairmp.datasets.download import extract
 from fairmp.datasets.readers import TableReader
 from tests.fuzz.tables import mutate
 

@@ -14,8 +14,8 @@ import pandas as pd
 import torch
 
 from fairmp.datasets import from_tables
-from fairmp.datasets.columns import MISSING
 from fairmp.datasets.readers import TableReader
+from fairmp.datasets.values import MISSING
 
 WORDS = [
     "north",

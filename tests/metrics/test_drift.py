@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from scipy.stats import chi2_contingency
 
-from fairmp.metrics import evaluate
+from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.counts import wilson
 from fairmp.metrics.drift import Estimate, Figure, _change, compare
 
 
-def sample(n: int, rng: np.random.Generator, shift: float = 0.0, share: float = 0.5) -> dict:
+def sample(n: int, rng: np.random.Generator, shift: float = 0.0, share: float = 0.5) -> Evaluation:
     sens = (rng.random(n) < share).astype(int)
     y = rng.integers(0, 2, n)
     odds = y - 0.5 + rng.normal(size=n) + shift * sens
-    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50).to_dict()
+    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50)
 
 
 def test_interval_of_two_rates_is_newcombes() -> None:
@@ -45,8 +45,8 @@ def test_changed_group_is_found() -> None:
         assert change.low <= change.after - change.before <= change.high
     assert [score.changed for score in drift.scores] == [False, True]
     assert drift.changed
-    counts = [part["groups"][1]["score_counts"] for part in (before, after)]
-    assert sum(counts[0]) == before["groups"][1]["count"]
+    counts = [evaluation.groups[1].score_counts for evaluation in (before, after)]
+    assert sum(counts[0]) == before.groups[1].count
     assert drift.scores[1].p_value == pytest.approx(chi2_contingency(counts).pvalue)
 
 
@@ -54,6 +54,6 @@ def test_figures_without_labels_are_left_out() -> None:
     rng = np.random.default_rng(0)
     before = sample(300, rng)
     scores, sens = rng.normal(size=(300, 2)), rng.integers(0, 2, 300)
-    after = evaluate(scores, np.full(300, -1), sens, bootstrap=10).to_dict()
+    after = evaluate(scores, np.full(300, -1), sens, bootstrap=10)
     kinds = {change.figure.kind for change in compare(before, after).figures}
     assert kinds == {"share", "rate", "dp"}

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fairmp.errors import InputError
 from fairmp.metrics import (
     METRICS,
+    Evaluation,
     accuracy,
     demographic_parity,
     equal_opportunity,
@@ -394,3 +395,13 @@ def test_weights_agree_with_fairlearn_and_with_repeated_nodes() -> None:
     assert wide[1] - wide[0] > plain[1] - plain[0]
     with pytest.raises(InputError, match="sample_weight"):
         evaluate(scores, y, sens, sample_weight=-np.ones(n))
+
+
+@pytest.mark.parametrize("mode", [None, "per-node"])
+def test_evaluation_is_read_back_from_json(mode: str | None) -> None:
+    result = evaluate(one_hot([1, 0, 1, 1]), [1, 0, -1, 1], [0, 0, 1, 1], bootstrap=20)
+    record = json.loads(json.dumps(dataclasses.replace(result, mode=mode).to_dict()))
+    again = Evaluation.from_dict(record)
+    assert again.to_dict() == record
+    assert (again.mode, again.class_names) == (mode, result.class_names)
+    assert math.isnan(again.groups[1].fpr)

@@ -19,7 +19,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("report")
     data = social_network(n=600, average_degree=8)
     make = lambda: build_classifier(  # noqa: E731
-        target=0.02, K=3, epochs=5, predict_temperature=0.1
+        target=0.02, K=3, epochs=5, backbone="mlp"
     )
     record, model = one_split("projection", make, data, split=0, bootstrap=100)
     single.write(data, [record], model, folder, command="fairmp train", picture=True)

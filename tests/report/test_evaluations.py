@@ -7,6 +7,11 @@ import pytest
 from scipy.stats import binomtest
 
 from fairmp.metrics import evaluate
+from fairmp.report import Document
+from fairmp.report.document import html, summary
+from fairmp.report.evaluations import cautions, from_evaluations
+from fairmp.report.formats import GAP_NOTE
+from tests.report.documents import decided, document_for
 
 RNG = np.random.default_rng(0)
 SENS, Y = RNG.integers(0, 2, 300), RNG.integers(0, 2, 300)
@@ -45,3 +50,44 @@ def test_plot_shows_rates_with_wilson_intervals() -> None:
     low, high = share.proportion_ci(method="wilson")
     (left, _), (right, _) = ax.containers[0].lines[2][0].get_segments()[0]
     assert (left, right) == pytest.approx((100 * low, 100 * high), abs=1e-4)
+
+
+def test_add_decisions_counts_by_group() -> None:
+    sens, y, before, after = decided()
+    document = document_for()
+    for g, group in enumerate(document["groups"]):
+        inside = sens == g
+        assert group["nodes"] == inside.sum()
+        assert group["after"][1] == pytest.approx((after.argmax(1)[inside] == 1).mean())
+        assert group["before"][1] == pytest.approx((before.argmax(1)[inside] == 1).mean())
+        changed = (after.argmax(1) != before.argmax(1))[inside]
+        assert group["changed"] == changed.sum() == sum(m[2] for m in group["moves"])
+        assert group["positives"] == (inside & (y == 1)).sum()
+        assert group["true_positives"] == (inside & (y == 1) & (after.argmax(1) == 1)).sum()
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_from_evaluations_keeps_the_target(groups: int) -> None:
+    sens, y, before, after = decided(groups=groups)
+    first, second = (evaluate(s, y, sens, bootstrap=0) for s in (before, after))
+    document = from_evaluations(second, first, target=0.1)
+    [dp] = [metric for metric in document["metrics"] if metric["name"] == "ΔDP"]
+    assert (document["target"], dp["target"]) == (0.1, 0.1)
+    assert "≤ 10.0" in html({**document, "title": "t"})
+
+
+def test_constant_decisions_are_noted() -> None:
+    sens, y, _, after = decided(classes=3)
+    after[:, 1] = 9.0
+    evaluation = evaluate(after, y, sens, bootstrap=50, class_names=["low", "mid", "high"])
+    note, caution = cautions(evaluation)
+    assert "'mid'" in note
+    assert caution == GAP_NOTE
+    document: Document = {**from_evaluations(evaluation), "title": "t"}
+    assert note in document["notes"]
+    assert summary(document).endswith(note)
+    after[0, 0] = 99.0
+    after[sens < 0, 0] = 99.0
+    sens[0] = 0
+    assert not evaluate(after, y, sens, bootstrap=0).notes
+    assert cautions(evaluate(after, y, sens, bootstrap=0)) == []

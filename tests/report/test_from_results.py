@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fairmp.errors import InputError
+from fairmp.metrics import evaluate
 from fairmp.postprocessing.solver import debias
 from fairmp.report import Document
 from fairmp.report.content import Metric
@@ -145,10 +146,11 @@ def test_card_of_a_document_without_model_is_refused(document: Document) -> None
 
 
 def test_recorded_evaluation_is_that_of_the_first_split(tmp_path: Path) -> None:
-    test = {"groups": [{"name": "a"}], "class_names": ["no", "yes"]}
-    lines = [json.dumps({"run": {"test": test | {"split": k}}}) for k in range(2)]
+    sens, y, before, after = decided()
+    first, second = (evaluate(scores, y, sens, bootstrap=0) for scores in (before, after))
+    lines = [json.dumps({"run": {"test": test.to_dict()}}) for test in (first, second)]
     (tmp_path / "records.jsonl").write_text("\n".join(lines))
-    assert recorded_evaluation(tmp_path) == test | {"split": 0}
+    assert recorded_evaluation(tmp_path) == first
 
 
 @pytest.mark.parametrize("line", [None, "", "{", "[]", '{"run": {"test": {"groups": []}}}'])

@@ -7,19 +7,19 @@ import numpy as np
 import pytest
 
 from fairmp.errors import InputError
-from fairmp.metrics import evaluate
+from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.drift import Drift, Figure, compare
 from fairmp.report.document import read
 from fairmp.report.from_results import card
-from fairmp.report.monitoring import HEADER, UNCHANGED, figure_name, record, rows, verdict, write
+from fairmp.report.monitoring import HEADER, UNCHANGED, figure_name, rows, verdict, write
 
 
-def evaluation(shift: float, seed: int) -> dict:
+def evaluation(shift: float, seed: int) -> Evaluation:
     rng = np.random.default_rng(seed)
     sens, y = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
     odds = y - 0.5 + rng.normal(size=2000) + shift * sens
     names = {"class_names": ["no", "yes"], "group_names": ["f", "m"]}
-    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50, **names).to_dict()
+    return evaluate(np.stack([0 * odds, odds], 1), y, sens, bootstrap=50, **names)
 
 
 @pytest.fixture(scope="module")
@@ -58,16 +58,25 @@ def test_rows_have_before_after_and_difference(drift: Drift) -> None:
     assert table["scores of m"][-1] == "changed"
 
 
+def test_text_html_and_plot_show_every_figure(drift: Drift) -> None:
+    names = [figure_name(change.figure) for change in drift.figures]
+    assert all(name in str(drift) and name in drift._repr_html_() for name in names)
+    axes = drift.plot()
+    assert [label.get_text() for label in axes.get_yticklabels()] == names
+    ends = [(100 * change.low, 100 * change.high) for change in drift.figures]
+    assert [tuple(line.get_xdata()) for line in axes.lines[:-1:2]] == ends
+
+
 def test_record_and_report_have_the_comparison(drift: Drift, tmp_path: Path) -> None:
     before, after = evaluation(0.0, 0), evaluation(1.0, 1)
-    content = record(drift, before, after, ["a note"])
-    write(content, drift, tmp_path, title="new", command="fairmp monitor run new.csv")
+    command = "fairmp monitor run new.csv"
+    content = write(drift, before, after, tmp_path, title="new", command=command, notes=["a note"])
     assert json.loads((tmp_path / "monitor.json").read_text(encoding="utf-8")) == content
     assert content["changed"]
-    assert content["training"] == before
+    assert content["training"] == before.to_dict()
     [dp] = [figure for figure in content["figures"] if figure["name"] == "ΔDP"]
     assert dp["figure"] == {"kind": "dp", "group": None, "class_name": None}
-    assert dp["after"] == after["dp"]
+    assert dp["after"] == after.dp
     report = read(tmp_path)
     assert report["summary"] == content["verdict"]
     with pytest.raises(InputError, match="describes no model"):

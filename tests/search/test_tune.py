@@ -84,7 +84,7 @@ def test_the_chosen_one_is_the_best_within_the_limit(tmp_path: Path) -> None:
     # Its figures are what a classifier made by hand finds, on the validation nodes alone.
     model = tune_space.classifier(SHORT, tuned.chosen.settings)
     parts = _parts(small(), 2, 0)
-    by_hand = [model.fit(part, bootstrap=0, progress=False).val.accuracy for part in parts]
+    by_hand = [model.fit(part, bootstrap=0, progress=False).run_.val.accuracy for part in parts]
     assert chosen["accuracy"] == pytest.approx(sum(by_hand) / 2)
     run = tuned.checked[tuned.chosen.number][0]
     assert set(tuned.checked) == {tuned.chosen.number}
@@ -401,7 +401,7 @@ def test_optuna_is_as_loud_as_before(capfd: pytest.CaptureFixture[str]) -> None:
         ({"space": ["lr=0.1..0.01"]}, "smaller number first"),
         ({"space": ["solver=papc..paper"]}, "give words with commas"),
         ({"space": ["solver=newton"]}, "solver='newton' is unknown"),
-        ({"space": ["predict_temperature=soft"]}, "predict_temperature='soft' is not a number"),
+        ({"space": ["on=luck"]}, "on='luck' is unknown"),
         ({"method": Method("gat"), "space": ["hidden=6"]}, "4 heads of 'gat'"),
         ({"storage": "nosuch://x:secret@y/z"}, r"storage: nosuch://x:\*\*\*@y/z cannot be used"),
     ],
@@ -527,7 +527,7 @@ def test_files_can_be_read_again(tmp_path: Path) -> None:
     assert found["chosen"]["python"] in page
     document = document_of(tmp_path)
     assert document["metrics"][0]["after"] == found["chosen"]["model_test"]["accuracy"]
-    assert document["lines"]["rows"] == tune_page.figures_table(tuned)
+    assert document["lines"].rows == tune_page.figures_table(tuned)
     header, shown = tune_page.front_table(tuned, 2)
     assert len(shown) == min(2, len(tuned.front))
     assert len(header) == len(shown[0])

@@ -10,6 +10,7 @@ from fairmp import FMP, PPR, FairClassifier, InputError
 from fairmp.datasets import social_network
 from fairmp.groups import group_operator
 from fairmp.training.alignment import aligned
+from fairmp.training.nodes import Names
 from fairmp.training.penalties import Regulariser
 
 
@@ -56,13 +57,13 @@ def test_groups_and_classes_in_another_order_are_translated(data, model) -> None
     assert model.evaluate(other, bootstrap=0) == model.evaluate(data, bootstrap=0)
 
 
-def test_other_floating_types_are_taken(data, model) -> None:
+def test_other_floating_point_types(data, model) -> None:
     double = model.predict_proba(changed(data, x=data.x.double()))
     assert double.dtype == torch.float32
     assert torch.equal(double, model.predict_proba(data))
 
 
-def test_names_are_not_needed(data, model) -> None:
+def test_data_without_names(data, model) -> None:
     bare = Data(x=data.x, edge_index=data.edge_index, sens=data.sens)
     assert torch.equal(model.predict_proba(bare), model.predict_proba(data))
     unnamed = FairClassifier(FMP(3, 2.0), epochs=2, backbone="mlp")
@@ -70,7 +71,7 @@ def test_names_are_not_needed(data, model) -> None:
     assert unnamed.predict(data).shape == (600,)
 
 
-def test_a_column_may_go_without_its_name(data, tmp_path) -> None:
+def test_features_without_names(data, tmp_path) -> None:
     fewer = changed(data, x=data.x[:, :-1])
     model = FairClassifier(FMP(3, 2.0), epochs=2, backbone="mlp")
     model.fit(fewer, bootstrap=0)
@@ -127,7 +128,7 @@ def test_a_column_may_go_without_its_name(data, tmp_path) -> None:
         (lambda d: {"sens": torch.ones(600, 3)}, ["node 0 sum to 3"]),
     ],
 )
-def test_what_the_model_does_not_know_is_one_clear_line(data, model, change, words) -> None:
+def test_unknown_columns_groups_and_classes_are_named(data, model, change, words) -> None:
     with pytest.raises(InputError) as caught:
         model.predict(changed(data, **change(data)))
     message = str(caught.value)
@@ -136,7 +137,7 @@ def test_what_the_model_does_not_know_is_one_clear_line(data, model, change, wor
         assert word in message
 
 
-def test_an_evaluation_needs_labels(data, model) -> None:
+def test_evaluate_needs_labels(data, model) -> None:
     with pytest.raises(InputError, match=r"data\.y: missing; an evaluation needs labels"):
         model.evaluate(changed(data, y=None))
     few = model.evaluate(changed(data, y=torch.full((600,), -1), test_mask=None), bootstrap=0)
@@ -144,13 +145,13 @@ def test_an_evaluation_needs_labels(data, model) -> None:
     assert few.accuracy != few.accuracy
 
 
-def test_probable_groups_that_are_certain_are_groups(data, model) -> None:
+def test_certain_probabilities_are_groups(data, model) -> None:
     soft = torch.nn.functional.one_hot(data.sens, 3).float()
-    runs = [
+    hard, certain = (
         FairClassifier(FMP(3, 2.0), epochs=5, backbone="mlp").fit(graph, bootstrap=0, split_seed=0)
         for graph in (data, changed(data, sens=soft))
-    ]
-    assert runs[0].test.groups == runs[1].test.groups
+    )
+    assert hard.run_.test.groups == certain.run_.test.groups
     torch.testing.assert_close(
         model.predict_proba(changed(data, sens=soft)), model.predict_proba(data)
     )
@@ -161,16 +162,17 @@ def test_probable_groups_that_are_certain_are_groups(data, model) -> None:
 
 
 @pytest.mark.parametrize("strategy", [None, Regulariser(2.0)])
-def test_probable_groups_are_trained_and_measured(data, tmp_path, strategy) -> None:
+def test_groups_as_probabilities(data, tmp_path, strategy) -> None:
     generator = torch.Generator().manual_seed(0)
     soft = torch.nn.functional.one_hot(data.sens, 3).float()
     guessed = torch.rand(600, generator=generator) < 0.5
     soft[guessed] = 0.8 * soft[guessed] + 0.2 / 3
     soft[::20] = 0
     graph = changed(data, sens=soft)
-    setting = {"epochs": 20, "lr": 0.02, "predict_temperature": 0.1}
-    model = FairClassifier(FMP(3, 2.0), strategy=strategy, **setting, backbone="mlp")
-    run = model.fit(graph, bootstrap=0)
+    setting = {"epochs": 20, "lr": 0.02, "on": "probabilities"}
+    layer = FMP(3, 2.0, temperature=0.1)
+    model = FairClassifier(layer, strategy=strategy, **setting, backbone="mlp")
+    run = model.fit(graph, bootstrap=0).run_
     unclear = guessed.clone()
     unclear[::20] = True
     assert sum(group.count for group in run.test.groups) < run.test.n
@@ -189,7 +191,7 @@ def test_probable_groups_are_trained_and_measured(data, tmp_path, strategy) -> N
     assert float(group_operator(soft[known]).gap(sharp[known]).abs().max()) < 1e-4
 
 
-def test_groups_known_by_probability_alone_can_not_be_measured(data) -> None:
+def test_fit_needs_certain_groups_in_every_part(data) -> None:
     graph = changed(data, sens=torch.full((600, 3), 1 / 3))
     with pytest.raises(InputError, match="fewer than two groups are certain"):
         FairClassifier(PPR(), epochs=1, backbone="mlp").fit(graph)
@@ -198,7 +200,7 @@ def test_groups_known_by_probability_alone_can_not_be_measured(data) -> None:
         FairClassifier(PPR(), epochs=1, backbone="mlp").fit(changed(data, sens=soft))
 
 
-def test_nothing_is_copied_that_need_not_be(data) -> None:
-    same = aligned(data, data.feature_names, data.class_names, data.group_names, data.x.dtype)
+def test_aligned_copies_nothing_that_is_aligned(data) -> None:
+    same = aligned(data, Names.of(data), data.x.dtype)
     assert same.x.data_ptr() == data.x.data_ptr()
     assert same.sens.data_ptr() == data.sens.data_ptr()

@@ -32,7 +32,7 @@ def chosen(data):
     return model
 
 
-def test_auto_says_what_was_tried_and_chosen(chosen):
+def test_trials_list_all_candidates_and_their_shares(chosen):
     run = chosen.run_
     assert {(t.model, t.reads) for t in run.tried} == set(auto.CANDIDATES)
     assert sum(trial.weight for trial in run.tried) == pytest.approx(1)
@@ -45,7 +45,7 @@ def test_auto_says_what_was_tried_and_chosen(chosen):
 
 def test_same_seed_gives_the_same_choice(data, chosen):
     again = FairClassifier(FMP(K=3, lambda_s="learned"), backbone="auto", **FAST)
-    run = again.fit(data, seed=0, bootstrap=0)
+    run = again.fit(data, seed=0, bootstrap=0).run_
     assert [trial.weight for trial in run.tried] == [t.weight for t in chosen.run_.tried]
     assert torch.equal(again.predict_proba(data), chosen.predict_proba(data))
 
@@ -67,31 +67,31 @@ def test_saved_choice_predicts_the_same(data, chosen, tmp_path):
     assert [path.name for path in (tmp_path / "model").iterdir()] == ["model.safetensors"]
 
 
-def test_budget_ends_the_search_and_is_said(data):
+def test_time_budget_ends_the_search(data):
     model = FairClassifier(FMP(), backbone="auto", time_budget=0, **FAST)
-    first, *others = model.fit(data, bootstrap=0).tried
+    first, *others = model.fit(data, bootstrap=0).run_.tried
     assert first.weight == 1
     assert all(trial.accuracy is None and "0 s" in trial.note for trial in others)
 
 
-def test_without_graph_features_other_graphs_are_predicted(data, recwarn):
+def test_without_graph_features_another_graph_does_not_warn(data, recwarn):
     model = FairClassifier(FMP(), backbone="auto", graph_features=False, **FAST)
-    assert {trial.reads for trial in model.fit(data, bootstrap=0).tried} == {"features"}
+    assert {trial.reads for trial in model.fit(data, bootstrap=0).run_.tried} == {"features"}
     model.predict_proba(social_network(n=200, average_degree=8, seed=1))
     assert not recwarn.list
 
 
-def test_penalty_leaves_networks_only(data):
+def test_strategy_leaves_only_networks(data):
     model = FairClassifier(PPR(), backbone="auto", strategy=Regulariser(1.0), **FAST)
-    assert {trial.model for trial in model.fit(data, bootstrap=0).tried} == {"mlp"}
+    assert {trial.model for trial in model.fit(data, bootstrap=0).run_.tried} == {"mlp"}
 
 
 @pytest.mark.parametrize("backbone", ["trees", "forest", "logistic"])
 @pytest.mark.parametrize("graph_features", [False, True])
-def test_named_estimators(data, backbone, graph_features, tmp_path):
+def test_named_classifiers(data, backbone, graph_features, tmp_path):
     layer = FMP(K=2, lambda_s="learned")
     model = FairClassifier(layer, backbone=backbone, graph_features=graph_features)
-    run = model.fit(data, bootstrap=0)
+    run = model.fit(data, bootstrap=0).run_
     (trial,) = run.tried
     assert (trial.model, trial.weight) == (backbone, 1)
     assert trial.reads == ("neighbourhood" if graph_features else "features")
@@ -101,52 +101,54 @@ def test_named_estimators(data, backbone, graph_features, tmp_path):
     assert layer.gamma == (0.5, 0.5)  # the argument stays as it was given
 
 
-def test_smoothing_that_is_given_is_kept(data):
+def test_fixed_smoothing_is_kept(data):
     model = FairClassifier(FMP(K=2, lambda_s=3.0), backbone="logistic")
     model.fit(data, bootstrap=0)
     assert model.network_.propagation.gamma == (0.25, 0.25)
 
 
-def test_chosen_smoothing_validates_best(data):
+def test_learned_smoothing_validates_best(data):
     model = FairClassifier(
         FMP(K=2, lambda_s="learned"), backbone="logistic", calibrate=False, graph_features=False
     )
-    run = model.fit(data, bootstrap=0)
+    run = model.fit(data, bootstrap=0).run_
     accuracies = []
     for lambda_s in (1e-9, 1.0, 3.0):
         given = FairClassifier(FMP(K=2, lambda_s=lambda_s), backbone="logistic", calibrate=False)
-        accuracies.append(given.fit(data, bootstrap=0).val.accuracy)
+        accuracies.append(given.fit(data, bootstrap=0).run_.val.accuracy)
     assert run.val.accuracy >= max(accuracies)
 
 
-def test_estimator_of_the_users_own(data, tmp_path):
-    given = GaussianNB()
-    model = FairClassifier(None, backbone=given, calibrate=False)
-    model.fit(data, bootstrap=0)
-    assert not hasattr(given, "classes_")  # a clone was fitted
+def test_users_classifier_is_cloned_fitted_and_saved(data, tmp_path):
+    classifier = GaussianNB()
+    model = FairClassifier(None, backbone=classifier, calibrate=False).fit(data, bootstrap=0)
+    assert not hasattr(classifier, "classes_")  # a clone was fitted
     train = data.train_mask
     oracle = GaussianNB().fit(data.x[train].numpy(), data.y[train].numpy())
-    found = model.predict(data)
-    np.testing.assert_array_equal(found, np.array(model.classes_)[oracle.predict(data.x.numpy())])
+    predicted = model.predict(data)
+    expected = np.array(model.classes_)[oracle.predict(data.x.numpy())]
+    np.testing.assert_array_equal(predicted, expected)
     model.save(tmp_path / "model")
-    with pytest.raises(InputError, match=r"pickle.*trust=True"):
+    loaded = FairClassifier.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(data), predicted)
+    assert isinstance(loaded.backbone, GaussianNB)
+    np.testing.assert_array_equal(loaded.fit(data, bootstrap=0).predict(data), predicted)
+
+
+def test_classifier_of_an_unknown_type_needs_trust(data, tmp_path):
+    model = FairClassifier(FMP(), backbone=KNeighborsClassifier(algorithm="kd_tree"))
+    model.fit(data, bootstrap=0).save(tmp_path / "model")
+    with pytest.raises(InputError, match=r"path: .*trust=True"):
         FairClassifier.load(tmp_path / "model")
     loaded = FairClassifier.load(tmp_path / "model", trust=True)
-    np.testing.assert_array_equal(loaded.predict(data), found)
-    (tmp_path / "model" / "estimators.joblib").write_bytes(b"another")
-    with pytest.raises(InputError, match="another model's"):
-        FairClassifier.load(tmp_path / "model", trust=True)
+    assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
 
 
-def test_forest_of_the_users_own_is_saved_as_tensors(data, tmp_path):
+def test_users_forest_needs_no_trust(data, tmp_path):
     model = FairClassifier(FMP(), backbone=RandomForestClassifier(10, random_state=0))
-    model.fit(data, bootstrap=0)
-    model.save(tmp_path / "model")
-    assert not (tmp_path / "model" / "estimators.joblib").exists()
+    model.fit(data, bootstrap=0).save(tmp_path / "model")
     loaded = FairClassifier.load(tmp_path / "model")
     assert torch.equal(loaded.predict_proba(data), model.predict_proba(data))
-    with pytest.raises(InputError, match="RandomForestClassifier"):
-        loaded.fit(data)  # its settings are not in the file
 
 
 class Own(nn.Module):
@@ -161,18 +163,18 @@ class Own(nn.Module):
         return self.last(self.first(x, edge_index).relu(), edge_index)
 
 
-def test_module_of_the_users_own(data, tmp_path):
+def test_users_module_is_copied_and_trained(data, tmp_path):
     torch.manual_seed(0)
     module = Own(data.x.size(1))
     before = [p.clone() for p in module.parameters()]
     model = FairClassifier(FMP(), backbone=module, **FAST)
-    run = model.fit(data, bootstrap=0)
+    run = model.fit(data, bootstrap=0).run_
     assert run.test.dp < 0.1
     assert all(torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True))
 
 
 @pytest.mark.parametrize("graph_features", [False, True])
-def test_a_module_of_the_users_own_is_loaded_into_another(data, tmp_path, graph_features):
+def test_users_module_is_loaded_into_another(data, tmp_path, graph_features):
     columns = num_columns(data.x.size(1), 2) if graph_features else data.x.size(1)
     settings = {"graph_features": graph_features, **FAST}
     model = FairClassifier(FMP(), backbone=Own(columns), **settings)
@@ -190,7 +192,7 @@ def test_a_module_of_the_users_own_is_loaded_into_another(data, tmp_path, graph_
         FairClassifier.load(tmp_path / "named", backbone=Own(columns))
 
 
-def test_networks_read_graph_features_too(data, tmp_path):
+def test_networks_with_graph_features(data, tmp_path):
     for backbone in ("mlp", "gcn"):
         model = FairClassifier(FMP(), backbone=backbone, graph_features=True, **FAST)
         model.fit(data, bootstrap=0)
@@ -232,13 +234,13 @@ def test_wrong_sample_weights_are_refused(data):
 
 
 @pytest.mark.parametrize("groups", [2, 3])
-def test_the_gap_that_weights_measure_is_closed(data, groups):
+def test_weighted_gap_is_closed(data, groups):
     graph, rng = data.clone(), np.random.default_rng(0)
     graph.sens = graph.sens + 2 * torch.from_numpy(rng.integers(0, groups - 1, data.num_nodes))
     graph.sens = graph.sens.clamp_max(groups - 1)
     graph.sample_weight = torch.from_numpy(rng.gamma(0.5, size=data.num_nodes))
     model = FairClassifier(FMP(), backbone="mlp", **FAST)
-    run = model.fit(graph, bootstrap=0)
+    run = model.fit(graph, bootstrap=0).run_
     test = graph.test_mask
     weight, sens = graph.sample_weight[test], graph.sens[test]
     decided = model.predict_proba(graph, nodes=test).argmax(1)
@@ -248,8 +250,8 @@ def test_the_gap_that_weights_measure_is_closed(data, groups):
     assert run.test.dp == pytest.approx(by_fairlearn)
     one_node = max(float(weight[sens == k].max() / weight[sens == k].sum()) for k in range(groups))
     assert run.test.dp <= one_node
-    plain = FairClassifier(FMP(), backbone="mlp", **FAST).fit(data, bootstrap=0)
+    plain = FairClassifier(FMP(), backbone="mlp", **FAST).fit(data, bootstrap=0).run_
     equal = data.clone()
     equal.sample_weight = torch.full((data.num_nodes,), 3.0)
-    same = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0)
+    same = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0).run_
     assert same.test.dp == pytest.approx(plain.test.dp, abs=1e-6)

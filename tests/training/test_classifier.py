@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import pickle
 from pathlib import Path
 
@@ -34,16 +35,16 @@ def fair(data: Data) -> FairClassifier:
     return model
 
 
-def test_it_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> None:
+def test_fair_model_closes_the_gap_at_little_cost(data: Data, fair: FairClassifier) -> None:
     plain = FairClassifier(PPR(5, 3.0), **SETTING, backbone="mlp")
-    before, after = plain.fit(data, seed=0, split_seed=0).test, fair.run_.test
+    before, after = plain.fit(data, seed=0, split_seed=0).run_.test, fair.run_.test
     assert before.dp > 0.15
     assert after.dp < 0.03
     assert after.accuracy > before.accuracy - 0.04
     assert (after.mode, before.mode) == ("batch", None)
 
 
-def test_nodes_are_a_mask_or_numbers_in_any_order(data: Data, fair: FairClassifier) -> None:
+def test_nodes_as_mask_or_numbers(data: Data, fair: FairClassifier) -> None:
     every = fair.predict_proba(data, mode="per-node")
     numbers = [7, 1999, 0, 7]
     for given in (numbers, tuple(numbers), np.array(numbers), torch.tensor(numbers)):
@@ -59,7 +60,13 @@ def test_nodes_are_a_mask_or_numbers_in_any_order(data: Data, fair: FairClassifi
     assert one == fair.evaluate(data, nodes=mask, bootstrap=0)
 
 
-def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassifier) -> None:
+def test_fit_returns_the_classifier(data: Data) -> None:
+    model = FairClassifier(None, epochs=1, backbone="mlp")
+    assert model.fit(data, bootstrap=0) is model
+    assert model.run_.history.best.epoch == 1
+
+
+def test_target_holds_for_the_predicted_nodes(data: Data, fair: FairClassifier) -> None:
     generator = torch.Generator().manual_seed(0)
     for share in (1.0, 0.4):
         nodes = torch.rand(data.num_nodes, generator=generator) <= share
@@ -72,12 +79,11 @@ def test_the_target_holds_for_whoever_is_predicted(data: Data, fair: FairClassif
         assert float(decided.abs().max()) <= 0.01 + one_decision
 
 
-def test_a_fixed_temperature_holds_the_target_for_its_probabilities(
-    data: Data, fair: FairClassifier
-) -> None:
-    fixed = FairClassifier(fair.propagation, predict_temperature=0.1, **SETTING, backbone="mlp")
-    fixed.fit(data, seed=0, split_seed=0)
-    sharp = (fixed.predict_proba(data).log() / 0.1).softmax(1)
+def test_on_probabilities_holds_the_target_at_the_temperature_of_the_layer(data: Data) -> None:
+    layer = FMP(5, 3.0, target=0.01, temperature=0.1)
+    model = FairClassifier(layer, on="probabilities", **SETTING, backbone="mlp")
+    model.fit(data, seed=0, split_seed=0)
+    sharp = (model.predict_proba(data).log() / 0.1).softmax(1)
     assert float(group_operator(data.sens).gap(sharp).abs().max()) <= 0.01 + 1e-4
 
 
@@ -100,10 +106,10 @@ def test_per_node_predictions_do_not_depend_on_other_nodes(
     assert fair.predict_proba(data, nodes=zeros, mode="per-node").shape == (3, 2)
 
 
-def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
+def test_seed_and_split_seed_are_independent(data: Data) -> None:
     make = lambda: FairClassifier(None, epochs=3, backbone="mlp")  # noqa: E731
     runs = [
-        make().fit(data, seed=seed, split_seed=split, bootstrap=0)
+        make().fit(data, seed=seed, split_seed=split, bootstrap=0).run_
         for seed, split in ((0, 0), (0, 0), (1, 0), (0, 1))
     ]
     tests = [run.test.groups for run in runs]
@@ -113,16 +119,18 @@ def test_seeds_of_split_and_initialisation_are_two(data: Data) -> None:
     assert [run.split_seed for run in runs] == [0, 0, 0, 1]
 
 
-def test_masks_that_come_with_the_data_are_used(data: Data) -> None:
+def test_masks_of_the_data_are_used(data: Data) -> None:
     own = with_split(data, seed=9)
-    run = FairClassifier(None, epochs=2, backbone="mlp").fit(own, bootstrap=0)
+    run = FairClassifier(None, epochs=2, backbone="mlp").fit(own, bootstrap=0).run_
     assert run.split_seed is None
     assert run.test.n == int(own.test_mask.sum())
     bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
-    assert FairClassifier(None, epochs=2, backbone="mlp").fit(bare, bootstrap=0).split_seed == 0
+    assert (
+        FairClassifier(None, epochs=2, backbone="mlp").fit(bare, bootstrap=0).run_.split_seed == 0
+    )
 
 
-def test_a_record_is_one_line_of_json(fair: FairClassifier) -> None:
+def test_run_as_one_line_of_json(fair: FairClassifier) -> None:
     line = fair.run_.to_json()
     assert "\n" not in line
     record = json.loads(line)
@@ -150,7 +158,7 @@ def test_score_is_accuracy_on_the_test_nodes(data: Data, fair: FairClassifier) -
         lambda: FairClassifier(FMP(2, 1.0, solver="papc"), backbone="gcn", hidden=8, epochs=3),
     ],
 )
-def test_what_is_saved_is_what_is_loaded(make: object, data: Data, tmp_path: Path) -> None:
+def test_saved_model_predicts_the_same(make: object, data: Data, tmp_path: Path) -> None:
     model = make()  # type: ignore[operator]
     model.fit(data, bootstrap=0)
     folder = model.save(tmp_path / "model")
@@ -163,7 +171,7 @@ def test_what_is_saved_is_what_is_loaded(make: object, data: Data, tmp_path: Pat
         assert torch.equal(mine, again.predict_proba(data, mode=mode))
 
 
-def test_a_model_is_not_overwritten_by_accident(fair: FairClassifier, tmp_path: Path) -> None:
+def test_save_does_not_overwrite(fair: FairClassifier, tmp_path: Path) -> None:
     folder = fair.save(tmp_path / "model")
     content = (folder / "model.safetensors").read_bytes()
     with pytest.raises(InputError, match="exists"):
@@ -174,7 +182,7 @@ def test_a_model_is_not_overwritten_by_accident(fair: FairClassifier, tmp_path: 
         fair.save(folder / "model.safetensors")
 
 
-def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path) -> None:
+def test_wrong_arguments_are_named(data: Data, fair: FairClassifier, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="not fitted"):
         FairClassifier().predict(data)
     with pytest.raises(InputError, match="not fitted"):
@@ -195,8 +203,8 @@ def test_wrong_calls_are_named(data: Data, fair: FairClassifier, tmp_path: Path)
             fair.predict(data, nodes=wrong)
     with pytest.raises(InputError, match="propagation: 'FMP'"):
         FairClassifier("FMP", backbone="mlp")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="predict_temperature: 0"):
-        FairClassifier(predict_temperature=0, backbone="mlp")
+    with pytest.raises(InputError, match="on: 'luck'"):
+        FairClassifier(on="luck", backbone="mlp")
     with pytest.raises(InputError, match="device: 'abacus'"):
         FairClassifier(device="abacus", backbone="mlp")
     if not torch.cuda.is_available():
@@ -223,8 +231,8 @@ def test_many_classes_and_groups_with_unknowns() -> None:
     data.sens[::11] = -1
     data.y[::13] = -1
     model = FairClassifier(FMP(3, 2.0), **SETTING, backbone="mlp")
-    run = model.fit(data, split_seed=0)
-    plain = FairClassifier(PPR(3, 2.0), **SETTING, backbone="mlp").fit(data, split_seed=0)
+    run = model.fit(data, split_seed=0).run_
+    plain = FairClassifier(PPR(3, 2.0), **SETTING, backbone="mlp").fit(data, split_seed=0).run_
     assert run.test.dp < plain.test.dp
     assert len(run.test.groups) == 4
     proba = model.predict_proba(data)
@@ -235,11 +243,11 @@ def test_many_classes_and_groups_with_unknowns() -> None:
 
 
 @pytest.mark.gpu
-def test_it_trains_on_a_gpu(data: Data) -> None:
+def test_gpu_and_cpu_agree(data: Data) -> None:
     runs = [
-        FairClassifier(FMP(5, 3.0, target=0.01), device=device, **SETTING, backbone="mlp").fit(
-            data, split_seed=0
-        )
+        FairClassifier(FMP(5, 3.0, target=0.01), device=device, **SETTING, backbone="mlp")
+        .fit(data, split_seed=0)
+        .run_
         for device in ("cpu", "cuda")
     ]
     assert runs[1].test.dp < 0.03
@@ -257,13 +265,13 @@ def test_features_in_half_precision(data: Data) -> None:
     )
 
 
-def test_inference_mode(data: Data, fair: FairClassifier) -> None:
+def test_predict_in_inference_mode(data: Data, fair: FairClassifier) -> None:
     expected = fair.predict_proba(data)
     with torch.inference_mode():
         assert torch.equal(fair.predict_proba(data), expected)
 
 
-def test_groups_written_through_numpy_are_seen(data: Data, fair: FairClassifier) -> None:
+def test_groups_changed_in_place_are_seen(data: Data, fair: FairClassifier) -> None:
     changed = copy.copy(data)
     changed.sens = data.sens.clone()
     before = fair.predict_proba(changed)
@@ -271,30 +279,28 @@ def test_groups_written_through_numpy_are_seen(data: Data, fair: FairClassifier)
     assert not torch.equal(fair.predict_proba(changed), before)
 
 
-def test_a_network_on_disk_does_not_tell_who_was_trained_on(
-    data: Data, fair: FairClassifier
-) -> None:
+def test_pickled_network_has_no_training_data(data: Data, fair: FairClassifier) -> None:
     fair.predict_proba(data)
     weights = sum(weight.numel() for weight in fair.network_.parameters())
     assert len(pickle.dumps(fair.network_)) < 4 * weights + data.sens.numel() + 8_000
 
 
-def test_learned_smoothing_starts_anew_with_each_fit(data: Data, tmp_path: Path) -> None:
+def test_learned_smoothing_starts_again_with_each_fit(data: Data, tmp_path: Path) -> None:
     model = FairClassifier(FMP(3, "learned"), epochs=4, lr=0.05, backbone="mlp")
-    first = model.fit(data, bootstrap=0)
+    first = model.fit(data, bootstrap=0).run_
     learned = model.network_.propagation.theta.detach().clone()
     assert float(model.propagation.theta.detach().abs().max()) == 0
     assert float(learned.abs().max()) > 0
-    assert model.fit(data, bootstrap=0).test.accuracy == first.test.accuracy
+    assert model.fit(data, bootstrap=0).run_.test.accuracy == first.test.accuracy
     again = FairClassifier.load(model.save(tmp_path / "model"))
     assert torch.equal(again.predict_proba(data), model.predict_proba(data))
     other = FairClassifier(
         FMP(3, "learned"), criterion="equal_opportunity", epochs=2, backbone="mlp"
     )
-    assert other.fit(data, bootstrap=0).test.mode == "per-node"
+    assert other.fit(data, bootstrap=0).run_.test.mode == "per-node"
 
 
-def test_classes_are_predicted_by_name_if_they_have_one(data: Data, fair: FairClassifier) -> None:
+def test_predict_returns_names_of_classes(data: Data, fair: FairClassifier) -> None:
     decided = fair.predict_proba(data).argmax(1)
     assert set(fair.predict(data)) <= set(fair.classes_) == {"class 0", "class 1"}
     assert (fair.predict(data) == np.array(fair.classes_)[decided]).all()
@@ -304,23 +310,23 @@ def test_classes_are_predicted_by_name_if_they_have_one(data: Data, fair: FairCl
     assert torch.equal(torch.from_numpy(model.predict(bare)), model.predict_proba(bare).argmax(1))
 
 
-def test_a_clone_is_unfitted_and_has_the_same_arguments(fair: FairClassifier, data: Data) -> None:
+def test_clone_is_unfitted_with_the_same_arguments(fair: FairClassifier, data: Data) -> None:
     model = clone(fair)
     assert not hasattr(model, "network_")
     assert model.config() == fair.config()
     assert model.propagation is not fair.propagation
     other = clone(FairClassifier(FMP(target=0.1), criterion="equal-opportunity", backbone="gcn"))
     assert (other.criterion, other.propagation.target) == ("equal_opportunity", 0.1)
-    assert model.fit(data, seed=0, split_seed=0).test.accuracy == fair.run_.test.accuracy
+    assert model.fit(data, seed=0, split_seed=0).run_.test.accuracy == fair.run_.test.accuracy
 
 
-def test_searches_over_rows_are_refused(data: Data) -> None:
+def test_grid_search_is_refused(data: Data) -> None:
     search = GridSearchCV(FairClassifier(), {"lr": [0.01, 0.1]})
     with pytest.raises(InputError, match=r"cut tables into rows.*fairmp tune"):
         search.fit(data.x.numpy(), data.y.numpy())
 
 
-def test_parameters_by_name() -> None:
+def test_get_and_set_params() -> None:
     model = FairClassifier(FMP(K=3, target=0.02), lr=0.1, backbone="mlp")
     params = model.get_params()
     assert (params["lr"], params["propagation__K"], params["propagation__target"]) == (0.1, 3, 0.02)
@@ -336,7 +342,7 @@ def test_parameters_by_name() -> None:
 
 
 @pytest.mark.parametrize("directed", [False, True])
-def test_the_order_in_memory_changes_nothing(data: Data, directed: bool) -> None:
+def test_order_locality_gives_the_same_results(data: Data, directed: bool) -> None:
     shuffled = copy.copy(data)
     random = torch.Generator().manual_seed(0)
     shuffled.edge_index = torch.randperm(data.num_nodes, generator=random)[data.edge_index]
@@ -346,7 +352,7 @@ def test_the_order_in_memory_changes_nothing(data: Data, directed: bool) -> None
     found = []
     for order in ("given", "locality"):
         model = FairClassifier(FMP(3, 2.0), **SETTING, backbone="mlp")
-        run = model.fit(shuffled, split_seed=0, bootstrap=0, order=order)
+        run = model.fit(shuffled, split_seed=0, bootstrap=0, order=order).run_
         proba = model.predict_proba(shuffled, mode="per-node")
         found.append((model.logits_, model.test_logits_, proba, model.uncorrected()))
         assert run.config == model.config()
@@ -354,7 +360,7 @@ def test_the_order_in_memory_changes_nothing(data: Data, directed: bool) -> None
         torch.testing.assert_close(moved, given, rtol=1e-3, atol=1e-3)
 
 
-def test_what_remembers_nodes_keeps_their_order(data: Data) -> None:
+def test_order_locality_is_refused_without_a_network(data: Data) -> None:
     for model in (FairClassifier(FMP(), backbone="trees"), FairClassifier(FMP())):
         with pytest.raises(InputError, match="order"):
             model.fit(data, order="locality")
@@ -362,6 +368,46 @@ def test_what_remembers_nodes_keeps_their_order(data: Data) -> None:
         FairClassifier(FMP(), backbone="mlp").fit(data, order="random")
 
 
-def test_a_regressor_is_no_backbone() -> None:
+def test_regressor_as_backbone_is_refused() -> None:
     with pytest.raises(InputError, match=r"backbone: LinearRegression.* is neither a name"):
         FairClassifier(backbone=LinearRegression())
+
+
+def spoiled(data: Data, **changes: object) -> Data:
+    graph = data.clone()
+    for name, value in changes.items():
+        setattr(graph, name, value)
+    return graph
+
+
+def test_fit_names_what_is_wrong_with_a_graph(data: Data) -> None:
+    n = data.num_nodes
+    nan = data.x.clone()
+    nan[3, 1] = math.nan
+    cases = [
+        (spoiled(data, x=nan), ["data.x", "node 3", "column 1", "nan"]),
+        (spoiled(data, x=data.x.long()), ["data.x", "int64"]),
+        (spoiled(data, y=data.y[:-1]), ["data.y", f"({n - 1},)", f"x has {n} rows"]),
+        (spoiled(data, y=torch.full((n,), -1)), ["data.y", "unknown", "labelled nodes"]),
+        (spoiled(data, y=torch.ones(n, dtype=torch.long)), ["data.y", "two classes"]),
+        (spoiled(data, y=data.y - 5), ["data.y", "-5"]),
+        (spoiled(data, sens=torch.zeros(n, dtype=torch.long)), ["data.sens", "at least two"]),
+        (spoiled(data, sens=torch.full((n,), -1)), ["data.sens", "unknown"]),
+        (spoiled(data, sens=data.sens * 2), ["data.sens", "group 1 has no node"]),
+        (spoiled(data, sens=data.sens.float()), ["data.sens", "float32"]),
+        (spoiled(data, sens=None), ["data.sens", "missing"]),
+        (spoiled(data, val_mask=data.train_mask), ["val_mask", "train_mask", "disjoint"]),
+        (spoiled(data, test_mask=data.val_mask), ["test_mask", "val_mask", "disjoint"]),
+        (spoiled(data, train_mask=torch.zeros(n, dtype=torch.bool)), ["train_mask", "no node"]),
+        (
+            spoiled(data, y=torch.where(data.val_mask, -1, data.y)),
+            ["val_mask", "no known label"],
+        ),
+    ]
+    for wrong, words in cases:
+        with pytest.raises(InputError) as error:
+            FairClassifier(None, epochs=1, backbone="mlp").fit(wrong)
+        assert all(word in str(error.value) for word in words), str(error.value)
+        assert "\n" not in str(error.value)
+    with pytest.raises(InputError, match="first item"):
+        FairClassifier(None, epochs=1, backbone="mlp").fit([data])  # type: ignore[arg-type]

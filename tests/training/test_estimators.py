@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 import torch
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     HistGradientBoostingClassifier,
@@ -13,25 +14,10 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from fairmp.errors import InputError
-from fairmp.graph import Graph
 from fairmp.training import estimators
-from fairmp.training.blend import Blend
-from fairmp.training.estimators import Estimator
-from fairmp.training.graph_features import GraphInputs, fingerprint
+from tests.training.problems import problem
 
-
-def problem(classes, seed=0, n=300):
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(n, 6, generator=generator)
-    x[:, 0] = (x[:, 0] > 0).float()  # thresholds between repeated values
-    y = (x[:, 0] + x[:, 1] + 0.5 * torch.randn(n, generator=generator)).argsort().argsort()
-    y = y * classes // n
-    train = torch.rand(n, generator=generator) < 0.6
-    edges = torch.randint(n, (2, 4 * n), generator=generator)
-    return x, y, train, Graph(torch.cat([edges, edges.flip(0)], 1), n)
-
-
-CONVERTED = [
+OURS = [
     HistGradientBoostingClassifier(max_iter=20, random_state=0),
     RandomForestClassifier(20, random_state=0),
     ExtraTreesClassifier(20, min_samples_leaf=3, random_state=0),
@@ -40,46 +26,90 @@ CONVERTED = [
 ]
 
 
+OTHERS = [
+    KNeighborsClassifier(),
+    HistGradientBoostingClassifier(max_iter=5, categorical_features=[0]),
+    make_pipeline(StandardScaler(), GaussianNB()),
+]
+
+
 @pytest.mark.parametrize("classes", [2, 3])
-@pytest.mark.parametrize("estimator", CONVERTED, ids=lambda e: type(e).__name__)
-def test_tensors_predict_what_scikit_learn_predicts(estimator, classes):
+@pytest.mark.parametrize("classifier", [*OURS, *OTHERS], ids=lambda one: type(one).__name__)
+def test_logits_are_log_probabilities(classifier, classes):
     x, y, train, _ = problem(classes)
-    module = estimators.fit(estimator, x, y, train, classes)
-    assert not isinstance(module, Estimator)
-    expected = torch.from_numpy(estimator.predict_proba(x.numpy())).float()
-    # Logits of a forest are cut off where a probability is below a millionth.
-    torch.testing.assert_close(module(x).softmax(1).float(), expected, rtol=1e-4, atol=1e-5)
+    module = estimators.fit(classifier, x, y, train, classes)
+    expected = torch.from_numpy(classifier.predict_proba(x.numpy()))
+    # Logits are cut off where a probability is below a millionth.
+    torch.testing.assert_close(module(x).softmax(1), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize(
-    "estimator",
-    [
-        KNeighborsClassifier(),
-        HistGradientBoostingClassifier(max_iter=5, categorical_features=[0]),
-        make_pipeline(StandardScaler(), GaussianNB()),
-    ],
-    ids=["neighbours", "categorical", "pipeline"],
-)
-def test_other_estimators_are_called_as_they_are(estimator):
+@pytest.mark.parametrize("classifier", [*OURS, *OTHERS], ids=lambda one: type(one).__name__)
+def test_saved_classifier_predicts_the_same(classifier):
     x, y, train, _ = problem(2)
-    module = estimators.fit(estimator, x, y, train, 2)
-    assert isinstance(module, Estimator)
-    expected = torch.from_numpy(estimator.predict_proba(x.numpy()))
-    torch.testing.assert_close(module(x).softmax(1), expected, rtol=1e-3, atol=1e-5)
+    module = estimators.fit(classifier, x, y, train, 2)
+    content = estimators.to_bytes({3: classifier})
+    is_ours = any(classifier is one for one in OURS)
+    loaded = estimators.from_bytes(content, "m", trust=not is_ours)
+    assert list(loaded) == [3]
+    assert torch.equal(estimators.Estimator(loaded[3], 2)(x), module(x))
+
+
+class Own(ClassifierMixin, BaseEstimator):
+    """A user's classifier, of a type that nobody knows."""
+
+    def fit(self, x, y):
+        self.classes_ = np.unique(y)
+        return self
+
+    def predict_proba(self, x):
+        return np.full((len(x), len(self.classes_)), 1 / len(self.classes_))
+
+
+def test_unknown_type_is_loaded_with_trust_alone():
+    x, y, _, _ = problem(2)
+    content = estimators.to_bytes({0: Own().fit(x.numpy(), y.numpy())})
+    with pytest.raises(InputError, match=r"path: .*\.Own.*trust=True"):
+        estimators.from_bytes(content, "m", trust=False)
+    loaded = estimators.from_bytes(content, "m", trust=True)[0]
+    np.testing.assert_array_equal(loaded.classes_, [0, 1])
+
+
+def test_damaged_classifier_is_an_input_error():
+    x, y, train, _ = problem(2)
+    content = estimators.to_bytes({0: estimators.fit(GaussianNB(), x, y, train, 2).classifier})
+    rng = np.random.default_rng(0)
+    for _ in range(30):
+        broken = content.clone()
+        start = int(rng.integers(len(content)))
+        broken[start : start + 9] = int(rng.integers(256))
+        for one in (broken, content[:start]):
+            if torch.equal(one, content):
+                continue
+            try:
+                estimators.from_bytes(one, "m", trust=True)
+            except InputError as error:
+                assert error.argument == "path"  # noqa: PT017
+
+
+def test_classifier_that_cannot_be_saved_is_an_input_error():
+    classifier = GaussianNB()
+    classifier.priors = (share for share in (0.5, 0.5))  # a generator
+    with pytest.raises(InputError, match="backbone"):
+        estimators.to_bytes({0: classifier})
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_scores_serve_where_there_are_no_probabilities(classes):
+def test_decision_function_without_probabilities(classes):
     x, y, train, _ = problem(classes)
-    estimator = RidgeClassifier()
-    decided = estimators.fit(estimator, x, y, train, classes)(x).argmax(1)
-    np.testing.assert_array_equal(decided.numpy(), estimator.predict(x.numpy()))
+    classifier = RidgeClassifier()
+    decided = estimators.fit(classifier, x, y, train, classes)(x).argmax(1)
+    np.testing.assert_array_equal(decided.numpy(), classifier.predict(x.numpy()))
 
 
-@pytest.mark.parametrize("estimator", [*CONVERTED, KNeighborsClassifier(), RidgeClassifier()])
-def test_class_without_training_nodes_is_never_predicted(estimator):
+@pytest.mark.parametrize("classifier", [*OURS, KNeighborsClassifier(), RidgeClassifier()])
+def test_class_without_training_nodes_is_never_predicted(classifier):
     x, y, train, _ = problem(3)
-    logits = estimators.fit(estimator, x, y, train & (y != 1), 3)(x)
+    logits = estimators.fit(classifier, x, y, train & (y != 1), 3)(x)
     assert logits.shape == (len(x), 3)
     assert not (logits.argmax(1) == 1).any()
     assert torch.isfinite(logits).all()
@@ -103,83 +133,3 @@ def test_sample_weights_an_estimator_does_not_take_are_refused():
     x, y, train, _ = problem(2)
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample weights"):
         estimators.fit(KNeighborsClassifier(), x, y, train, 2, sample_weight=torch.ones(len(x)))
-
-
-def test_blend_averages_logits_of_models_that_read_differently():
-    x, y, train, graph = problem(2)
-    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
-    members = []
-    for reads in ("features", "neighbourhood", "edges"):
-        design = inputs(reads, x, graph)
-        name = "logistic" if reads == "edges" else "trees"
-        model = estimators.fit(estimators.make(name, reads, 0), design, y, train, 2)
-        members.append((name, reads, model))
-    alone = [model(inputs(reads, x, graph)) for _, reads, model in members]
-    expected = torch.stack([logits.float() for logits in alone]).mean(0)
-    torch.testing.assert_close(Blend(inputs, members)(x, graph), expected)
-    # A row of the adjacency without self-loops, then the features.
-    dense = torch.zeros(len(x), len(x)).index_put(
-        (graph.edge_index[1], graph.edge_index[0]), torch.ones(()), accumulate=True
-    )
-    dense.fill_diagonal_(0)
-    rows = torch.from_numpy(inputs("edges", x, graph).toarray()).float()
-    torch.testing.assert_close(rows, torch.cat([dense, x], 1))
-
-
-def test_nothing_depends_on_labels_outside_training():
-    x, y, train, graph = problem(2)
-    changed = torch.where(train, y, 1 - y)
-    results = []
-    for labels in (y, changed):
-        inputs = GraphInputs(torch.where(train, labels, -1), fingerprint(graph), 2)
-        design = inputs("neighbourhood", x, graph)
-        model = estimators.fit(
-            estimators.make("trees", "neighbourhood", 0), design, labels, train, 2
-        )
-        results.append(Blend(inputs, [("trees", "neighbourhood", model)])(x, graph))
-    assert torch.equal(*results)
-
-
-def test_another_graph_is_warned_about():
-    x, y, train, graph = problem(2)
-    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
-    shuffled = torch.randperm(graph.edge_index.size(1), generator=torch.Generator().manual_seed(0))
-    same = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
-    assert torch.equal(
-        inputs("neighbourhood", x, same), inputs("neighbourhood", x, graph)
-    )  # the order of the edges is of no interest
-    other = Graph(graph.edge_index[:, 1:], graph.num_nodes)
-    with pytest.warns(UserWarning, match="another graph"):
-        rows = inputs("neighbourhood", x, other)
-    assert (rows[:, -5:-3] == 0.5).all()
-    with pytest.warns(UserWarning, match="another graph"):
-        assert inputs("edges", x[:10], Graph(torch.zeros(2, 0).long(), 10)).shape == (10, 306)
-
-
-def test_nodes_joined_to_the_training_graph_know_their_neighbours():
-    x, y, train, graph = problem(2)
-    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
-    new, n = 5, len(x)
-    # The new nodes come first, and two of them are connected to old ones.
-    place = new + torch.randperm(n, generator=torch.Generator().manual_seed(1))
-    joined = torch.stack([torch.tensor([0, 0, 1]), place[torch.tensor([3, 4, 9])]])
-    edges = torch.cat([place[graph.edge_index], joined, joined.flip(0)], 1)
-    larger = Graph(edges, n + new)
-    larger.origin = place
-    both = torch.zeros(n + new, x.size(1))
-    both[place] = x
-    untouched = torch.ones(n, dtype=torch.bool)
-    near = torch.tensor([3, 4, 9])
-    reached = graph.edge_index[1][torch.isin(graph.edge_index[0], near)]
-    untouched[near] = untouched[reached] = False
-    for reads in ("neighbourhood", "edges"):
-        before, after = inputs(reads, x, graph), inputs(reads, both, larger)
-        if reads == "edges":
-            before, after = (torch.from_numpy(part.toarray()) for part in (before, after))
-            assert after[0].nonzero().flatten().tolist() == [3, 4]
-            assert after[1].nonzero().flatten().tolist() == [9]
-        torch.testing.assert_close(before[untouched], after[place][untouched])
-    known = torch.where(train, y, -1)[near[:2]]
-    counts = torch.stack([(known == label).sum() for label in (0, 1)])
-    shares = inputs("neighbourhood", both, larger)[0, -5:-3]
-    torch.testing.assert_close(shares, (counts + 0.5) / (counts.sum() + 1))

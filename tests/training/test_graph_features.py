@@ -6,7 +6,8 @@ import torch
 
 from fairmp.errors import InputError
 from fairmp.graph import Graph
-from fairmp.training.graph_features import neighbourhood, num_columns
+from fairmp.training.graph_features import GraphInputs, fingerprint, neighbourhood, num_columns
+from tests.training import problems
 
 
 @pytest.fixture
@@ -98,5 +99,50 @@ def test_number_of_columns(problem, features):
 
 def test_labels_of_another_length_are_refused(problem):
     x, edges, y, _ = problem
-    with pytest.raises(InputError, match="labels"):
+    with pytest.raises(InputError, match="y: shape"):
         neighbourhood(x, Graph(edges, len(x)), y[:-1], 3)
+
+
+def test_another_graph_warns_and_hides_labels():
+    x, y, train, graph = problems.problem(2)
+    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
+    shuffled = torch.randperm(graph.edge_index.size(1), generator=torch.Generator().manual_seed(0))
+    same = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
+    assert torch.equal(
+        inputs("neighbourhood", x, same), inputs("neighbourhood", x, graph)
+    )  # the order of the edges is of no interest
+    other = Graph(graph.edge_index[:, 1:], graph.num_nodes)
+    with pytest.warns(UserWarning, match="another graph"):
+        rows = inputs("neighbourhood", x, other)
+    assert (rows[:, -5:-3] == 0.5).all()
+    with pytest.warns(UserWarning, match="another graph"):
+        assert inputs("edges", x[:10], Graph(torch.zeros(2, 0).long(), 10)).shape == (10, 306)
+
+
+def test_joined_nodes_see_the_labels_of_their_neighbours():
+    x, y, train, graph = problems.problem(2)
+    inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
+    new, n = 5, len(x)
+    # The new nodes come first, and two of them are connected to old ones.
+    place = new + torch.randperm(n, generator=torch.Generator().manual_seed(1))
+    joined = torch.stack([torch.tensor([0, 0, 1]), place[torch.tensor([3, 4, 9])]])
+    edges = torch.cat([place[graph.edge_index], joined, joined.flip(0)], 1)
+    larger = Graph(edges, n + new)
+    larger.origin = place
+    both = torch.zeros(n + new, x.size(1))
+    both[place] = x
+    untouched = torch.ones(n, dtype=torch.bool)
+    near = torch.tensor([3, 4, 9])
+    reached = graph.edge_index[1][torch.isin(graph.edge_index[0], near)]
+    untouched[near] = untouched[reached] = False
+    for view in ("neighbourhood", "edges"):
+        before, after = inputs(view, x, graph), inputs(view, both, larger)
+        if view == "edges":
+            before, after = (torch.from_numpy(part.toarray()) for part in (before, after))
+            assert after[0].nonzero().flatten().tolist() == [3, 4]
+            assert after[1].nonzero().flatten().tolist() == [9]
+        torch.testing.assert_close(before[untouched], after[place][untouched])
+    known = torch.where(train, y, -1)[near[:2]]
+    counts = torch.stack([(known == label).sum() for label in (0, 1)])
+    shares = inputs("neighbourhood", both, larger)[0, -5:-3]
+    torch.testing.assert_close(shares, (counts + 0.5) / (counts.sum() + 1))

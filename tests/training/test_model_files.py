@@ -16,7 +16,7 @@ import torch
 
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import from_tables
-from fairmp.datasets.tables import Encoding
+from fairmp.datasets.encoding import Encoding
 from fairmp.training import model_files
 
 
@@ -51,7 +51,7 @@ def folder(model: FairClassifier, tmp_path: Path) -> Path:
     return model.save(tmp_path / "model")
 
 
-def test_the_encoding_travels_with_the_model(model: FairClassifier, folder: Path) -> None:
+def test_saved_model_has_its_encoding(model: FairClassifier, folder: Path) -> None:
     again = FairClassifier.load(folder)
     assert isinstance(again.encoding_, Encoding)
     assert again.encoding_ == model.encoding_
@@ -69,7 +69,7 @@ def test_the_encoding_travels_with_the_model(model: FairClassifier, folder: Path
     assert new.x[:, 0].numpy() == pytest.approx(expected.to_numpy(), abs=1e-5)
 
 
-def test_an_encoding_of_other_features_is_not_kept() -> None:
+def test_encoding_of_other_features_is_not_kept() -> None:
     data = from_tables(*tables(), **NAMES)
     data.x, data.feature_names = data.x[:, :2], data.feature_names[:2]
     model = FairClassifier(None, epochs=1, backbone="mlp")
@@ -77,7 +77,7 @@ def test_an_encoding_of_other_features_is_not_kept() -> None:
     assert model.encoding_ is None
 
 
-def test_a_new_process_predicts_the_same(model: FairClassifier, folder: Path) -> None:
+def test_new_process_predicts_the_same(model: FairClassifier, folder: Path) -> None:
     people, ties = tables(seed=1)
     people.to_csv(folder / "people.csv", index=False)
     ties.to_csv(folder / "ties.csv", index=False)
@@ -96,7 +96,7 @@ def test_a_new_process_predicts_the_same(model: FairClassifier, folder: Path) ->
     assert json.loads(done.stdout) == pytest.approx(here.tolist(), abs=1e-6)
 
 
-def test_the_description_is_complete(folder: Path) -> None:
+def test_description_has_names_versions_and_encoding(folder: Path) -> None:
     _, description = model_files.read(folder)
     assert {"format", "versions", "config"} < set(description)
     assert description["groups"] == ["f", "m"]
@@ -126,7 +126,7 @@ def flip_last_byte(content: bytes) -> bytes:
         lambda content: b"\xff\xfe\x00" * 50,
     ],
 )
-def test_a_damaged_file_is_refused(folder: Path, damage) -> None:
+def test_damaged_file_is_refused(folder: Path, damage) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(InputError, match=r"model\.safetensors is damaged") as caught:
@@ -161,7 +161,7 @@ def test_a_damaged_file_is_refused(folder: Path, damage) -> None:
         ({"encoding": {"id": "who"}}, "encoding", "damaged"),
     ],
 )
-def test_a_description_that_does_not_match_is_refused(
+def test_wrong_description_is_refused(
     folder: Path, changes: dict[str, object], argument: str, words: str
 ) -> None:
     rewrite(folder, **changes)
@@ -206,7 +206,7 @@ def alter(folder: Path, place: list[str | int], value: object) -> None:
         (["encoding", "label"], [1]),
     ],
 )
-def test_hostile_values_are_refused_at_once(folder: Path, place, value) -> None:
+def test_hostile_value_is_refused_quickly(folder: Path, place, value) -> None:
     alter(folder, place, value)
     before = time.perf_counter()
     with pytest.raises(InputError) as caught:
@@ -228,7 +228,7 @@ def test_hostile_values_are_refused_at_once(folder: Path, place, value) -> None:
         ("network.more", lambda t: torch.zeros(3)),
     ],
 )
-def test_tensors_that_do_not_fit_are_refused(folder: Path, name: str, change) -> None:
+def test_tensors_of_another_shape_are_refused(folder: Path, name: str, change) -> None:
     tensors, description = model_files.read(folder)
     old = tensors.pop(name, None)
     if change is not None:
@@ -238,14 +238,14 @@ def test_tensors_that_do_not_fit_are_refused(folder: Path, name: str, change) ->
         FairClassifier.load(folder)
 
 
-def test_a_header_nested_too_deeply_is_refused(folder: Path) -> None:
+def test_deeply_nested_header_is_refused(folder: Path) -> None:
     text = b'{"__metadata__":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
     (folder / "model.safetensors").write_bytes(len(text).to_bytes(8, "little") + text)
     with pytest.raises(InputError, match="is damaged"):
         FairClassifier.load(folder)
 
 
-def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
+def test_folder_without_a_model_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"has no model\.safetensors"):
         FairClassifier.load(tmp_path)
 
@@ -255,7 +255,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_a_save_that_is_killed_leaves_the_old_model_or_the_new_one(
+def test_killed_save_leaves_the_old_model_or_the_new_one(
     model: FairClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: bool
 ) -> None:
     """Stop a save at each system call that changes the folder."""
@@ -303,7 +303,7 @@ def kill(patch: pytest.MonkeyPatch, step: str) -> None:
     patch.setattr(target, name, die)
 
 
-def test_nothing_is_left_of_a_save_that_failed(
+def test_failed_save_leaves_no_files(
     model: FairClassifier, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
@@ -315,7 +315,7 @@ def test_nothing_is_left_of_a_save_that_failed(
     assert not list((tmp_path / "model").iterdir())
 
 
-def test_no_pickle_is_ever_read(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_load_does_not_unpickle(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("something was unpickled")
 

@@ -7,14 +7,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp import FMP, PPR, FairClassifier, InputError
+from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import social_network
-from fairmp.datasets.splits import with_split
-from fairmp.graph import Graph
 from fairmp.groups import group_operator
-from fairmp.nn.models import build
-from fairmp.training.loop import History, fit, seeded
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy, Vanilla
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from tests.training.strategies import trained
 
 
 @pytest.fixture(scope="module")
@@ -22,57 +19,32 @@ def data() -> Data:
     return social_network(n=800, average_degree=8, seed=1)
 
 
-def trained(
-    data: Data,
-    strategy: Strategy | None,
-    *,
-    classes: int = 2,
-    dropout: float = 0.0,
-    **setting: object,
-) -> tuple[Tensor, History]:
-    """The weights, or with ``logits=True`` the predictions, that a strategy ends in."""
-    graph = Graph(data.edge_index, data.num_nodes)
-    logits = setting.pop("logits", False)
-    with seeded(0):
-        net = build(
-            in_channels=data.x.size(1),
-            out_channels=classes,
-            dropout=dropout,
-            propagation=PPR(3, 3.0),
-        )
-    history = fit(net, data, graph, strategy=strategy, **setting)  # type: ignore[arg-type]
-    if logits:
-        with torch.no_grad():
-            return net(data.x, graph), history
-    return torch.cat([p.detach().flatten() for p in net.parameters()]), history
-
-
 def soft_gap(data: Data, logits: Tensor) -> float:
     return float(group_operator(data.sens, data.train_mask).gap(logits.softmax(1)).abs().max())
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.5])
-def test_an_adversary_without_a_say_changes_nothing(data: Data, dropout: float) -> None:
+def test_adversary_of_strength_zero_changes_nothing(data: Data, dropout: float) -> None:
     setting = {"epochs": 40, "lr": 0.01, "dropout": dropout}
-    plain, history = trained(data, None, **setting)  # type: ignore[arg-type]
+    plain, history = trained(data, None, **setting)
     idle = Adversary(0.0, pretrain_classifier=10, pretrain_adversary=3)
-    same, other = trained(data, idle, **setting)  # type: ignore[arg-type]
+    same, other = trained(data, idle, **setting)
     # Without a penalty one number per node is propagated, which rounds differently.
     torch.testing.assert_close(plain, same, atol=1e-4, rtol=1e-4)
     assert history.best.epoch == other.best.epoch
 
 
-def test_a_strong_adversary_closes_the_gap(data: Data) -> None:
+def test_adversary_closes_the_gap(data: Data) -> None:
     setting = {"epochs": 200, "lr": 2e-3, "select": "last", "logits": True}
     gaps = []
     for h in (0.0, 5.0):
         strategy = Adversary(h, lr=0.02, pretrain_classifier=50)
-        gaps.append(soft_gap(data, trained(data, strategy, **setting)[0]))  # type: ignore[arg-type]
+        gaps.append(soft_gap(data, trained(data, strategy, **setting)[0]))
     assert gaps[0] > 0.1
     assert gaps[1] < 0.4 * gaps[0]
 
 
-def test_more_groups_and_classes(data: Data) -> None:
+def test_adversary_with_three_groups_and_classes(data: Data) -> None:
     many = data.clone()
     n = data.num_nodes
     generator = torch.Generator().manual_seed(0)
@@ -88,12 +60,12 @@ def test_more_groups_and_classes(data: Data) -> None:
     gaps = []
     for h in (0.0, 5.0):
         strategy = Adversary(h, lr=0.02, pretrain_classifier=50)
-        gaps.append(soft_gap(many, trained(many, strategy, **setting)[0]))  # type: ignore[arg-type]
+        gaps.append(soft_gap(many, trained(many, strategy, **setting)[0]))
     assert gaps[0] > 0.1
     assert gaps[1] < 0.5 * gaps[0]
 
 
-def test_the_three_phases() -> None:
+def test_adversary_pretrains_both_networks() -> None:
     sens = torch.tensor([0, 0, 1, 1, -1])
     delta = group_operator(sens, torch.tensor([True, True, True, True, True]))
     logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0)).requires_grad_()
@@ -113,7 +85,7 @@ def test_the_three_phases() -> None:
     assert float(second.detach()) != float(first.detach())  # the adversary took one more step
 
 
-def test_a_strategy_carries_nothing_from_fit_to_fit(data: Data) -> None:
+def test_strategy_has_no_state_between_fits(data: Data) -> None:
     strategy = Adversary(2.0, pretrain_classifier=3, pretrain_adversary=5)
     before = strategy.config()
     runs = [trained(data, strategy, epochs=10, seed=s, dropout=0.2)[0] for s in (0, 0, 1)]
@@ -123,7 +95,7 @@ def test_a_strategy_carries_nothing_from_fit_to_fit(data: Data) -> None:
     assert strategy == Adversary(2.0, pretrain_classifier=3, pretrain_adversary=5)
 
 
-def test_the_warm_up_is_never_kept(data: Data) -> None:
+def test_epochs_of_the_warm_up_are_not_kept(data: Data) -> None:
     strategy = Adversary(5.0, pretrain_classifier=20)
     history = trained(data, strategy, epochs=30, lr=0.05, patience=1)[1]
     assert history.best.epoch > 20
@@ -131,14 +103,16 @@ def test_the_warm_up_is_never_kept(data: Data) -> None:
     assert trained(data, strategy, epochs=30, select="last")[1].best.epoch == 30
     with pytest.raises(InputError, match="epochs: 20 end before the strategy is active"):
         trained(data, strategy, epochs=20)
-    assert [s.warmup for s in (Vanilla(), Regulariser(2.0), Adversary(0.0))] == [0, 0, 0]
+    assert [s.warmup for s in (Regulariser(2.0), Adversary(0.0))] == [0, 0]
 
 
 @pytest.mark.parametrize(
     "strategy",
-    [Vanilla(), Regulariser(2.0), Adversary(3.0, hidden=8, pretrain_classifier=1, lr=0.01)],
+    [None, Regulariser(2.0), Adversary(3.0, hidden=8, pretrain_classifier=1, lr=0.01)],
 )
-def test_a_saved_model_keeps_its_strategy(data: Data, strategy: Strategy, tmp_path: Path) -> None:
+def test_saved_model_keeps_its_strategy(
+    data: Data, strategy: Strategy | None, tmp_path: Path
+) -> None:
     model = FairClassifier(FMP(2, 1.0), strategy=strategy, epochs=3, backbone="mlp")
     model.fit(data, bootstrap=0)
     again = FairClassifier.load(model.save(tmp_path / "model"))
@@ -148,7 +122,9 @@ def test_a_saved_model_keeps_its_strategy(data: Data, strategy: Strategy, tmp_pa
     assert torch.equal(model.predict_proba(data), again.predict_proba(data))
 
 
-def test_wrong_adversaries_are_named() -> None:
+def test_wrong_arguments_are_named() -> None:
+    with pytest.raises(InputError, match="h: -1"):
+        Regulariser(-1.0)
     for arguments, word in (
         ({"h": -1.0}, "h: -1"),
         ({"hidden": 0}, "hidden: 0"),
@@ -157,61 +133,4 @@ def test_wrong_adversaries_are_named() -> None:
         ({"lr": 0.0}, "lr: 0.0"),
     ):
         with pytest.raises(InputError, match=word):
-            Adversary(**arguments)  # type: ignore[arg-type]
-
-
-def decided_gap(data: Data, logits: Tensor, mask: Tensor) -> float:
-    shares = [float(logits.argmax(1)[mask & (data.sens == g)].double().mean()) for g in (0, 1)]
-    return abs(shares[0] - shares[1])
-
-
-def test_the_multiplier_rises_until_validation_meets_the_target() -> None:
-    data = with_split(social_network(n=4000, average_degree=8, base_rate_gap=0.3), seed=0)
-    setting = {"epochs": 120, "lr": 0.02, "logits": True}
-    plain, before = trained(data, None, **setting)  # type: ignore[arg-type]
-    fair, after = trained(data, Lagrangian(0.03), **setting)  # type: ignore[arg-type]
-    assert before.best.val_gap is None
-    assert after.best.val_gap == pytest.approx(decided_gap(data, fair, data.val_mask))
-    assert after.best.val_gap <= 0.03 + 1 / int((data.sens[data.val_mask] == 0).sum())
-    assert decided_gap(data, plain, data.test_mask) > 0.2
-    assert decided_gap(data, fair, data.test_mask) < 0.09
-    met = [e for e in after.epochs if e.val_gap is not None and e.val_gap <= 0.03]
-    assert after.best.val_accuracy >= max(e.val_accuracy for e in met)
-
-
-def test_the_multiplier_follows_the_gap() -> None:
-    penalty = Lagrangian(0.1, step=2.0).begin()
-    delta, logits = group_operator(torch.tensor([0, 1])), torch.tensor([[0.0, 1.0], [1.0, 0.0]])
-    assert penalty(logits, delta) is None
-    penalty.update(0.4)  # type: ignore[attr-defined]
-    assert penalty.weight == pytest.approx(0.6)  # type: ignore[attr-defined]
-    value = penalty(logits, delta)
-    assert value is not None
-    assert 0 < float(value) <= 0.6
-    # The penalty is that of decisions: it does not depend on the scale of the logits.
-    torch.testing.assert_close(penalty(1000 * logits, delta), value)
-    for _ in range(4):
-        penalty.update(0.0)  # type: ignore[attr-defined]
-    assert penalty(logits, delta) is None
-
-
-def test_a_target_out_of_reach_is_said(data: Data) -> None:
-    hard = data.clone()
-    hard.x = torch.nn.functional.one_hot(data.sens, 2).float()
-    hard.y = data.sens.clone()
-    with pytest.warns(UserWarning, match="no epoch met the target: the gap of decisions"):
-        trained(hard, Lagrangian(0.0), epochs=20, eval_every=20, lr=0.05)
-
-
-def test_group_free_predictions_need_no_groups(data: Data) -> None:
-    model = FairClassifier(PPR(2, 1.0), strategy=Lagrangian(0.3), epochs=5, backbone="mlp")
-    model.fit(data, bootstrap=0)
-    assert not model.uses_groups
-    assert model.network_.calibration is None
-    blind = Data(x=data.x, edge_index=data.edge_index)
-    torch.testing.assert_close(model.predict_proba(blind), model.predict_proba(data))
-    with pytest.raises(InputError, match="strategy: Lagrangian"):
-        FairClassifier(FMP(), strategy=Lagrangian(), backbone="mlp")
-    for arguments in ({"target": 2.0}, {"step": 0.0}, {"temperature": -1.0}):
-        with pytest.raises(InputError, match=next(iter(arguments))):
-            Lagrangian(**arguments)
+            Adversary(**arguments)

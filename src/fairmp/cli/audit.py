@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairmp.cli import options
 from fairmp.cli.options import Gate, option
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 
 def command(
@@ -23,7 +23,7 @@ def command(
         advance("measuring")
 
         from fairmp.analysis.audits import audit
-        from fairmp.analysis.audits.presentation import write
+        from fairmp.report.audits import write
 
         result = audit(data, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")

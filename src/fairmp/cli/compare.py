@@ -18,7 +18,7 @@ from fairmp.cli import options
 from fairmp.cli.options import network, option, panel, say, smoothing
 from fairmp.cli.train import check_used
 from fairmp.errors import InputError
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from fairmp.comparison.grid import RunSpec, Setting
@@ -76,7 +76,7 @@ def command(
     given["lambda_s"] = smoothing(given["lambda_s"], solver)
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
-    from fairmp.datasets.columns import counted
+    from fairmp.errors import plural
 
     names = list(dict.fromkeys(map(canonical, options.with_protocol(data, protocol))))
     load: Any = partial(from_files, data_dir=data_dir)
@@ -90,13 +90,13 @@ def command(
     _check_setting(out, specs[0].setting)
     how = {"workers": workers, "device": training.device, "retry": retry}
     records = run_with_progress(specs, load, out, check_data=True, **how)
-    methods = counted(len({spec.name for spec in specs}), "method")
+    methods = plural(len({spec.name for spec in specs}), "method")
     with outputs.results(out, overwrite=True, in_place=True) as staging:
         found = page.write(
             records,
             staging,
             title="Comparison of methods",
-            summary=f"{methods} on {counted(len(names), 'data set')}, {counted(splits, 'split')}.",
+            summary=f"{methods} on {plural(len(names), 'data set')}, {plural(splits, 'split')}.",
             command=options.rerun_command(),
         )
     show(found, out, as_json=as_json)
@@ -168,11 +168,11 @@ def show(found: Comparison, out: Path, *, as_json: bool, below: Sequence[Any] = 
 
     ``below`` is printed after the tables.
     """
-    from fairmp.datasets.columns import counted
+    from fairmp.errors import plural
     from fairmp.report import over
 
     failed = Counter(record["failed"] for record in found.failed).items()
-    notes = [f"{counted(count, 'run')} failed: {reason}" for reason, count in failed]
+    notes = [f"{plural(count, 'run')} failed: {reason}" for reason, count in failed]
     splits = max((line.splits for lines in found.lines.values() for line in lines), default=1)
     notes.append(f"Test nodes, {over(splits)}.")
     tables = found.tables()

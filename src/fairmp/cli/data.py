@@ -129,7 +129,7 @@ def stats(
         (missing if absent else present).append(source)
 
     from fairmp.datasets.statistics import CAPTION, COLUMNS, PAPER, agreement, of_dataset, rows
-    from fairmp.outputs import bar
+    from fairmp.progress import bar
     from fairmp.report.formats import Table, rich_table
 
     ours = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairmp.cli.options import Results, Seed, Splits, elapsed, option, report
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 DEBIAS = (
     "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "

@@ -36,33 +36,37 @@ def command(
     from fairmp.metrics import evaluate
     from fairmp.metrics.drift import compare
     from fairmp.report import monitoring
-    from fairmp.report.formats import aligned
     from fairmp.report.from_results import recorded_evaluation
 
     with options.typed({"run": "RUN"}):
         training = recorded_evaluation(run)
     table = prediction_table.read(predictions, None, (sensitive, label))
     sensitive, label = _columns(run, table, sensitive, label)
-    classes = [str(name) for name in training["class_names"]]
-    groups = [str(group["name"]) for group in training["groups"]]
+    classes = list(training.class_names)
+    groups = [group.name for group in training.groups]
     sample = _sample(table, classes, groups, sensitive, label, probabilities)
     with options.typed({"sens": "--sensitive"}):
         evaluation = evaluate(
             sample.proba, sample.y, sample.sens, class_names=classes, group_names=groups
         )
-    now, notes = evaluation.to_dict(), list(evaluation.notes)
+    notes = list(evaluation.notes)
     if unknown := int((sample.sens < 0).sum()):
         notes.append(f"{plural(unknown, 'row')} of unknown group, or of one not seen in training")
-    drift = compare(training, now)
-    record = monitoring.record(drift, training, now, notes)
+    drift = compare(training, evaluation)
     with results.staging(folder) as staging:
-        title = f"{predictions.name} against {run}"
-        monitoring.write(record, drift, staging, title=title, command=options.rerun_command())
-    lines = aligned([monitoring.HEADER, *monitoring.rows(drift)])
-    lines += [f"note: {note}" for note in notes]
+        record = monitoring.write(
+            drift,
+            training,
+            evaluation,
+            staging,
+            title=f"{predictions.name} against {run}",
+            command=options.rerun_command(),
+            notes=notes,
+        )
+    lines = [str(drift), *(f"note: {note}" for note in notes)]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
-    options.report(results.as_json, record, *lines, monitoring.verdict(drift), where)
-    gate.check(options.gap_of_evaluation(now, gate.criterion))
+    options.report(results.as_json, record, *lines, where)
+    gate.check(options.gap_of_evaluation(record["now"], gate.criterion))
 
 
 def _columns(

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, get_type_hints
 import typer
 
 from fairmp import outputs
+from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.outputs import check_writable, free_name, hold, without_password
+from fairmp.outputs import check_writable, free_name, hold
 from fairmp.training import defaults as usual
 
 if TYPE_CHECKING:
@@ -211,8 +212,8 @@ class Places:
         from fairmp.datasets.databases import as_file
 
         with (
-            as_file(self.nodes, self.nodes_query, "--nodes") as nodes,
-            as_file(self.edges, self.edges_query, "--edges") as edges,
+            as_file(self.nodes, self.nodes_query, "nodes") as nodes,
+            as_file(self.edges, self.edges_query, "edges") as edges,
         ):
             yield nodes, edges
 
@@ -401,8 +402,8 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     encoding = getattr(graph, "encoding", None)
     if encoding is None:
         return
-    from fairmp.datasets.columns import counted
     from fairmp.datasets.splits import split
+    from fairmp.errors import plural
 
     for seed in split_seeds:
         parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
@@ -410,7 +411,7 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
             if (graph.sens[mask] == k).any():
                 continue
             columns = " × ".join(repr(column.column) for column in encoding.sensitive)
-            count = counted(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
+            count = plural(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
             value = f"group {name!r} of {columns} has {count} with a known label and none among "
             hint = "merge it with another group in the table, or leave its cells empty (unknown)"
             raise InputError("--sensitive", f"{value}the {part} nodes of split {seed}", hint)
@@ -525,7 +526,7 @@ def check_file(option: str, path: Path, inputs: Iterable[Any] = (), *, overwrite
         raise InputError(option, f"{path} is a folder", "give the name of a file")
     if path.exists() and not overwrite:
         raise InputError(option, f"{path} exists", "give another name, or add --overwrite")
-    with typed({"--out": option}):
+    with typed({"out": option}):
         check_writable(path.absolute().parent, beside=False)
     for table in inputs:
         if table and path.exists() and Path(table).exists() and path.samefile(table):

@@ -57,7 +57,7 @@ def command(
     options.check_file("--out", goal, (source.nodes, source.edges), overwrite=overwrite)
 
     from fairmp.cli.prediction_table import without_formulas
-    from fairmp.datasets.cache import GRAPH
+    from fairmp.datasets.stored_graph import FILE
     from fairmp.training.classifier import FairClassifier
 
     place = model / "model" if (model / "model").is_dir() else model
@@ -73,7 +73,7 @@ def command(
                 # A model that does not correct by group at prediction needs no groups there.
                 allow = "allow" if unknown_groups or not fitted.uses_groups else "refuse"
                 how = {"id": source.id, "unknown_groups": allow}
-                kept = place / GRAPH if keep_graph else None
+                kept = place / FILE if keep_graph else None
                 graph, chosen = _graph(fitted, nodes, edges, kept, **how)
             if where or only:
                 chosen = _selected(graph, nodes, where, only, source.id)
@@ -90,11 +90,11 @@ def command(
     count, decisions = len(predictions), predictions["decision"].value_counts().to_dict()
     figures = None if found is None else found.to_dict()
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]
-    if figures is not None:
-        from fairmp.report.document import cautions
+    if found is not None:
+        from fairmp.report.evaluations import cautions
 
-        lines += [f"Measured on {_measured_on(graph, chosen, place / GRAPH)}:"]
-        lines += [str(found), *(f"note: {note}" for note in cautions(figures))]
+        lines += [f"Measured on {_measured_on(graph, chosen, place / FILE)}:"]
+        lines += [str(found), *(f"note: {note}" for note in cautions(found))]
     record = {"file": str(goal), "nodes": count, "mode": mode, "decisions": decisions}
     record |= {"read": read, "evaluation": figures}
     options.report(as_json, record, *lines, f"Predictions in {goal}.")
@@ -112,22 +112,22 @@ def _graph(
         value = "the model was not trained on tables, so it cannot encode columns as features"
         raise InputError("--nodes", value, "give --data, or train on tables")
     from fairmp.datasets import from_tables
-    from fairmp.datasets.cache import extend
+    from fairmp.datasets.join import join_nodes
 
     how["encoding"] = fitted.encoding_
     if kept is not None and kept.exists():
-        return extend(kept, nodes, edges, **how)
+        return join_nodes(kept, nodes, edges, **how)
     return from_tables(nodes, edges, **how), None
 
 
 def _measured_on(graph: Data, chosen: Tensor | None, kept: Path) -> str:
     """Say whether the nodes of the training graph are among those predicted, where it is known."""
-    from fairmp.datasets.cache import joined
+    from fairmp.datasets.stored_graph import count_stored
 
     own = getattr(graph, "ids", None)
     if own is None or not kept.exists():
         return "all these nodes, including any the model was trained on"
-    count = joined(kept, own if chosen is None else own.filter(chosen.numpy()))
+    count = count_stored(kept, own if chosen is None else own.filter(chosen.numpy()))
     return f"all these nodes, including {count:,} of the training graph" if count else "these nodes"
 
 
@@ -140,18 +140,18 @@ def _selected(
         raise InputError(option, "goes with --nodes", "give the table of all nodes")
     import torch
 
-    from fairmp.datasets.cache import listed, matching
+    from fairmp.datasets.selection import nodes_listed, rows_where
 
     chosen = None
     if where:
         column, equals, value = where.partition("=")
         if not equals or not column:
             raise InputError("--where", f"{where!r} is no COLUMN=VALUE", "write year=2024")
-        found = matching(nodes, column, value)
+        found = rows_where(nodes, column, value)
         chosen = torch.arange(graph.num_nodes) < 0  # the rows of the table come first
         chosen[: len(found)] = found
     if only is not None:
-        found = listed(graph, only, id or graph.encoding.id)
+        found = nodes_listed(graph, only, id or graph.encoding.id)
         chosen = found if chosen is None else chosen & found
     assert chosen is not None
     if not chosen.any():

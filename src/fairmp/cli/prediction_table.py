@@ -18,7 +18,7 @@ from fairmp.outputs import atomic_file
 if TYPE_CHECKING:
     import pandas as pd
 
-    from fairmp.datasets.columns import LoadReport
+    from fairmp.datasets.load_report import LoadReport
     from fairmp.datasets.readers import TableReader
     from fairmp.postprocessing.predictions import Attribute
 
@@ -50,7 +50,7 @@ class PredictionTable:
 
     def require(self, option: str, *columns: str) -> None:
         """Refuse the name of a column that the table lacks."""
-        from fairmp.datasets.columns import require_column
+        from fairmp.datasets.column_names import require_column
 
         for column in columns:
             require_column(option, column, self.columns, self.path.name)
@@ -61,7 +61,8 @@ class PredictionTable:
 
     def numbers(self, option: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
-        from fairmp.datasets.columns import as_numbers, counted
+        from fairmp.datasets.values import as_numbers
+        from fairmp.errors import plural
 
         self.require(option, column)
         values = as_numbers(self.frame[column])
@@ -69,7 +70,7 @@ class PredictionTable:
             raise InputError(option, f"column {column!r} of {self.path.name} holds no numbers")
         missing = ~np.isfinite(values)
         if missing.any():
-            rows = counted(int(missing.sum()), "row")
+            rows = plural(int(missing.sum()), "row")
             value = f"column {column!r} has no number in {rows}, the first is {self.place(missing)}"
             raise InputError(option, value, "fill or drop them")
         return values
@@ -88,7 +89,7 @@ def read(path: Path, id: str | None, wanted: Iterable[str | None] = ()) -> Predi
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    from fairmp.datasets.columns import LoadReport
+    from fairmp.datasets.load_report import LoadReport
     from fairmp.datasets.readers import TableReader
 
     report = LoadReport()
@@ -169,7 +170,7 @@ def decisions(table: PredictionTable, column: str, positive: str | None) -> Foun
 def _classes(
     table: PredictionTable, option: str, column: str, positive: str | None
 ) -> tuple[np.ndarray, list[str]]:
-    from fairmp.datasets.columns import LoadReport
+    from fairmp.datasets.load_report import LoadReport
     from fairmp.datasets.targets import Label
 
     table.require(option, column)
@@ -182,7 +183,7 @@ def _classes(
 
 def detected(table: PredictionTable, taken: Mapping[str, str]) -> Found:
     """Find the columns of probabilities; ``taken`` are those of other options, with their names."""
-    from fairmp.datasets.columns import as_numbers
+    from fairmp.datasets.values import as_numbers
 
     candidates: dict[str, np.ndarray] = {}
     for column in table.columns:
@@ -255,8 +256,8 @@ def groups(
     """The sensitive columns as attributes, each on its own or crossed; empty cells are unknown."""
     import torch
 
-    from fairmp.datasets.columns import as_numbers
     from fairmp.datasets.targets import GroupEncoder
+    from fairmp.datasets.values import as_numbers
     from fairmp.postprocessing.predictions import Attribute
 
     if not sensitive:
@@ -282,7 +283,8 @@ def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
         return None
     import torch
 
-    from fairmp.datasets.edges import edge_positions, node_ids, undirected
+    from fairmp.datasets.edges import edge_positions, undirected
+    from fairmp.datasets.ids import node_ids
 
     report, count = table.report, len(table.frame)
     ends = edge_positions(edges, node_ids(table.frame, id), None, None, report)

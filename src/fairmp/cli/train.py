@@ -157,7 +157,7 @@ def command(
         first, split = (k, None) if "protocol" in graph else (seed, k)
         one = make() if number else model
         with options.typed({"order": "--order"}):
-            runs.append(one.fit(graph, seed=first, split_seed=split, order=order))
+            runs.append(one.fit(graph, seed=first, split_seed=split, order=order).run_)
     report = getattr(graph, "report", None)
     notes = [] if report is None else [str(report)]
     made = folder, solver, graph, notes, runs, model
@@ -248,7 +248,7 @@ def _train_shards(
     first = ranks.together(make)
     setting = {**first.config(), "seed": seeds[0], "splits": len(seeds), "method": solver}
     ranks.agree("configuration", setting, "start all ranks with the same command")
-    folder = ranks.on_first(lambda: _shards_folder(written.out, written.overwrite))
+    folder = ranks.on_rank_zero(lambda: _shards_folder(written.out, written.overwrite))
     shard = load_shard(shards, ranks, device=str(first.device))
     manifest = shard.manifest
     runs: list[Run] = []

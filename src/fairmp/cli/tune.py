@@ -16,7 +16,7 @@ from fairmp import outputs
 from fairmp.cli import options
 from fairmp.cli.options import argument, option, panel, say
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str:
     chosen: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
     chosen["backbone"] = method.transform
     for name, value in tuned.chosen.settings.items():
-        if (name, value) != ("predict_temperature", "decisions"):  # the default
+        if (name, value) != ("on", "decisions"):  # the default
             chosen[method.strategy if name == "h" else name.lower()] = format_value(value)
     chosen |= {"layers": method.num_layers, "epochs": method.epochs}
     chosen["patience"] = method.patience or 0  # all epochs
@@ -184,7 +184,7 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     """What is printed for people."""
     from rich.text import Text
 
-    from fairmp.datasets.columns import counted
+    from fairmp.errors import plural
     from fairmp.report.formats import Table, rich_table
     from fairmp.search import page
     from fairmp.search.space import format_settings
@@ -197,7 +197,7 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     if tuned.search.limit is None:
         parts.append(rich_table(Table("Pareto front", *page.front_table(tuned, MAX_FRONT_ROWS))))
     failed = page.failures(tuned).items()
-    parts += [f"{counted(count, 'trial')} failed: {reason}" for reason, count in failed]
+    parts += [f"{plural(count, 'trial')} failed: {reason}" for reason, count in failed]
     if tuned.running:
         more = f"Other processes have {tuned.running} more running"
         parts.append(f"{more}; the same command includes them.")

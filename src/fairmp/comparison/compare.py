@@ -20,10 +20,10 @@ from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, tr
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.outputs import try_lock
+from fairmp.outputs import exclusive
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.thresholds import GroupThresholds
-from fairmp.training.classifier import FairClassifier, Run
+from fairmp.training.classifier import FairClassifier
 
 Load = Callable[[str], Data]
 
@@ -47,10 +47,7 @@ def run(
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+b") as file:
-        if not try_lock(file):
-            hint = "wait for it, or give another folder"
-            raise InputError("out", f"another run is writing to {path}", hint)
+    with exclusive(path), path.open("a+b") as file:
         file.seek(0)
         kept, length = _parse(file.read(), path)
         file.truncate(length)  # without an incomplete last line
@@ -91,11 +88,11 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
         model = classifier(first, device)
         fixed = "protocol" in data  # its split: initialisations vary instead
         seed, split = (first.seed + first.split, None) if fixed else (first.seed, first.split)
-        fitted = model.fit(data, seed=seed, split_seed=split, bootstrap=0, progress=False)
+        model.fit(data, seed=seed, split_seed=split, bootstrap=0, progress=False)
         data = data if split is None else with_split(data, seed=split)
     except Exception as error:  # whatever it was, the other runs go on
         return [_failed(spec, error) for spec in specs]
-    return [_record(spec, model, fitted, data, device) for spec in specs]
+    return [_record(spec, model, data, device) for spec in specs]
 
 
 class _Graphs(dict[str, Data]):
@@ -109,8 +106,8 @@ class _Graphs(dict[str, Data]):
         return self[name]
 
 
-def _record(spec: RunSpec, model: FairClassifier, fitted: Run, data: Data, device: str) -> Record:
-    record = fitted.to_dict()
+def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Record:
+    record = model.run_.to_dict()
     record.pop("train")
     if spec.strategy in THRESHOLDS or spec.strategy == PER_NODE:
         start = time.perf_counter()

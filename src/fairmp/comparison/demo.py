@@ -20,13 +20,22 @@ from fairmp.graph import Graph
 from fairmp.nn.fmp import FMP, SOLVERS
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.report import Document, Line, Point, Section, over, summarise, tradeoff
-from fairmp.report.document import from_evaluations, live_parts, point
+from fairmp.report.audits import graph_summary
 from fairmp.report.document import write as write_document
+from fairmp.report.evaluations import from_evaluations
 from fairmp.report.formats import MIN_SPLITS, of_lines
+from fairmp.report.panel import live_parts
 from fairmp.training.classifier import FairClassifier, build_classifier
 
 K, LAMBDA_S = 5, 3.0
-SETTING: dict[str, Any] = {"K": K, "lambda_s": LAMBDA_S, "epochs": 40, "lr": 0.02, "eval_every": 5}
+SETTING: dict[str, Any] = {
+    "backbone": "mlp",
+    "K": K,
+    "lambda_s": LAMBDA_S,
+    "epochs": 40,
+    "lr": 0.02,
+    "eval_every": 5,
+}
 METHODS: dict[str, dict[str, Any]] = {
     "MLP (no graph)": {"solver": "none"},
     "GCN, no regulariser": {"solver": "none", "backbone": "gcn"},
@@ -81,12 +90,12 @@ def run(
             trained[job] = result
             advance(job[0])
     records = [trained[job].record for job in jobs]
-    model = trained[FAIR, 0].model
+    model, uncorrected = trained[FAIR, 0].model, trained[PLAIN, 0].model
     lines = summarise(records)
     figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
     write_runs(records, lines, figure, model, folder)
-    gaps = _gaps_by_step(trained[PLAIN, 0].model, data)
-    write_document(_document(data, records, lines, gaps, model, commands), folder)
+    gaps = _gaps_by_step(uncorrected, data)
+    write_document(_document(data, lines, gaps, uncorrected, model, commands), folder)
     return records, lines
 
 
@@ -101,7 +110,7 @@ class Trained:
 def _train(job: tuple[str, int], *, n: int, seed: int) -> Trained:
     name, split = job
     data = social_network(n=n, seed=seed)
-    model = build_classifier(**METHODS[name], **SETTING)
+    model = build_classifier(**(SETTING | METHODS[name]))
     model.fit(data, seed=seed, split_seed=seed + split, bootstrap=0, progress=False)
     record = {"name": name, "dataset": data.name, "split": split, "run": model.run_.to_dict()}
     return Trained(record, model)
@@ -126,36 +135,35 @@ def _gaps_by_step(model: FairClassifier, data: Data) -> dict[str, list[float]]:
 
 def _document(
     data: Data,
-    records: list[Record],
     lines: list[Line],
     gaps: dict[str, list[float]],
+    uncorrected: FairClassifier,
     model: FairClassifier,
     commands: Commands,
 ) -> Document:
     """Contents of the report: plain propagation before, fair message passing after."""
-    first_split = {record["name"]: record["run"]["test"] for record in reversed(records)}
     by_name = {line.name: line for line in lines}
     plain, fair = by_name[PLAIN].figures, by_name[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
     test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
-    report = from_evaluations(first_split[FAIR], first_split[PLAIN])
+    report = from_evaluations(model.run_.test, uncorrected.run_.test)
     report |= live_parts(model, logits, data.y[test], data.sens[test], command=commands.debias)
     report |= {
         "title": "Fair message passing, in one minute",
         "summary": "Averaging over neighbours leaves the two groups "
         f"{100 * plain['dp'].mean:.1f} points apart. Fair message passing reduces that to "
         f"{100 * fair['dp'].mean:.1f} points, for {cost:.1f} points of accuracy.",
-        "graph": audit(data, steps=4).to_dict(),
+        "graph": graph_summary(audit(data, steps=4)),
         "measured": "The test nodes of the first split",
         "correction": "Before is a classifier with plain propagation; after is fair message "
         "passing. Both are trained separately, with the same setting.",
         "points": [_point(line) for line in lines],
         "lines": _every_method(lines),
-        "extra": [_printed_algorithm(gaps, data.num_nodes).to_dict()],
+        "extra": [_printed_algorithm(gaps, data.num_nodes)],
         "assumptions": [text.format(train=commands.train) for text in ASSUMPTIONS],
         "command": commands.rerun,
-        "versions": records[0]["run"]["versions"],
+        "versions": model.run_.versions,
     }
     if lines[0].splits < MIN_SPLITS:
         report["bars"] = "the smallest and the largest split"
@@ -164,34 +172,37 @@ def _document(
 
 def _point(line: Line) -> Point:
     """A method on the trade-off chart."""
-    kind = {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other")
-    figures: dict[str, Any] = {"intervals": {}}
-    for key in ("accuracy", "dp"):
-        interval = line.figures[key]
-        figures[key] = interval.mean
-        if interval.n > 1:
-            # A gap is never negative, though a symmetric interval may be.
-            figures["intervals"][key] = [max(0.0, interval.low), interval.high]
-    return point(line.name, kind, figures)
+    accuracy, gap = line.figures["accuracy"], line.figures["dp"]
+    drawn: Point = {
+        "name": line.name,
+        "kind": {PLAIN: "before", FAIR: "chosen"}.get(line.name, "other"),
+        "accuracy": accuracy.mean,
+        "gap": gap.mean,
+    }
+    if line.splits > 1:
+        # A gap is never negative, though a symmetric interval may be.
+        drawn["accuracy_interval"] = [max(0.0, accuracy.low), accuracy.high]
+        drawn["gap_interval"] = [max(0.0, gap.low), gap.high]
+    return drawn
 
 
-def _every_method(lines: list[Line]) -> dict[str, Any]:
+def _every_method(lines: list[Line]) -> Section:
     """The table of all methods."""
     table = of_lines("", lines).without(["splits"])
-    return {
-        "title": "Every method",
-        "text": [
+    return Section(
+        "Every method",
+        text=[
             "ΔDP is the difference between the groups' rates of positive decisions, ΔEO the "
             "same among nodes whose label is positive, both in points. The constraint is on "
             "ΔDP: where the groups' true rates differ, closing it can open ΔEO, so both are "
             "shown."
         ],
-        "header": table.header,
-        "rows": table.rows,
-        "caption": f"Test nodes, {over(lines[0].splits)}. "
+        header=table.header,
+        rows=table.rows,
+        caption=f"Test nodes, {over(lines[0].splits)}. "
         f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
         "were solved for the test nodes as a batch.",
-    }
+    )
 
 
 def _printed_algorithm(gaps: dict[str, list[float]], nodes: int) -> Section:

@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 import torch
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
-from fairmp.nn.fmp import Smoothing
+from fairmp.nn.fmp import On, Smoothing
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 
@@ -53,11 +53,11 @@ class Setting:
     select_adversary: str = "last"  # its most accurate epochs are those in which it loses
     eval_every: int = defaults.EVAL_EVERY
     K: int = 5  # of ppr and fmp, like lambda_s
-    lambda_s: Smoothing = "learned"
+    lambda_s: Smoothing = defaults.LAMBDA_S
     lambda_f: float = 1.0  # of fmp, like the three that follow
     solver: str = "projection"
     target: float = 0.0
-    predict_temperature: str = "decisions"
+    on: On = "decisions"
     pretrain: int = 70  # epochs before an adversary joins
     patience: int | None = defaults.PATIENCE
     calibrate: bool = True

@@ -64,10 +64,17 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""
-        frame = formats.results(self.lines)
         tables = {
-            name: frame[frame["data"] == name].drop(columns="data").to_dict("records")
-            for name in self.lines
+            name: [
+                {
+                    "method": line.name,
+                    "splits": line.splits,
+                    **line.figures,
+                    "seconds": line.seconds,
+                }
+                for line in lines
+            ]
+            for name, lines in self.lines.items()
         }
         keys = ("data", "name", "split", "seed", "failed")
         failed = [{key: record[key] for key in keys} for record in self.failed]
@@ -185,7 +192,7 @@ def write_page(
     if rows := [list(pair) for pair in (absent or {}).items()]:
         sections.append(Section("Left out", header=["data set", "why"], rows=rows))
     report: Document = {"title": title, "summary": summary, "command": command}
-    report["extra"] = [part.to_dict() for part in sections]
+    report["extra"] = sections
     report["assumptions"] = list(assumptions)
     write_document(report, folder)
     return shown

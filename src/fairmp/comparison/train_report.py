@@ -11,17 +11,17 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.analysis.audits.facts import describe
 from fairmp.comparison import Record
-from fairmp.datasets.cache import save_graph
 from fairmp.datasets.splits import split
-from fairmp.metrics import evaluate
+from fairmp.datasets.stored_graph import save_graph
+from fairmp.metrics import Evaluation, evaluate
+from fairmp.nn.fmp import FMP
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
-from fairmp.report.document import add_decisions, cautions, from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
+from fairmp.report.evaluations import add_decisions, cautions, from_evaluations, point
 from fairmp.report.formats import of_lines, write_records
+from fairmp.report.panel import live_parts
 from fairmp.report.topology import topology
-from fairmp.training.classifier import FairClassifier
-from fairmp.training.loop import needs_groups
-from fairmp.training.predictor import PARITY
+from fairmp.training.classifier import PARITY, FairClassifier
 
 if TYPE_CHECKING:
     from fairmp.datasets.statistics import Statistics
@@ -48,13 +48,13 @@ def write(
     report = document(data, model, panel_command) if whole else _figures(data, model)
     report["command"] = command
     table = of_lines("", shown).without(["splits"])
-    report["lines"] = {
-        "header": table.header,
-        "rows": table.rows,
-        "title": "Over several splits" if several else "On one split",
-        "caption": f"Test nodes, {over(len(records))}. Gaps in points."
+    report["lines"] = Section(
+        "Over several splits" if several else "On one split",
+        header=table.header,
+        rows=table.rows,
+        caption=f"Test nodes, {over(len(records))}. Gaps in points."
         + " The sections above are about the first split." * several,
-    }
+    )
     drawn = topology(data, components=1, max_nodes=1000) if picture and whole else None
     write_document(report, folder, drawn)
     return lines
@@ -73,7 +73,7 @@ def write_runs(
 def summary(model: FairClassifier) -> list[str]:
     """Return the figures of the first split's test nodes, with notes, as lines of text."""
     test = model.run_.test
-    notes = [*_choice(model), *(f"note: {note}" for note in cautions(test.to_dict()))]
+    notes = [*_choice(model), *(f"note: {note}" for note in cautions(test))]
     return ["The first split's test nodes:", str(test), *notes]
 
 
@@ -117,11 +117,11 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
         else split((data.y, groups.likeliest(data.sens)), seed=run.split_seed).test
     )
     y, sens = data.y[test], groups.certain(data.sens)[test]
-    plain, before = model.uncorrected().cpu()[test], run.test.to_dict()
+    plain, before = model.uncorrected().cpu()[test], None
     if fair:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
-        before = evaluate(plain, y, sens, **names).to_dict()
-    report = _figures(data, model, before if fair else None)
+        before = evaluate(plain, y, sens, **names)
+    report = _figures(data, model, before)
     decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
     after = decided if fair else decided[:1]
     add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
@@ -130,8 +130,8 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
         "The curve post-processes the predictions without the correction to smaller and smaller "
         "gaps on the same test nodes."
     )
-    report["points"] = [point("this model", "chosen", run.test.to_dict())]
-    if fair:
+    report["points"] = [point("this model", "chosen", run.test)]
+    if before is not None:
         report["points"].append(point("without the correction", "before", before))
         report["correction"] = (
             "Before is the same network with its correction between groups switched off; after is "
@@ -150,11 +150,11 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
 
 
 def _figures(
-    data: Data | Statistics, model: FairClassifier, before: dict[str, Any] | None = None
+    data: Data | Statistics, model: FairClassifier, before: Evaluation | None = None
 ) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
-    report = from_evaluations(run.test.to_dict(), before, _target(model))
+    report = from_evaluations(run.test, before, _target(model))
     report |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} test nodes of the first split, used neither in training nor "
@@ -168,9 +168,9 @@ def _figures(
 
         rows = [[name.replace("_", " "), as_text(value)] for name, value in vars(data).items()]
         header = ["", "value (shares in %)"]
-        report["extra"] = [Section("The graph", header=header, rows=rows).to_dict()]
+        report["extra"] = [Section("The graph", header=header, rows=rows)]
     if len(run.tried) > 1:
-        report["extra"] = [*report.get("extra", []), _candidates(model).to_dict()]
+        report["extra"] = [*report.get("extra", []), _candidates(model)]
     return report
 
 
@@ -181,7 +181,7 @@ def _target(model: FairClassifier) -> float | None:
         return None
     if strategy is not None and strategy.gap_target is not None:
         return strategy.gap_target
-    return layer.target if needs_groups(layer) and layer.solver == "projection" else None
+    return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
 
 def _assumptions(model: FairClassifier, count: int) -> list[str]:

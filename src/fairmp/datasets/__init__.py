@@ -6,7 +6,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fairmp.datasets.columns import LoadReport
+    from fairmp.datasets.encoding import Encoding
     from fairmp.datasets.graphs import (
         NBA,
         Bail,
@@ -20,17 +20,18 @@ if TYPE_CHECKING:
         PokecZ,
         load,
     )
+    from fairmp.datasets.load_report import LoadReport
     from fairmp.datasets.splits import split
     from fairmp.datasets.synthetic import social_network
-    from fairmp.datasets.tables import Encoding, from_tables
+    from fairmp.datasets.tables import from_tables
 
 __all__ = ["NBA", "Bail", "BailWithoutTime", "Credit", "Encoding", "Facebook100", "German"]
 __all__ += ["LoadReport", "PokecN", "PokecNGraph", "PokecProvince", "PokecZ", "from_tables"]
 __all__ += ["load", "social_network", "split"]
 
 _MODULES = {
-    "Encoding": "tables",
-    "LoadReport": "columns",
+    "Encoding": "encoding",
+    "LoadReport": "load_report",
     "from_tables": "tables",
     "social_network": "synthetic",
     "split": "splits",

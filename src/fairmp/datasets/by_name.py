@@ -6,12 +6,13 @@ protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fairmp.errors import InputError, check_choice
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -50,6 +51,13 @@ def canonical(name: str) -> str:
     return f"{EMBEDDED}:{int(size)}"
 
 
+def check_data_dir(data_dir: str | Path | None) -> None:
+    """Raise if the folder with the raw files does not exist."""
+    if data_dir is not None and not Path(data_dir).expanduser().is_dir():
+        hint = "name the folder with the raw files"
+        raise InputError("data_dir", f"{data_dir} is not a folder", hint)
+
+
 def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     """Load a benchmark graph or generate the embedded network, and apply the name's protocol."""
     from fairmp import datasets
@@ -59,9 +67,19 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     if word == EMBEDDED:
         data = datasets.social_network(n=int(size)) if size else datasets.social_network()
     else:
+        check_data_dir(data_dir)
         raw = {"sens_in_features": True, "scale": "none"} if protocol == "nifty" else {}
         data = datasets.load(word, data_dir, **raw)
     return with_protocol(data, protocol) if protocol else data
+
+
+def name_of_tables(nodes: Path, edges: Path, **columns: Any) -> str:
+    """Name of a node and an edge table, different for other contents or columns."""
+    digest = hashlib.sha256(repr(sorted(columns.items())).encode())
+    for path in (nodes, edges):
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return f"{nodes.stem}-{digest.hexdigest()[:8]}"
 
 
 def present(
@@ -75,8 +93,8 @@ def present(
     absent = {s.key for s in SOURCES if not all(file.path for file in find(s, data_dir))}
     wanted = [canonical(name) for name in (titles if names is None else names)]
     missing = [name for name in wanted if name.partition("+")[0] in absent]
-    found = [name for name in wanted if name not in missing]
-    return found, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
+    here = [name for name in wanted if name not in missing]
+    return here, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
 
 
 def available(
@@ -86,12 +104,12 @@ def available(
 ) -> tuple[dict[str, Any], dict[str, str]]:
     """Load the graphs whose files were found; return why the others were left out."""
     names, absent = present(names, data_dir)
-    found = {}
+    graphs = {}
     with bar(len(names), "data sets") as advance:
         for name in names:
             try:
-                found[name] = load(name, data_dir)
+                graphs[name] = load(name, data_dir)
             except InputError as error:
                 absent[name] = " ".join(str(error).split())
             advance(name)
-    return found, absent
+    return graphs, absent

@@ -1,4 +1,4 @@
-"""How a text table is written: its separator, alignment and first lines, by evidence."""
+"""How a table file is written: its format, and the separator of a text table, by evidence."""
 
 from __future__ import annotations
 
@@ -7,22 +7,30 @@ import gzip
 import mmap
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from fairmp.datasets.columns import MISSING
 from fairmp.datasets.parquet_folders import is_several_files
+from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten
 
 # In the order in which they are tried: a tab is hardly ever part of a cell, a space often is.
 SEPARATORS = {"\t": "tabs", "|": "bars", ";": "semicolons", ",": "commas", " ": "spaces"}
 SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 100
-_NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
+
+
+class FileStart(NamedTuple):
+    """The first bytes of a file, decompressed, and its format."""
+
+    format: Literal["text", "json", "parquet", "ipc", "stream"]
+    gzipped: bool
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -36,19 +44,10 @@ class Dialect:
     gzipped: bool
 
 
-class FileStart(NamedTuple):
-    """The first bytes of a file, decompressed, and its format."""
-
-    format: Literal["text", "json", "parquet", "ipc", "stream"]
-    gzipped: bool
-    content: bytes
-
-
 def read_start(path: Path, argument: str) -> FileStart:
     """Read the first bytes of a file, and tell its format by them."""
     if is_several_files(path):
         return FileStart("parquet", False, b"")
-    name = path.name
     try:
         with path.open("rb") as file:
             magic = file.read(6)
@@ -61,94 +60,137 @@ def read_start(path: Path, argument: str) -> FileStart:
     except (EOFError, OSError, zlib.error) as error:
         if isinstance(error, OSError) and error.strerror:
             raise InputError(argument, f"cannot read {str(path)!r} ({error.strerror})") from None
-        raise InputError(argument, f"{name} is a broken gzip file ({error})") from None
+        raise InputError(argument, f"{path.name} is a broken gzip file ({error})") from None
     if magic.startswith(b"PAR1"):
         return FileStart("parquet", False, b"")
-    if magic == b"ARROW1" or magic.startswith(b"\xff\xff\xff\xff"):
-        return FileStart("ipc" if magic == b"ARROW1" else "stream", False, b"")
+    if magic == b"ARROW1":
+        return FileStart("ipc", False, b"")
+    if magic.startswith(b"\xff\xff\xff\xff"):
+        return FileStart("stream", False, b"")
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-        raise InputError(argument, f"{name} is a zip archive or an Excel sheet", "save it as CSV")
+        value = f"{path.name} is a zip archive or an Excel sheet"
+        raise InputError(argument, value, "save it as CSV")
     if b"\0" in content:
         hint = "give separated text in UTF-8, JSON Lines, Parquet or Arrow"
-        raise InputError(argument, f"{name} is a binary file (or UTF-16 text)", hint)
-    opening = content.removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-    return FileStart("json" if opening == b"{" else "text", gzipped, content)
+        raise InputError(argument, f"{path.name} is a binary file (or UTF-16 text)", hint)
+    is_json = content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
+    return FileStart("json" if is_json else "text", gzipped, content)
+
+
+class _Cut(NamedTuple):
+    """The first lines, cut into cells in one way."""
+
+    separator: str
+    rows: Sequence[tuple[str, ...]]
+
+    @property
+    def width(self) -> int:
+        """Cells of the first line."""
+        return len(self.rows[0])
+
+    @property
+    def agreeing(self) -> int:
+        """Number of lines with as many cells as the first; 0 if that is a single cell."""
+        return sum(len(row) == self.width for row in self.rows) if self.width > 1 else 0
+
+    @property
+    def fits(self) -> bool:
+        """Whether all lines have the same number of cells."""
+        return self.agreeing == len(self.rows)
 
 
 def sniff(path: Path, argument: str, start: FileStart) -> Dialect:
     """Detect the dialect of a text table from its first lines; refuse what is ambiguous."""
-    name, content = path.name, start.content
-    if cut := len(content) == SAMPLE_BYTES:  # it may end inside a character
-        content = content[: content.rfind(b"\n") + 1] or content
-    try:
-        lines = re.split(r"\r\n|\n|\r", content.decode("utf-8-sig"))
-    except UnicodeDecodeError as error:
-        value = f"{name} is not UTF-8 text (byte {error.start:,})"
-        raise InputError(argument, value, NOT_UTF8) from None
+    lines = _first_lines(path, argument, start)
     comments = sum(1 for _ in takewhile(lambda line: line[:1] in ("#", "%"), lines))
     lines = [f"{line}\n" for line in lines[comments:] if line.strip()]
     if not lines:
-        raise InputError(argument, f"{name} is empty", "give a table with a header and rows")
-    rows = {separator: _rows(lines, separator, cut) for separator in SEPARATORS}
-    fitting = [one for one in rows if _agreement(rows[one])[0] == len(rows[one])]
-    aligned = [tuple(tokens(line)) for line in lines]
-    if " " not in fitting and _agreement(aligned)[0] == len(aligned):
-        fitting.append(" ")
-    commas = (cell for row in rows[";"] for cell in row if "," in cell)
-    if {";", ","} <= set(fitting) and not all(map(_NUMBER.match, commas)):
-        value = f"{name} may be separated by semicolons or by commas ({shorten(lines[0])!r})"
+        raise InputError(argument, f"{path.name} is empty", "give a table with a header and rows")
+    truncated = len(start.content) == SAMPLE_BYTES
+    cuts = {separator: _cut(lines, separator, truncated) for separator in SEPARATORS}
+    by_runs = _Cut(" ", [tuple(split_aligned(line)) for line in lines])
+    if cuts[";"].fits and cuts[","].fits and not _has_decimal_commas(cuts[";"]):
+        value = f"{path.name} may be separated by semicolons or by commas ({shorten(lines[0])!r})"
         raise InputError(argument, value, "quote the cells that hold either, or use tabs")
-    if not fitting:
-        # The one that explains most lines: the parser names the line that does not fit.
-        most = max(",\t|;", key=lambda one: _agreement(rows[one]))
-        spaces = max(_agreement(rows[" "])[0], _agreement(aligned)[0])
-        fitting = [" " if len(rows[most][0]) < 2 and 2 * spaces > len(lines) else most]
-    best = fitting[0]
-    spread = best == " " and _aligned(path, start.gzipped, comments, argument)
-    sample = tuple((aligned if spread else rows[best])[:SAMPLE_ROWS])
-    return Dialect(best, comments, sample, spread, start.gzipped)
+    best = next((cut for cut in (*cuts.values(), by_runs) if cut.fits), None)
+    separator = best.separator if best else _most_likely(cuts, by_runs)
+    aligned = separator == " " and _is_aligned(path, argument, start.gzipped, comments)
+    sample = (by_runs if aligned else cuts[separator]).rows[:SAMPLE_ROWS]
+    return Dialect(separator, comments, tuple(sample), aligned, start.gzipped)
 
 
-def _rows(lines: list[str], separator: str, cut: bool) -> list[tuple[str, ...]]:
-    """The cells of some lines; the last may end inside a quoted cell."""
+def _first_lines(path: Path, argument: str, start: FileStart) -> list[str]:
+    content = start.content
+    if len(content) == SAMPLE_BYTES:  # it may end inside a character
+        content = content[: content.rfind(b"\n") + 1] or content
+    try:
+        return re.split(r"\r\n|\n|\r", content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        value = f"{path.name} is not UTF-8 text (byte {error.start:,})"
+        raise InputError(argument, value, NOT_UTF8) from None
+
+
+def _cut(lines: list[str], separator: str, truncated: bool) -> _Cut:
     rows = [tuple(row) for row in csv.reader(lines, delimiter=separator) if row]
-    return rows[:-1] if cut and len(rows) > 1 else rows
+    if truncated and len(rows) > 1:  # the last may end inside a quoted cell
+        rows = rows[:-1]
+    return _Cut(separator, rows)
 
 
-def _agreement(rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """How many rows agree with the first, on how many cells."""
-    width = len(rows[0])
-    return (sum(len(row) == width for row in rows), width) if width > 1 else (0, 0)
+def _has_decimal_commas(cut: _Cut) -> bool:
+    """Whether commas occur in numbers only."""
+    return all(NUMBER.match(cell) for row in cut.rows for cell in row if "," in cell)
 
 
-def _aligned(path: Path, gzipped: bool, comments: int, argument: str) -> bool:
+def _most_likely(cuts: dict[str, _Cut], by_runs: _Cut) -> str:
+    """The separator that explains most lines; the parser names the line that does not fit."""
+    best = max((cuts[one] for one in ",\t|;"), key=lambda cut: (cut.agreeing, cut.width))
+    by_spaces = max(cuts[" "].agreeing, by_runs.agreeing)
+    return " " if best.width < 2 and 2 * by_spaces > len(by_runs.rows) else best.separator
+
+
+def _is_aligned(path: Path, argument: str, gzipped: bool, comments: int) -> bool:
     """Whether runs of spaces separate cells, and not every space; refuse a file of neither."""
-    if not gzipped:
-        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
-            unclear = b"  ", b"\n ", b"\r ", b" \n", b" \r"
-            if b" " not in (whole[:1], whole[-1:]) and all(whole.find(run) < 0 for run in unclear):
-                return False
-    first: tuple[int, int] | None = None
+    if not gzipped and _has_single_spaces(path):
+        return False
     single = runs = True
-    with (gzip.open if gzipped else open)(path, "rt", encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            text = line.rstrip("\n")
-            if number <= comments or not text.strip():
-                continue
-            width = len(text.split(" ")), len(text.split())
-            if '"' in text:
-                width = len(next(csv.reader([text], delimiter=" "))), len(tokens(text))
-            if first is None:
-                first, single = width, width[0] == width[1]
-            single, runs = single and width[0] == first[0], runs and width[1] == first[1]
-            if not (single or runs):
-                value = f"{path.name} line {number:,} ({shorten(text, 60)!r}) has {width[1]} cells"
-                hint = "separate cells by tabs or commas, and leave empty ones between them"
-                raise InputError(argument, f"{value} where {first[1]} were expected", hint)
+    expected: tuple[int, int] | None = None
+    for number, line in _numbered_lines(path, gzipped, comments):
+        widths = _widths(line)
+        if expected is None:
+            expected, single = widths, widths[0] == widths[1]
+        single, runs = single and widths[0] == expected[0], runs and widths[1] == expected[1]
+        if not (single or runs):
+            value = f"{path.name} line {number:,} ({shorten(line, 60)!r}) has {widths[1]} cells"
+            hint = "separate cells by tabs or commas, and leave empty ones between them"
+            raise InputError(argument, f"{value} where {expected[1]} were expected", hint)
     return not single
 
 
-def tokens(line: str) -> list[str]:
+def _has_single_spaces(path: Path) -> bool:
+    """Whether no line of a file starts or ends with a space or has two in a row."""
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        unclear = (b"  ", b"\n ", b"\r ", b" \n", b" \r")
+        at_ends = b" " in (content[:1], content[-1:])
+        return not at_ends and all(content.find(spaces) < 0 for spaces in unclear)
+
+
+def _numbered_lines(path: Path, gzipped: bool, comments: int) -> Iterator[tuple[int, str]]:
+    opener = gzip.open if gzipped else open
+    with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number > comments and line.strip():
+                yield number, line.rstrip("\n")
+
+
+def _widths(line: str) -> tuple[int, int]:
+    """The number of cells if every space separates two, and if runs of spaces do."""
+    if '"' in line:
+        return len(next(csv.reader([line], delimiter=" "))), len(split_aligned(line))
+    return len(line.split(" ")), len(line.split())
+
+
+def split_aligned(line: str) -> list[str]:
     """The cells of an aligned line; a quoted one may hold spaces."""
     if '"' not in line:
         return line.split()
@@ -158,4 +200,4 @@ def tokens(line: str) -> list[str]:
 def is_numeric(cells: Sequence[str]) -> bool:
     """Whether cells are numbers, missing ones aside."""
     known = [cell.strip() for cell in cells if cell.strip() not in MISSING]
-    return bool(known) and all(_NUMBER.fullmatch(cell) for cell in known)
+    return bool(known) and all(NUMBER.fullmatch(cell) for cell in known)

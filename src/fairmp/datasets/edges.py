@@ -3,139 +3,40 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-import pyarrow.compute as pc
+import scipy.sparse as sp
 
-from fairmp.datasets.columns import LoadReport, counted, require_column
+from fairmp.datasets.column_names import CHECK_SEPARATOR, require_column
 from fairmp.datasets.dialects import Dialect
-from fairmp.datasets.readers import TableReader, is_text
+from fairmp.datasets.ids import blank_to_null, check_ids, comparable, id_array, positions
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.readers import TableReader
 from fairmp.errors import InputError
 
 Table = str | os.PathLike[str] | pd.DataFrame
-Endpoints = tuple[np.ndarray, np.ndarray]
 
-MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
+CHECK_IDS = "check {id}, the column with the node ids; without one, ids are row numbers"
+
+
+class Endpoints(NamedTuple):
+    """The node numbers of the two ends of each edge row, −1 where an id is unknown."""
+
+    source: np.ndarray
+    target: np.ndarray
 
 
 def check_frame(table: Any, argument: str) -> pd.DataFrame:
     """Return a DataFrame with text as column names, or refuse what is none."""
     if not isinstance(table, pd.DataFrame):
-        kind = type(table).__name__
-        raise InputError(argument, f"a {kind} is no table", "give a path or a pandas DataFrame")
+        value = f"expected a table, got {type(table).__name__}"
+        raise InputError(argument, value, "give a path or a pandas DataFrame")
     return table.rename(columns=str)
-
-
-def id_array(series: Any) -> Any:
-    """Make a pyarrow array of a column of ids, text if it mixes types; blank text is missing."""
-    try:
-        array = pa.array(series, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
-        array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
-    return blank_to_null(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
-
-
-def node_ids(table: Any, id: str | None) -> Any:
-    """The ids of a node table as a pyarrow array; row numbers without a column."""
-    if id is None:
-        return pa.array(np.arange(len(table)))
-    ids = id_array(table[id])
-    check_ids(ids, "id")
-    return ids
-
-
-def blank_to_null(ids: Any) -> Any:
-    """Strip ids that are text, and treat blank ones as missing."""
-    if not is_text(ids.type):
-        return ids
-    ids = pc.utf8_trim_whitespace(ids)
-    return pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
-
-
-def check_ids(ids: Any, argument: str) -> None:
-    """Refuse node ids that are missing or repeated."""
-    if ids.null_count:
-        rows = counted(ids.null_count, "row")
-        raise InputError(argument, f"{rows} without an id", "give every node one, or drop them")
-    counts = pc.value_counts(ids)
-    twice = counts.filter(pc.greater(counts.field("counts"), 1))
-    if len(twice):
-        value = f"{counted(len(twice), 'id')} given more than once"
-        example = twice[0]["values"].as_py()
-        raise InputError(argument, f"{value} (such as {example!r})", "give every node one row")
-
-
-def positions(ids: Any, *columns: Any) -> list[np.ndarray]:
-    """Find each value of each column among the ids: its row, or −1 if it is absent."""
-    return list(map(finder(ids), columns))
-
-
-def finder(ids: Any) -> Callable[[Any], np.ndarray]:
-    """Return a function that finds the row of each value of a column among the ids, or −1."""
-    ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
-    if not pa.types.is_integer(ids.type):
-        return lambda column: pc.fill_null(
-            pc.index_in(pc.cast(column, ids.type), value_set=ids), -1
-        ).to_numpy()
-    numbers = ids.to_numpy()
-    low, high = int(numbers.min()), int(numbers.max())
-    absent = low - 1 if low > -(2**63) else high + 1
-    dense = high - low < MAX_IDS_PER_NODE * len(numbers)
-    kind = np.int32 if len(numbers) < 2**31 else np.int64
-    if dense:
-        table = np.full(high - low + 1, -1, dtype=kind)
-        table[numbers - low] = np.arange(len(numbers), dtype=kind)
-    else:
-        index = pd.Index(numbers)
-
-    def find(column: Any) -> np.ndarray:
-        values = (pc.fill_null(column, absent) if column.null_count else column).to_numpy()
-        if not dense:
-            return index.get_indexer(values)
-        inside = (values >= low) & (values <= high)
-        if inside.all():
-            return table[values - low]
-        return np.where(inside, table[np.where(inside, values - low, 0)], -1)
-
-    return find
-
-
-def comparable(*columns: Any) -> list[Any]:
-    """Bring columns of ids of any type to one: integers if all of them are, otherwise text."""
-    plain = [
-        pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in columns
-    ]
-    integers = [_as_integers(column) for column in plain]
-    if all(column is not None for column in integers):
-        return integers
-    return [
-        pc.cast(column if number is None or is_text(column.type) else number, pa.large_string())
-        for column, number in zip(plain, integers, strict=True)
-    ]
-
-
-def _as_integers(column: Any) -> Any | None:
-    """Text counts as integers only in canonical form, so that ``007`` matches only ``007``."""
-    try:
-        # A safe cast: it fails on 1.5, infinities and floats too large to be exact.
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            return pc.cast(column, pa.int64())
-        if not is_text(column.type):
-            return None
-        if pc.all(pc.match_substring_regex(column, r"^(0|-?[1-9][0-9]*)$")).as_py() is not False:
-            return pc.cast(column, pa.int64())
-        decimal = r"^(0|-?[1-9][0-9]*)(\.[0-9]+(e[+-]?[0-9]+)?)?$"
-        if pc.all(pc.match_substring_regex(column, decimal)).as_py():
-            return pc.cast(pc.cast(column, pa.float64()), pa.int64())
-    except pa.ArrowInvalid:
-        pass
-    return None
 
 
 class EdgeTable:
@@ -157,12 +58,13 @@ class EdgeTable:
             columns = list(self.frame.columns)
         if len(columns) < 2:
             value = f"the table has one column, {columns[0]!r}"
-            raise InputError("edges", value, "give a source and a target")
-        one, other = self.endpoints = source or columns[0], target or columns[1]
-        require_column("source", one, columns, "the edge table")
-        require_column("target", other, columns, "the edge table")
-        if one == other:
-            raise InputError("source", f"{one!r} is the target too", "name two columns")
+            raise InputError("edges", value, f"give a source and a target; {CHECK_SEPARATOR}")
+        self.endpoints = (source or columns[0], target or columns[1])
+        for argument, column in zip(("source", "target"), self.endpoints, strict=True):
+            require_column(argument, column, columns, "the edge table")
+        if self.endpoints[0] == self.endpoints[1]:
+            value = f"{self.endpoints[0]!r} is the target too"
+            raise InputError("source", value, "name two columns")
         unused = [column for column in columns if column not in self.endpoints]
         if unused:
             report.notes.append(f"edge columns not used: {', '.join(unused)}")
@@ -175,22 +77,21 @@ class EdgeTable:
         return [blank_to_null(column).combine_chunks() for column in table.columns]
 
     def batches(self, *, integers: bool) -> Iterator[Endpoints]:
-        """Read a file front to back, as text or, faster, integers; −1 where an id is unknown."""
+        """Read a file front to back, as text or, faster, integers."""
         assert self.reader is not None
-        known = _checked(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
-        find = finder(known)
-        joined, rows = False, 0
+        ids = _check_again(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
+        matched, rows = False, 0
         example: list[Any] = []
-        kind = pa.int64() if integers else pa.string()
-        for batch in self.reader.batches(self.endpoints, kind, multiline=False):
-            ends = [blank_to_null(column) for column in batch.columns]
-            source, target = map(find, ends)
-            joined = joined or bool(((source >= 0) & (target >= 0)).any())
-            rows += len(source)
-            example = example or [column[0].as_py() for column in ends if len(column)]
-            yield source, target
-        if not joined:
-            raise InputError("edges", _no_match(example, known, rows))
+        type = pa.int64() if integers else pa.string()
+        for batch in self.reader.batches(self.endpoints, type, multiline=False):
+            columns = [blank_to_null(column) for column in batch.columns]
+            ends = Endpoints(*(positions(ids, column) for column in columns))
+            matched = matched or _any_match(ends)
+            rows += len(ends.source)
+            example = example or [column[0].as_py() for column in columns if len(column)]
+            yield ends
+        if not matched:
+            raise InputError("edges", _describe_mismatch(example, ids, rows), CHECK_IDS)
 
 
 def edge_positions(
@@ -202,29 +103,34 @@ def edge_positions(
     *,
     isolated: bool = False,
 ) -> Endpoints:
-    """Endpoints of each edge row among the ids, −1 if unknown; all nodes may be ``isolated``."""
-    known, *ends = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
-    one, other = positions(_checked(known, ids), *ends)
-    if not ((one >= 0) & (other >= 0)).any():
-        example = [column[0].as_py() for column in ends if len(column)]
-        problem = _no_match(example, known, len(one))
+    """Endpoints of each edge row among the ids; with ``isolated`` none need be among them."""
+    node_ids, *columns = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
+    _check_again(node_ids, ids)
+    ends = Endpoints(*(positions(node_ids, column) for column in columns))
+    if not _any_match(ends):
+        example = [column[0].as_py() for column in columns if len(column)]
+        problem = _describe_mismatch(example, node_ids, len(ends.source))
         if not isolated:
-            raise InputError("edges", problem)
+            raise InputError("edges", problem, CHECK_IDS)
         report.notes.append(f"no node has an edge: {problem}")
-    return one, other
+    return ends
 
 
-def _checked(known: Any, ids: Any) -> Any:
-    """Check node ids that were brought to another type, in which they may be repeated."""
-    if known.type != ids.type:
-        check_ids(known, "id")
-    return known
+def _any_match(ends: Endpoints) -> bool:
+    return bool(((ends.source >= 0) & (ends.target >= 0)).any())
 
 
-def _no_match(example: list[Any], known: Any, rows: int) -> str:
+def _check_again(ids: Any, before: Any) -> Any:
+    """Check ids that were brought to another type, in which they may be repeated."""
+    if ids.type != before.type:
+        check_ids(ids, "id")
+    return ids
+
+
+def _describe_mismatch(example: list[Any], ids: Any, rows: int) -> str:
     if not rows:
         return "the table has a header and no rows"
-    ends = f"an edge has {example[0]!r} and {example[1]!r}, a node has {known[0].as_py()!r}"
+    ends = f"an edge has {example[0]!r} and {example[1]!r}, a node has {ids[0].as_py()!r}"
     return f"none of the {rows:,} rows joins two ids of the node table; {ends}"
 
 
@@ -233,40 +139,18 @@ def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
     first = dialect.sample[0]
     if len(first) < 2:
         return False
-    known, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in first[:2]))
-    if all((row >= 0).all() for row in positions(known, *ends)):
+    node_ids, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in first[:2]))
+    if all((positions(node_ids, end) >= 0).all() for end in ends):
         return True
+    return all(_is_float(cell) for row in dialect.sample[:2] for cell in row)
+
+
+def _is_float(cell: str) -> bool:
     try:
-        return bool([float(cell) for row in dialect.sample[:2] for cell in row])
+        float(cell)
     except ValueError:
         return False
-
-
-def undirected(
-    source: np.ndarray, target: np.ndarray, num_nodes: int, report: LoadReport
-) -> np.ndarray:
-    """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops."""
-    source, target = proper_rows(source, target, report)
-    # One sortable integer per row: the pair in ascending order, and the direction as its last bit.
-    # Shifts, because a division per edge takes longer than sorting, and in place, because
-    # allocation does too.
-    bits = max(num_nodes - 1, 1).bit_length()
-    last = (1 << bits) - 1
-    rows = np.minimum(source, target).astype(np.int64)
-    rows <<= bits
-    rows |= np.maximum(source, target)
-    rows <<= 1
-    rows |= source > target
-    pairs = distinct_pairs(rows, report)
-    both = np.concatenate([pairs, pairs & last])
-    backward = both[len(pairs) :]
-    backward <<= bits
-    backward |= pairs >> bits
-    both.sort()
-    result = np.empty((2, len(both)), dtype=np.int64)
-    np.right_shift(both, bits, out=result[0])
-    np.bitwise_and(both, last, out=result[1])
-    return result
+    return True
 
 
 def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> Endpoints:
@@ -277,23 +161,26 @@ def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> E
     report.dangling += len(source) - int(known.sum())
     report.self_loops += int(loops.sum())
     keep = known & ~loops
-    return (source, target) if keep.all() else (source[keep], target[keep])
+    return Endpoints(source, target) if keep.all() else Endpoints(source[keep], target[keep])
 
 
-def distinct_pairs(rows: np.ndarray, report: LoadReport) -> np.ndarray:
-    """Sort rows in place, one integer each whose last bit is the direction; count repeats."""
-    rows.sort()
-    directed = _distinct(rows)
-    report.repeated += len(rows) - len(directed)
-    directed >>= 1
-    pairs = _distinct(directed)
-    report.reciprocal += len(directed) - len(pairs)
-    report.edges += len(pairs)
-    return pairs
-
-
-def _distinct(ascending: np.ndarray) -> np.ndarray:
-    """The distinct values of a sorted array; np.unique would sort it again."""
-    first = np.ones(len(ascending), dtype=bool)
-    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
-    return ascending[first]
+def undirected(
+    source: np.ndarray, target: np.ndarray, num_nodes: int, report: LoadReport
+) -> np.ndarray:
+    """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops."""
+    ends = proper_rows(source, target, report)
+    rows = sp.coo_array(
+        (np.ones(len(ends.source), dtype=bool), (ends.source, ends.target)),
+        shape=(num_nodes, num_nodes),
+    )
+    directed = rows.tocsr()  # adds up repeated rows
+    both = (directed + directed.T).tocsr()
+    both.sort_indices()
+    edges = both.nnz // 2
+    report.repeated += len(ends.source) - directed.nnz
+    report.reciprocal += directed.nnz - edges
+    report.edges += edges
+    edge_index = np.empty((2, both.nnz), dtype=np.int64)
+    edge_index[0] = np.repeat(np.arange(num_nodes), np.diff(both.indptr))
+    edge_index[1] = both.indices
+    return edge_index

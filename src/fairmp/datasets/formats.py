@@ -6,165 +6,146 @@ import re
 import zipfile
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.csv as arrow
 
-from fairmp.datasets.cache import Arrays, narrow
-from fairmp.datasets.columns import LoadReport, counted
-from fairmp.datasets.edges import check_ids, positions, undirected
-from fairmp.datasets.raw import open_raw
+from fairmp.datasets.download import open_raw
+from fairmp.datasets.edges import undirected
+from fairmp.datasets.ids import check_ids, positions
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.numerals import is_text
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.sources import Source
-from fairmp.errors import InputError
-
-Paths = Mapping[str, Path]
-Names = dict[str, list[str]]
+from fairmp.errors import InputError, plural
 
 FACEBOOK_COLUMNS = ("status", "gender", "major", "minor", "dorm", "year", "high_school")
 MIN_CATEGORY_COUNT = 10  # nodes a category needs to become a feature of Facebook100
+NAMES = ("feature_names", "class_names", "group_names")
 MAX_GROUPS = 5  # most frequent values of a Facebook100 column that become classes or groups
 
-_MIN_DIGIT_COLUMNS = 32
-_COMMA, _NEWLINE, _RETURN, _ZERO = 44, 10, 13, 48
-_BLOCK_ROWS = 2048
+
+@dataclass
+class ParsedGraph:
+    """A benchmark graph as arrays, and the names of its features, classes and groups."""
+
+    x: np.ndarray
+    edge_index: np.ndarray
+    y: np.ndarray
+    sens: np.ndarray
+    feature_names: list[str]
+    class_names: list[str]
+    group_names: list[str]
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """The arrays by name."""
+        return {"x": self.x, "edge_index": self.edge_index, "y": self.y, "sens": self.sens}
+
+    @property
+    def names(self) -> dict[str, list[str]]:
+        """The names, by the attributes of a graph that hold them."""
+        return {name: getattr(self, name) for name in NAMES}
 
 
-class Raw(NamedTuple):
+class RawGraph(NamedTuple):
     """The raw files of a benchmark graph; ``partial`` drops broken rows instead of refusing."""
 
     source: Source
-    paths: Paths
+    paths: Mapping[str, Path]
     partial: bool
     report: LoadReport
 
 
-def parse(source: Source, paths: Paths, partial: bool, report: LoadReport) -> tuple[Arrays, Names]:
-    """Read ``x``, ``edge_index``, ``y`` and ``sens``, and feature, class and group names."""
-    read = {"tables": _tables, "numpy": _numpy, "matlab": _matlab}[source.layout]
-    arrays, names = read(Raw(source, paths, partial, report))
-    return dict(zip(("x", "edge_index", "y", "sens"), arrays, strict=True)), names
+def parse(raw: RawGraph) -> ParsedGraph:
+    """Parse the raw files of a graph."""
+    return {"tables": _tables, "numpy": _numpy, "matlab": _matlab}[raw.source.layout](raw)
 
 
-def _tables(raw: Raw) -> tuple[list[np.ndarray], Names]:
+def _tables(raw: RawGraph) -> ParsedGraph:
     source, title = raw.source, raw.source.title
     with ThreadPoolExecutor(1) as pool:
-        if "edges" in raw.paths:
-            pending = pool.submit(read_raw, raw, "edges", ["source", "target"])
-        table, x, features = _node_table(raw)
-    count = raw.report.nodes = table.num_rows
-    ids = table[source.id_column] if source.id_column else pa.array(np.arange(count))
-    check_ids(ids, f"{title}: {raw.paths['nodes'].name}")
-    if source.similarity:
-        group = _matrix(table.select([source.sensitive]), title)
-        ends = list(similar_nodes(np.concatenate([x, group], axis=1), source.similarity))
+        if source.similarity is None:
+            edges = pool.submit(read_raw, raw, "edges", ["source", "target"])
+        table = read_raw(raw, "nodes")
+    others = [source.label, source.sensitive, *source.drop]
+    others += [source.id_column] if source.id_column else []
+    for column in others:
+        if column not in table.column_names:
+            value = f"{raw.paths['nodes'].name} has no column {column!r}"
+            raise InputError(title, value, "it is another file")
+    features = table.drop_columns(others)
+    x = _matrix(features, title)
+    raw.report.nodes = len(x)
+    if source.similarity is None:
+        source_rows, target_rows = _edge_rows(raw, table, edges.result())
     else:
-        try:
-            columns = (column.cast(pa.int64()) for column in pending.result().columns[:2])
-            ends = positions(ids, *columns)
-        except pa.ArrowInvalid:
-            value = f"{raw.paths['edges'].name} has node ids that are not integers"
-            raise InputError(title, value) from None
-    y = _codes(table[source.label], source.label_values, title)
-    sens = _codes(table[source.sensitive], source.group_values, title)
-    edge_index = undirected(ends[0], ends[1], count, raw.report)
-    return [x, edge_index, y, sens], _names(source, features, y, sens)
+        groups = _matrix(table.select([source.sensitive]), title)
+        columns = np.concatenate([x, groups], axis=1)
+        source_rows, target_rows = similar_nodes(columns, source.similarity)
+    return _named_by_code(
+        source,
+        x,
+        undirected(source_rows, target_rows, len(x), raw.report),
+        _codes(table[source.label], source.label_values, title),
+        _codes(table[source.sensitive], source.group_values, title),
+        features.column_names,
+    )
+
+
+def _edge_rows(raw: RawGraph, nodes: Any, edges: Any) -> list[np.ndarray]:
+    """The rows of the node table that each edge joins."""
+    source = raw.source
+    ids = nodes[source.id_column] if source.id_column else pa.array(np.arange(nodes.num_rows))
+    check_ids(ids, f"{source.title}: {raw.paths['nodes'].name}")
+    try:
+        return [positions(ids, column.cast(pa.int64())) for column in edges.columns[:2]]
+    except pa.ArrowInvalid:
+        value = f"{raw.paths['edges'].name} has node ids that are not integers"
+        raise InputError(source.title, value) from None
 
 
 def similar_nodes(x: np.ndarray, threshold: float) -> np.ndarray:
-    """Pairs of nodes more similar than a share of what one of them and its nearest node are."""
+    """Connect each node to all that are nearly as similar to it as its nearest node.
+
+    The similarity of two rows of ``x`` is 1/(1+d), d their Euclidean distance. A pair is connected
+    if it is above ``threshold`` times the similarity of one of them and its nearest node.
+    """
     from scipy.spatial import KDTree
 
     tree = KDTree(x.astype(np.float64))
     nearest = tree.query(tree.data, k=2)[0][:, 1]
     least = threshold * (1 / (1 + nearest))
-    found = tree.query_ball_point(tree.data, 1 / least - 1 + 1e-6, workers=-1)
-    ends = np.repeat(np.arange(len(x)), [len(nodes) for nodes in found]), np.concatenate([*found])
-    distance = np.linalg.norm(tree.data[ends[0]] - tree.data[ends[1]], axis=1)
-    kept = (1 / (1 + distance) > least[ends[0]]) & (ends[0] != ends[1])
-    return np.unique(np.sort(np.stack(ends)[:, kept], axis=0), axis=1)
+    near = tree.query_ball_point(tree.data, 1 / least - 1 + 1e-6, workers=-1)
+    source = np.repeat(np.arange(len(x)), [len(nodes) for nodes in near])
+    target = np.concatenate([*near])
+    distance = np.linalg.norm(tree.data[source] - tree.data[target], axis=1)
+    similar = (1 / (1 + distance) > least[source]) & (source != target)
+    return np.unique(np.sort(np.stack([source, target])[:, similar], axis=0), axis=1)
 
 
-def _names(source: Source, features: list[str], y: np.ndarray, sens: np.ndarray) -> Names:
+def _named_by_code(
+    source: Source,
+    x: np.ndarray,
+    edge_index: np.ndarray,
+    y: np.ndarray,
+    sens: np.ndarray,
+    feature_names: list[str],
+) -> ParsedGraph:
+    """A graph whose classes, and groups unless they have names, are named by their codes."""
     groups = [f"{source.sensitive} = {k}" for k in range(int(sens.max()) + 1)]
-    return {
-        "feature_names": features,
-        "class_names": [str(k) for k in range(int(y.max()) + 1)],
-        "group_names": list(source.group_values) or groups,
-    }
+    classes = [str(k) for k in range(int(y.max()) + 1)]
+    names = list(source.group_values) or groups
+    return ParsedGraph(x, edge_index, y, sens, feature_names, classes, names)
 
 
-def _node_table(raw: Raw) -> tuple[Any, np.ndarray, list[str]]:
-    """Read the node table: a table with the other columns, the features, and their names."""
-    source, title, path = raw.source, raw.source.title, raw.paths["nodes"]
-    reader = TableReader(path, title)
-    columns = reader.stored_names
-    other = [source.label, source.sensitive, *source.drop]
-    other += [source.id_column] if source.id_column else []
-    for column in other:
-        if column not in columns:
-            raise InputError(title, f"{path.name} has no column {column!r}", "it is another file")
-    last = max(columns.index(column) for column in other)
-    commas = reader.dialect is not None and reader.dialect.separator == ","
-    tail = digit_tail(path, len(columns) - 1 - last) if commas else None
-    table = _parse_rows(tail[0], columns[: -tail[1].shape[1]]) if tail else None
-    digits = [tail[1]] if tail and table else []
-    table = table or read_raw(raw, "nodes")
-    x = np.concatenate([narrow(_matrix(table.drop_columns(other), title)), *digits], axis=1)
-    return table, x, [name for name in columns if name not in other]
-
-
-def digit_tail(path: Path, limit: int) -> tuple[bytes, np.ndarray] | None:
-    """Cut at most ``limit`` columns of one-digit cells off the ends of all rows.
-
-    They lie at the same distance from the end of every line and are copied as one block, which
-    reads Pokec-z in 0.55 s instead of 1.3 s. Returns the rest, as lines, and the digits (n×k).
-    """
-    raw = np.memmap(path, dtype=np.uint8, mode="r")
-    ends = np.flatnonzero(raw == _NEWLINE)
-    if len(ends) and ends[-1] != len(raw) - 1:
-        ends = np.append(ends, len(raw))
-    if len(ends) < 2:
-        return None
-    starts, ends = ends[:-1] + 1, ends[1:] - (raw[ends[1:] - 1] == _RETURN)
-    first = raw[starts[0] : ends[0]].tobytes()
-    count = min(limit, (len(first) - len(re.sub(rb"(,[0-9])+$", b"", first))) // 2)
-    width = 2 * count
-    if count < _MIN_DIGIT_COLUMNS or (ends - starts <= width).any():
-        return None
-    digits = np.empty((len(ends), count), dtype=np.uint8)
-    windows = np.lib.stride_tricks.sliding_window_view(raw, width)
-    for k in range(0, len(ends), _BLOCK_ROWS):
-        # Two bytes per cell, a comma and a digit: XOR with ",0" leaves the digit alone.
-        cells = windows[ends[k : k + _BLOCK_ROWS] - width].view("<u2") ^ (_COMMA | _ZERO << 8)
-        if np.bitwise_or.reduce(cells, axis=None) & 0xFF or cells.max() > 9 << 8:
-            return None
-        digits[k : k + _BLOCK_ROWS] = cells >> 8
-    # Each row from its start to its digits, where a comma becomes the newline.
-    lengths = ends - width - starts + 1
-    after = np.cumsum(lengths)
-    text = raw[np.arange(after[-1]) + np.repeat(starts - (after - lengths), lengths)]
-    text[after - 1] = _NEWLINE
-    return text.tobytes(), digits
-
-
-def _parse_rows(lines: bytes, names: list[str]) -> Any | None:
-    """Parse what the digit reader leaves; None if it is odd, for the full parser to report."""
-    try:
-        table = arrow.read_csv(pa.BufferReader(lines), arrow.ReadOptions(column_names=names))
-    except pa.ArrowInvalid:
-        return None
-    complete = lines.count(b"\n") == table.num_rows
-    return table if complete and not any(c.null_count for c in table.columns) else None
-
-
-def read_raw(raw: Raw, file: str, names: Sequence[str] = ()) -> Any:
+def read_raw(raw: RawGraph, role: str, names: Sequence[str] = ()) -> Any:
     """Read a raw table; published files have no empty cell, so that one means a cut-off file."""
-    path, title, notes = raw.paths[file], raw.source.title, raw.report.notes
+    path, title, notes = raw.paths[role], raw.source.title, raw.report.notes
     reader = TableReader(path, title, names=names, notes=notes)
     table = reader.table(partial=raw.partial)
     complete = np.ones(table.num_rows, dtype=bool)
@@ -175,34 +156,33 @@ def read_raw(raw: Raw, file: str, names: Sequence[str] = ()) -> Any:
         return table
     if not raw.partial:
         value = f"{path.name} {reader.locate(int(np.argmin(complete)))} has an empty cell"
-        hint = "the file is cut off or broken there (partial=True drops such lines)"
+        hint = "the file is cut off or broken there ({partial=True} drops such lines)"
         raise InputError(title, value, hint)
-    dropped = counted(int((~complete).sum()), "row")
+    dropped = plural(int((~complete).sum()), "row")
     notes.append(f"{path.name}: {dropped} with an empty cell, dropped")
     return table.filter(complete)
 
 
 def _matrix(table: Any, title: str) -> np.ndarray:
-    for field in table.schema:
-        if str(field.type) in ("string", "binary"):
-            raise InputError(title, f"column {field.name!r} has text where numbers are expected")
-    x = np.empty((table.num_rows, table.num_columns), dtype=np.float32)
-    for k, column in enumerate(table.columns):
-        x[:, k] = column.to_numpy()
-    return x
+    x = np.empty((table.num_columns, table.num_rows), dtype=np.float32)
+    for k, (name, column) in enumerate(zip(table.column_names, table.columns, strict=True)):
+        if is_text(column.type) or pa.types.is_binary(column.type):
+            raise InputError(title, f"column {name!r} has text where numbers are expected")
+        x[k] = column.to_numpy()
+    return np.ascontiguousarray(x.T)
 
 
-def _codes(column: Any, values: Mapping[Any, int], title: str) -> np.ndarray:
-    """Return a column as integers, mapped through ``values`` if given; negative ones become −1."""
-    if not values:
+def _codes(column: Any, code_of: Mapping[Any, int], title: str) -> np.ndarray:
+    """Return a column as integers, mapped by ``code_of`` if not empty; negative ones are −1."""
+    if not code_of:
         return np.maximum(column.to_numpy().astype(np.int64), -1)
-    found = column.to_pylist()
-    for value in set(found) - set(values):
-        raise InputError(title, f"{value!r} is not one of {', '.join(map(str, values))}")
-    return np.array([values[value] for value in found])
+    values = column.to_pylist()
+    for value in set(values) - set(code_of):
+        raise InputError(title, f"{value!r} is not one of {', '.join(map(str, code_of))}")
+    return np.array([code_of[value] for value in values])
 
 
-def _numpy(raw: Raw) -> tuple[list[np.ndarray], Names]:
+def _numpy(raw: RawGraph) -> ParsedGraph:
     title, paths = raw.source.title, raw.paths
     table, public = read_raw(raw, "attributes"), read_raw(raw, "public")
     try:
@@ -222,13 +202,18 @@ def _numpy(raw: Raw) -> tuple[list[np.ndarray], Names]:
     y = np.full(count, -1, dtype=np.int64)
     y[labels[:, 0]] = labels[:, 1]
     rows = np.repeat(np.arange(count), np.diff(starts))
-    x = [_matrix(table.select(["gender", "AGE"]), title), _matrix(public, title)]
-    edge_index = undirected(rows, columns, count, raw.report)
-    arrays = [np.concatenate(x, axis=1), edge_index, y, sens]
-    return arrays, _names(raw.source, ["gender", "AGE", "public"], y, sens)
+    features = [_matrix(table.select(["gender", "AGE"]), title), _matrix(public, title)]
+    return _named_by_code(
+        raw.source,
+        np.concatenate(features, axis=1),
+        undirected(rows, columns, count, raw.report),
+        y,
+        sens,
+        ["gender", "AGE", "public"],
+    )
 
 
-def _matlab(raw: Raw) -> tuple[list[np.ndarray], Names]:
+def _matlab(raw: RawGraph) -> ParsedGraph:
     from scipy.io import loadmat
     from scipy.io.matlab import MatReadError
 
@@ -241,43 +226,55 @@ def _matlab(raw: Raw) -> tuple[list[np.ndarray], Names]:
         value = f"cannot read {path.name} ({error})"
         raise InputError(source.title, value, "fetch it again") from None
     report.nodes = len(info)
-    label, y, classes = _select("label", source.label, info, report)
-    sensitive, sens, groups = _select("sensitive", source.sensitive, info, report)
-    if label == sensitive:
-        raise InputError("sensitive", f"{label!r} is the label too", "choose another column")
-    blocks, features = [], []
+    label = _select("label", source.label, info, report)
+    sensitive = _select("sensitive", source.sensitive, info, report)
+    if label.column == sensitive.column:
+        value = f"{label.column!r} is the label too"
+        raise InputError("sensitive", value, "choose another column")
+    blocks, names = [], []
     for k, column in enumerate(FACEBOOK_COLUMNS):
-        if column not in (label, sensitive):
+        if column not in (label.column, sensitive.column):
             values, counts = np.unique(info[:, k], return_counts=True)
             values = values[(values != 0) & (counts >= MIN_CATEGORY_COUNT)]
             blocks.append(info[:, k, None] == values)
-            features += [f"{column}={value}" for value in values]
-    x = np.concatenate(blocks, axis=1).astype(np.uint8)
-    edge_index = undirected(adjacency.row, adjacency.col, len(info), report)
-    names = {"feature_names": features, "class_names": classes, "group_names": groups}
-    return [x, edge_index, y, sens], names
+            names += [f"{column}={value}" for value in values]
+    return ParsedGraph(
+        x=np.concatenate(blocks, axis=1).astype(np.uint8),
+        edge_index=undirected(adjacency.row, adjacency.col, len(info), report),
+        y=label.codes,
+        sens=sensitive.codes,
+        feature_names=names,
+        class_names=label.names,
+        group_names=sensitive.names,
+    )
 
 
-def _select(
-    argument: str, spec: str, info: np.ndarray, report: LoadReport
-) -> tuple[str, np.ndarray, list[str]]:
-    """Read ``column`` or ``column>=value`` as codes (−1: unknown) and the names of the codes."""
+class _Selection(NamedTuple):
+    """A column as codes, −1 where unknown, and the names of the codes."""
+
+    column: str
+    codes: np.ndarray
+    names: list[str]
+
+
+def _select(argument: str, spec: str, info: np.ndarray, report: LoadReport) -> _Selection:
+    """Read ``column`` or ``column>=value``."""
     match = re.fullmatch(r"\s*(\w+)\s*(?:>=\s*(\d+)\s*)?", spec)
     if not match or match[1] not in FACEBOOK_COLUMNS:
         hint = f"give one of {', '.join(FACEBOOK_COLUMNS)}, or a threshold such as 'year>=2007'"
         raise InputError(argument, f"{spec!r} is not a column", hint)
-    column, known = match[1], info[:, FACEBOOK_COLUMNS.index(match[1])]
+    column, values = match[1], info[:, FACEBOOK_COLUMNS.index(match[1])]  # 0 is unknown
     if match[2]:
-        codes = np.where(known == 0, -1, known >= int(match[2]))
+        codes = np.where(values == 0, -1, values >= int(match[2]))
         names = [f"{column} < {match[2]}", f"{column} ≥ {match[2]}"]
     else:
-        values, counts = np.unique(known[known != 0], return_counts=True)
-        chosen = np.sort(values[np.argsort(-counts, kind="stable")[:MAX_GROUPS]])
-        codes = np.where(np.isin(known, chosen), np.searchsorted(chosen, known), -1)
-        names = [f"{column} = {value}" for value in chosen]
-        if len(values) > len(chosen):
-            used = f"the {len(chosen)} most frequent of {len(values)} values are used"
+        distinct, counts = np.unique(values[values != 0], return_counts=True)
+        frequent = np.sort(distinct[np.argsort(-counts, kind="stable")[:MAX_GROUPS]])
+        codes = np.where(np.isin(values, frequent), np.searchsorted(frequent, values), -1)
+        names = [f"{column} = {value}" for value in frequent]
+        if len(distinct) > len(frequent):
+            used = f"the {len(frequent)} most frequent of {len(distinct)} values are used"
             report.notes.append(f"{column}: {used}; the others count as unknown")
     if len(np.unique(codes[codes >= 0])) < 2:
         raise InputError(argument, f"{spec!r} leaves fewer than two groups of nodes")
-    return column, codes, names
+    return _Selection(column, codes, names)

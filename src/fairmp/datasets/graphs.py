@@ -12,9 +12,10 @@ from torch_geometric.data import Data, InMemoryDataset
 
 from fairmp.datasets import cache as disk
 from fairmp.datasets import sources
-from fairmp.datasets.columns import LoadReport, Scale, rescale
-from fairmp.datasets.formats import Names, parse
-from fairmp.datasets.raw import FoundFile, PathLike, cache_home, fetch
+from fairmp.datasets.columns import Scale, rescale
+from fairmp.datasets.formats import ParsedGraph, RawGraph, parse
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.raw import FoundFile, PathLike, cache_folder, fetch
 from fairmp.datasets.sources import Source, source_named
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.tables import assemble
@@ -62,53 +63,59 @@ class FairGraph(InMemoryDataset):
     ) -> None:
         check_choice("scale", scale, get_args(Scale))
         super().__init__(None, transform)
-        found = fetch(self.source, root, mirror=mirror)
-        arrays, names, report = _load(self.source, found, partial, verify and not partial, cache)
-        x, y, sens = arrays["x"], arrays["y"], arrays["sens"]
+        files = fetch(self.source, root, mirror=mirror)
+        graph, report = _load(
+            self.source, files, partial=partial, verify=verify and not partial, cache=cache
+        )
+        x, y, sens = graph.x, graph.y, graph.sens
+        feature_names, class_names = graph.feature_names, graph.class_names
         if sens_in_features:
-            known = np.where(sens < 0, sens[sens >= 0].mean(), sens)
-            x = np.concatenate([x, known[:, None].astype(np.float32)], axis=1)
-            names["feature_names"].append(self.source.sensitive)
-        if not multiclass and len(names["class_names"]) > 2:
-            y, names["class_names"] = np.minimum(y, 1), ["0", "1 or more"]
+            filled = np.where(sens < 0, sens[sens >= 0].mean(), sens)
+            x = np.concatenate([x, filled[:, None].astype(np.float32)], axis=1)
+            feature_names = [*feature_names, self.source.sensitive]
+        if not multiclass and len(class_names) > 2:
+            y, class_names = np.minimum(y, 1), ["0", "1 or more"]
         report.unknown_labels = int((y < 0).sum())
         report.unknown_groups = int((sens < 0).sum())
-        data = assemble(rescale(x, scale), arrays["edge_index"], y, sens, report)
-        data.update({**names, "name": self.source.title})
+        data = assemble(rescale(x, scale), graph.edge_index, y, sens, report)
+        data.feature_names, data.class_names = feature_names, class_names
+        data.group_names, data.name = graph.group_names, self.source.title
         self._data = with_split(data, seed=seed)
 
 
 def _load(
-    source: Source, found: tuple[FoundFile, ...], partial: bool, verify: bool, cache: bool
-) -> tuple[disk.Arrays, Names, LoadReport]:
+    source: Source, files: tuple[FoundFile, ...], *, partial: bool, verify: bool, cache: bool
+) -> tuple[ParsedGraph, LoadReport]:
     """Read the parsed graph from the cache, or parse the raw files and cache the result."""
-    paths = {file.role: file.path for file in found if file.path}
+    paths = {file.role: file.path for file in files if file.path}
     options = [source.key, source.label, source.sensitive, partial]
     text = "\n".join(map(str, [*(path.resolve() for path in paths.values()), *options]))
     place = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-    kept = cache_home() / "processed" / f"{source.key}-{place}.npz"
+    cached = cache_folder() / "processed" / f"{source.key}-{place}.npz"
     key = disk.fingerprint(list(paths.values()), {"options": options, "verify": verify})
-    if cache and (hit := disk.load(kept, key)):
-        arrays, (names, report) = hit
-        return arrays, names, LoadReport(**report)
+    if cache and (stored := disk.load(cached, key)):
+        names, counts = stored.metadata
+        content: dict[str, Any] = {**stored.arrays, **names}
+        return ParsedGraph(**content), LoadReport(**counts)
     report = LoadReport()
-    for file in found if verify else ():
+    for file in files if verify else ():
         _verify(source.title, file, report)
-    arrays, names = parse(source, paths, partial, report)
+    graph = parse(RawGraph(source, paths, partial, report))
     if report.dangling and not partial:
         problem = f"{report.dangling:,} of {report.edge_rows:,} edge rows name an id without a node"
-        raise InputError(source.title, problem, "a file is cut off; partial=True drops those rows")
+        hint = "a file is cut off; {partial=True} drops those rows"
+        raise InputError(source.title, problem, hint)
     if cache:
-        disk.save(kept, key, arrays, [names, asdict(report)])
-    return arrays, names, report
+        disk.save(cached, key, graph.arrays, [graph.names, asdict(report)])
+    return graph, report
 
 
-def _verify(title: str, found: FoundFile, report: LoadReport) -> None:
+def _verify(title: str, file: FoundFile, report: LoadReport) -> None:
     """Refuse a file that differs from the published one, and note what cannot be checked."""
-    state, digits, path = found.check(), found.file.sha256, found.path
+    state, digits, path = file.check(), file.file.sha256, file.path
     if state == "differs":
         problem = f"{path} is not the published file, whose SHA-256 starts with {digits[:8]}"
-        raise InputError(title, problem, "fetch it again, or pass verify=False")
+        raise InputError(title, problem, "fetch it again, or set {verify=False}")
     if path and state != "ok":
         known = f"only the first {len(digits)} digits of its SHA-256 are known; they agree"
         unknown = "its SHA-256 is unknown and was not checked"

@@ -7,15 +7,15 @@ Files and folders whose names start with ``_`` or ``.`` are not part of the tabl
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from fairmp.datasets.numerals import infer_type
 from fairmp.errors import InputError
 
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
@@ -51,14 +51,14 @@ def base_folder(path: Path) -> Path:
     return path
 
 
-def open_files(path: Path, argument: str, infer: Callable[[Any], Any]) -> ds.Dataset:
-    """Open a table of several files; ``infer`` converts the text of its folders' names."""
+def open_files(path: Path, argument: str) -> ds.Dataset:
+    """Open a table of several files."""
     files, base = table_files(path, argument), base_folder(path)
     schema = pa.unify_schemas(
         [pq.read_schema(file) for file in files], promote_options="permissive"
     )
     partitions = [
-        pa.field(name, infer(pa.array(values)).type if values else pa.string())
+        pa.field(name, infer_type(pa.array(values)).type if values else pa.string())
         for name, values in _partition_values(files, base).items()
         if name not in schema.names
     ]

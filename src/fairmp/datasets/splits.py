@@ -1,19 +1,17 @@
-"""Training, validation and test nodes, stratified by label and group; checks of a graph."""
+"""Training, validation and test nodes, stratified by label and group."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from itertools import combinations
+from collections.abc import Iterable, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp import groups
-from fairmp.datasets.columns import counted
-from fairmp.errors import InputError, check_integer
+from fairmp.errors import InputError, check_integer, plural
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -50,20 +48,9 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
         >>> [int(mask.sum()) for mask in split((y, sens), seed=3)]
         [8, 4, 4]
     """
-    if not isinstance(source, tuple):
-        for name in ("y", "sens"):
-            if getattr(source, name, None) is None:
-                raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
-        source = source.y, source.sens
-    labels, groups = map(torch.as_tensor, source)
-    if labels.dim() != 1 or labels.shape != groups.shape:
-        shapes = f"shape {tuple(groups.shape)}, but y has {tuple(labels.shape)}"
-        raise InputError("sens", shapes, "give one label and one group per node")
-    shares = np.asarray(fractions, dtype=float)
-    if shares.shape != (3,) or not (shares > 0).all() or shares.sum() > 1 + 1e-9:
-        problem = f"{tuple(fractions)} are not three positive shares with a sum of at most 1"
-        raise InputError("fractions", problem, f"as in {FRACTIONS}: training, validation, test")
-    shares = np.append(shares, max(0.0, 1 - shares.sum()))
+    labels, groups = _labels_and_groups(source)
+    shares = _part_shares(fractions)
+    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     y, sens = labels.cpu().numpy(), groups.cpu().numpy()
     known = np.flatnonzero((y >= 0) & (sens >= 0))
     if not len(known):
@@ -73,12 +60,33 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
     if not totals[:3].all():
         problem = f"{len(known)} known nodes cannot fill three parts of {tuple(fractions)}"
         raise InputError("split", problem, "label more nodes or change fractions")
-    check_integer("seed", seed, "give 0 or a positive integer", low=0)
     rng = np.random.default_rng(seed)
     part = np.full(len(y), -1)
     part[known] = _assign(_strata(y[known], sens[known]), shares, totals, rng)
     _complete_training(part, known, y, sens, rng)
     return Split(*(torch.from_numpy(part == k).to(labels.device) for k in range(3)))
+
+
+def _labels_and_groups(source: Source) -> tuple[Tensor, Tensor]:
+    if not isinstance(source, tuple):
+        for name in ("y", "sens"):
+            if getattr(source, name, None) is None:
+                raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
+        source = source.y, source.sens
+    labels, groups = map(torch.as_tensor, source)
+    if labels.dim() != 1 or labels.shape != groups.shape:
+        shapes = f"shape {tuple(groups.shape)}, but y has {tuple(labels.shape)}"
+        raise InputError("sens", shapes, "give one label and one group per node")
+    return labels, groups
+
+
+def _part_shares(fractions: Sequence[float]) -> np.ndarray:
+    """Shares of training, validation, test and unused nodes."""
+    shares = np.asarray(fractions, dtype=float)
+    if shares.shape != (3,) or not (shares > 0).all() or shares.sum() > 1 + 1e-9:
+        problem = f"{tuple(fractions)} are not three positive shares with a sum of at most 1"
+        raise InputError("fractions", problem, f"as in {FRACTIONS}: training, validation, test")
+    return np.append(shares, max(0.0, 1 - shares.sum()))
 
 
 def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Data:
@@ -130,110 +138,39 @@ def _complete_training(
             # One candidate per stratum is enough: its nodes are interchangeable.
             _, first = np.unique(_strata(y[incoming], sens[incoming]), return_index=True)
             for node in incoming[np.sort(first)]:
-                training = np.append(np.flatnonzero(part == 0), node)
-                spare = np.ones(len(training), dtype=bool)
-                for values in (y[training], sens[training]):
-                    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
-                    spare &= counts[inverse] > 1
-                if spare[:-1].any():
-                    part[rng.choice(training[:-1][spare[:-1]])] = part[node]
+                dispensable = _dispensable(np.flatnonzero(part == 0), node, y, sens)
+                if len(dispensable):
+                    part[rng.choice(dispensable)] = part[node]
                     part[node] = 0
                     break
+
+
+def _dispensable(training: np.ndarray, node: int, y: np.ndarray, sens: np.ndarray) -> np.ndarray:
+    """Training nodes that can leave for ``node`` without taking a class or group with them."""
+    nodes = np.append(training, node)
+    spare = np.ones(len(nodes), dtype=bool)
+    for values in (y[nodes], sens[nodes]):
+        _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+        spare &= counts[inverse] > 1
+    return training[spare[:-1]]
 
 
 def _strata(y: np.ndarray, sens: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) * (int(sens.max()) + 1) + sens
 
 
-def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
-    """Raise an error if a graph's features, or the labels, groups and masks needed, are wrong."""
-    from torch_geometric.data import Data
-
-    if not isinstance(data, Data):
-        problem = f"expected a torch_geometric.data.Data, got {type(data).__name__}"
-        raise InputError("data", problem, "a data set's graph is its first item, such as NBA()[0]")
-    for name in ("x", "edge_index", "y", "sens")[: 4 if labels else 2]:
-        if not isinstance(data.get(name), Tensor):
-            raise InputError(f"data.{name}", "missing", "it must be a tensor (see fairmp.datasets)")
-    _check_features(data.x, data.get("feature_names"))
-    n = data.x.size(0)
-    for name in ("y", "sens"):
-        values = data.get(name)
-        if name == "sens" and isinstance(values, Tensor) and groups.soft(values):
-            groups.check_probabilities("data.sens", values, n)
-        elif isinstance(values, Tensor):
-            _check_codes(f"data.{name}", values, n)
-    if labels:
-        known = data.y[data.y >= 0]
-        if not known.numel():
-            raise InputError("data.y", "all labels are unknown (-1)", "train on labelled nodes")
-        if int(known.max()) < 1 or int(known.min()) == int(known.max()):
-            only = f"every known label is {int(known[0])}"
-            raise InputError("data.y", only, "give two classes or more (0 and 1)")
-        _check_groups(data.sens)
-        if data.get("sample_weight") is not None:
-            _check_weight(data.sample_weight, n)
-    if masks:
-        _check_masks(data, n)
-
-
-def _check_features(x: Tensor, names: Sequence[str] | None) -> None:
-    if x.layout not in (torch.strided, torch.sparse_coo):
-        raise InputError("data.x", f"of layout {x.layout}", "give data.x.to_sparse_coo()")
-    if x.dim() != 2 or 0 in x.shape or not x.is_floating_point():
-        problem = f"{x.dtype} of shape {tuple(x.shape)} is not floating point (nodes, features)"
-        raise InputError("data.x", problem, "give data.x.float(), if its numbers are quantities")
-    x = x.coalesce() if x.is_sparse else x
-    wrong = (~torch.isfinite(x.values() if x.is_sparse else x)).nonzero()
-    if len(wrong):
-        node, column = (x.indices()[:, wrong[0, 0]] if x.is_sparse else wrong[0]).tolist()
-        title = f" {names[column]!r}" if names is not None and len(names) == x.size(1) else ""
-        first = f"node {node}, column {column}{title} ({x[node, column].item()})"
-        problem = f"{counted(len(wrong), 'value')} not finite, the first at {first}"
-        raise InputError("data.x", problem, "fill or drop them first")
-
-
-def _check_weight(weight: Tensor, n: int) -> None:
-    if not isinstance(weight, Tensor) or weight.shape != (n,):
-        raise InputError("data.sample_weight", f"{weight!r}", f"give one number per node, {n}")
-    if not bool(torch.isfinite(weight).all()) or bool((weight < 0).any()) or not bool(weight.any()):
-        low, high = weight.min().item(), weight.max().item()
-        hint = "they must be finite, 0 or more, and not all 0"
-        raise InputError("data.sample_weight", f"from {low:g} to {high:g}", hint)
-
-
-def _check_codes(name: str, codes: Tensor, n: int) -> None:
-    if codes.shape != (n,) or codes.is_floating_point():
-        problem = f"expected integers, one per node, got {codes.dtype} of shape"
-        raise InputError(name, f"{problem} {tuple(codes.shape)}", f"x has {n} rows")
-    if codes.numel() and int(codes.min()) < -1:
-        raise InputError(name, f"{int(codes.min())} is not a code", "use 0 and up, -1 for unknown")
-
-
-def _check_groups(sens: Tensor) -> None:
-    soft = groups.soft(sens)
-    sizes = sens.sum(0) if soft else torch.bincount(sens[sens >= 0])
-    if not sizes.numel():
-        raise InputError("data.sens", "all groups are unknown (-1)", "give those that are known")
-    if int((sizes > 0).sum()) < 2:
-        only = f"every node of known group is in group {int(sizes.argmax())}"
-        raise InputError("data.sens", only, "fairness between groups needs at least two")
-    if not bool((sizes > 0).all()):
-        empty = f"group {int(sizes.argmin())} has no node"
-        raise InputError("data.sens", empty, "leave it out" if soft else "number groups from 0 up")
-
-
-def _check_masks(data: Data, n: int) -> None:
-    for name in MASKS:
-        mask = data.get(name)
-        if not isinstance(mask, Tensor) or mask.shape != (n,) or mask.dtype != torch.bool:
-            raise InputError(f"data.{name}", f"not a boolean mask of {n} nodes", "make a split")
-        if not bool(mask.any()):
-            raise InputError(f"data.{name}", "no node is in it", "make a split with more nodes")
-        unlabelled = (mask & (data.y < 0)).nonzero()
-        if unlabelled.numel():
-            problem = f"node {int(unlabelled[0])} has no known label"
-            raise InputError(f"data.{name}", problem, "split labelled nodes only")
-    for first, second in combinations(MASKS, 2):
-        if bool((data[first] & data[second]).any()):
-            raise InputError(f"data.{second}", f"shares nodes with {first}", "make them disjoint")
+def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
+    """Raise if a part of some split of your own tables has no node of a group."""
+    encoding = getattr(graph, "encoding", None)
+    if encoding is None:
+        return
+    for seed in split_seeds:
+        parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
+        for (part, mask), (k, name) in product(parts, enumerate(graph.group_names)):
+            if (graph.sens[mask] == k).any():
+                continue
+            columns = " × ".join(repr(column.column) for column in encoding.sensitive)
+            count = plural(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
+            value = f"group {name!r} of {columns} has {count} with a known label and none among "
+            hint = "merge it with another group in the table, or leave its cells empty (unknown)"
+            raise InputError("sensitive", f"{value}the {part} nodes of split {seed}", hint)

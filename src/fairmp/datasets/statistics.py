@@ -123,11 +123,11 @@ def rows(ours: Mapping[str, Statistics]) -> list[list[str]]:
     """One row of text per graph, by key, and one below it where the paper has its figures."""
     marks = {True: " ✓", False: " ✗", None: "  "}
     lines = []
-    for key, own in ours.items():
+    for key, figures in ours.items():
         paper = PAPER.get(key)
-        same = agreement(own, paper) if paper else {}
-        cells = [as_text(getattr(own, name)) + marks[same.get(name)] for name in COLUMNS]
-        lines.append([own.name, *cells])
+        agrees = agreement(figures, paper) if paper else {}
+        cells = [as_text(getattr(figures, name)) + marks[agrees.get(name)] for name in COLUMNS]
+        lines.append([figures.name, *cells])
         if paper:
             lines.append(["  paper", *(f"{as_text(getattr(paper, name))}  " for name in COLUMNS)])
     return lines

@@ -11,10 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from fairmp.datasets.columns import Column, LoadReport
-from fairmp.datasets.edges import node_ids
+from fairmp.datasets.columns import Column
+from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
+from fairmp.datasets.ids import node_ids
+from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.tables import Encoding, Roles, fit_encoding
 from fairmp.distributed.shard_format import write_array
 from fairmp.errors import InputError
 

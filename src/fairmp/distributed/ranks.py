@@ -22,7 +22,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from fairmp.errors import InputError, check_number
 from fairmp.groups import GroupOperator, mean_rows
-from fairmp.training.loop import LocalReducer
+from fairmp.training.nodes import LocalReducer
 
 Result = TypeVar("Result")
 TIMEOUT_S = 600.0
@@ -123,10 +123,10 @@ class Ranks(LocalReducer):
             dist.all_gather_object(found, mine)
         return found
 
-    def on_first(self, work: Callable[..., Result], *parts: Tensor) -> Result:
+    def on_rank_zero(self, work: Callable[..., Result], *rows: Tensor | None) -> Result:
         """Return what ``work`` returns on rank 0, given all rows; if it fails, all ranks do."""
-        rows = [self.gather(part) for part in parts]
-        mine = partial(work, *rows) if self.rank == 0 else lambda: None
+        gathered = [None if part is None else self.gather(part) for part in rows]
+        mine = partial(work, *gathered) if self.rank == 0 else lambda: None
         found: list[Any] = [self.together(mine)]
         if self.size > 1:
             with self._communicating("a broadcast"):

@@ -14,15 +14,18 @@ import torch
 from torch import Tensor
 
 from fairmp import outputs
+from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import MASKS
-from fairmp.datasets.tables import Encoding
 from fairmp.distributed.loading import Shard
 from fairmp.distributed.ranks import Ranks
 from fairmp.errors import InputError, check_integer
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
-from fairmp.training.loop import Checkpoints, Epoch, Run, State
+from fairmp.training.fitted import Predicted
+from fairmp.training.nodes import Names, TrainingNodes
 from fairmp.training.penalties import Adversary
+from fairmp.training.run import Epoch, Run
+from fairmp.training.trainer import Checkpoints, State
 
 
 def fit_shard(
@@ -56,12 +59,17 @@ def fit_shard(
         'batch'
     """
     _check(model, shard)
-    names = (shard.data[f"{kind}_names"] for kind in ("class", "group", "feature"))
-    model.classes_, model.groups_, model.features_ = names
-    encoding = shard.manifest.encoding
-    model.encoding_ = None if encoding is None else Encoding.from_dict(encoding)
-    nodes, options = (shard.data, shard.graph, shard.ranks), (seed, split_seed, bootstrap)
-    return model._fit(*nodes, *options, progress=progress, checkpoints=checkpoints)
+    encoding, data = shard.manifest.encoding, shard.data
+    names = Names(data.feature_names, data.class_names, data.group_names)
+    return model.fit_nodes(
+        TrainingNodes(data, shard.graph, names, shard.ranks),
+        seed=seed,
+        split_seed=split_seed,
+        bootstrap=bootstrap,
+        progress=progress,
+        checkpoints=checkpoints,
+        encoding=None if encoding is None else Encoding.from_dict(encoding),
+    ).run_
 
 
 def predict_shard(
@@ -73,8 +81,8 @@ def predict_shard(
     nodes, all by default; in mode ``"batch"`` those of all ranks are the population whose gap is
     closed. Returns one row per predicted node of this rank.
     """
-    data, nodes = shard.ranks.together(lambda: model._align(shard.data, nodes))
-    return model._logits(data, shard.graph, nodes, mode, shard.ranks).softmax(1)
+    data, nodes = shard.ranks.together(lambda: model.fitted_.align(shard.data, nodes))
+    return model.fitted_.logits(data, shard.graph, nodes, mode, shard.ranks).softmax(1)
 
 
 def evaluate_shard(
@@ -92,9 +100,10 @@ def evaluate_shard(
     """
     ranks = shard.ranks
     nodes = shard.data.test_mask if nodes is None else nodes
-    data, nodes = ranks.together(lambda: model._align(shard.data, nodes))
-    logits = model._logits(data, shard.graph, nodes, mode, ranks)
-    return model._measure(data, nodes, logits, mode, bootstrap, ranks)
+    fitted = model.fitted_
+    data, nodes = ranks.together(lambda: fitted.align(shard.data, nodes))
+    logits = fitted.logits(data, shard.graph, nodes, mode, ranks)
+    return fitted.measure(Predicted(data, nodes, logits), mode, bootstrap, ranks)
 
 
 def _check(model: FairClassifier, shard: Shard) -> None:
@@ -156,7 +165,7 @@ class FileCheckpoints:
 
     def load(self) -> State:
         """Return the last state saved, or a new one."""
-        content = self.ranks.on_first(self._content)
+        content = self.ranks.on_rank_zero(self._content)
         if content is None:
             return State()
         found = _read(content)[1]

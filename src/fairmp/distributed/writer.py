@@ -17,13 +17,16 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
-from fairmp.datasets.columns import BinsGiven, LoadReport
-from fairmp.datasets.edges import EdgeTable, comparable, proper_rows
-from fairmp.datasets.parquet_folders import base_folder
-from fairmp.datasets.readers import TableReadError
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.edges import EdgeTable, proper_rows
+from fairmp.datasets.encoding import Roles
+from fairmp.datasets.ids import comparable
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.splits import MASKS, split
 from fairmp.datasets.statistics import Statistics, sizes
-from fairmp.datasets.tables import Roles
+from fairmp.datasets.tables import name_of
+from fairmp.datasets.targets import BinsGiven
+from fairmp.datasets.text_files import TableReadError
+from fairmp.datasets.validation import check
 from fairmp.distributed import partition
 from fairmp.distributed.edge_store import EdgeStore
 from fairmp.distributed.node_table import FEATURE_ROWS, read_nodes
@@ -38,7 +41,7 @@ from fairmp.distributed.shard_format import (
     write_array,
 )
 from fairmp.errors import InputError, check_choice, check_integer
-from fairmp.outputs import bar
+from fairmp.progress import bar
 
 
 def shard(
@@ -147,7 +150,7 @@ def shard_tables(
             _read_edges(EdgeTable(edges, table.ids, source, target, report), store, report)
             job.advance("edges")
             manifest = Manifest(
-                name=name or base_folder(Path(nodes)).name.split(".")[0],
+                name=name or name_of(nodes),
                 order=order,
                 feature_names=tuple(table.encoding.feature_names),
                 class_names=table.encoding.label.classes,

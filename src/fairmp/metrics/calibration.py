@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -94,13 +95,20 @@ def _curve(group: str, prob: np.ndarray, is_class: np.ndarray, bins: int) -> Rel
     )
 
 
+class Calibration(NamedTuple):
+    """Temperature and bias per class of calibrated logits."""
+
+    temperature: float
+    bias: np.ndarray
+
+
 def calibrate(
     logits: np.ndarray,
-    labels: np.ndarray,
+    y: np.ndarray,
     *,
     reach: np.ndarray | float = 1.0,
     bias_only: bool = False,
-) -> tuple[float, np.ndarray]:
+) -> Calibration:
     r"""Temperature τ and bias b per class that make :math:`\mathrm{softmax}(Z/τ + b)` calibrated.
 
     Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` (n×1)
@@ -113,7 +121,7 @@ def calibrate(
     z = logits - logits.mean(1, keepdims=True)
     scale = max(float(np.sqrt((z**2).mean())), 1e-12)
     z = z / scale
-    one_hot = np.eye(classes)[labels]
+    one_hot = np.eye(classes)[y]
     start = np.append(scale, np.zeros(classes))
     unit = np.append(scale, np.ones(classes))
 
@@ -131,24 +139,24 @@ def calibrate(
     bounds = [(least, most), *[(None, None)] * classes]
     solution = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=bounds).x
     bias = solution[1:] - solution[1:].mean()
-    return float(scale / solution[0]), bias
+    return Calibration(float(scale / solution[0]), bias)
 
 
 def label_probabilities(
-    logits: np.ndarray, labels: np.ndarray, group: np.ndarray | None = None
+    logits: np.ndarray, y: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
     """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice."""
     from scipy.special import softmax
 
-    known = labels >= 0
+    known = y >= 0
     # A probability that was rounded to 0 counts as half of the smallest other one.
     z = logits - logits.max(1, keepdims=True)
     z = np.maximum(z, z[z > -MAX_LOGIT_RANGE].min() - np.log(2))
-    temperature, bias = calibrate(z[known], labels[known])
+    temperature, bias = calibrate(z[known], y[known])
     z = z / temperature + bias
     for g in [] if group is None else np.unique(group[group >= 0]):
         labelled = known & (group == g)
-        by_class = np.bincount(labels[labelled], minlength=z.shape[1])
+        by_class = np.bincount(y[labelled], minlength=z.shape[1])
         if labelled.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
-            z[group == g] += calibrate(z[labelled], labels[labelled], bias_only=True)[1]
+            z[group == g] += calibrate(z[labelled], y[labelled], bias_only=True).bias
     return np.asarray(softmax(z, axis=1))

@@ -168,15 +168,23 @@ def count(
     return np.bincount(index, weight, minlength=math.prod(shape)).reshape(shape)
 
 
-def group_rates(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute P(ŷ=c | s), P(ŷ=c | y=c, s) and P(ŷ=c | y≠c, s), each (…, groups, classes)."""
+class GroupRates(NamedTuple):
+    """Rates of each group by class, or the nodes behind them (…, groups, classes)."""
+
+    decided: np.ndarray  # P(ŷ=c | s)
+    true_positive: np.ndarray  # P(ŷ=c | y=c, s)
+    false_positive: np.ndarray  # P(ŷ=c | y≠c, s)
+
+
+def group_rates(table: np.ndarray) -> GroupRates:
+    """Rates of decisions, of true positives and of false positives."""
     by_pred = table[..., :-1, :, :].sum(-2)
     labelled = table[..., :-1, :-1, :]
     hits = np.diagonal(labelled, axis1=-2, axis2=-1)
     by_label, labelled_by_pred = labelled.sum(-1), labelled.sum(-2)
     others = by_label.sum(-1, keepdims=True) - by_label
     rate = ratio(by_pred, np.broadcast_to(by_pred.sum(-1, keepdims=True), by_pred.shape))
-    return rate, ratio(hits, by_label), ratio(labelled_by_pred - hits, others)
+    return GroupRates(rate, ratio(hits, by_label), ratio(labelled_by_pred - hits, others))
 
 
 def rate_range(rates: np.ndarray) -> np.ndarray:
@@ -190,28 +198,26 @@ def gap_intervals(
     table: np.ndarray, confidence: float, squares: np.ndarray
 ) -> dict[str, tuple[float, float]]:
     """Intervals of ΔDP, ΔEO and Δodds; ``squares`` is the same table of squared weights."""
-    rate, tpr, fpr = group_rates(table)
-    sizes = [
-        effective_size(total, square)
-        for total, square in zip(_sizes_behind(table), _sizes_behind(squares), strict=True)
-    ]
-    all_nodes, of_class, of_others = sizes
     # Of two classes, the rates of class 0 mirror those of class 1.
-    used = slice(1, 2) if rate.shape[1] == 2 else slice(None)
-    odds = np.hstack([tpr[:, used], fpr[:, used]])
-    odds_sizes = np.hstack([of_class[:, used], of_others[:, used]])
+    used = slice(1, 2) if table.shape[-1] == 2 else slice(None)
+    decided, tpr, fpr = (rate[:, used] for rate in group_rates(table))
+    all_nodes, of_class, of_others = (
+        effective_size(total, square)[:, used]
+        for total, square in zip(_nodes_behind(table), _nodes_behind(squares), strict=True)
+    )
+    odds, odds_nodes = np.hstack([tpr, fpr]), np.hstack([of_class, of_others])
     return {
-        "dp": gap_interval(rate[:, used], all_nodes[:, used], confidence),
-        "eo": gap_interval(tpr[:, used], of_class[:, used], confidence),
-        "odds": gap_interval(odds, odds_sizes, confidence),
+        "dp": gap_interval(decided, all_nodes, confidence),
+        "eo": gap_interval(tpr, of_class, confidence),
+        "odds": gap_interval(odds, odds_nodes, confidence),
     }
 
 
-def _sizes_behind(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Nodes behind each of the :func:`group_rates`: all, of the class, and of the others."""
+def _nodes_behind(table: np.ndarray) -> GroupRates:
+    """Nodes behind each rate: all of the group, those of the class, and the others."""
     of_class = table[:-1, :-1].sum(-1)
     all_nodes = np.broadcast_to(table[:-1].sum((1, 2))[:, None], of_class.shape)
-    return all_nodes, of_class, of_class.sum(1, keepdims=True) - of_class
+    return GroupRates(all_nodes, of_class, of_class.sum(1, keepdims=True) - of_class)
 
 
 def effective_size(total: ArrayLike, squares: ArrayLike) -> np.ndarray:

@@ -16,13 +16,15 @@ interval excludes 0 at a level divided by the number of figures compared.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
+from fairmp.display import Displayed
 from fairmp.metrics.counts import NORMAL_QUANTILE, wilson
+from fairmp.metrics.evaluation import Evaluation
 
 LEVEL = 0.05
 
@@ -44,7 +46,7 @@ class Estimate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """One figure in two samples, as fractions; the interval is that of the difference (95 %)."""
 
     figure: Figure
@@ -66,10 +68,10 @@ class ScoreChange:
 
 
 @dataclass(frozen=True)
-class Drift:
-    """Differences between two samples."""
+class Drift(Displayed, renderer="fairmp.report.monitoring"):
+    """Differences between two samples; ``print`` shows them in points (hundredths)."""
 
-    figures: tuple[Change, ...]
+    figures: tuple[FigureChange, ...]
     scores: tuple[ScoreChange, ...]
 
     @property
@@ -79,19 +81,19 @@ class Drift:
         return figures or any(change.changed for change in self.scores)
 
 
-def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Drift:
+def compare(before: Evaluation, after: Evaluation) -> Drift:
     """Compare two evaluations figure by figure, and the scores of each group.
 
     Args:
-        before: figures of the first sample, from :meth:`fairmp.metrics.Evaluation.to_dict`.
-        after: figures of the second, with the same groups and classes.
+        before: evaluation of the first sample.
+        after: evaluation of the second, with the same groups and classes.
 
     Example:
         >>> from fairmp.metrics import evaluate
         >>> rng = np.random.default_rng(0)
         >>> y, sens = rng.integers(0, 2, 2000), rng.integers(0, 2, 2000)
         >>> scores = np.stack([0 * y, y + rng.normal(size=2000)], 1)
-        >>> first, second = (evaluate(s, y, sens).to_dict() for s in (scores, scores + [0, 0.5]))
+        >>> first, second = (evaluate(s, y, sens) for s in (scores, scores + [0, 0.5]))
         >>> [tuple(change.figure) for change in compare(first, second).figures if change.changed]
         [('rate', '0', '1'), ('rate', '1', '1')]
     """
@@ -105,31 +107,32 @@ def compare(before: Mapping[str, Any], after: Mapping[str, Any]) -> Drift:
     return Drift(tuple(changes), tuple(scores))
 
 
-def _estimates(evaluation: Mapping[str, Any]) -> Iterator[tuple[Figure, Estimate]]:
+def _estimates(evaluation: Evaluation) -> Iterator[tuple[Figure, Estimate]]:
     """Every figure of an evaluation that is defined, with its 95 % limits."""
-    class_names, groups = evaluation["class_names"], evaluation["groups"]
-    total = sum(group["count"] for group in groups)
-    rates = [(Figure("share", g["name"]), g["count"] / max(total, 1), total) for g in groups]
-    for group in groups:
-        for c in (1,) if len(class_names) == 2 else range(len(class_names)):
-            figure = Figure("rate", group["name"], class_names[c])
-            rates.append((figure, group["rates"][c], group["count"]))
-    for figure, rate, size in rates:
-        if rate is not None and size:
-            yield figure, Estimate(rate, *wilson(rate, size))
+    classes = list(enumerate(evaluation.class_names))
+    total = sum(group.count for group in evaluation.groups)
+    for group in evaluation.groups:
+        share = group.count / total
+        yield Figure("share", group.name), Estimate(share, *wilson(share, total))
+    for group in evaluation.groups:
+        for c, name in classes[1:] if len(classes) == 2 else classes:
+            if group.count:
+                limits = wilson(group.rates[c], group.count)
+                yield Figure("rate", group.name, name), Estimate(group.rates[c], *limits)
     for key in ("accuracy", "dp", "eo", "odds"):
-        estimate = [evaluation[key], *(evaluation.get("intervals", {}).get(key) or [None])]
-        if None not in estimate:
-            yield Figure(key), Estimate(*estimate)
+        low, high = evaluation.intervals.get(key, (math.nan, math.nan))
+        if not math.isnan(low):
+            yield Figure(key), Estimate(getattr(evaluation, key), low, high)
 
 
-def _score_counts(evaluation: Mapping[str, Any]) -> dict[str, Sequence[int]]:
+def _score_counts(evaluation: Evaluation) -> dict[str, tuple[int, ...]]:
     """Nodes by bin of score, for the groups that have any."""
-    counts = {group["name"]: group.get("score_counts") or () for group in evaluation["groups"]}
-    return {name: bins for name, bins in counts.items() if sum(bins)}
+    return {
+        group.name: group.score_counts for group in evaluation.groups if any(group.score_counts)
+    }
 
 
-def _change(figure: Figure, old: Estimate, new: Estimate, level: float) -> Change:
+def _change(figure: Figure, old: Estimate, new: Estimate, level: float) -> FigureChange:
     from scipy.special import ndtri
 
     difference = new.value - old.value
@@ -138,7 +141,7 @@ def _change(figure: Figure, old: Estimate, new: Estimate, level: float) -> Chang
     stretch = float(-ndtri(level / 2)) / NORMAL_QUANTILE
     changed = difference > stretch * below or -difference > stretch * above
     interval = difference - below, difference + above
-    return Change(figure, old.value, new.value, *interval, bool(changed))
+    return FigureChange(figure, old.value, new.value, *interval, bool(changed))
 
 
 def _score_change(

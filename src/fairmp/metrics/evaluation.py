@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,11 @@ class GroupRow:
     tprs: tuple[float, ...]  # P(ŷ=c | y=c, s), over the labelled ones
     fprs: tuple[float, ...]  # P(ŷ=c | y≠c, s)
     score_counts: tuple[int, ...] = ()  # nodes by probability of class 1 (of ŷ for more), ten bins
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> GroupRow:
+        """Read a row of :meth:`Evaluation.to_dict`."""
+        return cls(**{field.name: from_json(record[field.name]) for field in fields(cls)})
 
     @property
     def positive_rate(self) -> float:
@@ -88,6 +93,14 @@ class Evaluation(Displayed, renderer="fairmp.report.evaluations"):
         for row, group in zip(result["groups"], self.groups, strict=True):
             row.update(positive_rate=group.positive_rate, tpr=group.tpr, fpr=group.fpr)
         return dict(json_safe(result))
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Evaluation:
+        """Read what :meth:`to_dict` wrote."""
+        values = {field.name: from_json(record[field.name]) for field in fields(cls)}
+        values["groups"] = tuple(map(GroupRow.from_dict, record["groups"]))
+        values["mode"] = record["mode"]
+        return cls(**values)
 
 
 @dataclass(frozen=True)
@@ -257,6 +270,15 @@ def json_safe(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [json_safe(item) for item in value]
     return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def from_json(value: Any) -> Any:
+    """Undo :func:`json_safe`: nan for ``None``, and tuples for lists."""
+    if isinstance(value, dict):
+        return {key: from_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(map(from_json, value))
+    return math.nan if value is None else value
 
 
 def _check(

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 Solver = Literal["projection", "papc", "paper"]
 Smoothing = float | Literal["learned"]
-Temperature = float | Literal["decisions"]  # at prediction: τ, or the gap of decisions
+Temperature = float | Literal["decisions"]  # of a correction: τ, or the gap of decisions
+On = Literal["decisions", "probabilities"]  # what predictions are made equal on
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 MAX_RECORDED_NUMEL = 2**22  # logits up to which launching the steps costs more than running them
 
@@ -81,7 +82,8 @@ class PPR(nn.Module):
     @property
     def gamma(self) -> tuple[float, ...]:
         """The skip weight of each step, γ = 1/(1+λ_s)."""
-        weights = solvers.skip_weights(self._strength(torch.float64), self.K)
+        with torch.no_grad():
+            weights = solvers.skip_weights(self._strength(torch.float64), self.K)
         return tuple(float(weight) for weight in weights)
 
     @not_compiled
@@ -407,14 +409,9 @@ class FMP(PPR):
             )
         return groups
 
-    def at_prediction(self, temperature: Temperature | None) -> dict[str, Any]:
-        """Arguments of a call that predicts at this temperature, or closes the decisions' gap.
-
-        The solvers ``papc`` and ``paper`` predict as they train.
-        """
-        if self.solver != "projection" or temperature is None:
-            return {}
-        return {"decisions": True} if temperature == "decisions" else {"temperature": temperature}
+    def closes_decisions(self, on: On) -> bool:
+        """Whether a prediction closes the gap of decisions: ``papc`` and ``paper`` do not."""
+        return on == "decisions" and self.solver == "projection"
 
     def _check_temperature(self, value: object, given: bool = True) -> float:
         hint = "give a number above 0, 1 for probabilities, 0.1 for decisions"

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.graph import Adjacency, Graph
 from fairmp.groups import GroupOperator
-from fairmp.nn.fmp import FMP, PPR, Temperature
+from fairmp.nn.fmp import FMP, PPR
 
 Backbone = Literal["mlp", "gcn", "gat", "sgc", "appnp"]
 BACKBONES: tuple[Backbone, ...] = get_args(Backbone)
@@ -60,10 +60,11 @@ class Network(nn.Module):
         sens: Tensor | GroupOperator | None = None,
         population: Tensor | None = None,
         *,
-        temperature: Temperature | None = None,
+        decisions: bool = False,
     ) -> Tensor:
-        """Return logits (n×C); ``temperature`` is for a propagation that has one."""
-        return self.propagate(self.logits(x, graph), graph, sens, population, temperature)
+        """Return logits (n×C); see :class:`~fairmp.nn.fmp.FMP` for the arguments."""
+        logits = self.logits(x, graph)
+        return self.propagate(logits, graph, sens, population, decisions=decisions)
 
     def propagate(
         self,
@@ -71,8 +72,8 @@ class Network(nn.Module):
         graph: Graph,
         sens: Tensor | GroupOperator | None,
         population: Tensor | None = None,
-        temperature: Temperature | None = None,
         *,
+        decisions: bool = False,
         softmax_only: bool = False,
     ) -> Tensor:
         """Propagate logits of the transform; see :class:`~fairmp.nn.fmp.FMP` for the arguments."""
@@ -83,7 +84,7 @@ class Network(nn.Module):
         if isinstance(self.propagation, PPR):
             edges, extra = graph.adjacency(logits.dtype), {"softmax_only": softmax_only}
             if isinstance(self.propagation, FMP):
-                extra |= self.propagation.at_prediction(temperature)
+                extra["decisions"] = decisions
         elif graph.edge_weight is not None:
             extra["edge_weight"] = graph.edge_weight
         return self.propagation(logits, edges, sens, population, **extra)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fairmp.datasets.columns import MISSING, as_text, factorize
+from fairmp.datasets.values import MISSING, as_text, factorize
 from fairmp.errors import InputError
 from fairmp.groups import known, likeliest, memberships, soft
 from fairmp.kernels import softmax

@@ -96,6 +96,7 @@ class GroupChange:
     tpr_after: tuple[float, ...] = ()
     fpr_before: tuple[float, ...] = ()  # P(ŷ=c | y≠c)
     fpr_after: tuple[float, ...] = ()
+    known: bool = field(default=True, kw_only=True)  # False for the nodes of unknown group
 
 
 @dataclass(frozen=True)
@@ -181,7 +182,7 @@ class DebiasResult:
                 "criterion", name, [one.criterion for one in (*self.criteria, *self.others)]
             )
         first = self.groups[0].attribute
-        groups = [g for g in self.groups if g.attribute == first and g.group != "unknown"]
+        groups = [g for g in self.groups if g.attribute == first and g.known]
         used = slice(1, 2) if len(self.classes) == 2 else slice(None)
         nodes = np.array([[g.nodes if parity else sum(g.labelled)] for g in groups])
         rates = np.array([g.decided_after if parity else g.tpr_after for g in groups])[:, used]

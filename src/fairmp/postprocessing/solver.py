@@ -369,6 +369,7 @@ def _group_changes(
                 continue
             shares = [tuple(mean[g]) for mean in means]
             rates: Any = {kind: tuple(values[g].tolist()) for kind, values in by_kind.items()}
+            rates["known"] = g < len(attribute.groups)
             rows.append(GroupChange(attribute.name, name, nodes[g], changed[g], *shares, **rates))
     return tuple(rows)
 

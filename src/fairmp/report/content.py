@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple, TypedDict
 
 Ends = list[float | None] | None
@@ -53,6 +53,46 @@ class Section:
     def to_dict(self) -> dict[str, Any]:
         """Return the parts that are not empty, for JSON."""
         return {key: value for key, value in asdict(self).items() if value}
+
+    @classmethod
+    def from_dict(cls, record: Mapping[str, Any]) -> Section:
+        """Read what :meth:`to_dict` returned; unknown keys are ignored."""
+        names = [field.name for field in fields(cls)]
+        return cls(**{name: record[name] for name in names if name in record})
+
+
+class HomophilySummary(TypedDict):
+    """Share of edges within a group."""
+
+    raw: float | None
+    chance: float | None  # expected by chance
+
+
+class GraphGroup(TypedDict):
+    """A group of a graph, before any model."""
+
+    name: str
+    nodes: int
+    share: float | None
+    labelled: int
+    base_rates: Sequence[float] | None  # by class
+    mean_degree: float
+    median_degree: float
+    isolated: int
+    inside: float | None  # share of the neighbours that are in the group
+
+
+class GraphSummary(TypedDict):
+    """A graph before any model, from an audit's record (:meth:`fairmp.Audit.to_dict`)."""
+
+    name: str
+    nodes: int
+    edges: int
+    average_degree: float
+    homophily: HomophilySummary
+    classes: Sequence[str]
+    groups: Sequence[GraphGroup]
+    verdict: Sequence[str]
 
 
 class GroupSummary(TypedDict, total=False):
@@ -133,15 +173,30 @@ class PanelRecord(TypedDict, total=False):
     criteria: list[PanelCriterion]
 
 
+class Reliability(TypedDict):
+    """A :class:`~fairmp.metrics.ReliabilityCurve` of one group, and its error."""
+
+    group: str
+    predicted: Sequence[float]
+    observed: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    counts: Sequence[int]
+    error: float
+
+
 class Document(TypedDict, total=False):
-    """Content of a report; every part but the title is optional."""
+    """Content of a report; every part but the title is optional.
+
+    Plain data but for the sections, which ``report.json`` has as dictionaries.
+    """
 
     title: str
     describes_model: bool  # whether a model card can be made from it; true by default
     summary: str  # the main result; by default derived from the metrics
     flags: list[str]  # warnings for the headline
     noun: str  # what the nodes are, in the plural; "people" by default
-    graph: dict[str, Any]  # an audit's record (fairmp.Audit.to_dict)
+    graph: GraphSummary
     picture: str  # name of an SVG file of the graph, in the report's directory
     picture_note: str  # what it shows
     classes: list[str]
@@ -158,10 +213,10 @@ class Document(TypedDict, total=False):
     gap: str  # name of the gap; "ΔDP" by default
     points: list[Point]  # other points of the trade-off
     target: float | None  # the largest gap that was requested
-    lines: dict[str, Any]  # table of runs (Section.to_dict)
+    lines: Section  # table of runs
     panel: PanelRecord | None
-    reliability: list[dict[str, Any]]  # fairmp.metrics.ReliabilityCurve of each group, as dicts
-    extra: list[dict[str, Any]]  # further sections (Section.to_dict)
+    reliability: list[Reliability]  # by group
+    extra: list[Section]  # further ones
     notes: list[str]  # remarks on the figures
     assumptions: list[str]
     read: list[str]  # messages of the loader

@@ -1,16 +1,27 @@
-"""An :class:`~fairmp.metrics.Evaluation` as text, notebook HTML and plot, in points."""
+"""An :class:`~fairmp.metrics.Evaluation` as text, notebook HTML, plot and report, in points."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
 
-from fairmp.metrics.evaluation import METRICS, TITLES, Evaluation
+import numpy as np
+
+from fairmp.metrics.evaluation import METRICS, TITLES, Evaluation, json_safe
+from fairmp.report.content import Document, Ends, GroupSummary, Metric, Point
 from fairmp.report.figures import plot_rates
-from fairmp.report.formats import aligned, points, to_html
+from fairmp.report.formats import GAP_NOTE, aligned, constant_decision_notes, points, to_html
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+LABELS = {
+    "accuracy": "accuracy",
+    "dp": "gap between groups (ΔDP)",
+    "eo": "gap at equal labels (ΔEO)",
+    "odds": "gap in errors (Δodds)",
+}
 
 
 def text(evaluation: Evaluation) -> str:
@@ -23,7 +34,8 @@ def text(evaluation: Evaluation) -> str:
 
 def html(evaluation: Evaluation) -> str:
     """The same as two tables."""
-    figures = [["", "points", "95 % interval"], *_figures(evaluation)]
+    interval = f"{100 * evaluation.confidence:g} % interval"
+    figures = [["", "points", interval], *_figures(evaluation)]
     return to_html(_title(evaluation), [figures, _groups(evaluation)], evaluation.notes)
 
 
@@ -61,3 +73,121 @@ def _groups(evaluation: Evaluation) -> list[list[str]]:
         shares = map(points, (group.accuracy, *rates))
         rows.append([group.name, str(group.count), str(group.labelled), *shares])
     return rows
+
+
+def cautions(evaluation: Evaluation) -> list[str]:
+    """Notes on how to read an evaluation's figures."""
+    notes = _constant_decisions(evaluation)
+    if any(_interval(evaluation, key) for key in ("dp", "eo", "odds")):
+        notes.append(GAP_NOTE)
+    return notes
+
+
+def _constant_decisions(evaluation: Evaluation) -> list[str]:
+    rates = [group.rates for group in evaluation.groups if group.count]
+    return constant_decision_notes(evaluation.class_names, rates)
+
+
+def from_evaluations(
+    after: Evaluation, before: Evaluation | None = None, target: float | None = None
+) -> Document:
+    """Classes, groups and metrics of a report.
+
+    Args:
+        after: evaluation of the model.
+        before: evaluation without its correction.
+        target: the largest ΔDP that was requested.
+    """
+    rates_before: dict[str, list[float | None]] = {}
+    if before is not None:
+        rates_before = {group.name: list(group.rates) for group in before.groups}
+    groups: list[GroupSummary] = [
+        {
+            "name": group.name,
+            "nodes": group.count,
+            "labelled": group.labelled,
+            "after": list(group.rates),
+            "before": rates_before.get(group.name),
+            "accuracy": group.accuracy,
+        }
+        for group in after.groups
+        if group.count
+    ]
+    metrics: list[Metric] = [
+        {
+            "key": key,
+            "name": TITLES[key],
+            "label": LABELS[key],
+            "meaning": meaning,
+            "unit": "%" if key == "accuracy" else "points",
+            "after": getattr(after, key),
+            "after_interval": _interval(after, key),
+            "before": None if before is None else getattr(before, key),
+            "before_interval": None if before is None else _interval(before, key),
+            "target": target if key == "dp" else None,
+        }
+        for key, meaning in _meanings(after.class_names).items()
+        if not math.isnan(getattr(after, key))
+    ]
+    document: Document = {
+        "classes": list(after.class_names),
+        "groups": groups,
+        "metrics": metrics,
+        "target": target,
+        "notes": [*after.notes, *_constant_decisions(after)],
+    }
+    return cast(Document, json_safe(document))
+
+
+def _meanings(classes: Sequence[str]) -> dict[str, str]:
+    """What each metric measures."""
+    decision, label, other = "a decision", "that label", "another label"
+    if len(classes) == 2:
+        decision, label = f"the decision {classes[1]!r}", f"the label {classes[1]!r}"
+        other = f"the label {classes[0]!r}"
+    gap = f"largest difference between the groups' rates of {decision}"
+    return {
+        "accuracy": "share of correct decisions.",
+        "dp": f"{gap}.",
+        "eo": f"{gap} among those with {label}.",
+        "odds": f"the larger of ΔEO and the gap among those with {other}.",
+    }
+
+
+def _interval(evaluation: Evaluation, key: str) -> Ends:
+    low, high = evaluation.intervals.get(key, (math.nan, math.nan))
+    return None if math.isnan(low) else [low, high]
+
+
+def add_decisions(
+    document: Document,
+    group_names: Sequence[str],
+    sens: np.ndarray,
+    y: np.ndarray,
+    after: np.ndarray,
+    before: np.ndarray | None = None,
+) -> None:
+    """Add true positives and changed decisions to a document's groups, from codes, in place."""
+    for group in document["groups"]:
+        inside = sens == list(group_names).index(group["name"])
+        if len(document["classes"]) == 2:
+            positive = inside & (y == 1)
+            group["positives"] = int(positive.sum())
+            group["true_positives"] = int((after[positive] == 1).sum())
+        if before is not None:
+            pairs = np.stack([before, after])[:, inside & (before != after)]
+            kinds, counts = np.unique(pairs, axis=1, return_counts=True)
+            group["moves"] = np.vstack([kinds, counts]).T.tolist()
+            group["changed"] = pairs.shape[1]
+
+
+def point(name: str, kind: str, evaluation: Evaluation, key: str = "dp") -> Point:
+    """A point of the trade-off from an evaluation."""
+    return {
+        "name": name,
+        "kind": kind,
+        "accuracy": evaluation.accuracy,
+        "gap": getattr(evaluation, key),
+        "accuracy_interval": _interval(evaluation, "accuracy"),
+        "gap_interval": _interval(evaluation, key),
+    }

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from fairmp.report.content import Document, GroupSummary, Point
+    from fairmp.report.content import Document, GroupSummary, Point, Reliability
 
 INK, BEFORE, AFTER = "#1b1f24", "#6b7580", "#0072B2"
 # Okabe and Ito's palette.
@@ -320,23 +320,21 @@ def _percent(points: Sequence[Point]) -> tuple[list[float], list[float]]:
     return [100 * p["gap"] for p in points], [100 * p["accuracy"] for p in points]
 
 
-def reliability(curves: Sequence[Mapping[str, Any]]) -> Figure:
+def reliability(curves: Sequence[Reliability]) -> Figure:
     """Observed frequency against predicted probability, one curve per group, with intervals."""
     fig, axes = figure(NARROW, 4.2)
     axes.plot([0, 100], [0, 100], "--", color="#555555", linewidth=1)
     style = {"markersize": 6, "capsize": 2, "elinewidth": 0.8, "linewidth": 1.4}
     for colour, marker, curve in zip(COLOURS, MARKERS, curves, strict=False):
-        predicted, observed, low, high = (
-            100 * np.array(curve[key], dtype=float)
-            for key in ("predicted", "observed", "low", "high")
-        )
+        predicted, observed = 100 * np.array(curve["predicted"]), 100 * np.array(curve["observed"])
+        low, high = 100 * np.array(curve["low"]), 100 * np.array(curve["high"])
         axes.errorbar(
             predicted,
             observed,
             yerr=np.maximum([observed - low, high - observed], 0),
             color=colour,
             marker=marker,
-            label=shorten(str(curve["group"])),
+            label=shorten(curve["group"]),
             **style,
         )
     axes.set(xlim=(-2, 102), ylim=(-2, 102), aspect="equal")

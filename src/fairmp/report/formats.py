@@ -18,12 +18,11 @@ from fairmp.metrics.counts import MIN_SPLITS as MIN_SPLITS
 from fairmp.metrics.counts import wilson
 
 if TYPE_CHECKING:
-    import pandas as pd
     from rich.table import Table as RichTable
 
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO", "auc": "AUC", "seconds": "s"}
 METRICS = ("accuracy", "dp", "eo", "auc")
-LOWER_IS_BETTER = frozenset({"dp", "eo"})
+LOWER_IS_BETTER = frozenset({COLUMNS["dp"], COLUMNS["eo"]})
 LATEX_SYMBOLS = str.maketrans(
     {symbol: f"\\{symbol}" for symbol in "&%$#{}_"}
     | {"\\": "\\textbackslash ", "Δ": "$\\Delta$", "±": "$\\pm$", "−": "$-$"}
@@ -209,46 +208,35 @@ def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> se
     return set(np.flatnonzero(rounded == known.max()).tolist()) if len(known) else set()
 
 
-def results(tables: Mapping[str, Sequence[Line]]) -> pd.DataFrame:
-    """One row per data set and method; metrics are intervals of the mean over splits."""
-    import pandas as pd
-
-    rows = [
-        {"data": data, "method": line.name, **vars(line), **line.figures}
-        for data, lines in tables.items()
-        for line in lines
-    ]
-    return pd.DataFrame(rows, columns=["data", "method", "splits", *COLUMNS])
-
-
-def of_frame(title: str, frame: pd.DataFrame) -> Table:
-    """Table of a frame of texts, numbers and intervals, with the best of each column in bold."""
+def of_columns(title: str, columns: Mapping[str, Sequence[Interval | float | str]]) -> Table:
+    """Table of texts, numbers and intervals, with the best of each column of intervals in bold."""
     bold: set[tuple[int, int]] = set()
-    columns = []
-    for j, (key, column) in enumerate(frame.items()):
+    for j, (name, column) in enumerate(columns.items()):
         means = [cell.mean if isinstance(cell, Interval) else math.nan for cell in column]
-        bold |= {(i, j) for i in best(means, higher=key not in LOWER_IS_BETTER)}
-        columns.append([cell_text(cell) for cell in column])
-    rows = [list(row) for row in zip(*columns, strict=True)]
-    return Table(title, [COLUMNS.get(str(key), str(key)) for key in frame], rows, frozenset(bold))
+        bold |= {(i, j) for i in best(means, higher=name not in LOWER_IS_BETTER)}
+    rows = [list(map(cell_text, row)) for row in zip(*columns.values(), strict=True)]
+    return Table(title, list(columns), rows, frozenset(bold))
 
 
 def of_lines(title: str, lines: Sequence[Line]) -> Table:
     """Table of a data set: one row per method."""
-    return of_frame(title, results({"": lines}).drop(columns="data"))
+    columns: dict[str, Sequence[Interval | float | str]] = {
+        "method": [line.name for line in lines],
+        "splits": [str(line.splits) for line in lines],
+    }
+    columns |= {COLUMNS[key]: [line.figures[key] for line in lines] for key in METRICS}
+    return of_columns(title, columns | {"s": [line.seconds for line in lines]})
 
 
 def of_hypervolumes(title: str, values: Mapping[str, Mapping[str, Interval]]) -> Table:
     """Table of one number per method and data set, in points: ``values[data][method]``."""
-    import pandas as pd
-
     methods = list(dict.fromkeys(name for by_method in values.values() for name in by_method))
     unknown = Interval(math.nan, math.nan, math.nan, 0)
     columns = {
         data: [by_method.get(name, unknown) for name in methods]
         for data, by_method in values.items()
     }
-    return of_frame(title, pd.DataFrame({"method": methods, **columns}))
+    return of_columns(title, {"method": methods, **columns})
 
 
 def markdown(tables: Sequence[Table]) -> str:
@@ -286,14 +274,18 @@ def _escape(text: str) -> str:
 
 
 def to_csv(tables: Mapping[str, Sequence[Line]]) -> str:
-    """The numbers of tables as CSV: fractions, with the ends of their intervals."""
-    frame = results(tables)
-    for key in METRICS:
-        for k, end in enumerate(("_low", "_high"), start=1):
-            ends = [interval[k] for interval in frame[key]]
-            frame.insert(list(frame).index(key) + k, key + end, ends)
-        frame[key] = [interval.mean for interval in frame[key]]
-    return str(frame.to_csv(index=False, float_format="%.6f"))
+    """The results on each data set as CSV: fractions, with the ends of their intervals."""
+    import pandas as pd
+
+    rows = []
+    for data, lines in tables.items():
+        for line in lines:
+            row = {"data": data, "method": line.name, "splits": line.splits}
+            for key in METRICS:
+                mean, low, high, _ = line.figures[key]
+                row |= {key: mean, f"{key}_low": low, f"{key}_high": high}
+            rows.append(row | {"seconds": line.seconds})
+    return str(pd.DataFrame(rows).to_csv(index=False, float_format="%.6f"))
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

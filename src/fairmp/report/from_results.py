@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, cast
 
 from fairmp.errors import InputError
-from fairmp.metrics.evaluation import CRITERIA, TITLES
+from fairmp.metrics.evaluation import CRITERIA, TITLES, Evaluation
 from fairmp.report import sections as content
 from fairmp.report.content import Document, GroupSummary, Metric, Section
-from fairmp.report.document import DOCUMENT, LABELS, MAX_BYTES, cards, html, page, read, summary
+from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
+from fairmp.report.evaluations import LABELS
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
-from fairmp.report.panel import UNKNOWN
 
 RESULTS = (DOCUMENT, "corrected.json")
 """Files that a report can be made from, in order of preference."""
@@ -36,18 +36,15 @@ def document_of(results: Path) -> Document:
         raise InputError(str(file), problem, "run the command again") from None
 
 
-def recorded_evaluation(run: Path) -> dict[str, Any]:
-    """Figures of the test nodes of a training's first split, from its result directory."""
+def recorded_evaluation(run: Path) -> Evaluation:
+    """Evaluation of the test nodes of a training's first split, from its result directory."""
     path = run / "records.jsonl"
     try:
         with path.open(encoding="utf-8") as file:
-            evaluation = json.loads(file.readline())["run"]["test"]
-        if not evaluation["groups"] or not evaluation["class_names"]:
-            raise ValueError("no groups")
-    except (OSError, KeyError, TypeError, ValueError) as error:
+            return Evaluation.from_dict(json.loads(file.readline())["run"]["test"])
+    except (OSError, KeyError, TypeError, ValueError, AttributeError) as error:
         hint = "give the folder that 'fairmp train' wrote"
         raise InputError("run", f"{path} is not a record of a training ({error})", hint) from None
-    return dict(evaluation)
 
 
 def together(folders: Sequence[Path]) -> str:
@@ -185,7 +182,7 @@ def _group(group: Mapping[str, Any], several: bool) -> GroupSummary:
     before, after = list(group["decided_before"]), list(group["decided_after"])
     summary: GroupSummary = {
         "name": f"{group['attribute']}: {group['group']}" if several else str(group["group"]),
-        "known": group["group"] != UNKNOWN,
+        "known": group["known"],
         "nodes": group["nodes"],
         "before": before,
         "after": after,

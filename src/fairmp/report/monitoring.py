@@ -1,18 +1,22 @@
-"""The drift of new predictions since training, as text, record and report."""
+"""The drift of new predictions since training, as text, notebook HTML, plot, record and report."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fairmp.metrics.drift import Drift, Figure
-from fairmp.metrics.evaluation import TITLES, json_safe
+from fairmp.metrics.evaluation import TITLES, Evaluation, json_safe
 from fairmp.outputs import write_json
-from fairmp.report import document
-from fairmp.report.content import Document
-from fairmp.report.formats import points
+from fairmp.report import document, evaluations
+from fairmp.report.content import Section
+from fairmp.report.figures import AFTER, CHOSEN, NARROW, figure
+from fairmp.report.formats import aligned, points, to_html
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 RECORD = "monitor.json"
 UNCHANGED = "Nothing changed by more than sampling error."
@@ -21,6 +25,31 @@ CAPTION = (
     "level of 5 % for all figures together."
 )
 HEADER = ["in points", "training", "now", "difference", "95 % interval", "verdict"]
+
+
+def text(drift: Drift) -> str:
+    """One line per figure, and the verdict."""
+    return "\n".join([*aligned([HEADER, *rows(drift)]), verdict(drift)])
+
+
+def html(drift: Drift) -> str:
+    """The same as a table."""
+    return to_html(verdict(drift), [[HEADER, *rows(drift)]], [])
+
+
+def plot(drift: Drift, ax: Axes | None = None) -> Axes:
+    """Draw the difference of each figure with its interval; return the axes."""
+    axes: Axes = figure(NARROW, 0.9 + 0.3 * len(drift.figures))[1] if ax is None else ax
+    for place, change in enumerate(drift.figures):
+        colour = CHOSEN if change.changed else AFTER
+        axes.plot([100 * change.low, 100 * change.high], [place, place], color=colour)
+        axes.plot([100 * (change.after - change.before)], [place], "o", color=colour)
+    axes.axvline(0, color="#555555", linewidth=0.8)
+    names = [figure_name(change.figure) for change in drift.figures]
+    axes.set_yticks(range(len(names)), names)
+    axes.yaxis.set_inverted(True)
+    axes.set_xlabel("difference, points")
+    return axes
 
 
 def verdict(drift: Drift) -> str:
@@ -58,9 +87,9 @@ def _mark(changed: bool) -> str:
 
 
 def record(
-    drift: Drift, before: Mapping[str, Any], after: Mapping[str, Any], notes: Sequence[str]
+    drift: Drift, before: Evaluation, after: Evaluation, notes: Sequence[str]
 ) -> dict[str, Any]:
-    """The comparison of two evaluations (``to_dict``) as plain JSON values."""
+    """The comparison of two evaluations as plain JSON values."""
     figures = []
     for change in drift.figures:
         figure = change.figure._asdict()
@@ -70,29 +99,33 @@ def record(
         "changed": drift.changed,
         "figures": json_safe(figures),
         "scores": json_safe([asdict(score) for score in drift.scores]),
-        "training": before,
-        "now": after,
+        "training": before.to_dict(),
+        "now": after.to_dict(),
         "notes": list(notes),
     }
 
 
 def write(
-    record: Mapping[str, Any], drift: Drift, folder: Path, *, title: str, command: str
-) -> None:
-    """Write monitor.json, report.json and report.html."""
-    write_json(folder / RECORD, record)
-    page: Document = document.from_evaluations(record["now"])
+    drift: Drift,
+    before: Evaluation,
+    after: Evaluation,
+    folder: Path,
+    *,
+    title: str,
+    command: str,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """Write monitor.json, report.json and report.html; return the record."""
+    comparison = record(drift, before, after, notes)
+    write_json(folder / RECORD, comparison)
+    page = evaluations.from_evaluations(after)
     page |= {
         "title": title,
         "describes_model": False,
-        "summary": record["verdict"],
-        "notes": record["notes"],
+        "summary": comparison["verdict"],
+        "notes": comparison["notes"],
         "command": command,
-        "lines": {
-            "title": "Then and now",
-            "header": HEADER,
-            "rows": rows(drift),
-            "caption": CAPTION,
-        },
+        "lines": Section("Then and now", header=HEADER, rows=rows(drift), caption=CAPTION),
     }
     document.write(page, folder)
+    return comparison

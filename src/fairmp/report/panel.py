@@ -16,11 +16,21 @@ from threadpoolctl import threadpool_limits
 from fairmp.errors import InputError
 from fairmp.metrics.calibration import reliability_curve
 from fairmp.metrics.evaluation import CRITERIA, TITLES, json_safe
-from fairmp.report.content import PanelCriterion, PanelFigures, PanelRecord
+from fairmp.report.content import (
+    Document,
+    PanelCriterion,
+    PanelFigures,
+    PanelRecord,
+    Point,
+    Reliability,
+)
 from fairmp.report.formats import per_hundred, points
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from fairmp.postprocessing.result import DebiasResult, GroupChange
+    from fairmp.training.classifier import FairClassifier
 
 QUESTIONS = {
     "demographic_parity": "equal rates of decisions (parity)",
@@ -33,7 +43,7 @@ WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
 MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
 MIN_STEPS, MAX_STEPS = 5, {"dp": 40, "eo": 40, "odds": 16}
 MAX_GROUPS, MAX_CLASSES = 12, 8
-UNKNOWN = "unknown"  # GroupChange.group of the nodes without a group
+MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 
 
 @dataclass(frozen=True)
@@ -45,10 +55,49 @@ class _Corrections:
     steps: list[PanelFigures]
 
 
+def live_parts(
+    model: FairClassifier, logits: Tensor, y: Tensor, sens: Tensor, *, command: str = ""
+) -> Document:
+    """Panel, curve and reliability of a classifier's uncorrected logits for some nodes.
+
+    ``command`` is that of :func:`panel`.
+    """
+    strategy_target = None if model.strategy is None else model.strategy.gap_target
+    layer_target = getattr(model.propagation, "target", 0.0)
+    record = panel(
+        logits,
+        sens,
+        y,
+        criterion=model.criterion,
+        target=layer_target if strategy_target is None else strategy_target,
+        command=command,
+        group_names=model.groups_,
+        class_names=model.classes_,
+        kind="logits",
+    )
+    return {
+        "panel": record,
+        "curve": _parity_curve(record),
+        "reliability": reliability(logits, sens, y, group_names=model.groups_, kind="logits"),
+    }
+
+
+def _parity_curve(record: PanelRecord | None) -> list[Point]:
+    """Accuracy at each ΔDP of a panel, from the fairest; empty if there is no gap to close."""
+    if record is None or not record["before"]["dp"] > MIN_GAP:
+        return []
+    steps = [record["before"]]
+    for criterion in record["criteria"]:
+        if criterion["gap"] == "dp":
+            steps += criterion["steps"]
+    pairs = {(step["dp"], step["accuracy"]) for step in steps if step["accuracy"] is not None}
+    return [{"gap": dp, "accuracy": accuracy} for dp, accuracy in sorted(pairs)]
+
+
 def panel(
-    predictions: Any,
+    scores: Any,
     sens: Any,
-    labels: Any = None,
+    y: Any = None,
     *,
     criterion: str = "demographic_parity",
     target: float = 0.0,
@@ -62,9 +111,9 @@ def panel(
     them, and so are criteria that hold already; None if nothing is left.
 
     Args:
-        predictions: as for ``debias``, like ``sens`` and ``labels``.
+        scores: as for ``debias``, like ``sens`` and ``y``.
         sens: groups.
-        labels: true classes.
+        y: labels.
         criterion: the criterion that is shown first.
         target: the target that is shown first.
         command: command that makes the chosen correction, with ``{criterion}``, ``{target}`` and
@@ -74,13 +123,13 @@ def panel(
     """
     from fairmp.postprocessing.solver import debias
 
-    correct = partial(debias, predictions, sens, labels=labels, full_output=True, **options)
+    correct = partial(debias, scores, sens, labels=y, full_output=True, **options)
     record: PanelRecord = {}
     criteria: list[PanelCriterion] = []
     # Waking more threads costs more than they save in passes this short.
     with threadpool_limits(limits=1):
         for name, gap in CRITERIA.items():
-            if labels is None and gap != "dp":
+            if y is None and gap != "dp":
                 continue
             goal = target if name == criterion else 0.0
             corrections = _corrections(partial(correct, criterion=name), gap, goal)
@@ -140,26 +189,26 @@ def _targets(before: DebiasResult, gap: str, goal: float) -> list[float]:
 
 
 def reliability(
-    predictions: Any,
+    scores: Any,
     sens: Any,
-    labels: Any,
+    y: Any,
     *,
     group_names: Sequence[str] | None = None,
     kind: str = "auto",
-) -> list[dict[str, Any]]:
+) -> list[Reliability]:
     """Reliability curves by group of the first attribute; with several classes of the likeliest."""
     from fairmp.postprocessing.predictions import attributes, read
 
-    proba = read(predictions, kind).proba
-    if labels is None:
+    proba = read(scores, kind).proba
+    if y is None:
         return []
     if proba.size(1) > 2:
-        top, y = proba.max(1), np.asarray(labels)
-        proba, labels = top.values, np.where(y < 0, -1, y == top.indices.numpy())
+        top, label = proba.max(1), np.asarray(y)
+        proba, y = top.values, np.where(label < 0, -1, label == top.indices.numpy())
     first = attributes(sens, len(proba))[0]
     names = first.groups if group_names is None else group_names
-    curves = reliability_curve(proba.double().clamp(0, 1), labels, first.hard, group_names=names)
-    return [{**vars(curve), "error": curve.error} for curve in curves]
+    curves = reliability_curve(proba.double().clamp(0, 1), y, first.hard, group_names=names)
+    return [cast(Reliability, {**vars(curve), "error": curve.error}) for curve in curves]
 
 
 def _heading(result: DebiasResult, names: Sequence[str] | None) -> PanelRecord:
@@ -204,7 +253,7 @@ def _shown_classes(result: DebiasResult) -> slice:
 
 
 def _groups(result: DebiasResult) -> list[GroupChange]:
-    return [g for g in result.groups if g.group != UNKNOWN and g.nodes][:MAX_GROUPS]
+    return [g for g in result.groups if g.known and g.nodes][:MAX_GROUPS]
 
 
 def table(record: PanelRecord, noun: str) -> tuple[list[str], list[list[str]]]:

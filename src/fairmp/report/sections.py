@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from fairmp.errors import InputError
 from fairmp.report import figures
 from fairmp.report import panel as live
-from fairmp.report.content import Document, GroupSummary, LivePanel, Metric, Section
+from fairmp.report.content import (
+    Document,
+    GraphSummary,
+    GroupSummary,
+    LivePanel,
+    Metric,
+    Section,
+)
 from fairmp.report.formats import (
     GAP_NOTE,
     change_text,
@@ -39,15 +44,14 @@ SMALL_GROUP = 100  # nodes
 
 def sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
-    extra = [section_from_dict(part) for part in document.get("extra", [])]
-    lines, assumptions = document.get("lines"), document.get("assumptions")
+    extra, assumptions = document.get("extra", []), document.get("assumptions")
     candidates: list[Section | None] = [
         _result(document),
         groups_section(document) if document.get("groups") else None,
         _changed(document),
         _live(document),
         _tradeoff(document) if document.get("curve") or document.get("points") else None,
-        section_from_dict({"title": "Over several splits", **lines}) if lines else None,
+        document.get("lines"),
         reliability_section(document) if document.get("reliability") else None,
         _graph(document, folder) if document.get("graph") else None,
         *(section for section in extra if not section.appendix),
@@ -58,12 +62,6 @@ def sections(document: Document, folder: Path | None = None) -> list[Section]:
     if not present:
         raise InputError(document["title"], "the report is empty", "run the command again")
     return present + [section for section in extra if section.appendix]
-
-
-def section_from_dict(content: Mapping[str, Any]) -> Section:
-    """Make a section from its dict (``Section.to_dict``); unknown keys are ignored."""
-    names = [field.name for field in fields(Section)]
-    return Section(**{name: content[name] for name in names if name in content})
 
 
 def metrics_by_key(document: Document) -> dict[str, Metric]:
@@ -120,14 +118,15 @@ def _graph(document: Document, folder: Path | None) -> Section:
     )
 
 
-def group_table(graph: Mapping[str, Any], noun: str) -> list[list[str]]:
+def group_table(graph: GraphSummary, noun: str) -> list[list[str]]:
     """Header, and one row per group of an audit's record."""
     classes = graph["classes"]
     shown = slice(1, 2) if len(classes) == 2 else slice(0, MAX_CLASSES)
     header = ["group", noun, "share %", "labelled", *(f"{name} %" for name in classes[shown])]
     table = [[*header, "mean degree", "median", "isolated", "inside %"]]
     for group in graph["groups"]:
-        rates = (group["base_rates"] or [None] * len(classes))[shown]
+        unknown: list[float | None] = [None] * len(classes)
+        rates = (group["base_rates"] or unknown)[shown]
         row = [group["name"], f"{group['nodes']:,}", points(group["share"])]
         row += [f"{group['labelled']:,}", *map(points, rates), f"{group['mean_degree']:.1f}"]
         row += [f"{group['median_degree']:g}", f"{group['isolated']:,}", points(group["inside"])]

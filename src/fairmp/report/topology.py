@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import igraph
 import numpy as np
 import torch
 from torch_geometric.data import Data
@@ -19,10 +22,11 @@ from fairmp.report.formats import shorten
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-    from scipy.sparse import csr_array
 
 CAPTION = "caption"
+GROUP = "group"  # attribute of an igraph node
 NUM_WALKS = 24
+MAX_WALK = 200  # steps of a walk, in multiples of the nodes it is to visit
 NUM_STEPS = 300  # of the layout
 # So many edges can be distinguished, however few nodes they join.
 MIN_EDGES_SHOWN = 1000
@@ -34,13 +38,17 @@ RANKS = ("Largest", "Second", "Third", "Fourth", "Fifth")
 
 @dataclass(frozen=True)
 class _Component:
-    """A connected component, or a sample of it; edges are pairs of positions in ``nodes`` (2×E)."""
+    """A connected component, or a sample of it."""
 
-    nodes: np.ndarray
-    edges: np.ndarray  # all edges between the nodes, for the layout
-    shown: np.ndarray  # the edges that are drawn
+    graph: igraph.Graph  # the drawn nodes, and all edges between them, which shape the layout
+    shown: np.ndarray  # the edges that are drawn (2×E)
     full_nodes: int  # nodes of the full component
     full_edges: int  # edges of the full component
+
+    @property
+    def groups(self) -> np.ndarray:
+        """Group of each node."""
+        return np.array(self.graph.vs[GROUP])
 
 
 @dataclass(frozen=True)
@@ -75,16 +83,17 @@ def topology(
     from matplotlib.figure import Figure
 
     groups = data.sens.cpu().numpy()
-    drawn = _components(data, groups, components, max_nodes, max_edges, seed)
+    with _seeded(seed):
+        drawn = _components(data, components, max_nodes, max_edges, seed)
+        places = [layout(component.graph, seed=seed) for component in drawn.largest]
     fig = Figure(figsize=(9.0, 6.4), dpi=150)
-    for k, component in enumerate(drawn.largest):
+    for k, (component, place) in enumerate(zip(drawn.largest, places, strict=True)):
         axes = fig.add_axes(_panel(k, len(drawn.largest)))
         axes.axis("off")
         # Thousands of lines as one image: the SVG stays small, and its text stays text.
         axes.set_rasterization_zorder(10)
         axes.margins(0.2 if k else 0.04)
-        place = layout(component.edges, len(component.nodes), seed=seed)
-        _draw(axes, place, component.shown, groups[component.nodes])
+        _draw(axes, place, component.shown, component.groups)
         if k:
             size = plural(component.full_nodes, "node")
             axes.set_title(size, fontsize=8.5, color="#57606a", y=-0.05)
@@ -112,51 +121,47 @@ def take_caption(fig: Figure) -> str:
     return str(text.get_text().replace("\n", " "))
 
 
-def _components(
-    data: Data, groups: np.ndarray, count: int, max_nodes: int, max_edges: int, seed: int
-) -> _Components:
-    """Find the largest components, and sample their nodes and edges where there are too many."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import connected_components
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Seed igraph's random numbers; afterwards it uses Python's generator again, its default."""
+    igraph.set_random_number_generator(random.Random(seed))
+    try:
+        yield
+    finally:
+        igraph.set_random_number_generator(random)
 
+
+def _components(data: Data, count: int, max_nodes: int, max_edges: int, seed: int) -> _Components:
+    """Find the largest components, and sample their nodes and edges where there are too many."""
     rng = np.random.default_rng(seed)
-    n = len(groups)
-    source, target = data.edge_index.cpu().numpy()
-    source, target = source[source != target], target[source != target]
-    graph = csr_array((np.ones(len(source), dtype=bool), (source, target)), shape=(n, n))
-    graph = (graph + graph.T).tocsr()
-    _, member = connected_components(graph, directed=False)
-    sizes = np.bincount(member, minlength=1)
+    graph = igraph.Graph(n=len(data.sens), edges=data.edge_index.T.cpu().numpy()).simplify()
+    graph.vs[GROUP] = data.sens.tolist()
+    components = graph.connected_components()
+    sizes = np.array(components.sizes())
     order = np.argsort(-sizes, kind="stable")[:count]
     largest = []
     for k in order[sizes[order] > 1]:
-        nodes = np.flatnonzero(member == k)
-        adjacency = graph[nodes][:, nodes]
-        full_nodes, full_edges = len(nodes), adjacency.nnz // 2
-        if full_nodes > max_nodes:
-            chosen = sample(adjacency, max_nodes, groups[nodes], seed=seed)
-            adjacency, nodes = adjacency[chosen][:, chosen], nodes[chosen]
-        edges = np.stack(adjacency.nonzero())
-        edges = edges[:, edges[0] < edges[1]]
-        limit = min(max_edges, max(MIN_EDGES_SHOWN, 4 * len(nodes)))
-        shown = _shown(edges, len(nodes), limit, rng)
-        largest.append(_Component(nodes, edges, shown, full_nodes, full_edges))
+        full = part = components.subgraph(k)
+        if full.vcount() > max_nodes:
+            part = sample(full, max_nodes, rng)
+        limit = min(max_edges, max(MIN_EDGES_SHOWN, 4 * part.vcount()))
+        largest.append(_Component(part, _shown(part, limit, rng), full.vcount(), full.ecount()))
     smaller = int((sizes > 1).sum()) - len(largest)
     return _Components(largest, smaller, isolated=int((sizes == 1).sum()))
 
 
-def _shown(edges: np.ndarray, n: int, limit: int, rng: np.random.Generator) -> np.ndarray:
-    """Random edges to draw, with a spanning tree so that the component stays connected."""
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import minimum_spanning_tree
+def _shown(graph: igraph.Graph, limit: int, rng: np.random.Generator) -> np.ndarray:
+    """Random edges to draw (2×E), with a spanning tree so that the component stays connected."""
+    order = rng.permutation(graph.ecount())
+    tree = graph.spanning_tree(weights=order.tolist(), return_tree=False)
+    order[tree] -= graph.ecount()
+    chosen = np.argsort(order)[: max(limit, len(tree))]
+    return _ends(graph)[:, np.sort(chosen)]
 
-    count = edges.shape[1]
-    if count <= limit:
-        return edges
-    order = rng.permutation(count)
-    tree = minimum_spanning_tree(csr_array((order + 1.0, tuple(edges)), shape=(n, n)))
-    in_tree = np.isin(order, tree.data.astype(np.int64) - 1)
-    return edges[:, np.lexsort((order, ~in_tree))[: max(limit, n - 1)]]
+
+def _ends(graph: igraph.Graph) -> np.ndarray:
+    """Ends of each edge (2×E)."""
+    return np.array(graph.get_edgelist(), dtype=np.int64).reshape(-1, 2).T
 
 
 def _draw(axes: Axes, place: np.ndarray, edges: np.ndarray, groups: np.ndarray) -> None:
@@ -222,7 +227,7 @@ def _caption(components: _Components, groups: np.ndarray, edge_index: np.ndarray
         f"{100 - 100 * within:.1f} % between groups (red)."
     ]
     for component, rank in zip(components.largest, RANKS, strict=False):
-        if text := _sampled(component, groups):
+        if text := _sampled(component):
             sentences.append(f"{rank} component: {text}")
     left = []
     if components.smaller:
@@ -235,9 +240,13 @@ def _caption(components: _Components, groups: np.ndarray, edge_index: np.ndarray
     return "\n".join(textwrap.wrap(text, 132))
 
 
-def _sampled(component: _Component, groups: np.ndarray) -> str:
+def _sampled(component: _Component) -> str:
     """What is drawn of a component; empty if it is drawn in full."""
-    nodes, shown, edges = len(component.nodes), component.shown.shape[1], component.edges.shape[1]
+    nodes, shown, edges = (
+        component.graph.vcount(),
+        component.shown.shape[1],
+        component.graph.ecount(),
+    )
     if nodes == component.full_nodes and shown == component.full_edges:
         return ""
     drawn = f"all nodes and {shown:,} random edges that keep them connected"
@@ -247,7 +256,7 @@ def _sampled(component: _Component, groups: np.ndarray) -> str:
             f"{nodes:,} nodes of a random walk (the most representative of {NUM_WALKS}) and "
             f"{some} {edges:,} edges among them"
         )
-    within = _within(groups[component.nodes], component.shown)
+    within = _within(component.groups, component.shown)
     crossing = 0.0 if within is None else 1 - within
     return (
         f"{plural(component.full_nodes, 'node')}, {plural(component.full_edges, 'edge')}. "
@@ -260,28 +269,22 @@ def _within(groups: np.ndarray, edges: np.ndarray) -> float | None:
     return homophily(torch.from_numpy(edges).long(), torch.from_numpy(groups))
 
 
-def layout(edges: np.ndarray, n: int, *, seed: int = 0) -> np.ndarray:
+def layout(graph: igraph.Graph, *, seed: int = 0) -> np.ndarray:
     """Force-directed positions (n×2) of a connected graph's nodes, the long side horizontal.
 
     igraph's Fruchterman-Reingold layout. An edge attracts less if its nodes have many others, so
     that hubs do not pull the groups of a dense graph into one ball.
     """
-    if n < 3:
-        return np.stack([np.arange(n) - (n - 1) / 2, np.zeros(n)], 1)
-    import igraph
-
-    degree = np.bincount(edges.ravel(), minlength=n)
-    attraction = 1 / (degree[edges[0]] * degree[edges[1]])
-    start = np.random.default_rng(seed).normal(scale=0.01, size=(n, 2))
-    graph = igraph.Graph(n=n, edges=edges.T.tolist())
-    igraph.set_random_number_generator(random.Random(seed))
+    degree = np.array(graph.degree())
+    source, target = _ends(graph)
+    attraction = 1 / (degree[source] * degree[target])
+    start = np.random.default_rng(seed).normal(scale=0.01, size=(graph.vcount(), 2))
     place = graph.layout_fruchterman_reingold(
         weights=(attraction / attraction.mean()).tolist(),
         seed=start.tolist(),
         niter=NUM_STEPS,
         grid=False,  # which is faster, but separates groups less
     )
-    igraph.set_random_number_generator(random)  # igraph's default
     centred = np.array(place.coords) - np.mean(place.coords, 0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     # Signs of singular vectors are arbitrary; make the largest entry positive.
@@ -289,37 +292,34 @@ def layout(edges: np.ndarray, n: int, *, seed: int = 0) -> np.ndarray:
     return np.asarray(centred @ axes.T)
 
 
-def sample(adjacency: csr_array, count: int, groups: np.ndarray, *, seed: int = 0) -> np.ndarray:
-    """Sample connected nodes of a connected graph by a random walk, sorted.
+def sample(graph: igraph.Graph, count: int, rng: np.random.Generator) -> igraph.Graph:
+    """Sample connected nodes of a connected graph by a random walk.
 
     Short walks may not leave a community, so of several walks it keeps the one whose shares of
     groups and of between-group edges are closest to the graph's.
     """
-    rng = np.random.default_rng(seed)
-    overall = _composition(adjacency, groups, np.arange(len(groups)))
-    walks = [_walk(adjacency, count, rng) for _ in range(NUM_WALKS)]
-    distances = [
-        float(np.abs(_composition(adjacency, groups, walk) - overall).sum()) for walk in walks
-    ]
-    return walks[int(np.argmin(distances))]
+    num_groups = max(graph.vs[GROUP]) + 1
+    overall = _composition(graph, num_groups)
+    parts = [graph.induced_subgraph(_walk(graph, count, rng)) for _ in range(NUM_WALKS)]
+    distances = [float(np.abs(_composition(part, num_groups) - overall).sum()) for part in parts]
+    return parts[int(np.argmin(distances))]
 
 
-def _walk(adjacency: csr_array, count: int, rng: np.random.Generator) -> np.ndarray:
-    starts, ends = adjacency.indptr, adjacency.indices
-    node = int(rng.integers(len(starts) - 1))
-    visited = {node}
-    for draw in rng.random(200 * count):
-        if len(visited) == count:
+def _walk(graph: igraph.Graph, count: int, rng: np.random.Generator) -> list[int]:
+    node = int(rng.integers(graph.vcount()))
+    visited: dict[int, None] = {}
+    for _ in range(MAX_WALK):
+        path = graph.random_walk(node, count)
+        visited |= dict.fromkeys(path)
+        node = path[-1]
+        if len(visited) >= count:
             break
-        low, high = starts[node], starts[node + 1]
-        node = int(ends[low + int(draw * (high - low))])
-        visited.add(node)
-    return np.sort(np.fromiter(visited, dtype=np.int64))
+    return list(visited)[:count]
 
 
-def _composition(adjacency: csr_array, groups: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+def _composition(graph: igraph.Graph, num_groups: int) -> np.ndarray:
     """Shares of the groups among nodes, and the weighted share of between-group edges."""
-    edges = np.stack(adjacency[nodes][:, nodes].nonzero())
-    shares = np.bincount(groups[nodes] + 1, minlength=groups.max() + 2) / len(nodes)
-    within = _within(groups[nodes], edges)
+    groups = np.array(graph.vs[GROUP])
+    shares = np.bincount(groups + 1, minlength=num_groups + 1) / len(groups)
+    within = _within(groups, _ends(graph))
     return np.append(shares, 0.0 if within is None else 4 * (1 - within))

@@ -14,15 +14,16 @@ import numpy as np
 import pandas as pd
 from torch_geometric.data import Data
 
-from fairmp.datasets.columns import counted
+from fairmp.errors import plural
 from fairmp.groups import certain
 from fairmp.metrics import Interval
 from fairmp.outputs import write_json
 from fairmp.report import Document, Point, Section
-from fairmp.report.document import from_evaluations, live_parts, point
 from fairmp.report.document import write as write_document
+from fairmp.report.evaluations import from_evaluations, point
 from fairmp.report.figures import curve, to_svg
 from fairmp.report.formats import SPREAD, cell_text, points, spread
+from fairmp.report.panel import live_parts
 from fairmp.search.space import format_settings, format_value, python_code
 from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
 from fairmp.search.tune import Tuned
@@ -114,7 +115,7 @@ def summary(tuned: Tuned) -> str:
     count, splits, chosen = len(tuned.trials), tuned.search.splits, tuned.chosen
     test, failed = tuned.model.run_.test, count - len(tuned.done)
     text = "" if tuned.met else f"{not_met(tuned)} "
-    text += counted(count, "trial") + (f" ({failed} failed)" if failed else "")
+    text += plural(count, "trial") + (f" ({failed} failed)" if failed else "")
     text += f", figures over {splits} splits. " if splits > 1 else ". "
     return text + (
         f"Trial {chosen.number} has {points(chosen.figure('accuracy'))} % accuracy and "
@@ -195,7 +196,7 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: s
         Section("Train it again", code=f"{train}\n\n{chosen['python']}".strip()),
     ]
     given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
-    own = chosen["model_test"]
+    own = model.run_.test
     report = from_evaluations(own, None, search.limit if search.criterion == "dp" else None)
     report |= live_parts(model, *given, command=panel_command)
     return report | {
@@ -213,14 +214,14 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: s
         "gap": tuned.symbol,
         "target": search.limit,
         "measured": f"{model.run_.test.n:,} test nodes, which no trial has seen",
-        "lines": {
-            "title": "Chosen trial",
-            "text": [format_settings(tuned.chosen.settings)],
-            "header": ["nodes", *titles],
-            "rows": figures_table(tuned),
-            "caption": f"{SPREAD} " * (search.splits > 1) + CHOSEN,
-        },
-        "extra": [part.to_dict() for part in parts],
+        "lines": Section(
+            "Chosen trial",
+            text=[format_settings(tuned.chosen.settings)],
+            header=["nodes", *titles],
+            rows=figures_table(tuned),
+            caption=f"{SPREAD} " * (search.splits > 1) + CHOSEN,
+        ),
+        "extra": parts,
         "assumptions": [
             "The choice was made on validation nodes; the test nodes need not agree with it."
         ],

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -15,7 +15,7 @@ from optuna.trial import Trial
 
 from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.metrics.evaluation import TITLES
-from fairmp.nn.fmp import SOLVERS
+from fairmp.nn.fmp import SOLVERS, On
 from fairmp.nn.models import BACKBONES as TRANSFORMS
 from fairmp.nn.models import GAT_HEADS
 from fairmp.training import defaults
@@ -28,6 +28,7 @@ Criterion = Literal["dp", "eo"]
 
 BACKBONES = ("fmp", "ppr", *TRANSFORMS)
 STRATEGIES = ("vanilla", "regulariser", "adversary")
+ON: tuple[str, ...] = get_args(On)
 SYMBOLS = {key: TITLES[key] for key in ("dp", "eo")}
 PROPAGATING = {"fmp": "projection", "ppr": "plain"}
 """Default solvers of the backbones that propagate the output of an MLP."""
@@ -58,11 +59,10 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "solver": _fmp("projection", Choice(("projection", "papc")), words=SOLVERS),
     "target": _fmp(0.0, FloatDistribution(0.0, 0.3), SHARE, solvers=("projection",)),
     "lambda_f": _fmp(10.0, _log(0.1, 100.0), solvers=("papc", "paper")),
-    "predict_temperature": _fmp(
-        "decisions", Choice(("decisions", 0.02, 0.1, 0.5)), POSITIVE, ("decisions",),
-        solvers=("projection",),
+    "on": _fmp("decisions", Choice(ON), words=ON, solvers=("projection",)),
+    "lambda_s": _propagating(
+        defaults.LAMBDA_S, Choice((defaults.LAMBDA_S, 0.3, 1.0, 3.0, 10.0)), words=("learned",)
     ),
-    "lambda_s": _propagating(3.0, _log(0.3, 30.0)),
     "K": _propagating(5, IntDistribution(1, 10), COUNT),
     "h": Hyperparameter(5.0, _log(0.1, 100.0)),
     "hidden": _layered(64, Choice((16, 32, 64, 128)), COUNT),
@@ -231,8 +231,8 @@ def _value(name: str, text: str) -> Value:
     known = HYPERPARAMETERS[name]
     if text in known.words:
         return text
-    if name == "solver":
-        raise InputError("space", f"solver={text!r} is unknown", f"choose {', '.join(SOLVERS)}")
+    if name in ("solver", "on"):
+        raise InputError("space", f"{name}={text!r} is unknown", f"choose {', '.join(known.words)}")
     integer = isinstance(known.default, int)
     try:
         value = int(text) if integer else float(text)

@@ -21,10 +21,10 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, Trial, TrialState
 from torch_geometric.data import Data
 
+from fairmp.datasets.databases import without_password
 from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
-from fairmp.outputs import without_password
 from fairmp.parallel import WorkerPool
 from fairmp.search import space as spaces
 from fairmp.search.space import Method, Settings, Space

@@ -21,7 +21,8 @@ from optuna.study import Study
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool

@@ -10,31 +10,30 @@ from __future__ import annotations
 import copy
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch_geometric.data import Data
 
-from fairmp.graph import Graph
-from fairmp.nn.fmp import PPR, Temperature
+from fairmp.nn.fmp import FMP, PPR, On
 from fairmp.nn.models import BACKBONES, Network, name_of
-from fairmp.outputs import bar
+from fairmp.progress import bar
 from fairmp.training import estimators
-from fairmp.training.blend import Blend
-from fairmp.training.graph_features import GraphInputs, Reads, fingerprint
-from fairmp.training.loop import Epoch, GroupOperators, History
-from fairmp.training.penalties import Vanilla
-from fairmp.training.predictor import fit_calibration, plainly_propagated
+from fairmp.training.blend import Blend, Member
+from fairmp.training.estimators import Classifier
+from fairmp.training.fitted import fit_calibration, propagate_uncorrected
+from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
+from fairmp.training.nodes import TrainingNodes
+from fairmp.training.run import Epoch, History, Trial
+from fairmp.training.trainer import NetworkSettings, TrainingSettings, train_network
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend; fewer only where there are no more
 MAX_THETA = 40.0  # of a step that does not propagate: σ(40) = 1 in double precision
 
-CANDIDATES: tuple[tuple[str, Reads], ...] = (  # from cheap to expensive
+CANDIDATES: tuple[tuple[str, FeatureView], ...] = (  # from cheap to expensive
     ("logistic", "features"),
     ("logistic", "neighbourhood"),
     ("logistic", "edges"),
@@ -46,79 +45,121 @@ CANDIDATES: tuple[tuple[str, Reads], ...] = (  # from cheap to expensive
     ("mlp", "neighbourhood"),
 )
 
+SkipWeights = tuple[float, ...]  # γ of each step
+
 
 @dataclass(frozen=True)
-class Trial:
-    """A candidate, as it does on the validation nodes after the correction."""
+class SelectionSettings:
+    """What to choose from, and how candidates are fitted.
 
-    model: str  # its name
-    reads: Reads  # what it sees of a node
-    accuracy: float | None = None  # None if it was not tried
-    loss: float | None = None  # log loss of the same predictions
-    gamma: tuple[float, ...] = ()  # skip weights of the propagation that suit it best
-    seconds: float = 0.0  # time to fit it
-    weight: float = 0.0  # its share in the model that was chosen
-    note: str = ""  # why it was not tried
+    Args:
+        backbone: ``"auto"``, or the only candidate.
+        graph_features: let candidates read the neighbourhood; ``None`` tries both.
+        time_budget: seconds after which no other candidate is fitted.
+        calibrate: calibrate candidates before they are judged.
+        network: layers of candidates that are networks, and the propagation of all.
+        training: how networks are trained.
+    """
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {**asdict(self), "gamma": list(self.gamma)}
+    backbone: str | nn.Module | Classifier
+    graph_features: bool | None
+    time_budget: float
+    calibrate: bool
+    network: NetworkSettings
+    training: TrainingSettings
 
 
-class Score(NamedTuple):
+@dataclass(frozen=True)
+class Candidate:
+    """A backbone, and what it sees of a node."""
+
+    backbone: str | nn.Module | Classifier
+    view: FeatureView
+
+    @property
+    def name(self) -> str:
+        """Name of the backbone."""
+        return name_of(self.backbone)
+
+    @property
+    def is_network(self) -> bool:
+        """Whether it is trained through the propagation."""
+        return isinstance(self.backbone, nn.Module) or self.backbone in BACKBONES
+
+
+@dataclass(frozen=True)
+class Score:
     """Figures on the validation nodes with one smoothing, and the slope that calibrates it."""
 
     accuracy: float
     loss: float
-    gamma: tuple[float, ...]
+    gamma: SkipWeights
     slope: float
+
+
+@dataclass(frozen=True)
+class FittedCandidate:
+    """A fitted candidate, its figures, and its logits on the scale that calibrates them."""
+
+    model: nn.Module
+    trial: Trial
+    slope: float
+    logits: Tensor
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The network that was chosen, and what was tried."""
+
+    network: Network
+    history: History
+    trials: tuple[Trial, ...]
 
 
 @dataclass(frozen=True)
 class Judge:
     """Measures logits on the validation nodes as predictions are made: calibrated and corrected."""
 
-    data: Data
-    graph: Graph
-    operators: GroupOperators
+    nodes: TrainingNodes
     propagation: nn.Module | None
-    temperature: Temperature
+    on: On
     calibrate: bool
 
-    def smoothings(self) -> list[tuple[float, ...]]:
-        """Skip weights per step to choose from; one entry if the smoothing is given."""
+    def smoothings(self) -> list[SkipWeights]:
+        """Skip weights to choose from; one entry if the smoothing is not learned."""
         layer = self.propagation
         if not isinstance(layer, PPR):
             return [()]
         if layer.theta is None:
             return [layer.gamma]
-        steps = [(0, 1.0), (1, 0.8), (1, 0.5), (layer.K, 0.8), (layer.K, 0.5), (layer.K, 0.25)]
-        found = [(1.0,) * (layer.K - count) + (gamma,) * count for count, gamma in steps]
-        return list(dict.fromkeys(found))
+        smoothed = [(0, 1.0), (1, 0.8), (1, 0.5), (layer.K, 0.8), (layer.K, 0.5), (layer.K, 0.25)]
+        weights = [(1.0,) * (layer.K - steps) + (gamma,) * steps for steps, gamma in smoothed]
+        return list(dict.fromkeys(weights))
 
-    def score(self, logits: Tensor, gamma: tuple[float, ...]) -> Score:
+    def score(self, logits: Tensor, gamma: SkipWeights) -> Score:
         """Return accuracy and log loss with one smoothing."""
-        layer = with_smoothing(self.propagation, gamma)
-        network, mask = Network(nn.Identity(), layer), self.data.val_mask
-        groups = self.operators.group_arguments(network, "val_mask")
-        y, slope = self.data.y[mask], 1.0
+        data, graph = self.nodes.data, self.nodes.graph
+        layer, slope = with_smoothing(self.propagation, gamma), 1.0
+        network, y = Network(nn.Identity(), layer), data.y[data.val_mask]
+        sens, population = self.nodes.groups_for(layer, "val_mask")
+        decisions = isinstance(layer, FMP) and layer.closes_decisions(self.on)
         with torch.no_grad():
             if self.calibrate:
-                adjacency = self.graph.adjacency(logits.dtype)
-                z, c = plainly_propagated(logits, layer, adjacency)
-                network.calibration = fit_calibration(z[mask], c[mask], y).to(logits)
+                plain = propagate_uncorrected(logits, layer, graph.adjacency(logits.dtype))
+                network.calibration = fit_calibration(plain.rows(data.val_mask), y).to(logits)
                 logits, slope = network.calibrated(logits), float(network.calibration[0])
-            fair = network.propagate(logits, self.graph, *groups, self.temperature)[mask]
-        accuracy = (fair.argmax(1) == y).double().mean()
-        return Score(float(accuracy), float(cross_entropy(fair.double(), y)), gamma, slope)
+            fair = network.propagate(logits, graph, sens, population, decisions=decisions)
+        fair = fair[data.val_mask]
+        accuracy = float((fair.argmax(1) == y).double().mean())
+        return Score(accuracy, float(cross_entropy(fair.double(), y)), gamma, slope)
 
-    def best(self, logits: Tensor, smoothings: Sequence[tuple[float, ...]]) -> Score:
+    def best(self, logits: Tensor, smoothings: Sequence[SkipWeights]) -> Score:
         """Return the figures with the smoothing of the lowest loss."""
         scores = (self.score(logits, gamma) for gamma in smoothings)
         return min(scores, key=lambda score: score.loss)
 
 
-def with_smoothing(propagation: nn.Module | None, gamma: tuple[float, ...]) -> nn.Module | None:
+def with_smoothing(propagation: nn.Module | None, gamma: SkipWeights) -> nn.Module | None:
     """Return a copy of a propagation with the given skip weights, if it learns them."""
     layer = copy.deepcopy(propagation)
     if isinstance(layer, PPR) and layer.theta is not None:
@@ -127,111 +168,154 @@ def with_smoothing(propagation: nn.Module | None, gamma: tuple[float, ...]) -> n
     return layer
 
 
-class Member(NamedTuple):
-    """A fitted candidate and its logits, on the scale that calibrates them."""
-
-    model: nn.Module
-    logits: Tensor
-    score: Score
-
-
-def choose(
-    judge: Judge, members: dict[int, Member], smoothings: Sequence[tuple[float, ...]]
-) -> tuple[dict[int, int], Score]:
-    """Blend members while that lowers the loss; return how often each counts, and the figures."""
-    # A blend of several is steadier than the best of them on a few hundred validation nodes. The
-    # loss says more about a model than the accuracy, which many models share.
-    good = list(dict.fromkeys(member.score.gamma for member in members.values()))
-    first = sorted(members, key=lambda key: members[key].score.loss)[:MIN_MEMBERS]
-    counts = dict.fromkeys(first, 1)
-    total = torch.stack([members[key].logits for key in first]).sum(0)
-    best = judge.best(total / len(first), good).loss
-    for size in range(len(first) + 1, MAX_MEMBERS + 1):
-        losses = {
-            key: judge.best((total + member.logits) / size, good).loss
-            for key, member in members.items()
-        }
-        added = min(losses, key=losses.__getitem__)
-        if losses[added] >= best:
-            break
-        counts[added] = counts.get(added, 0) + 1
-        total, best = total + members[added].logits, losses[added]
-    blend = total / sum(counts.values())
-    return counts, judge.best(blend, list(dict.fromkeys([*smoothings, *good])))
-
-
-def fit(
-    model: Any,
-    data: Data,
-    graph: Graph,
-    operators: GroupOperators,
-    build: Callable[[Any, int], Network],
-    train: Callable[[Network, Data], History],
+def select(
+    settings: SelectionSettings,
+    nodes: TrainingNodes,
+    *,
     seed: int = 0,
     progress: bool | None = None,
-) -> tuple[Network, History, tuple[Trial, ...]]:
-    """Fit or choose the backbone of a FairClassifier; return the network and what was tried."""
-    start, backbone = time.perf_counter(), model.backbone
-    settings = model.predict_temperature, model.calibrates
-    judge = Judge(data, graph, operators, build("mlp", 1).propagation, *settings)
-    labels, num_classes = torch.where(data.train_mask, data.y, -1), len(model.classes_)
-    inputs = GraphInputs(labels, fingerprint(graph), num_classes)
-    smoothings = judge.smoothings()
-    trials = list(_candidates(model, int(data.train_mask.sum())))
-    members: dict[int, Member] = {}
-    with bar(len(trials), "choosing a model", show=progress) as advance:
-        for k, trial in enumerate(trials):
-            began = time.perf_counter()
-            if members and began - start > model.time_budget:
-                trials[k] = replace(trial, note=f"the {model.time_budget:g} s allowed were over")
-                continue
-            design, own = inputs(trial.reads, data.x, graph), smoothings
-            given = trial.model if isinstance(backbone, str) else backbone
-            if trial.model in BACKBONES or isinstance(backbone, nn.Module):
-                assert isinstance(design, Tensor)
-                network = build(given, design.size(1))
-                view = copy.copy(data)
-                view.x = design
-                train(network, view)
-                fitted = network.transform.eval()
-                if isinstance(network.propagation, PPR):
-                    own = [*smoothings, network.propagation.gamma]
-            else:
-                unfitted = estimators.make(given, trial.reads, seed, sparse=data.x.is_sparse)
-                known = data.y, data.train_mask, num_classes, data.get("sample_weight")
-                fitted = estimators.fit(unfitted, design, *known)
-            fitted = fitted.to(data.x.device, data.x.dtype)
-            with torch.no_grad():
-                logits = Blend(inputs, [(trial.model, trial.reads, fitted)])(data.x, graph)
-            score = judge.best(logits, own)
-            figures = score._asdict()
-            members[k] = Member(fitted, figures.pop("slope") * logits, score)
-            seconds = time.perf_counter() - began
-            trials[k] = replace(trial, **figures, seconds=seconds)
-            advance(f"{trial.model}: validation {100 * score.accuracy:.1f} %")
-    counts, best = choose(judge, members, smoothings)
-    for k, count in counts.items():
-        trials[k] = replace(trials[k], weight=count / sum(counts.values()))
-    chosen = [(trials[k].model, trials[k].reads, members[k].model) for k in counts]
-    if all(reads == "features" for _, reads, _ in chosen):
-        inputs.labels = inputs.labels[:0]  # nothing reads them, so that no model file holds them
-    blend = Blend(inputs, chosen, [trials[k].weight * members[k].score.slope for k in counts])
-    network = Network(blend, with_smoothing(judge.propagation, best.gamma)).eval()
+) -> Selection:
+    """Fit the candidates, and blend those that validate best.
+
+    Args:
+        settings: what to choose from.
+        nodes: the nodes and their split.
+        seed: seed of the candidates.
+        progress: show a bar; by default if standard error is a terminal.
+    """
+    start, x = time.perf_counter(), nodes.data.x
+    propagation = copy.deepcopy(settings.network.propagation)
+    if propagation is not None:
+        propagation = propagation.to(x.device, x.dtype)
+    judge = Judge(nodes, propagation, settings.training.on, settings.calibrate)
+    labels = torch.where(nodes.data.train_mask, nodes.data.y, -1)
+    inputs = GraphInputs(labels, fingerprint(nodes.graph), len(nodes.names.classes))
+    candidates = list(candidates_for(settings, int(nodes.data.train_mask.sum())))
+    fitted: dict[int, FittedCandidate] = {}
+    with bar(len(candidates), "choosing a model", show=progress) as advance:
+        for k, candidate in enumerate(candidates):
+            if fitted and time.perf_counter() - start > settings.time_budget:
+                break
+            fitted[k] = fit_candidate(candidate, inputs, judge, settings, seed)
+            advance(f"{candidate.name}: validation {100 * (fitted[k].trial.accuracy or 0):.1f} %")
+    counts, best = choose(judge, fitted)
+    shares = {k: count / sum(counts.values()) for k, count in counts.items()}
+    blend = blended([fitted[k] for k in shares], list(shares.values()), inputs)
+    network = Network(blend, with_smoothing(propagation, best.gamma)).eval()
     epoch = Epoch(0, best.loss, best.accuracy, best.loss)
     history = History((), epoch, time.perf_counter() - start)
-    return network.to(data.x.device, data.x.dtype), history, tuple(trials)
+    late = f"the {settings.time_budget:g} s allowed were over"
+    trials = [
+        replace(fitted[k].trial, weight=shares.get(k, 0.0))
+        if k in fitted
+        else Trial(candidate.name, candidate.view, note=late)
+        for k, candidate in enumerate(candidates)
+    ]
+    return Selection(network.to(x.device, x.dtype), history, tuple(trials))
 
 
-def _candidates(model: Any, labels: int) -> Iterator[Trial]:
-    """Yield the candidates that suit a classifier and its number of labels."""
-    if model.backbone != "auto":
-        reads: Reads = "neighbourhood" if model.graph_features else "features"
-        yield Trial(name_of(model.backbone), reads)
+def candidates_for(settings: SelectionSettings, num_labels: int) -> Iterator[Candidate]:
+    """Yield the candidates that suit the settings and the number of training nodes."""
+    if settings.backbone != "auto":
+        yield Candidate(
+            settings.backbone, "neighbourhood" if settings.graph_features else "features"
+        )
         return
-    gradient_only = not isinstance(model.strategy, Vanilla | None)  # the loss has a penalty
-    for name, reads in CANDIDATES:
-        allowed = reads == "features" or model.graph_features is not False
-        if name == "forest" and labels > FEW_LABELS:
+    has_penalty = settings.training.strategy is not None  # which only networks can be trained with
+    for name, view in CANDIDATES:
+        if name == "forest" and num_labels > FEW_LABELS:
             continue
-        if allowed and (name == "mlp" or not gradient_only):
-            yield Trial(name, reads)
+        if view != "features" and settings.graph_features is False:
+            continue
+        if name == "mlp" or not has_penalty:
+            yield Candidate(name, view)
+
+
+def fit_candidate(
+    candidate: Candidate,
+    inputs: GraphInputs,
+    judge: Judge,
+    settings: SelectionSettings,
+    seed: int,
+) -> FittedCandidate:
+    """Fit a candidate on the training nodes, and judge it on the validation nodes."""
+    start, nodes = time.perf_counter(), judge.nodes
+    data, graph = nodes.data, nodes.graph
+    rows, smoothings = inputs(candidate.view, data.x, graph), judge.smoothings()
+    model: nn.Module
+    if candidate.is_network:
+        network, _ = train_network(
+            candidate.backbone,  # type: ignore[arg-type]
+            nodes.with_features(rows),
+            settings.network,
+            settings.training,
+            seed=seed,
+            progress=False,
+        )
+        model = network.transform.eval()
+        if isinstance(network.propagation, PPR):
+            smoothings = [*smoothings, network.propagation.gamma]
+    else:
+        classifier = estimators.make(
+            candidate.backbone,  # type: ignore[arg-type]
+            candidate.view,
+            seed,
+            sparse=data.x.is_sparse,
+        )
+        model = estimators.fit(
+            classifier,
+            rows,
+            data.y,
+            data.train_mask,
+            len(nodes.names.classes),
+            nodes.sample_weight,
+        )
+    model = model.to(data.x.device, data.x.dtype)
+    with torch.no_grad():
+        logits = Blend(inputs, [Member(candidate.name, candidate.view, model)])(data.x, graph)
+    score = judge.best(logits, smoothings)
+    trial = Trial(
+        candidate.name,
+        candidate.view,
+        accuracy=score.accuracy,
+        loss=score.loss,
+        gamma=score.gamma,
+        seconds=time.perf_counter() - start,
+    )
+    return FittedCandidate(model, trial, score.slope, score.slope * logits)
+
+
+def choose(judge: Judge, fitted: Mapping[int, FittedCandidate]) -> tuple[dict[int, int], Score]:
+    """Blend candidates while that lowers the loss; return how often each counts, and the figures.
+
+    A blend of several is steadier than the best of them on a few hundred validation nodes. The loss
+    says more about a model than the accuracy, which many models share.
+    """
+    good = list(dict.fromkeys(candidate.trial.gamma for candidate in fitted.values()))
+    first = sorted(fitted, key=lambda k: fitted[k].trial.loss or 0.0)[:MIN_MEMBERS]
+    counts = dict.fromkeys(first, 1)
+    total = torch.stack([fitted[k].logits for k in first]).sum(0)
+    lowest = judge.best(total / len(first), good).loss
+    for size in range(len(first) + 1, MAX_MEMBERS + 1):
+        losses = {
+            k: judge.best((total + candidate.logits) / size, good).loss
+            for k, candidate in fitted.items()
+        }
+        added = min(losses, key=losses.__getitem__)
+        if losses[added] >= lowest:
+            break
+        counts[added] = counts.get(added, 0) + 1
+        total, lowest = total + fitted[added].logits, losses[added]
+    blend = total / sum(counts.values())
+    return counts, judge.best(blend, list(dict.fromkeys([*judge.smoothings(), *good])))
+
+
+def blended(
+    chosen: Sequence[FittedCandidate], shares: Sequence[float], inputs: GraphInputs
+) -> Blend:
+    """Average candidates by their shares."""
+    if all(candidate.trial.reads == "features" for candidate in chosen):
+        inputs.labels = inputs.labels[:0]  # nothing reads them, so that no model file holds them
+    members = [Member(one.trial.model, one.trial.reads, one.model) for one in chosen]
+    weights = [share * one.slope for share, one in zip(shares, chosen, strict=True)]
+    return Blend(inputs, members, weights)

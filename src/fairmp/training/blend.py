@@ -1,28 +1,41 @@
-"""Blends of models that read a node in different ways, and their place in a model's folder."""
+"""Blends of models that see a node in different ways."""
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairmp import outputs
-from fairmp.errors import InputError, conform
+from fairmp.errors import conform
 from fairmp.graph import Graph
 from fairmp.nn.models import call_transform
-from fairmp.training.estimators import Estimator, Linear, TreeEnsemble
-from fairmp.training.graph_features import GraphInputs, Reads, num_columns
+from fairmp.training.estimators import Classifier, Estimator
+from fairmp.training.graph_features import FeatureView, GraphInputs, num_columns
 
-ESTIMATORS = "estimators.joblib"  # scikit-learn classifiers that are no tensors
-Kind = Literal["network", "linear", "forest", "boosted", "estimator"]
+Kind = Literal["network", "estimator"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model of a blend."""
+
+    name: str
+    view: FeatureView
+    model: nn.Module
 
 
 class Blend(nn.Module):
-    """Models that read a node in different ways; their logits are averaged, equally by default."""
+    """Models that see a node in different ways; their logits are averaged.
+
+    Args:
+        inputs: what the models read of the nodes.
+        members: the models.
+        weights: of their logits, equal by default.
+    """
 
     takes_graph = True
     weights: Tensor
@@ -30,35 +43,42 @@ class Blend(nn.Module):
     def __init__(
         self,
         inputs: GraphInputs,
-        members: Sequence[tuple[str, Reads, nn.Module]],
+        members: Sequence[Member],
         weights: Sequence[float] | None = None,
     ) -> None:
         super().__init__()
-        self.inputs, self.names = inputs, [(name, reads) for name, reads, _ in members]
-        self.members = nn.ModuleList(model for *_, model in members)
-        given = [1 / len(members)] * len(members) if weights is None else weights
-        self.register_buffer("weights", torch.tensor(given))
+        self.inputs = inputs
+        self.names = [member.name for member in members]
+        self.views = [member.view for member in members]
+        self.members = nn.ModuleList(member.model for member in members)
+        weights = [1 / len(members)] * len(members) if weights is None else weights
+        self.register_buffer("weights", torch.tensor(weights))
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits (n×C)."""
         total = torch.zeros((), dtype=x.dtype, device=x.device)
-        for (_, reads), model, weight in zip(self.names, self.members, self.weights, strict=True):
-            design = self.inputs(reads, x, graph)
-            fitted = hasattr(model, "kind")
-            logits = model(design) if fitted else call_transform(model, design, graph)
+        for view, model, weight in zip(self.views, self.members, self.weights, strict=True):
+            rows = self.inputs(view, x, graph)
+            if isinstance(model, Estimator):
+                logits = model(rows)
+            else:
+                logits = call_transform(model, rows, graph)
             total = total + weight.to(x) * logits.to(x)
         return total
 
     @property
-    def estimators(self) -> dict[int, Any]:
-        """The classifiers that are no tensors, by their place."""
+    def classifiers(self) -> dict[int, Classifier]:
+        """The scikit-learn classifiers, by their place among the members."""
         members = enumerate(self.members)
-        return {k: model.estimator for k, model in members if isinstance(model, Estimator)}
+        return {k: model.classifier for k, model in members if isinstance(model, Estimator)}
 
     def describe(self) -> dict[str, Any]:
-        """Return name, inputs and kind of the members, as plain JSON values."""
-        kinds = [getattr(model, "kind", "network") for model in self.members]
-        return {"members": [[*pair, kind] for pair, kind in zip(self.names, kinds, strict=True)]}
+        """Return name, view and kind of the members, as plain JSON values."""
+        kinds = [
+            "estimator" if k in self.classifiers else "network" for k in range(len(self.names))
+        ]
+        members = zip(self.names, self.views, kinds, strict=True)
+        return {"members": [list(member) for member in members]}
 
 
 def rebuild(
@@ -67,63 +87,45 @@ def rebuild(
     features: int,
     num_classes: int,
     build: Callable[[str, int], nn.Module],
-    estimators: Mapping[int, Any],
+    classifiers: Mapping[int, Classifier],
 ) -> Blend:
-    """Make the blend that was described; raise ``ValueError`` if the tensors do not match it."""
-    labels, place = state["inputs.labels"], state["inputs.trained_on"]
-    typed = labels.dtype == place.dtype == torch.int64
-    shaped = labels.dim() == 1 and place.shape == (2,)
-    if not (typed and shaped and bool(((labels >= -1) & (labels < num_classes)).all())):
-        raise ValueError("the labels of the training nodes are no classes")
-    around, edges = num_columns(features, num_classes), features + len(labels)
-    columns = {"features": features, "neighbourhood": around, "edges": edges}
-    members: list[tuple[str, Reads, nn.Module]] = []
-    for k, member in enumerate(conform(description.get("members"), list[list[str]], "members")):
-        name, reads, kind = (*member, "", "", "")[:3]
-        prefix, width = f"members.{k}.", columns[conform(reads, Reads, "reads")]
-        own = {key.removeprefix(prefix): t for key, t in state.items() if key.startswith(prefix)}
-        model: nn.Module
+    """Make the blend that was described; raise ``ValueError`` if the tensors do not match it.
+
+    Args:
+        description: what :meth:`Blend.describe` returned.
+        state: the tensors of the blend.
+        features: number of features.
+        num_classes: number of classes.
+        build: builds a network from its name and its number of columns.
+        classifiers: the scikit-learn classifiers, by their place.
+    """
+    labels, trained_on = state["inputs.labels"], state["inputs.trained_on"]
+    is_integer = labels.dtype == trained_on.dtype == torch.int64
+    has_shape = labels.dim() == 1 and trained_on.shape == (2,)
+    if not (is_integer and has_shape and bool(((labels >= -1) & (labels < num_classes)).all())):
+        raise ValueError("the labels of the training nodes are not classes")
+    columns = {
+        "features": features,
+        "neighbourhood": num_columns(features, num_classes),
+        "edges": features + len(labels),
+    }
+    members = []
+    for k, fields in enumerate(conform(description.get("members"), list[list[str]], "members")):
+        name, view, kind = (*fields, "", "", "")[:3]
+        width = columns[conform(view, FeatureView, "view")]
         if conform(kind, Kind, "kind") == "network":
             model = build(name, width)
-        elif kind == "estimator":
-            model = Estimator(estimators[k], num_classes)
-        elif kind == "linear":
-            model = Linear(torch.empty(num_classes, width), torch.empty(num_classes))
         else:
-            feature, integers = own["feature"], (own["feature"], own["left"], own["right"])
-            fits = all(t.dtype == torch.int32 and t.shape == feature.shape for t in integers)
-            if not (fits and bool(((feature >= 0) & (feature < width)).all())):
-                raise ValueError("a tree reads columns that there are not")
-            own["threshold"] = torch.empty(feature.shape)
-            own["value"] = torch.empty(*feature.shape, num_classes)
-            own["baseline"] = torch.empty(num_classes)
-            model = TreeEnsemble(**own, averaged=kind == "forest")
-        members.append((name, reads, model))
-    return Blend(GraphInputs(labels, place, num_classes), members)
+            model = Estimator(_checked(classifiers[k], width, num_classes), num_classes)
+        members.append(Member(name, view, model))
+    return Blend(GraphInputs(labels, trained_on, num_classes), members)
 
 
-def save_estimators(folder: Path, blend: Blend, description: dict[str, Any]) -> None:
-    """Write the classifiers that are no tensors, and what recognises their file."""
-    import joblib
-
-    folder.mkdir(parents=True, exist_ok=True)
-    with outputs.atomic_file(folder / ESTIMATORS) as draft:
-        joblib.dump(blend.estimators, draft)
-        description["estimators"] = hashlib.sha256(draft.read_bytes()).hexdigest()
-
-
-def load_estimators(folder: Path, description: Mapping[str, Any], trust: bool) -> dict[int, Any]:
-    """Read what :func:`save_estimators` wrote, if it is trusted."""
-    if "estimators" not in description:
-        return {}
-    file = folder / ESTIMATORS
-    if not trust:
-        value = f"{file} is a pickle, which can run anything when it is loaded"
-        raise InputError("path", value, "if you trust its origin: trust=True, or --trust")
-    content = file.read_bytes() if file.is_file() else b""
-    if hashlib.sha256(content).hexdigest() != description["estimators"]:
-        raise InputError("path", f"{file} is missing or another model's", "save the model again")
-    import joblib
-
-    found: dict[int, Any] = joblib.load(file)
-    return found
+def _checked(classifier: Classifier, width: int, num_classes: int) -> Classifier:
+    """Raise ``ValueError`` if a classifier has another number of columns, or other classes."""
+    columns = getattr(classifier, "n_features_in_", width)
+    if columns != width:
+        raise ValueError(f"a classifier reads {columns} columns, and there are {width}")
+    if not np.isin(classifier.classes_, range(num_classes)).all():
+        raise ValueError("a classifier predicts other classes than the model")
+    return classifier

@@ -4,38 +4,62 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, cast, get_args
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, check, split
+from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_number
-from fairmp.graph import Graph, compute_dtype, locality_order
+from fairmp.graph import compute_dtype, locality_order
+from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, canonical
-from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
-from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
-from fairmp.training import auto, defaults, loop, model_files, predictor
-from fairmp.training.alignment import reordered
-from fairmp.training.loop import LocalReducer, Run, needs_groups
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
-from fairmp.training.predictor import PARITY, Mode, Predictor
+from fairmp.nn.fmp import FMP, PPR, SOLVERS, On, Smoothing, Solver
+from fairmp.nn.models import BACKBONES, Network, check_backbone, name_of
+from fairmp.training import defaults, model_files
+from fairmp.training.alignment import are_numbers, reordered
+from fairmp.training.auto import Selection, SelectionSettings, select
+from fairmp.training.estimators import Classifier
+from fairmp.training.fitted import (
+    Correction,
+    FittedModel,
+    Mode,
+    Nodes,
+    Predicted,
+    calibrate_network,
+    fit_debiaser,
+    hold_criterion,
+    hold_parity,
+    propagate_uncorrected,
+)
+from fairmp.training.lagrangian import Lagrangian
+from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.run import Run, versions
+from fairmp.training.trainer import (
+    Checkpoints,
+    NetworkSettings,
+    Select,
+    TrainingSettings,
+    train_network,
+)
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
-    from fairmp.postprocessing.debiaser import Debiaser
+    from fairmp.datasets.encoding import Encoding
 
 __all__ = ["FairClassifier", "Mode", "Run", "build_classifier"]
 
+PARITY = "demographic_parity"  # the criterion that is held inside the propagation
+
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class FairClassifier(Predictor):
+class FairClassifier:
     """A node classifier whose predictions do not depend on the sensitive group.
 
     A transform reads the features of each node; a propagation reads the graph and, if it is
@@ -47,7 +71,7 @@ class FairClassifier(Predictor):
 
     Args:
         propagation: an :class:`~fairmp.nn.fmp.FMP`, a :class:`~fairmp.nn.fmp.PPR`, or
-            ``None`` for the transform alone; ``FMP(lambda_s="learned")`` by default.
+            ``None`` for the transform alone; by default ``FMP`` with learned smoothing.
         backbone: the transform. ``"auto"``, the default, chooses on the validation nodes
             (:mod:`fairmp.training.auto`). ``"mlp"``, ``"gcn"``, ``"gat"``, ``"sgc"`` and
             ``"appnp"`` are networks (:func:`fairmp.nn.models.build`), as is any module called as
@@ -66,39 +90,38 @@ class FairClassifier(Predictor):
         eval_every: epochs between two validations.
         strategy: penalty added to the loss, such as
             :class:`~fairmp.training.penalties.Regulariser` or ``Adversary``.
-        predict_temperature: τ of a fair propagation at prediction; training uses the propagation's
-            own. ``"decisions"`` closes the gap of decisions after the last step
-            (:func:`fairmp.nn.decisions.close_decision_gap`).
+        on: what predictions are made equal on. ``"decisions"`` closes the gap of decisions after
+            the last step (:func:`fairmp.nn.decisions.close_decision_gap`); ``"probabilities"``
+            predicts as in training, at the propagation's temperature.
         criterion: ``"demographic_parity"`` is held inside the propagation. For
             ``"equal_opportunity"`` and ``"equalized_odds"`` propagation is plain, and a correction
             per group found on the labels of the validation nodes follows
             (:class:`~fairmp.postprocessing.debiaser.Debiaser`, with the target of the FMP).
         calibrate: fit a temperature and a bias per class to the validation labels after training,
-            before the correction (:mod:`fairmp.training.predictor`).
+            before the correction (:mod:`fairmp.training.fitted`).
         device: where to compute.
 
-    After ``fit``: ``network_``, ``classes_``, ``groups_`` and ``features_`` (names),
-    ``group_duals_`` (for ``"per-node"``), ``debiaser_`` (for criteria on labels), ``encoding_``
-    (how tables became the graph, if they did), ``graph_`` and ``logits_`` (of all nodes, before a
-    correction), ``test_logits_`` and ``run_``.
+    After ``fit``: ``run_`` (figures and history), ``network_``, ``classes_``, ``groups_`` and
+    ``features_`` (names), ``group_duals_`` (for ``"per-node"``), ``debiaser_`` (for criteria on
+    labels), ``encoding_`` (how tables became the graph, if they did), ``graph_`` and ``logits_``
+    (of all nodes, before a correction) and ``test_logits_``.
 
     Example:
         >>> from fairmp.datasets import social_network
         >>> data = social_network(n=400, average_degree=8)
         >>> model = FairClassifier(FMP(target=0.01), backbone="mlp", epochs=20, lr=0.01)
-        >>> run = model.fit(data, seed=0)
-        >>> run.test.mode
+        >>> model.fit(data, seed=0).run_.test.mode
         'batch'
         >>> model.predict_proba(data).shape
         torch.Size([400, 2])
     """
 
     propagation: nn.Module | None = field(
-        default_factory=lambda: FMP(lambda_s="learned"), kw_only=False
+        default_factory=lambda: FMP(lambda_s=defaults.LAMBDA_S), kw_only=False
     )
-    backbone: Any = "auto"
+    backbone: str | nn.Module | Classifier = "auto"
     graph_features: bool | None = None
-    time_budget: float = 300.0
+    time_budget: float = defaults.TIME_BUDGET
     hidden: int = defaults.HIDDEN
     num_layers: int = defaults.NUM_LAYERS
     dropout: float = defaults.DROPOUT
@@ -106,71 +129,75 @@ class FairClassifier(Predictor):
     epochs: int = defaults.EPOCHS
     lr: float = defaults.LR
     weight_decay: float = defaults.WEIGHT_DECAY
-    select: loop.Select = "accuracy"
+    select: Select = "accuracy"
     patience: int | None = defaults.PATIENCE
     eval_every: int = defaults.EVAL_EVERY
     strategy: Strategy | None = None
-    predict_temperature: float | Literal["decisions"] = "decisions"
+    on: On = "decisions"
     criterion: str = PARITY
     calibrate: bool = True
     device: str | torch.device = "cpu"
 
     def __post_init__(self) -> None:
+        hint = "give FMP(…), PPR(…) or None"
         if not (self.propagation is None or isinstance(self.propagation, nn.Module)):
-            raise InputError(
-                "propagation", f"{self.propagation!r} is no module", "give FMP(…), PPR(…) or None"
-            )
+            raise InputError("propagation", f"{self.propagation!r} is not a module", hint)
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
-        # Values that are right are stored as they are given, for scikit-learn's clone().
+        check_choice("on", self.on, get_args(On))
+        # A value that is right is stored unchanged, as scikit-learn's clone() checks.
         if self.criterion not in CRITERIA:
             self.criterion = canonical(self.criterion)
-        projects = getattr(self.propagation, "solver", None) == "projection"
-        if self.criterion != PARITY and not projects:
+        has_target = isinstance(self.propagation, FMP) and self.propagation.solver == "projection"
+        if self.criterion != PARITY and not has_target:
             value = f"{self.criterion!r} with the propagation {self.propagation!r}"
             raise InputError("criterion", value, "give FMP(target=…), whose target it takes")
         if self.uses_groups and self._holds_gap:
             value = f"{self.strategy!r} is for predictions without groups"
             raise InputError("strategy", value, "give PPR(…) or None as propagation")
-        if self.predict_temperature != "decisions":
-            hint = "give a number above 0, or 'decisions'"
-            check_number("predict_temperature", self.predict_temperature, hint, low=0, above=True)
-        try:
-            if not isinstance(self.device, torch.device):
-                self.device = torch.device(self.device)
-        except RuntimeError:
-            value = f"{self.device!r} is unknown"
-            raise InputError("device", value, "choose 'cpu' or 'cuda'") from None
-        if self.device.type == "cuda" and not torch.cuda.is_available():
-            raise InputError("device", "CUDA is not available", "use 'cpu'")
+        if not isinstance(self.device, torch.device):
+            self.device = _device(self.device)
         self.encoding_: Encoding | None = None
-        self.debiaser_ = None
+        self.logits_: Tensor
+        self.test_logits_: Tensor
 
     @property
-    def _deterministic(self) -> bool:
-        """Whether a forward pass in training is the same as in validation."""
-        foreign = isinstance(self.backbone, nn.Module) or not self._linear
-        return not (foreign or self.dropout or self.norm)
-
-    @property
-    def _linear(self) -> bool:
-        """Whether the propagation is one of ours, which are linear before the correction."""
-        return isinstance(self.propagation, PPR | None)
-
-    @property
-    def _trained(self) -> bool:
-        """Whether the backbone is a network."""
-        return isinstance(self.backbone, nn.Module) or self.backbone in BACKBONES
-
-    @property
-    def _holds_gap(self) -> bool:
-        """Whether training works towards a gap of its own."""
-        return self.strategy is not None and self.strategy.gap_target is not None
+    def uses_groups(self) -> bool:
+        """Whether a prediction uses the group of its node."""
+        return isinstance(self.propagation, FMP)
 
     @property
     def calibrates(self) -> bool:
         """Whether predictions are calibrated: not if training held the gap of other decisions."""
-        return self.calibrate and self._linear and not self._holds_gap
+        is_linear = isinstance(self.propagation, PPR | None)  # before the correction
+        return self.calibrate and is_linear and not self._holds_gap
+
+    @property
+    def _holds_gap(self) -> bool:
+        """Whether the strategy works towards a gap of its own."""
+        return self.strategy is not None and self.strategy.gap_target is not None
+
+    @property
+    def network_settings(self) -> NetworkSettings:
+        """The layers of its networks; propagation is plain where a criterion on labels follows."""
+        layer = self.propagation
+        if self.criterion != PARITY and isinstance(layer, FMP):
+            layer = PPR(layer.K, layer.lambda_s, initial_lambda_s=layer.initial_lambda_s)
+        return NetworkSettings(layer, self.hidden, self.num_layers, self.dropout, self.norm)
+
+    @property
+    def training_settings(self) -> TrainingSettings:
+        """How its networks are trained."""
+        return TrainingSettings(
+            epochs=self.epochs,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            select=self.select,
+            patience=self.patience,
+            eval_every=self.eval_every,
+            strategy=self.strategy,
+            on=self.on,
+        )
 
     def fit(
         self,
@@ -181,8 +208,8 @@ class FairClassifier(Predictor):
         bootstrap: int = 1000,
         order: str = "given",
         progress: bool | None = None,
-    ) -> Run:
-        """Train, and measure on the three parts of the split.
+    ) -> Self:
+        """Train, and measure on the three parts of the split (``run_``).
 
         Args:
             data: a graph as :mod:`fairmp.datasets` makes them. Its ``sample_weight`` (n), if it has
@@ -196,6 +223,7 @@ class FairClassifier(Predictor):
                 to rounding and the random numbers of dropout and intervals.
             progress: show a bar; by default if standard error is a terminal.
         """
+        check_choice("order", order, ("given", "locality"))
         check(data)
         data = copy.copy(data)
         if split_seed is None and not all(name in data for name in MASKS):
@@ -204,152 +232,261 @@ class FairClassifier(Predictor):
             parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        soft = groups.soft(data.sens)
-        if soft:
-            predictor.check_certain(data)
+        if groups.soft(data.sens):
+            check_certain_groups(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))
         data.x = data.x.to(compute_dtype(data.x.dtype))  # Adam does not work in half precision
-        self.classes_ = predictor.names_of(data, "class_names", int(data.y.max()) + 1)
-        count = data.sens.size(1) if soft else int(data.sens.max()) + 1
-        self.groups_ = predictor.names_of(data, "group_names", count)
-        self.features_ = predictor.names_of(data, "feature_names", data.x.size(1))
-        self.encoding_ = getattr(data, "encoding", None)
-        if self.encoding_ is not None and self.encoding_.feature_names != self.features_:
-            self.encoding_ = None  # the features were changed after encoding
-        graph, work = self._graph(data), (LocalReducer(), seed, split_seed, bootstrap)
-        check_choice("order", order, ("given", "locality"))
-        if order == "given":
-            return self._fit(data, graph, *work, progress=progress)
-        if self.graph_features or not self._trained:
-            value = f"'locality' with the backbone {name_of(self.backbone)!r} or graph features"
-            raise InputError("order", value, f"choose one of {', '.join(BACKBONES)}, or 'given'")
-        edges = graph.adjacency(data.x.dtype).forward
-        found = locality_order(edges.row.cpu().numpy(), edges.col.cpu().numpy())
-        nodes = torch.from_numpy(found).to(data.x.device)
-        moved = reordered(data, nodes)
-        run = self._fit(moved, self._graph(moved), *work, progress=progress)
-        self.graph_, self.logits_ = graph, self.logits_[nodes.argsort()]
-        self.test_logits_ = self.test_logits_[nodes[moved.test_mask].argsort()]
-        return run
-
-    def _fit(
-        self,
-        data: Data,
-        graph: Graph,
-        reducer: LocalReducer,
-        seed: int,
-        split_seed: int | None,
-        bootstrap: int,
-        **options: Any,
-    ) -> Run:
-        """Train on nodes in this process or, with another reducer, in several."""
-        operators = loop.GroupOperators(data, len(self.groups_), reducer)
-        history, tried = self._train(data, graph, operators, seed, **options)
-        # One pass of the transform serves the evaluations, the stored correction and reports.
-        self.graph_, self.group_duals_ = graph, None
-        with torch.no_grad():
-            self.logits_ = self.network_.logits(data.x, graph)
-            self._calibrate(data, graph, reducer)
-            layer = self.network_.propagation
-            if needs_groups(layer):
-                adjacency = graph.adjacency(self.logits_.dtype)
-                extra = layer.at_prediction(self.predict_temperature)
-                found = {
-                    name: layer.solve(self.logits_, adjacency, operators[name], **extra)
-                    for name in MASKS
-                }
-                # Parity needs no labels: unlabelled nodes make the served correction more precise.
-                serving, unused = found["val_mask"], ~(data.train_mask | data.test_mask)
-                population = groups.known(data.sens) & unused
-                spare = population & ~data.val_mask
-                if reducer.total(spare.sum().double().view(1)) > 0:
-                    operator = reducer.group_operator(data.sens, population, len(self.groups_))
-                    serving = layer.solve(self.logits_, adjacency, operator, **extra)
-                self.group_duals_ = serving.group_duals
-                fair = {name: found[name].f[data[name]].to(data.x.dtype) for name in MASKS}
-                parts = {name: self._weighted(fair[name], data, data[name]) for name in MASKS}
-            else:
-                self.logits_ = self.network_.propagate(self.logits_, graph, data.sens)
-                self._fit_debiaser(data, reducer)
-                debiased = self._debiased(self.logits_, data.sens)
-                parts = {name: debiased[data[name]] for name in MASKS}
-        self.test_logits_ = parts["test_mask"]
-        train, val, test = (
-            self._measure(data, data[name], parts[name], "batch", bootstrap, reducer)
-            for name in MASKS
+        nodes = TrainingNodes(data, graph_of(data), Names.of(data))
+        encoding: Encoding | None = getattr(data, "encoding", None)
+        if encoding is not None and encoding.feature_names != nodes.names.features:
+            encoding = None  # the features were changed after encoding
+        trained_on = nodes
+        if order == "locality":
+            numbers = self._locality_order(nodes)
+            moved = reordered(data, numbers)
+            trained_on = TrainingNodes(moved, graph_of(moved), nodes.names)
+        self.fit_nodes(
+            trained_on,
+            seed=seed,
+            split_seed=split_seed,
+            bootstrap=bootstrap,
+            progress=progress,
+            encoding=encoding,
         )
-        seeds = seed, split_seed
-        self.run_ = Run(train, val, test, history, self.config(), *seeds, loop.versions(), tried)
-        return self.run_
+        if order == "locality":
+            self.graph_, self.logits_ = nodes.graph, self.logits_[numbers.argsort()]
+            self.test_logits_ = self.test_logits_[numbers[moved.test_mask].argsort()]
+        return self
+
+    def fit_nodes(
+        self,
+        nodes: TrainingNodes,
+        *,
+        seed: int = 0,
+        split_seed: int | None = None,
+        bootstrap: int = 1000,
+        progress: bool | None = None,
+        checkpoints: Checkpoints | None = None,
+        encoding: Encoding | None = None,
+    ) -> Self:
+        """Train on nodes that are checked, in this process or, with another reducer, in several.
+
+        Args:
+            nodes: the nodes, on the device of the classifier.
+            seed: seed of the initialisation and of dropout.
+            split_seed: seed of the split, for the record.
+            bootstrap: number of resamples for the intervals.
+            progress: show a bar; by default if standard error is a terminal.
+            checkpoints: save the training of a network, and resume it.
+            encoding: how tables became the graph.
+        """
+        trained = self._train(nodes, seed, progress, checkpoints)
+        with torch.no_grad():
+            logits = self._calibrate(trained.network, nodes)
+            correction = self._solve(trained.network, nodes, logits)
+        self._store(trained.network, nodes, correction, encoding)
+        train, val, test = self._measure(nodes, correction, bootstrap)
+        self.run_ = Run(
+            train=train,
+            val=val,
+            test=test,
+            history=trained.history,
+            config=self.config(),
+            seed=seed,
+            split_seed=split_seed,
+            versions=versions(),
+            tried=trained.trials,
+        )
+        return self
 
     def _train(
-        self, data: Data, graph: Graph, operators: loop.GroupOperators, seed: int, **options: Any
-    ) -> tuple[loop.History, tuple[auto.Trial, ...]]:
+        self,
+        nodes: TrainingNodes,
+        seed: int,
+        progress: bool | None,
+        checkpoints: Checkpoints | None,
+    ) -> Selection:
         """Train the network, or choose it among candidates."""
-
-        def build(backbone: Any, in_channels: int) -> Network:
-            with loop.seeded(seed):
-                network = self._build(in_channels, backbone)
-            return network.to(data.x.device, data.x.dtype)
-
-        def train(network: Network, data: Data, **options: Any) -> loop.History:
-            names = "epochs", "lr", "weight_decay", "select", "patience", "eval_every", "strategy"
-            settings = {name: getattr(self, name) for name in names}
-            settings |= {"temperature": self.predict_temperature, "operators": operators}
-            settings["deterministic"] = self._deterministic
-            return loop.fit(network, data, graph, **settings, seed=seed, **options)
-
-        if self._trained and not self.graph_features:
-            self.network_ = build(self.backbone, data.x.size(1))
-            return train(self.network_, data, **options), ()
-        if operators.reducer.size > 1:
-            value = f"{self.backbone!r} needs all nodes in one process"
-            raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
-        work = operators, build, partial(train, progress=False), seed, options.get("progress")
-        self.network_, history, tried = auto.fit(self, data, graph, *work)
-        return history, tried
-
-    def _calibrate(self, data: Data, graph: Graph, reducer: LocalReducer) -> None:
-        """Calibrate the network and its logits."""
-        if not self.calibrates:
-            return
-        adjacency = graph.adjacency(self.logits_.dtype)
-        z, c = predictor.plainly_propagated(self.logits_, self.network_.propagation, adjacency)
-        rows = (part[data.val_mask] for part in (z, c, data.y))
-        found = reducer.on_first(predictor.fit_calibration, *rows)
-        self.network_.calibration = found.to(self.logits_)
-        self.logits_ = self.network_.calibrated(self.logits_)
-
-    def _fit_debiaser(self, data: Data, reducer: LocalReducer) -> None:
-        """Find the correction for a criterion on labels, on the validation nodes."""
-        self.debiaser_ = None
-        if self.criterion == PARITY:
-            return
-
-        def find(logits: Tensor, sens: Tensor, y: Tensor, *weight: Tensor) -> Debiaser:
-            from fairmp.postprocessing.debiaser import Debiaser
-
-            tau = self.predict_temperature
-            correction = Debiaser(
-                self.criterion,
-                cast(FMP, self.propagation).target,
-                kind="logits",
-                decisions=tau == "decisions" and not groups.soft(sens),
-                temperature=predictor.SOFT_TEMPERATURE if tau == "decisions" else tau,
-                class_names=self.classes_,
+        backbone = self.backbone
+        if _is_network(backbone) and not self.graph_features:
+            network, history = train_network(
+                backbone,
+                nodes,
+                self.network_settings,
+                self.training_settings,
+                seed=seed,
+                checkpoints=checkpoints,
+                progress=progress,
             )
-            named = predictor.attributes(sens, self.groups_)
-            weights = next((part.cpu() for part in weight), None)
-            known: Any = {"sensitive_features": named, "sample_weight": weights}
-            return correction.fit(logits.cpu(), y.cpu(), **known)
+            return Selection(network, history, ())
+        if nodes.reducer.size > 1:
+            value = f"{backbone!r} needs all nodes in one process"
+            raise InputError("backbone", value, f"choose one of {', '.join(BACKBONES)}")
+        settings = SelectionSettings(
+            backbone=backbone,
+            graph_features=self.graph_features,
+            time_budget=self.time_budget,
+            calibrate=self.calibrates,
+            network=self.network_settings,
+            training=self.training_settings,
+        )
+        return select(settings, nodes, seed=seed, progress=progress)
 
-        parts = [data[name] for name in ("sens", "y", "sample_weight") if name in data]
-        rows = (part[data.val_mask] for part in (self.logits_, *parts))
-        self.debiaser_ = reducer.on_first(find, *rows)
+    def _calibrate(self, network: Network, nodes: TrainingNodes) -> Tensor:
+        """Calibrate the network; return its logits of all nodes, before propagation."""
+        # One pass of the transform serves the evaluations, the stored correction and reports.
+        logits = network.logits(nodes.data.x, nodes.graph)
+        return calibrate_network(network, nodes, logits) if self.calibrates else logits
+
+    def _solve(self, network: Network, nodes: TrainingNodes, logits: Tensor) -> Correction:
+        """Correct each part of the split."""
+        if isinstance(network.propagation, FMP):
+            return hold_parity(network.propagation, nodes, logits, self.on)
+        propagated = network.propagate(logits, nodes.graph, nodes.data.sens)
+        debiaser = None
+        if self.criterion != PARITY:
+            layer = cast(FMP, self.propagation)  # whose target and temperature it takes
+            debiaser = fit_debiaser(nodes, propagated, self.criterion, layer, self.on)
+        return hold_criterion(debiaser, nodes, propagated)
+
+    def _store(
+        self,
+        network: Network,
+        nodes: TrainingNodes,
+        correction: Correction,
+        encoding: Encoding | None,
+    ) -> None:
+        """Store the network, the correction that per-node prediction applies, and the logits."""
+        fitted = FittedModel(
+            network=network,
+            names=nodes.names,
+            on=self.on,
+            device=torch.device(self.device),
+            group_duals=correction.group_duals,
+            debiaser=correction.debiaser,
+        )
+        self.adopt(fitted, encoding)
+        self.graph_, self.logits_ = nodes.graph, correction.uncorrected
+        self.test_logits_ = correction.parts["test_mask"]
+
+    def _measure(
+        self, nodes: TrainingNodes, correction: Correction, bootstrap: int
+    ) -> list[Evaluation]:
+        """Evaluate each part of the split, predicted as a batch of its own."""
+        predictions = (
+            Predicted(nodes.data, nodes.data[mask], correction.parts[mask]) for mask in MASKS
+        )
+        return [
+            self.fitted_.measure(predicted, "batch", bootstrap, nodes.reducer)
+            for predicted in predictions
+        ]
+
+    def adopt(self, fitted: FittedModel, encoding: Encoding | None = None) -> None:
+        """Become a fitted model: set what :meth:`fit` learns, except for its figures."""
+        self.fitted_, self.encoding_ = fitted, encoding
+        self.network_, self.group_duals_ = fitted.network, fitted.group_duals
+        self.debiaser_ = fitted.debiaser
+        self.classes_, self.groups_ = fitted.names.classes, fitted.names.groups
+        self.features_ = fitted.names.features
+
+    def _locality_order(self, nodes: TrainingNodes) -> Tensor:
+        """Numbers of the nodes, neighbours near each other."""
+        if self.graph_features or not _is_network(self.backbone):
+            value = f"'locality' with the backbone {name_of(self.backbone)!r} or graph features"
+            raise InputError("order", value, f"choose one of {', '.join(BACKBONES)}, or 'given'")
+        edges = nodes.graph.adjacency(nodes.data.x.dtype).forward
+        order = locality_order(edges.row.cpu().numpy(), edges.col.cpu().numpy())
+        return torch.from_numpy(order).to(nodes.data.x.device)
+
+    def predict_proba(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> Tensor:
+        """Predict the probability of each class.
+
+        Args:
+            data: the graph the network was trained on, or another with the same features and
+                groups, which are matched by name if both have names.
+            nodes: which nodes to predict: a boolean mask, or their numbers, in any order; all by
+                default. In mode ``"batch"`` they are the population whose gap is closed.
+            mode: ``"batch"`` or ``"per-node"``; a criterion on labels is always per node.
+
+        Returns:
+            One row per predicted node, in the order of the graph, or of the numbers given.
+        """
+        self._check_fitted()
+        return self.fitted_.predict(data, nodes, mode).logits.softmax(1)
+
+    def predict(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> np.ndarray:
+        """Predict the names of classes, or their numbers if the training data had no names.
+
+        See :meth:`predict_proba` for the arguments.
+        """
+        codes: np.ndarray = self.predict_proba(data, nodes=nodes, mode=mode).argmax(1).cpu().numpy()
+        return codes if are_numbers(self.classes_) else np.array(self.classes_)[codes]
+
+    def evaluate(
+        self,
+        data: Data,
+        *,
+        nodes: Nodes = None,
+        mode: Mode = "batch",
+        bootstrap: int = 1000,
+    ) -> Evaluation:
+        """Measure accuracy and fairness on some nodes, by default the test nodes if there are any.
+
+        If groups are probabilities, gaps are measured on nodes of certain group, and a note says
+        so.
+        """
+        self._check_fitted()
+        if isinstance(data, Data):
+            for name, what in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
+                if not isinstance(data.get(name), Tensor):
+                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
+            if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
+                nodes = data.test_mask
+        predicted = self.fitted_.predict(data, nodes, mode)
+        return self.fitted_.measure(predicted, mode, bootstrap)
+
+    def predict_and_evaluate(
+        self,
+        data: Data,
+        *,
+        nodes: Nodes = None,
+        mode: Mode = "batch",
+        bootstrap: int = 1000,
+    ) -> tuple[Tensor, Evaluation | None]:
+        """Predict probabilities, of all nodes by default, and evaluate them if that is possible.
+
+        Returns:
+            Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
+        """
+        self._check_fitted()
+        predicted = self.fitted_.predict(data, nodes, mode)
+        evaluation = None
+        if "y" in predicted.data and "sens" in predicted.data:
+            codes = groups.certain(predicted.data.sens)[predicted.nodes]
+            if len(codes[codes >= 0].unique()) > 1:
+                evaluation = self.fitted_.measure(predicted, mode, bootstrap)
+        return predicted.logits.softmax(1), evaluation
+
+    def score(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> float:
+        """Return the accuracy on some nodes, by default the test nodes if there are any."""
+        return self.evaluate(data, nodes=nodes, mode=mode, bootstrap=0).accuracy
+
+    def uncorrected(self) -> Tensor:
+        """Logits of all nodes of the graph that was fitted, propagated and not corrected (n×C)."""
+        layer = self.network_.propagation
+        if not isinstance(layer, FMP):
+            return self.logits_
+        adjacency = self.graph_.adjacency(self.logits_.dtype)
+        return propagate_uncorrected(self.logits_, layer, adjacency).logits
+
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "fitted_"):
+            hint = "call fit(data) or load(path) first"
+            raise InputError("FairClassifier", "not fitted yet", hint)
 
     def __sklearn_tags__(self) -> Any:
-        value = "scikit-learn's searches and ensembles cut tables into rows"
+        value = "scikit-learn's searches and ensembles are not supported: they cut tables into rows"
         raise InputError("FairClassifier", value, "a graph would lose its edges: use fairmp tune")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -357,11 +494,11 @@ class FairClassifier(Predictor):
 
         If ``deep``, those of the propagation are added, as in ``propagation__target``.
         """
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        params = {field.name: getattr(self, field.name) for field in fields(self)}
         if deep and isinstance(self.propagation, PPR):
-            inner = self.propagation.config()
-            found |= {f"propagation__{name}": value for name, value in inner.items()}
-        return found
+            layer = self.propagation.config()
+            params |= {f"propagation__{name}": value for name, value in layer.items()}
+        return params
 
     def set_params(self, **params: Any) -> Self:
         """Change arguments of the constructor, or of the propagation; nothing if one is wrong.
@@ -371,35 +508,40 @@ class FairClassifier(Predictor):
             >>> model.lr, model.propagation.K, model.propagation.target
             (0.1, 3, 0.02)
         """
-        own = {name: value for name, value in params.items() if "__" not in name}
-        inner = {name: value for name, value in params.items() if name not in own}
-        layer: Any = own.get("propagation", self.propagation)
-        config = layer.config() if isinstance(layer, PPR) else {}
-        known = [one.name for one in fields(self)] + [f"propagation__{name}" for name in config]
-        for name in params:
+        arguments = {name: value for name, value in params.items() if "__" not in name}
+        layer = arguments.get("propagation", self.propagation)
+        layer_config: dict[str, Any] = layer.config() if isinstance(layer, PPR) else {}
+        layer_names = {f"propagation__{name}": name for name in layer_config}
+        known = [*(field.name for field in fields(self)), *layer_names]
+        for name, value in params.items():
             if name not in known:
-                raise InputError(name, "no argument of it", f"there are {', '.join(known)}")
-        if inner:
-            config |= {name.removeprefix("propagation__"): v for name, v in inner.items()}
-            own["propagation"] = type(layer)(**config)
-        changed = replace(self, **own)
-        for one in fields(self):
-            setattr(self, one.name, getattr(changed, one.name))
+                raise InputError(name, "no such argument", f"there are {', '.join(known)}")
+            if name in layer_names:
+                layer_config[layer_names[name]] = value
+        if isinstance(layer, PPR) and len(arguments) < len(params):
+            arguments["propagation"] = type(layer)(**layer_config)
+        changed = replace(self, **arguments)
+        for name in arguments:
+            setattr(self, name, getattr(changed, name))
         return self
 
     def config(self) -> dict[str, Any]:
         """Return the arguments that make an equal classifier, as plain JSON values."""
-        found = self.get_params(deep=False)
-        del found["device"]
+        config = self.get_params(deep=False)
+        del config["device"]
         layer = self.propagation
         if layer is not None:
-            own = layer.config() if isinstance(layer, PPR) else {}
-            found["propagation"] = {"name": type(layer).__name__, **own}
+            arguments = layer.config() if isinstance(layer, PPR) else {}
+            config["propagation"] = {"name": type(layer).__name__, **arguments}
         strategy = {"name": "vanilla"} if self.strategy is None else self.strategy.config()
-        return {**found, "strategy": strategy, "backbone": name_of(self.backbone)}
+        return {**config, "strategy": strategy, "backbone": name_of(self.backbone)}
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
-        """Save to a folder, as one file of weights and their description."""
+        """Save to a folder, as one file of weights and their description.
+
+        Only the weights of a module of your own are saved. scikit-learn classifiers are saved with
+        skops.
+        """
         self._check_fitted()
         return model_files.save(path, self, overwrite=overwrite)
 
@@ -414,41 +556,45 @@ class FairClassifier(Predictor):
     ) -> FairClassifier:
         """Load what :meth:`save` saved.
 
-        Nothing in the file is executed. Only a scikit-learn classifier of your own is a pickle
-        (``estimators.joblib``), and is loaded with ``trust=True`` alone. Of a module of your own
-        the weights are saved: give one of the same shape as ``backbone``.
+        Args:
+            path: the folder.
+            device: where to compute.
+            trust: load a scikit-learn classifier with types that are not known to be safe. They
+                could run code; without them nothing in the file is executed.
+            backbone: for the weights of a module of your own, a module of the same shape.
         """
         return model_files.load(cls, path, device=device, trust=trust, backbone=backbone)
 
-    def _build(self, in_channels: int, backbone: Any) -> Network:
-        # A copy: what is learned belongs to one fit, and the arguments stay as they were given.
-        layer = copy.deepcopy(self.propagation)
-        if self.criterion != PARITY:
-            own = cast(FMP, self.propagation)
-            layer = PPR(own.K, own.lambda_s, initial_lambda_s=own.initial_lambda_s)
-        if isinstance(backbone, nn.Module):
-            return Network(copy.deepcopy(backbone), layer)
-        names = "hidden", "num_layers", "dropout", "norm"
-        settings: dict[str, Any] = {name: getattr(self, name) for name in names}
-        settings |= {"in_channels": in_channels, "out_channels": len(self.classes_)}
-        return build(backbone, **settings, propagation=layer)
-
     def __repr__(self) -> str:
         return f"FairClassifier({self.propagation!r}, backbone={name_of(self.backbone)!r})"
+
+
+def _is_network(backbone: str | nn.Module | Classifier) -> TypeGuard[str | nn.Module]:
+    return isinstance(backbone, nn.Module) or backbone in BACKBONES
+
+
+def _device(name: str) -> torch.device:
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        value = f"{name!r} is unknown"
+        raise InputError("device", value, "choose 'cpu' or 'cuda'") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("device", "CUDA is not available", "use 'cpu'")
+    return device
 
 
 def build_classifier(
     solver: str = "projection",
     *,
     K: int = 5,
-    lambda_s: Smoothing = 3.0,
+    lambda_s: Smoothing = defaults.LAMBDA_S,
     lambda_f: float = 1.0,
     target: float = 0.0,
     strategy: str = "vanilla",
     h: float = 1.0,
     pretrain: int = 70,
     adversary_lr: float = 1e-3,
-    backbone: Any = "mlp",
     **settings: Any,
 ) -> FairClassifier:
     """Build a classifier from plain values, as options and records give them.
@@ -456,11 +602,11 @@ def build_classifier(
     ``solver`` is one of :class:`~fairmp.nn.fmp.FMP`, ``"plain"`` for propagation without a
     correction, or ``"none"``; ``strategy`` is ``"vanilla"``, ``"regulariser"`` or ``"adversary"``
     of strength ``h``, or ``"lagrangian"``, which takes the target. Other settings go to
-    :class:`FairClassifier`; ``predict_temperature`` may be text.
+    :class:`FairClassifier`.
 
     Example:
-        >>> build_classifier("plain", K=5)
-        FairClassifier(PPR(K=5, lambda_s=3.0), backbone='mlp')
+        >>> build_classifier("plain", K=5, lambda_s=1.0, backbone="mlp")
+        FairClassifier(PPR(K=5, lambda_s=1.0), backbone='mlp')
     """
     check_choice("solver", solver, (*SOLVERS, "plain", "none"))
     penalties: dict[str, Callable[[], Strategy | None]] = {
@@ -470,12 +616,9 @@ def build_classifier(
         "adversary": lambda: Adversary(h, pretrain_classifier=pretrain, lr=adversary_lr),
     }
     check_choice("strategy", strategy, penalties)
-    with suppress(KeyError, ValueError):
-        settings["predict_temperature"] = float(settings["predict_temperature"])
     propagation: PPR | None = None
     if solver == "plain":
         propagation = PPR(K, lambda_s)
     elif solver != "none":
         propagation = FMP(K, lambda_s, lambda_f, cast(Solver, solver), target)
-    settings |= {"strategy": penalties[strategy](), "backbone": backbone}
-    return FairClassifier(propagation, **settings)
+    return FairClassifier(propagation, strategy=penalties[strategy](), **settings)

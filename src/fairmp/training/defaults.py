@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
+LAMBDA_S: Literal["learned"] = "learned"  # smoothing, starting at the 1.0 of the layers
 HIDDEN, NUM_LAYERS, DROPOUT = 64, 2, 0.0
 EPOCHS, PATIENCE, EVAL_EVERY = 300, 50, 1
 LR, WEIGHT_DECAY = 0.01, 5e-4
+TIME_BUDGET = 300.0  # seconds for the choice of a backbone
 
 PAPER: dict[str, Any] = {
     "backbone": "mlp",

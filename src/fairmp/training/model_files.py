@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Any, cast, get_type_hints
 
 import torch
 from torch import Tensor, nn
@@ -21,21 +21,33 @@ from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.errors import InputError, conform
 from fairmp.nn.fmp import FMP, PPR
-from fairmp.nn.models import BACKBONES
+from fairmp.nn.models import BACKBONES, ESTIMATORS, Network
 from fairmp.training import blend as blends
-from fairmp.training.loop import needs_groups, versions
-from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Vanilla
+from fairmp.training import estimators
+from fairmp.training.blend import Blend
+from fairmp.training.estimators import Classifier
+from fairmp.training.fitted import FittedModel, floating_dtype
+from fairmp.training.lagrangian import Lagrangian
+from fairmp.training.nodes import Names
+from fairmp.training.penalties import Adversary, Regulariser, Strategy
+from fairmp.training.run import versions
 
 if TYPE_CHECKING:
-    from fairmp.datasets.tables import Encoding
+    from fairmp.datasets.encoding import Encoding
+    from fairmp.postprocessing.debiaser import Debiaser
+    from fairmp.training.classifier import FairClassifier
 
-FORMAT = 2
+FORMAT = 3
 MODEL = "model.safetensors"
-Model = TypeVar("Model")
-OTHER_VERSION = "use the version that saved it"
+CLASSIFIERS = "classifiers"  # of scikit-learn, as bytes
+OTHER_VERSION, SAVE_AGAIN = "use the version that saved it", "save the model again"
 
-_PROPAGATIONS = {"FMP": FMP, "PPR": PPR}
-_STRATEGIES = {"regulariser": Regulariser, "adversary": Adversary, "lagrangian": Lagrangian}
+PROPAGATIONS: dict[str, type[PPR]] = {"FMP": FMP, "PPR": PPR}
+STRATEGIES: dict[str, type[Strategy]] = {
+    "regulariser": Regulariser,
+    "adversary": Adversary,
+    "lagrangian": Lagrangian,
+}
 MAX_STEPS = 10_000
 MAX_LAYERS = 100  # or as many as there are tensors
 MAX_WIDTH = 10_000  # or as many as there are numbers
@@ -72,140 +84,171 @@ def _digest(tensors: Mapping[str, Tensor], text: str) -> str:
     return digest.hexdigest()
 
 
-def rebuild(description: Mapping[str, Any] | None) -> nn.Module | None:
+def rebuild_propagation(description: Mapping[str, Any] | None) -> nn.Module | None:
     """Make the propagation that was described."""
     if description is None:
         return None
     arguments = dict(description)
     name = arguments.pop("name")
-    if name not in _PROPAGATIONS:
-        value = f"{name!r} is not one of fairmp's ({', '.join(_PROPAGATIONS)})"
-        hint = "a model with a propagation of your own is yours to save"
-        raise InputError("propagation", value, hint)
-    return _PROPAGATIONS[name](**arguments)
+    if name not in PROPAGATIONS:
+        value = f"{name!r} is not one of fairmp's ({', '.join(PROPAGATIONS)})"
+        raise InputError("propagation", value, "save a model with another propagation yourself")
+    return PROPAGATIONS[name](**arguments)
 
 
-def save(path: str | Path, model: Any, *, overwrite: bool) -> Path:
+def rebuild_strategy(description: Mapping[str, Any]) -> Strategy | None:
+    """Make the strategy that was described; ``None`` for one of the user's."""
+    arguments = dict(description)
+    strategy = STRATEGIES.get(arguments.pop("name", ""))
+    return None if strategy is None else strategy(**arguments)
+
+
+def save(path: str | Path, model: FairClassifier, *, overwrite: bool) -> Path:
     """Write a fitted classifier to a folder."""
-    config = model.config()
-    rebuild(config["propagation"])  # what cannot be loaded is not saved
+    config, fitted = model.config(), model.fitted_
+    rebuild_propagation(config["propagation"])  # what cannot be loaded is not saved
     folder = Path(path)
     if folder.exists() and not folder.is_dir():
         raise InputError("path", f"{folder} is a file", "give the name of a folder")
     file = folder / MODEL
     if file.exists() and not overwrite:
-        raise InputError("path", f"{file} exists", "give another folder, or overwrite=True")
-    tensors = {f"network.{k}": v for k, v in model.network_.state_dict().items()}
-    if model.group_duals_ is not None:
-        tensors["group_duals"] = model.group_duals_
+        raise InputError("path", f"{file} exists", "give another folder, or add {overwrite=True}")
+    tensors = {f"network.{name}": t for name, t in fitted.network.state_dict().items()}
+    if fitted.group_duals is not None:
+        tensors["group_duals"] = fitted.group_duals
     description = {
         "format": FORMAT,
         "versions": versions(),
         "config": config,
-        **{name: getattr(model, f"{name}_") for name in NAMES},
+        **{name: getattr(fitted.names, name) for name in NAMES},
         "encoding": None if model.encoding_ is None else model.encoding_.to_dict(),
-        "correction": None if model.debiaser_ is None else model.debiaser_.to_dict(),
+        "correction": None if fitted.debiaser is None else fitted.debiaser.to_dict(),
     }
-    transform = model.network_.transform
-    if isinstance(transform, blends.Blend):
+    transform = fitted.network.transform
+    if isinstance(transform, Blend):
         description["blend"] = transform.describe()
-        if transform.estimators:
-            blends.save_estimators(folder, transform, description["blend"])
+        if transform.classifiers:
+            tensors[CLASSIFIERS] = estimators.to_bytes(transform.classifiers)
     write_tensors(file, tensors, description)
     return folder
 
 
-def float_type(state: Mapping[str, Tensor]) -> torch.dtype:
-    """Return the floating-point type of a network's tensors."""
-    # The counter of a batch norm is a whole number, and tensors come in any order.
-    return next(t.dtype for t in state.values() if t.is_floating_point())
-
-
 def load(
-    make: Callable[..., Model],
+    kind: type[FairClassifier],
     path: str | Path,
     *,
     device: str | torch.device,
     trust: bool = False,
     backbone: nn.Module | None = None,
-) -> Model:
+) -> FairClassifier:
     """Read a classifier from its folder."""
     tensors, description = read(path)
+    content = tensors.pop(CLASSIFIERS, None)
     try:
-        _check_description(description, tensors, cast(type, make))
+        _check_description(description, tensors, kind)
     except ValueError as error:
         raise InputError("path", f"{path} describes no model: {error}", OTHER_VERSION) from None
     config, blend = description["config"], description.get("blend")
-    own = {} if blend is None else blends.load_estimators(Path(path), blend, trust)
-    penalty = {"name": "vanilla", **config.get("strategy", {})}
-    # A strategy matters in training only: a model with one of the user's own still loads.
-    strategy: Any = _STRATEGIES.get(penalty.pop("name"), lambda **_: Vanilla())
+    model = _unfitted(kind, path, config, device)
+    classifiers: dict[int, Classifier] = {}
+    if content is not None:
+        classifiers = estimators.from_bytes(content, str(path), trust=trust)
+    model.backbone = _backbone(path, config.get("backbone"), blend, classifiers, backbone)
+    names = Names(**{name: description[name] for name in NAMES})
     try:
-        parts = {"strategy": strategy(**penalty), "propagation": rebuild(config.get("propagation"))}
-        model: Any = make(**{**config, **parts, "backbone": "auto"}, device=device)
-    except (TypeError, KeyError, AttributeError) as error:
-        value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
-        raise InputError("path", value, OTHER_VERSION) from None
-    model.backbone = own.get(0, _backbone(path, config.get("backbone"), blend, backbone))
-    for name in NAMES:
-        setattr(model, f"{name}_", description[name])
-    encoding, correction = description.get("encoding"), description.get("correction")
-    if correction is not None:
-        from fairmp.postprocessing.debiaser import Debiaser
-
-        model.debiaser_ = Debiaser.from_dict(correction, str(path))
-    try:
-        saved = _empty(model, blend, tensors, own)
+        saved = _empty(model, names, blend, tensors, classifiers)
         _check_tensors(saved, tensors)
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         value = f"the weights in {path} do not match their description: {error}"
-        raise InputError("path", value, "save the model again") from None
-    if encoding is not None:
-        from fairmp.datasets.tables import Encoding
-
-        model.encoding_ = Encoding.from_dict(encoding)
-        _check_encoding(model.encoding_, model)
+        raise InputError("path", value, SAVE_AGAIN) from None
     saved.load_state_dict(tensors, assign=True)
-    model.network_ = cast(nn.Module, saved.network).to(model.device, float_type(tensors)).eval()
-    duals = tensors.get("group_duals")
-    model.group_duals_ = None if duals is None else duals.to(model.device)
+    network = cast(Network, saved.network).to(model.device, floating_dtype(saved)).eval()
+    duals, correction = tensors.get("group_duals"), description.get("correction")
+    fitted = FittedModel(
+        network=network,
+        names=names,
+        on=model.on,
+        device=torch.device(model.device),
+        group_duals=None if duals is None else duals.to(model.device),
+        debiaser=None if correction is None else _debiaser(correction, path),
+    )
+    model.adopt(fitted, _encoding(description.get("encoding"), names))
     return model
 
 
-def _backbone(path: str | Path, saved: Any, blend: Any, given: nn.Module | None) -> Any:
-    """Return the backbone of a saved model: its name, or the module given if it has one."""
-    networks = [m[0] for m in blend["members"] if m[-1] == "network"] if blend else [saved]
-    if all(name in BACKBONES for name in networks) == (given is None):
-        return saved if given is None else given
-    if given is None:
-        value = f"{path} was trained with a module of your own, {saved}"
+def _unfitted(
+    kind: type[FairClassifier],
+    path: str | Path,
+    config: Mapping[str, Any],
+    device: str | torch.device,
+) -> FairClassifier:
+    """Make the classifier with the arguments that were described, except for its backbone."""
+    try:
+        arguments = {
+            **config,
+            "propagation": rebuild_propagation(config.get("propagation")),
+            "strategy": rebuild_strategy(config.get("strategy", {})),
+            "backbone": "auto",
+        }
+        return kind(**arguments, device=device)
+    except (TypeError, KeyError, AttributeError) as error:
+        value = f"{path} describes a model this fairmp ({__version__}) cannot build ({error})"
+        raise InputError("path", value, OTHER_VERSION) from None
+
+
+def _backbone(
+    path: str | Path,
+    name: str,
+    blend: Mapping[str, Any] | None,
+    classifiers: Mapping[int, Classifier],
+    module: nn.Module | None,
+) -> str | nn.Module | Classifier:
+    """Return the backbone of a saved model: its name, the user's module, or the classifier."""
+    networks = [name]
+    if blend is not None:
+        networks = [member[0] for member in blend["members"] if member[-1] == "network"]
+    needs_module = not all(network in BACKBONES for network in networks)
+    if needs_module and module is None:
+        value = f"{path} was trained with a module of your own, {name}"
         raise InputError("backbone", value, f"FairClassifier.load({str(path)!r}, backbone=…)")
-    raise InputError("backbone", f"{path} has a backbone, {saved}", "leave it out")
+    if module is not None and not needs_module:
+        raise InputError("backbone", f"{path} has a backbone, {name}", "leave it out")
+    if module is not None:
+        return module
+    return name if name in ("auto", *BACKBONES, *ESTIMATORS) else classifiers.get(0, name)
 
 
 def _empty(
-    model: Any, blend: dict[str, Any] | None, tensors: Mapping[str, Tensor], own: dict[int, Any]
+    model: FairClassifier,
+    names: Names,
+    blend: Mapping[str, Any] | None,
+    tensors: Mapping[str, Tensor],
+    classifiers: Mapping[int, Classifier],
 ) -> nn.Module:
     """Build the network of a classifier and the buffers saved beside it, without memory."""
-    sizes, prefix = (len(model.features_), len(model.classes_)), "network.transform."
-    saved, transform = nn.Module(), None
-    if blend is not None:
-        state = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+    settings, module = model.network_settings, model.backbone
+    num_features, num_classes = len(names.features), len(names.classes)
 
-        def build(name: str, columns: int) -> nn.Module:
-            module = model.backbone if isinstance(model.backbone, nn.Module) else name
-            return cast(nn.Module, model._build(columns, module).transform)
+    def transform_of(name: str, columns: int) -> nn.Module:
+        backbone = module if isinstance(module, nn.Module) else name
+        with torch.device("meta"):
+            return settings.build(backbone, columns, num_classes).transform
 
-        transform = blends.rebuild(blend, state, *sizes, build, own)
+    saved = nn.Module()
     with torch.device("meta"):
-        backbone = model.backbone if transform is None else "mlp"
-        saved.network = network = model._build(sizes[0], backbone)
-        network.transform = transform or network.transform
+        backbone = "mlp" if blend is not None else module
+        saved.network = network = settings.build(backbone, num_features, num_classes)  # type: ignore[arg-type]
         if "network.calibration" in tensors:
-            network.calibration = torch.empty(1 + sizes[1])
-        if needs_groups(layer := network.propagation):
-            shape = layer.K, len(model.groups_), sizes[1]
+            network.calibration = torch.empty(1 + num_classes)
+        if isinstance(layer := network.propagation, FMP):
+            shape = layer.K, len(names.groups), num_classes
             saved.register_buffer("group_duals", torch.empty(shape))
+    if blend is not None:
+        prefix = "network.transform."
+        state = {k.removeprefix(prefix): t for k, t in tensors.items() if k.startswith(prefix)}
+        network.transform = blends.rebuild(
+            blend, state, num_features, num_classes, transform_of, classifiers
+        )
     return saved
 
 
@@ -225,50 +268,60 @@ def read(path: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         if digest != _digest(tensors, text):
             raise ValueError("the checksum does not match")
         description = json.loads(text)
-        found = description["format"]
+        file_format = description["format"]
     except (SafetensorError, RecursionError, ValueError, KeyError, TypeError):
         value = f"{file} is damaged or not a model"
-        raise InputError("path", value, "save the model again") from None
+        raise InputError("path", value, SAVE_AGAIN) from None
     except OSError as error:
         raise InputError("path", f"cannot read {file} ({error.strerror})") from None
-    if found != FORMAT:
-        value = f"{file} has format {found}, this fairmp ({__version__}) reads {FORMAT}"
+    if file_format != FORMAT:
+        value = f"{file} has format {file_format}, this fairmp ({__version__}) reads {FORMAT}"
         raise InputError("path", value, OTHER_VERSION)
     return tensors, description
 
 
-def _check_description(description: Any, tensors: Mapping[str, Tensor], kind: type) -> None:
+def _check_description(
+    description: object, tensors: Mapping[str, Tensor], kind: type[FairClassifier]
+) -> None:
     """Raise ``ValueError`` if a description is not one of a classifier of this kind and size."""
-    conform(description, dict[str, Any], "description")
+    content = conform(description, dict[str, Any], "description")
     for name, expected in SCHEMA.items():
-        conform(description.get(name), expected, name)
+        conform(content.get(name), expected, name)
     for name in NAMES:
-        if not description[name]:
+        if not content[name]:
             raise ValueError(f"{name} is empty")
-    config, hints = description["config"], get_type_hints(kind)
+    config, hints = content["config"], get_type_hints(kind) | {"backbone": str}
+    settings = dict(config)
+    for name in ("propagation", "strategy"):
+        part = conform(settings.pop(name, None) or {}, dict[str, Any], name)
+        conform(part.get("name"), str | None, "name")
+        _check_sizes(part, tensors)
+    for name, value in settings.items():
+        if name in hints:
+            conform(value, hints[name], name)
+    _check_sizes(settings, tensors)
+
+
+def _check_sizes(arguments: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Raise ``ValueError`` if a layer is larger than the file has room for."""
     limits = {
         "num_layers": max(MAX_LAYERS, len(tensors)),
         "hidden": max(MAX_WIDTH, sum(tensor.numel() for tensor in tensors.values())),
         "K": MAX_STEPS,
     }
-    parts = [config.get(name) or {} for name in ("propagation", "strategy")]
-    for part in parts:
-        conform(conform(part, dict[str, Any], "propagation").get("name"), str | None, "name")
-    for name, value in config.items():
-        if name in hints and name not in ("propagation", "strategy"):
-            conform(value, hints[name], name)
-    for name, value in {**config, **parts[0], **parts[1]}.items():
-        if name in limits and isinstance(value, int) and value > limits[name]:
+    for name, limit in limits.items():
+        value = arguments.get(name)
+        if isinstance(value, int) and value > limit:
             raise ValueError(f"{name} is {value:,}, more than the file has room for")
 
 
 def _check_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Raise ``ValueError`` if tensors are not finite, or not those of a network on ``meta``."""
     state = network.state_dict()
-    expected, found = ({k: tuple(t.shape) for k, t in part.items()} for part in (state, tensors))
-    for name in sorted({*expected, *found}):
-        if expected.get(name) != found.get(name):
-            has, needs = found.get(name, "nothing"), expected.get(name, "nothing")
+    needed, saved = ({k: tuple(t.shape) for k, t in part.items()} for part in (state, tensors))
+    for name in sorted({*needed, *saved}):
+        if needed.get(name) != saved.get(name):
+            has, needs = saved.get(name, "nothing"), needed.get(name, "nothing")
             raise ValueError(f"{name!r} is {has}, and {needs} is needed")
         if tensors[name].is_floating_point() != state[name].is_floating_point():
             raise ValueError(f"{name!r} holds {tensors[name].dtype}")
@@ -276,11 +329,27 @@ def _check_tensors(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
             raise ValueError(f"{name!r} has values that are not finite")
 
 
-def _check_encoding(encoding: Encoding, model: Any) -> None:
-    """Raise if an encoding makes other features, classes or groups than the model has."""
-    sizes = len(encoding.feature_names), len(encoding.label.classes), len(encoding.groups)
-    for name, made in zip(("features", "classes", "groups"), sizes, strict=True):
-        known = len(getattr(model, f"{name}_"))
-        if made != known:
-            value = f"it makes {made} {name}, and the model has {known}"
-            raise InputError("encoding", value, "save the model again")
+def _debiaser(description: dict[str, Any], path: str | Path) -> Debiaser:
+    """Make the correction that was described."""
+    from fairmp.postprocessing.debiaser import Debiaser
+
+    return Debiaser.from_dict(description, str(path))
+
+
+def _encoding(description: dict[str, Any] | None, names: Names) -> Encoding | None:
+    """Make the encoding that was described; raise if it makes another number of anything."""
+    if description is None:
+        return None
+    from fairmp.datasets.encoding import Encoding
+
+    encoding = Encoding.from_dict(description)
+    sizes = {
+        "features": len(encoding.feature_names),
+        "classes": len(encoding.label.classes),
+        "groups": len(encoding.groups),
+    }
+    for name, size in sizes.items():
+        if size != len(getattr(names, name)):
+            value = f"it makes {size} {name}, and the model has {len(getattr(names, name))}"
+            raise InputError("encoding", value, SAVE_AGAIN)
+    return encoding

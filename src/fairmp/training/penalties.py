@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 
 import torch
@@ -13,21 +12,36 @@ from fairmp.errors import check_integer, check_number
 from fairmp.groups import GroupOperator
 from fairmp.kernels import softmax
 
-Penalty = Callable[[Tensor, GroupOperator], Tensor | None]
-"""Called in each epoch with the logits of all nodes (n×C) and the group operator of the training
-nodes; returns what to add to the loss, or ``None``."""
+
+class Penalty:
+    """What a strategy adds to the loss in one fit; by itself nothing."""
+
+    def __call__(self, logits: Tensor, groups: GroupOperator) -> Tensor | None:
+        """Return what to add to the loss in this epoch, or ``None``.
+
+        Args:
+            logits: of all nodes (n×C).
+            groups: the group operator of the training nodes.
+        """
+        return None
+
+    def update(self, val_gap: float) -> None:
+        """Receive the gap of decisions after each validation, if the strategy has a target."""
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """A hook on the training loop that adds to the loss; by itself it adds nothing."""
+    """A hook on the training loop that adds to the loss; by itself it adds nothing.
+
+    Without a strategy the loss is the cross-entropy alone.
+    """
 
     warmup = 0
     """Epochs before the strategy is active; their weights are never kept."""
 
     def begin(self) -> Penalty:
         """Return the penalty for one fit; its state ends with the fit."""
-        return lambda logits, delta: None
+        return Penalty()
 
     def config(self) -> dict[str, object]:
         """Return name and arguments."""
@@ -40,10 +54,6 @@ class Strategy:
         Epochs that meet it are preferred, and the penalty's ``update`` receives each gap.
         """
         return None
-
-
-class Vanilla(Strategy):
-    """No penalty."""
 
 
 @dataclass(frozen=True)
@@ -68,73 +78,16 @@ class Regulariser(Strategy):
         check_number("h", self.h, "give a strength, 0 or more", low=0)
 
     def begin(self) -> Penalty:
-        """Return the weighted gap as a function, which has no state."""
-        return lambda logits, delta: self.h * delta.gap(softmax(logits)).abs().sum() / 2
+        """Return the weighted gap, which has no state."""
+        return _GapPenalty(self.h)
 
 
-@dataclass(frozen=True)
-class Lagrangian(Strategy):
-    r"""A penalty whose weight is a Lagrange multiplier: fair predictions that do not use groups.
+class _GapPenalty(Penalty):
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
 
-    The training loss is
-
-    .. math::
-        \mathrm{CE}(F, y) + \lambda \cdot ½\|Δ\, \mathrm{softmax}(F/τ)\|_1,
-
-    with τ a fraction of the spread of the logits, so that the gap is nearly that of decisions.
-    After each validation
-
-    .. math::
-        \lambda \leftarrow \max(0, \lambda + \rho\,(\mathrm{gap} - \mathrm{target})),
-
-    where the gap is that of decisions on the validation nodes: the weight rises until the target is
-    met. The epoch kept is the most accurate of those that meet it; if none does, that of the
-    smallest gap, with a warning. Groups are needed in training only.
-
-    Args:
-        target: largest gap of decisions on the validation nodes, 0.02 for two points.
-        step: ρ.
-        temperature: τ relative to the standard deviation of the logits.
-
-    Example:
-        >>> Lagrangian(target=0.02).gap_target
-        0.02
-    """
-
-    target: float = 0.02
-    step: float = 1.0
-    temperature: float = 0.5
-
-    def __post_init__(self) -> None:
-        hint = "give the largest gap you accept, in [0, 1], 0.02 for 2 points"
-        check_number("target", self.target, hint, low=0, high=1)
-        for name in ("step", "temperature"):
-            check_number(name, getattr(self, name), "give a number above 0", low=0, above=True)
-
-    @property
-    def gap_target(self) -> float:
-        """The target."""
-        return self.target
-
-    def begin(self) -> Penalty:
-        """Return a penalty of weight 0."""
-        return _LagrangianPenalty(self)
-
-
-class _LagrangianPenalty:
-    def __init__(self, setting: Lagrangian) -> None:
-        self.setting, self.weight = setting, 0.0
-
-    def __call__(self, logits: Tensor, delta: GroupOperator) -> Tensor | None:
-        if not self.weight:
-            return None
-        centred = logits - logits.mean(1, keepdim=True)
-        scale = self.setting.temperature * centred.detach().square().mean().sqrt().clamp_min(1e-6)
-        return self.weight * delta.gap(softmax(centred / scale)).abs().sum() / 2
-
-    def update(self, gap: float) -> None:
-        """Raise the weight if the gap is above the target, lower it if it is below."""
-        self.weight = max(0.0, self.weight + self.setting.step * (gap - self.setting.target))
+    def __call__(self, logits: Tensor, groups: GroupOperator) -> Tensor:
+        return self.weight * groups.gap(softmax(logits)).abs().sum() / 2
 
 
 @dataclass(frozen=True)
@@ -184,26 +137,26 @@ class Adversary(Strategy):
 
     def begin(self) -> Penalty:
         """Return a penalty with an untrained adversary; none for h = 0."""
-        return _AdversarialPenalty(self) if self.h > 0 else Vanilla().begin()
+        return _AdversarialPenalty(self) if self.h > 0 else Penalty()
 
 
-class _AdversarialPenalty:
+class _AdversarialPenalty(Penalty):
     def __init__(self, setting: Adversary) -> None:
         self.setting, self.epoch = setting, 0
 
-    def __call__(self, logits: Tensor, delta: GroupOperator) -> Tensor | None:
+    def __call__(self, logits: Tensor, groups: GroupOperator) -> Tensor | None:
         self.epoch += 1
         setting, steps = self.setting, 1
         if self.epoch <= setting.pretrain_classifier:
             return None
         if self.epoch == setting.pretrain_classifier + 1:
             layers = nn.Linear(logits.size(1), setting.hidden), nn.ReLU()
-            last = nn.Linear(setting.hidden, delta.num_groups)
+            last = nn.Linear(setting.hidden, groups.num_groups)
             self.adversary = nn.Sequential(*layers, last).to(logits)
             self.optimiser = torch.optim.Adam(self.adversary.parameters(), lr=setting.lr)
-            self.sens = delta.membership[delta.population].argmax(1)
+            self.sens = groups.membership[groups.population].argmax(1)
             steps += setting.pretrain_adversary
-        p = softmax(logits)[delta.population]
+        p = softmax(logits)[groups.population]
         for _ in range(steps):
             self.optimiser.zero_grad()
             cross_entropy(self.adversary(p.detach()), self.sens).backward()

@@ -10,7 +10,7 @@ from torch_geometric.utils import contains_self_loops, is_undirected
 
 from fairmp.analysis.theory import connection_probabilities
 from fairmp.analysis.theory.block_model import block_graph
-from fairmp.analysis.theory.measurement import group_moments
+from fairmp.analysis.theory.measurement import measured_moments
 from fairmp.errors import InputError
 
 
@@ -72,12 +72,12 @@ def test_features_have_the_given_moments() -> None:
     root = np.random.default_rng(0).standard_normal((2, 3, 3))
     covariances = root @ root.swapaxes(1, 2) + 0.1 * np.eye(3)
     data = block_graph(200_000, 1e-6, 0.5, 0.3, means=means, covariances=covariances)
-    moments, weights = group_moments(data.x, data.sens)
+    moments = measured_moments(data.x, data.sens)
     np.testing.assert_allclose(moments.means, means, atol=0.05)
     np.testing.assert_allclose(moments.covariances, covariances, atol=0.12)
-    np.testing.assert_allclose(weights, [0.7, 0.3])
+    np.testing.assert_allclose(moments.shares, [0.7, 0.3])
     shared = block_graph(200_000, 1e-6, 0.5, 0.3, means=means, covariances=covariances[0])
-    for covariance in group_moments(shared.x, shared.sens)[0].covariances:
+    for covariance in measured_moments(shared.x, shared.sens).covariances:
         np.testing.assert_allclose(covariance, covariances[0], atol=0.12)
 
 

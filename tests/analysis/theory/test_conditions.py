@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.analysis.theory import bias_enhancement, blocks, connection_probabilities, neighbourhood
+from fairmp.analysis.theory import bias_enhancement, blocks, connection_probabilities
 from fairmp.errors import InputError
+from tests.analysis.theory.closed_forms import neighbourhood
 
 COUNTEREXAMPLE = (20_000, 5e-4, 0.64, 0.5)
 models = st.tuples(
@@ -26,22 +27,11 @@ def test_connection_probabilities_give_density_and_homophily_back(
     assert p * inside == pytest.approx(rho * eps)
 
 
-def test_neighbourhood_counts_the_node_itself() -> None:
-    n, rho, eps, c = 1000, 0.02, 0.7, 0.3
-    p, q = connection_probabilities(n, rho, eps, c)
-    nu1, nu2, zeta1, zeta2 = neighbourhood(n, rho, eps, c)
-    assert zeta1 == pytest.approx(699 * p + 1 + 300 * q)
-    assert zeta2 == pytest.approx(299 * p + 1 + 700 * q)
-    assert nu1 * zeta1 == pytest.approx(699 * p + 1)
-    assert nu2 * zeta2 == pytest.approx(700 * q)
-
-
 def test_counterexample_to_the_printed_condition() -> None:
-    printed, derived, corrected = (
-        bias_enhancement(*COUNTEREXAMPLE, form=form) for form in ("printed", "derived", "corrected")
+    printed, corrected = (
+        bias_enhancement(*COUNTEREXAMPLE, form=form) for form in ("printed", "corrected")
     )
-    assert printed == derived == pytest.approx(1.31, abs=0.005)
-    assert corrected == pytest.approx(0.91, abs=0.005)
+    assert (printed, corrected) == pytest.approx((1.31, 0.91), abs=0.005)
 
 
 @settings(deadline=None)
@@ -56,13 +46,13 @@ def test_row_forms_are_the_closed_ones(
     delta = means[0] - means[1]
     m = delta @ np.linalg.solve(covariance, delta)
     nu1, nu2, zeta1, zeta2 = neighbourhood(*model)
-    derived = (nu1 - nu2) ** 2 * min(zeta1, zeta2)
+    printed = (nu1 - nu2) ** 2 * min(zeta1, zeta2)
     corrected = (nu1 - nu2) ** 2 * min(
         zeta1 / (1 + nu1 * (1 - nu1) * m), zeta2 / (1 + nu2 * (1 - nu2) * m)
     )
     common = {"means": means, "covariance": covariance}
-    assert bias_enhancement(*model, form="derived", **common) == pytest.approx(
-        derived, rel=1e-9, abs=1e-12
+    assert bias_enhancement(*model, form="printed", **common) == pytest.approx(
+        printed, rel=1e-9, abs=1e-12
     )
     assert bias_enhancement(*model, **common) == pytest.approx(corrected, rel=1e-6, abs=1e-12)
 
@@ -72,14 +62,14 @@ def test_row_forms_are_the_closed_ones(
 def test_corrected_condition_is_never_larger(
     model: tuple[int, float, float, float], normalisation: str
 ) -> None:
-    derived = bias_enhancement(*model, form="derived", normalisation=normalisation)
-    assert bias_enhancement(*model, normalisation=normalisation) <= derived * (1 + 1e-9)
+    printed = bias_enhancement(*model, form="printed", normalisation=normalisation)
+    assert bias_enhancement(*model, normalisation=normalisation) <= printed * (1 + 1e-9)
 
 
 def test_corrected_condition_equals_printed_for_close_groups() -> None:
     close = {"means": [[0.0, 1e-4], [1e-4, 0.0]]}
-    derived = bias_enhancement(*COUNTEREXAMPLE, form="derived", **close)
-    assert bias_enhancement(*COUNTEREXAMPLE, **close) == pytest.approx(derived, rel=1e-6)
+    printed = bias_enhancement(*COUNTEREXAMPLE, form="printed", **close)
+    assert bias_enhancement(*COUNTEREXAMPLE, **close) == pytest.approx(printed, rel=1e-6)
 
 
 @settings(max_examples=30, deadline=None)
@@ -89,7 +79,7 @@ def test_symmetric_is_row_where_degrees_are_equal(
 ) -> None:
     n, rho, eps, _ = model
     row, symmetric = (
-        bias_enhancement(n, rho, eps, 0.5, form="derived", normalisation=normalisation)
+        bias_enhancement(n, rho, eps, 0.5, form="printed", normalisation=normalisation)
         for normalisation in ("row", "symmetric")
     )
     assert symmetric == pytest.approx(row, rel=1e-9, abs=1e-12)
@@ -135,7 +125,7 @@ def test_arrays_agree_with_scalars() -> None:
     ],
 )
 def test_impossible_parameters_name_the_limit_they_break(model: tuple, message: str) -> None:
-    for function in (connection_probabilities, neighbourhood, bias_enhancement):
+    for function in (connection_probabilities, bias_enhancement):
         with pytest.raises(InputError, match=message):
             function(*model)
 

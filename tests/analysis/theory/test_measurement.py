@@ -16,8 +16,8 @@ from fairmp.analysis.theory.measurement import (
     averaged,
     block_counts,
     graph_parameters,
-    group_moments,
     held_out_bias,
+    measured_moments,
 )
 from fairmp.errors import InputError
 
@@ -48,12 +48,12 @@ def test_symmetric_averages_are_those_of_sgc(data: Data) -> None:
 def test_moments_leave_unknown_groups_out(data: Data) -> None:
     sens = data.sens.clone()
     sens[::3] = -1
-    moments, weights = group_moments(data.x, sens)
+    moments = measured_moments(data.x, sens)
     for g in (0, 1):
         part = data.x[sens == g].double().numpy()
         np.testing.assert_allclose(moments.means[g], part.mean(0))
         np.testing.assert_allclose(moments.covariances[g], np.cov(part.T))
-        assert weights[g] == pytest.approx(len(part) / int((sens >= 0).sum()))
+        assert moments.shares[g] == pytest.approx(len(part) / int((sens >= 0).sum()))
 
 
 def test_graph_parameters_come_back_from_a_sample() -> None:
@@ -127,7 +127,7 @@ def test_rules_by_conjugate_gradients_are_those_by_factorisation(
 
 def test_wrong_input_is_refused(data: Data) -> None:
     with pytest.raises(InputError, match=r"sens: \[1000\] nodes by group"):
-        group_moments(data.x, torch.zeros(1000, dtype=torch.long))
+        measured_moments(data.x, torch.zeros(1000, dtype=torch.long))
     lonely = torch.tensor([[0], [0]], dtype=torch.long)[:, :0]
     with pytest.raises(InputError, match="no edge joins two nodes of known group"):
         graph_parameters(Data(edge_index=lonely, sens=data.sens))

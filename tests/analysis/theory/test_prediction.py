@@ -10,18 +10,17 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from fairmp.analysis.theory import (
-    Moments,
     bias_of,
     blocks,
+    group_moments,
     mutual_information_bound,
-    neighbourhood,
-    predicted_block_change,
     predicted_change,
     predicted_moments,
 )
 from fairmp.analysis.theory.block_model import block_graph
-from fairmp.analysis.theory.measurement import averaged, group_moments
+from fairmp.analysis.theory.measurement import averaged, measured_moments
 from fairmp.errors import InputError
+from tests.analysis.theory.closed_forms import neighbourhood
 
 MEANS = np.array([[0.0, 1.0], [1.5, -0.5], [0.3, 0.3]])
 COVARIANCES = np.array(
@@ -122,7 +121,7 @@ def test_groups_can_be_named_in_any_order(normalisation: str, steps: int) -> Non
 
 
 def test_no_steps_change_nothing() -> None:
-    change = predicted_change(1000, 0.01, 0.7, 0.5, steps=0)
+    change = predicted_change(*blocks(1000, 0.01, 0.7, 0.5), steps=0)
     assert change.gap == change.parity == change.information == 0
 
 
@@ -131,8 +130,8 @@ def test_no_steps_change_nothing() -> None:
 def test_arrays_agree_with_scalars(normalisation: str, steps: int) -> None:
     n, rho = np.array([[2000], [5000]]), np.array([2e-3, 5e-3, 1e-2])
     options = {"steps": steps, "normalisation": normalisation, "covariances": COVARIANCES[:2]}
-    table = predicted_change(n, rho, 0.7, 0.4, **options)
-    single = predicted_change(5000, 2e-3, 0.7, 0.4, **options)
+    table = predicted_change(*blocks(n, rho, 0.7, 0.4), **options)
+    single = predicted_change(*blocks(5000, 2e-3, 0.7, 0.4), **options)
     for quantity in ("gap", "parity", "information"):
         assert getattr(table, quantity).shape == (2, 3)
         assert getattr(table, quantity)[1, 0] == pytest.approx(getattr(single, quantity))
@@ -140,26 +139,25 @@ def test_arrays_agree_with_scalars(normalisation: str, steps: int) -> None:
 
 def test_blocks_of_two_groups_are_the_model() -> None:
     sizes, chance = blocks(3000, 5e-3, 0.8, 0.3)
-    one = predicted_change(3000, 5e-3, 0.8, 0.3)
-    two = predicted_block_change(sizes, chance, means=[[0, 1], [1, 0]], covariances=np.eye(2))
+    one = predicted_change(*blocks(3000, 5e-3, 0.8, 0.3))
+    two = predicted_change(sizes, chance, means=[[0, 1], [1, 0]], covariances=np.eye(2))
     assert one == two
 
 
 def test_counterexample_is_predicted_to_lose_bias() -> None:
-    change = predicted_change(20_000, 5e-4, 0.64, 0.5)
+    change = predicted_change(*blocks(20_000, 5e-4, 0.64, 0.5))
     assert change.information < -0.02
     assert change.parity < -0.02
     # Two steps add bias where one takes it away.
-    assert predicted_change(20_000, 5e-4, 0.64, 0.5, steps=2).information > 0.05
+    assert predicted_change(*blocks(20_000, 5e-4, 0.64, 0.5), steps=2).information > 0.05
 
 
 def test_bias_of_moments() -> None:
-    moments = Moments(MEANS, COVARIANCES)
     weights = np.array([0.5, 0.3, 0.2])
-    bias = bias_of(moments, weights)
+    bias = bias_of(group_moments(MEANS, COVARIANCES, weights))
     assert bias.gap == pytest.approx(np.hypot(1.5, 1.5))
     assert bias.information == mutual_information_bound(MEANS, COVARIANCES, weights)
-    pair = bias_of(Moments(MEANS[:2], COVARIANCES[:2]), weights[:2] / 0.8)
+    pair = bias_of(group_moments(MEANS[:2], COVARIANCES[:2], weights[:2] / 0.8))
     assert bias.parity >= pair.parity
 
 
@@ -168,7 +166,7 @@ def simulate(model: tuple, steps: int, normalisation: str, seeds: int) -> list[n
     for seed in range(seeds):
         data = block_graph(*model, covariances=COVARIANCES[:2], seed=seed)
         *_, x = averaged(data.x.numpy(), data.edge_index, steps, normalisation)
-        means = group_moments(torch.from_numpy(x), data.sens)[0].means
+        means = measured_moments(torch.from_numpy(x), data.sens).means
         gaps.append(means[0] - means[1])
     return gaps
 

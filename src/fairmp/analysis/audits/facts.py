@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,34 +12,22 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fairmp.analysis.audits.leaks import find_leaks
-from fairmp.analysis.audits.parts import Group, Homophily, Leak
-from fairmp.analysis.audits.presentation import leak_sentence
-from fairmp.datasets.splits import check
+from fairmp.analysis.audits.result import GraphFacts, Group, Homophily
 from fairmp.datasets.statistics import homophily
+from fairmp.datasets.validation import check
 from fairmp.errors import InputError
 from fairmp.groups import group_operator
+from fairmp.report.audit_verdict import leak_sentence
+from fairmp.report.content import GraphSummary
 
 
-@dataclass(frozen=True)
-class GraphFacts:
-    """The fast part of an audit."""
-
-    name: str
-    nodes: int
-    edges: int  # undirected
-    average_degree: float
-    homophily: Homophily
-    classes: tuple[str, ...]
-    groups: tuple[Group, ...]  # last the nodes of unknown group, if there are any
-    leaks: tuple[Leak, ...]  # columns that give the label or the group away, the worst first
-
-
-def describe(data: Data) -> dict[str, Any]:
-    """Size, homophily, groups and leaking columns of a graph as plain data, for a report."""
+def describe(data: Data) -> GraphSummary:
+    """Size, homophily, groups and leaking columns of a graph, for a report."""
     facts = graph_facts(CleanGraph.of(data).data)
     record = asdict(facts)
     del record["leaks"]
-    return {**record, "verdict": [leak_sentence(leak) for leak in facts.leaks]}
+    record["verdict"] = [leak_sentence(leak) for leak in facts.leaks]
+    return cast(GraphSummary, record)
 
 
 def graph_facts(data: Data) -> GraphFacts:

@@ -10,15 +10,15 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.analysis.audits.parts import Forecast
-from fairmp.analysis.theory import bias_enhancement, predicted_block_change
+from fairmp.analysis.audits.result import Forecast
+from fairmp.analysis.theory import bias_enhancement, predicted_change
 from fairmp.analysis.theory.measurement import (
     Features,
     Halves,
     block_counts,
     graph_parameters,
-    group_moments,
     held_out_scores,
+    measured_moments,
 )
 from fairmp.errors import InputError
 
@@ -48,13 +48,13 @@ def forecast(x: Features, edge_index: Tensor, folds: Sequence[Halves]) -> Foreca
 def _forecast(graph: Data, scores: Tensor, groups: Tensor) -> Forecast:
     """Prediction from the scores of one half of the nodes."""
     # The ridge only matters for constant scores.
-    (means, covariances), weights = group_moments(scores, groups, ridge=1e-9)
-    sizes, probabilities = block_counts(graph)
-    change = predicted_block_change(sizes, probabilities, means=means, covariances=covariances)
+    moments = measured_moments(scores, groups, ridge=1e-9)
+    means, covariances = moments.means, moments.covariances
+    change = predicted_change(*block_counts(graph), means=means, covariances=covariances)
     before, after = change.before.parity, change.after.parity
-    if len(weights) > 2:
+    if len(means) > 2:
         return Forecast(before, after, missing="the condition is stated for two groups")
-    delta, covariance = means[1] - means[0], np.tensordot(weights, covariances, 1)
+    delta, covariance = means[1] - means[0], np.tensordot(moments.shares, covariances, 1)
     m = delta @ np.linalg.solve(covariance, delta)
     try:
         n, rho, eps, c = graph_parameters(graph)

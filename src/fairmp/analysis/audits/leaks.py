@@ -12,7 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from torch_geometric.data import Data
 
-from fairmp.analysis.audits.parts import Leak
+from fairmp.analysis.audits.result import Leak
 from fairmp.graph import to_scipy
 
 MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right

@@ -16,8 +16,7 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.audits.facts import CleanGraph, graph_facts
 from fairmp.analysis.audits.forecast import forecast
-from fairmp.analysis.audits.parts import FeatureBias, Group
-from fairmp.analysis.audits.result import Audit
+from fairmp.analysis.audits.result import Audit, FeatureBias, Group
 from fairmp.analysis.theory import measurement
 from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.analysis.theory.measurement import Features, Halves, averaged

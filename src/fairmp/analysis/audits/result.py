@@ -1,21 +1,109 @@
-"""Result of an audit."""
+"""What an audit returns."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Literal
 
-from fairmp.analysis.audits import presentation
-from fairmp.analysis.audits.facts import GraphFacts
-from fairmp.analysis.audits.parts import FeatureBias, Forecast
-from fairmp.report import Section
+import numpy as np
+
+from fairmp.display import Displayed
+from fairmp.metrics.counts import gap_interval, rate_range
+from fairmp.report import audit_verdict
 
 
 @dataclass(frozen=True)
-class Audit(GraphFacts):
+class Group:
+    """A sensitive group in the graph."""
+
+    name: str
+    nodes: int
+    share: float | None  # of the nodes of known group; None for the nodes of unknown group
+    labelled: int
+    base_rates: tuple[float, ...] | None  # share of each class among the labelled nodes
+    mean_degree: float
+    median_degree: float
+    isolated: int  # nodes without a neighbour
+    inside: float | None  # share of the neighbours of known group that are in the same group
+
+
+@dataclass(frozen=True)
+class Homophily:
+    """Share of edges within a group; None without edges, or with edges in one group only."""
+
+    raw: float | None  # ε, among the edges between nodes of known group
+    chance: float | None  # expected if edges were rewired at random with the same degrees
+    adjusted: float | None  # (ε − chance)/(1 − chance): 0 by chance, 1 without crossing edges
+
+
+@dataclass(frozen=True)
+class Leak:
+    """A feature column whose best threshold nearly equals the label or the group."""
+
+    column: str
+    of: Literal["label", "group"]
+    value: str  # the class or group that the rule stands for
+    rule: str  # such as "TIME > 0"
+    agreement: float  # share of the known nodes on which the rule is right
+    balanced: float  # mean share of the two sides on which it is right; 0.5 by chance
+    most_frequent: float  # agreement of the constant answer
+
+
+@dataclass(frozen=True)
+class FeatureBias:
+    """Bias of the features after averaging, for the most distinct two groups.
+
+    Separation and predictability are cross-fitted on two halves of the nodes.
+    """
+
+    step: int  # number of averaging steps; 0 means the features themselves
+    gap: float  # distance between the groups' means, in standard deviations of the input features
+    chance: float  # expected gap of random groups of the same sizes
+    separation: float  # distance between the means relative to the spread within groups, √(δᵀΣ⁻¹δ)
+    predictability: float  # ΔDP, in [−1, 1], of a linear rule that predicts the group
+
+
+@dataclass(frozen=True)
+class LabelGap:
+    """Largest difference of a class's base rate between two groups; nan if it is not known."""
+
+    estimate: float
+    interval: tuple[float, float] | None  # 95 %
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """Prediction for one averaging step from group sizes, edge probabilities and moments."""
+
+    before: float | None  # group predictability of the features, assuming normality
+    after: float | None  # the same after one step with row normalisation
+    m: float | None = None  # δᵀΣ⁻¹δ; two groups only
+    printed: float | None = None  # Theorem 2's condition: above 1 it claims that bias is added
+    corrected: float | None = None  # the same, corrected for random neighbourhoods
+    missing: str = ""  # reason why a value is None
+
+
+@dataclass(frozen=True)
+class GraphFacts:
+    """The part of an audit that needs no averaging."""
+
+    name: str
+    nodes: int
+    edges: int  # undirected
+    average_degree: float
+    homophily: Homophily
+    classes: tuple[str, ...]
+    groups: tuple[Group, ...]  # last the nodes of unknown group, if there are any
+    leaks: tuple[Leak, ...]  # columns that give the label or the group away, the worst first
+
+
+@dataclass(frozen=True)
+class Audit(GraphFacts, Displayed, renderer="fairmp.report.audits"):
     """Effect of a graph's topology on its groups; ``print`` it, or use ``to_dict()``.
 
-    Shares and rates are fractions in [0, 1]; the text prints per cent and points.
+    Shares and rates are fractions in [0, 1]; the text prints per cent and points, and ``plot`` the
+    predictability of the group after each step of averaging.
     """
 
     directed_edges: int
@@ -36,28 +124,20 @@ class Audit(GraphFacts):
     notes: tuple[str, ...]
     seed: int  # of the halves that rules are fitted and evaluated on
 
+    def label_gap(self) -> LabelGap:
+        """The gap of the labels themselves, which a perfect classifier would have."""
+        known = [g for g in self.groups if g.share is not None and g.base_rates is not None]
+        if len(known) < 2:
+            return LabelGap(math.nan, None)
+        classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
+        rates = np.array([g.base_rates for g in known])[:, classes]
+        sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+        return LabelGap(float(rate_range(rates).max()), gap_interval(rates, sizes))
+
     def verdict(self) -> list[str]:
         """Conclusions, one or two sentences each."""
-        return presentation.verdict(self)
+        return audit_verdict.verdict(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data, for JSON."""
         return {**asdict(self), "verdict": self.verdict()}
-
-    def sections(self) -> list[Section]:
-        """Sections of the HTML page, for :func:`fairmp.report.page`."""
-        return presentation.page_sections(self)
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the group predictability after each step of averaging; return the axes.
-
-        Args:
-            ax: matplotlib axes to draw on; new ones by default.
-        """
-        return presentation.plot(self, ax)
-
-    def _repr_html_(self) -> str:
-        return presentation.to_notebook(self)
-
-    def __str__(self) -> str:
-        return presentation.to_text(self)

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch_geometric.data import Data
 
-from fairmp.analysis.theory.bounds import as_moments
+from fairmp.analysis.theory.bounds import group_moments
 from fairmp.analysis.theory.conditions import COVARIANCE, MEANS, connection_probabilities
 from fairmp.datasets.synthetic import both_directions, distinct_pairs
 from fairmp.errors import InputError, check_integer
@@ -44,10 +44,11 @@ def block_graph(
     if not 0 < zeros < n:
         raise InputError("c", f"{c} of {n} nodes leaves a group empty", "give more nodes")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
-    mu, sigma = as_moments(means, covariances)
-    if mu.shape[:-1] != (2,) or sigma.ndim != 3:
+    moments = group_moments(means, covariances, [1 - c, c])
+    mu = moments.means
+    if mu.shape[:-1] != (2,) or moments.covariances.ndim != 3:
         raise InputError("means", f"shape {mu.shape}", "give 2×d means, and one covariance or two")
-    factor = np.linalg.cholesky(sigma)
+    factor = np.linalg.cholesky(moments.covariances)
 
     # Independent streams: the features of a seed do not depend on the number of edges.
     edge_rng, feature_rng, mask_rng = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,14 +11,16 @@ from numpy.typing import ArrayLike
 from fairmp.errors import InputError
 
 
-class Moments(NamedTuple):
-    """Mean (…×G×d) and covariance (…×G×d×d) of each group's features."""
+@dataclass(frozen=True)
+class GroupMoments:
+    """Mean and covariance of each group's features, and the groups' shares."""
 
-    means: np.ndarray
-    covariances: np.ndarray
+    means: np.ndarray  # …×G×d
+    covariances: np.ndarray  # …×G×d×d
+    shares: np.ndarray  # …×G, with a sum of 1
 
 
-class Estimate(NamedTuple):
+class MonteCarloEstimate(NamedTuple):
     """A Monte-Carlo mean and its standard error."""
 
     value: float
@@ -65,7 +68,9 @@ def mutual_information_bound(means: ArrayLike, covariances: ArrayLike, weights: 
         >>> round(float(mutual_information_bound([[0, 1], [1, 0]], np.eye(2), [0.5, 0.5])), 4)
         0.3799
     """
-    mu, factor, share = _mixture(means, covariances, weights)
+    groups = group_moments(means, covariances, weights)
+    mu, share = groups.means, groups.shares
+    factor = np.linalg.cholesky(groups.covariances)
     divergence = _kl(
         mu[..., :, None, :],
         factor[..., :, None, :, :],
@@ -84,7 +89,7 @@ def mutual_information(
     *,
     samples: int = 100_000,
     seed: int = 0,
-) -> Estimate:
+) -> MonteCarloEstimate:
     r"""Monte-Carlo estimate of the mutual information, in nats.
 
     .. math::
@@ -101,7 +106,9 @@ def mutual_information(
     """
     if samples < 2:
         raise InputError("samples", f"{samples} gives no standard error", "give 2 or more")
-    mu, factor, share = _mixture(means, covariances, weights)
+    groups = group_moments(means, covariances, weights)
+    mu, share = groups.means, groups.shares
+    factor = np.linalg.cholesky(groups.covariances)
     if mu.ndim != 2:
         raise InputError("means", f"shape {mu.shape} is more than one mixture", "give a G×d array")
     rng = np.random.default_rng(seed)
@@ -113,7 +120,7 @@ def mutual_information(
         gain = density[i] - np.logaddexp.reduce(np.log(share)[:, None] + density, axis=0)
         value += share[i] * gain.mean()
         variance += share[i] ** 2 * gain.var(ddof=1) / samples
-    return Estimate(float(value), float(np.sqrt(variance)))
+    return MonteCarloEstimate(float(value), float(np.sqrt(variance)))
 
 
 def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
@@ -140,8 +147,8 @@ def check_covariance(name: str, covariance: ArrayLike) -> np.ndarray:
     return matrix
 
 
-def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
-    """Check means and covariances of two or more groups; give every group its covariance."""
+def group_moments(means: ArrayLike, covariances: ArrayLike, weights: ArrayLike) -> GroupMoments:
+    """Check the moments and shares of two or more groups; give every group its covariance."""
     mu = np.asarray(means, dtype=float)
     sigma = check_covariance("covariances", covariances)
     groups, d = mu.shape[-2:] if mu.ndim > 1 else (0, 0)
@@ -149,7 +156,12 @@ def as_moments(means: ArrayLike, covariances: ArrayLike) -> Moments:
     if groups < 2 or sigma.shape[-1] != d or not one_or_each:
         shapes = f"shape {mu.shape} with covariances of shape {sigma.shape}"
         raise InputError("means", shapes, "give G×d means, G ≥ 2, and one d×d covariance or G")
-    return Moments(mu, np.broadcast_to(sigma, (*sigma.shape[:-3], groups, d, d)))
+    share = np.asarray(weights, dtype=float)
+    if share.ndim == 0 or share.shape[-1] != groups:
+        raise InputError("weights", f"shape {share.shape} for {groups} groups", "give G shares")
+    if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
+        raise InputError("weights", share.tolist(), "shares must be positive with a sum of 1")
+    return GroupMoments(mu, np.broadcast_to(sigma, (*sigma.shape[:-3], groups, d, d)), share)
 
 
 def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarray) -> np.ndarray:
@@ -164,23 +176,3 @@ def _kl(mu1: np.ndarray, factor1: np.ndarray, mu2: np.ndarray, factor2: np.ndarr
 def _log_diagonal(factor: np.ndarray) -> np.ndarray:
     """Half of the log-determinant of the covariance."""
     return np.asarray(np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(-1))
-
-
-class _Mixture(NamedTuple):
-    """Means, Cholesky factors of the covariances, and shares of a mixture's groups."""
-
-    means: np.ndarray
-    factors: np.ndarray
-    shares: np.ndarray
-
-
-def _mixture(means: ArrayLike, covariances: ArrayLike, weights: ArrayLike) -> _Mixture:
-    """Check a mixture."""
-    mu, sigma = as_moments(means, covariances)
-    groups = mu.shape[-2]
-    share = np.asarray(weights, dtype=float)
-    if share.ndim == 0 or share.shape[-1] != groups:
-        raise InputError("weights", f"shape {share.shape} for {groups} groups", "give G shares")
-    if not (share > 0).all() or not np.allclose(share.sum(-1), 1):
-        raise InputError("weights", share.tolist(), "shares must be positive with a sum of 1")
-    return _Mixture(mu, np.linalg.cholesky(sigma), share)

@@ -11,7 +11,7 @@ from fairmp.analysis.theory.bounds import check_covariance
 from fairmp.errors import InputError, check_choice
 
 Normalisation = Literal["row", "symmetric"]
-Form = Literal["printed", "derived", "corrected"]
+Form = Literal["printed", "corrected"]
 
 MEANS = ((0.0, 1.0), (1.0, 0.0))
 COVARIANCE = ((1.0, 0.0), (0.0, 1.0))
@@ -22,15 +22,6 @@ class ConnectionProbabilities(NamedTuple):
 
     p: Any  # within a group
     q: Any  # between groups
-
-
-class Neighbourhood(NamedTuple):
-    """Expected share ν of the first group and number of terms ζ in a node's average, by group."""
-
-    nu1: Any
-    nu2: Any
-    zeta1: Any
-    zeta2: Any
 
 
 class Blocks(NamedTuple):
@@ -104,23 +95,6 @@ def blocks(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Blocks
     return Blocks(np.stack([(1 - share) * size, share * size], -1), probabilities)
 
 
-def neighbourhood(n: ArrayLike, rho: ArrayLike, eps: ArrayLike, c: ArrayLike) -> Neighbourhood:
-    r"""ν and ζ of Theorem 2, for :math:`n_- = (1-c)n` and :math:`n_+ = cn` nodes in the groups.
-
-    .. math::
-        \zeta_1 = (n_- - 1)p + 1 + n_+ q, \quad \zeta_2 = (n_+ - 1)p + 1 + n_- q, \quad
-        \nu_1 = \frac{(n_- - 1)p + 1}{\zeta_1}, \quad \nu_2 = \frac{n_- q}{\zeta_2}
-
-    Example:
-        >>> [round(float(v), 4) for v in neighbourhood(20_000, 5e-4, 0.64, 0.5)]
-        [0.6727, 0.3273, 10.9994, 10.9994]
-    """
-    terms = _expected_terms(blocks(n, rho, eps, c))
-    zeta = terms.sum(-1)
-    nu = terms[..., 0] / zeta
-    return Neighbourhood(nu[..., 0][()], nu[..., 1][()], zeta[..., 0][()], zeta[..., 1][()])
-
-
 def bias_enhancement(
     n: ArrayLike,
     rho: ArrayLike,
@@ -138,21 +112,21 @@ def bias_enhancement(
     :math:`m = \delta^\top\Sigma^{-1}\delta`,
 
     .. math::
-        \text{derived: } (\nu_1-\nu_2)^2 \min_g \zeta_g, \qquad
+        \text{printed: } (\nu_1-\nu_2)^2 \min_g \zeta_g, \qquad
         \text{corrected: } (\nu_1-\nu_2)^2 \min_g \frac{\zeta_g}{1 + \nu_g(1-\nu_g)\,m}.
 
-    The derived form assumes that every neighbourhood has exactly the expected share of each group;
-    the corrected form includes the variance of that share. ``"printed"``, with the ν and ζ of the
-    theorem's derivation, equals ``"derived"``. ``docs/theory.md`` has the form for symmetric
+    A node of group g averages :math:`\zeta_g` terms on average, a share :math:`\nu_g` of them from
+    the first group. The printed form assumes that every neighbourhood has exactly that share; the
+    corrected form includes its variance. ``docs/theory.md`` has ν and ζ, and the form for symmetric
     normalisation. ``means`` are the two groups' (…×2×d), with a common ``covariance`` (…×d×d);
     ``connection_probabilities`` describes the other parameters.
 
     Example:
         >>> [round(float(bias_enhancement(20_000, 5e-4, 0.64, 0.5, form=form)), 2)
-        ...  for form in ("printed", "derived", "corrected")]
-        [1.31, 1.31, 0.91]
+        ...  for form in ("printed", "corrected")]
+        [1.31, 0.91]
     """
-    check_choice("form", form, ("printed", "derived", "corrected"))
+    check_choice("form", form, ("printed", "corrected"))
     theta = exponent(normalisation)
     mu = np.asarray(means, dtype=float)
     if mu.ndim < 2 or mu.shape[-2] != 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
@@ -13,7 +13,7 @@ from scipy.sparse.linalg import LinearOperator, aslinearoperator, cg
 from torch import Tensor
 from torch_geometric.data import Data
 
-from fairmp.analysis.theory.bounds import Moments
+from fairmp.analysis.theory.bounds import GroupMoments
 from fairmp.analysis.theory.conditions import Blocks, Normalisation, exponent
 from fairmp.analysis.theory.prediction import decision
 from fairmp.errors import InputError
@@ -48,7 +48,7 @@ def averaged(
         yield values
 
 
-def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Moments, np.ndarray]:
+def measured_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> GroupMoments:
     """Mean and covariance of each group's features, and each group's share of the known nodes.
 
     Nodes of unknown group (−1) are ignored. ``ridge`` is added to the covariances' diagonal, as a
@@ -56,18 +56,16 @@ def group_moments(x: Tensor, sens: Tensor, *, ridge: float = 0.0) -> tuple[Momen
 
     Example:
         >>> import torch
-        >>> moments, weights = group_moments(torch.tensor([[0.0], [2.0], [5.0], [7.0]]),
-        ...                                  torch.tensor([0, 0, 1, 1]))
-        >>> moments.means.tolist(), moments.covariances.ravel().tolist(), weights.tolist()
+        >>> moments = measured_moments(torch.tensor([[0.0], [2.0], [5.0], [7.0]]),
+        ...                            torch.tensor([0, 0, 1, 1]))
+        >>> moments.means.tolist(), moments.covariances.ravel().tolist(), moments.shares.tolist()
         ([[1.0], [6.0]], [2.0, 2.0], [0.5, 0.5])
     """
     values, group = x.detach().cpu().double().numpy(), sens.cpu().numpy()
-    moments, weights = _moments(values, group)
-    extra = ridge * values[group >= 0].var(0).mean() * np.eye(values.shape[1])
-    return Moments(moments.means, moments.covariances + extra), weights
+    return _with_ridge(_moments(values, group), ridge * values[group >= 0].var(0).mean())
 
 
-def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray]:
+def _moments(values: np.ndarray, group: np.ndarray) -> GroupMoments:
     counts = np.bincount(group[group >= 0])
     if len(counts) < 2 or counts.min() < 2:
         by_group = f"{counts.tolist()} nodes by group"
@@ -79,7 +77,12 @@ def _moments(values: np.ndarray, group: np.ndarray) -> tuple[Moments, np.ndarray
         members -= means[g].astype(members.dtype)
         # Not np.cov, which converts to double precision: the audit's matrices are large.
         covariances.append(members.T @ members * (1 / (len(members) - 1)))
-    return Moments(np.stack(means), np.stack(covariances).astype(float)), counts / counts.sum()
+    return GroupMoments(np.stack(means), np.stack(covariances).astype(float), counts / counts.sum())
+
+
+def _with_ridge(moments: GroupMoments, ridge: float) -> GroupMoments:
+    diagonal = ridge * np.eye(moments.means.shape[-1])
+    return replace(moments, covariances=moments.covariances + diagonal)
 
 
 @dataclass(frozen=True)
@@ -140,11 +143,10 @@ def _rules_by_factorisation(
     values: np.ndarray, group: np.ndarray, pairs: Sequence[tuple[int, int]]
 ) -> tuple[np.ndarray, np.ndarray]:
     size = values.shape[1]
-    moments, weights = _moments(values, group)
-    variance = np.trace(weights @ moments.covariances.swapaxes(0, 1)) / size
-    ridge = HELD_OUT_RIDGE * variance if variance > 0 else 1.0
-    ridged = Moments(moments.means, moments.covariances + ridge * np.eye(size))
-    rules = [decision(ridged, weights, b, a) for a, b in pairs]
+    moments = _moments(values, group)
+    variance = np.trace(moments.shares @ moments.covariances.swapaxes(0, 1)) / size
+    ridged = _with_ridge(moments, HELD_OUT_RIDGE * variance if variance > 0 else 1.0)
+    rules = [decision(ridged, b, a) for a, b in pairs]
     directions = np.stack([direction for direction, _ in rules], 1).astype(values.dtype)
     return directions, np.array([threshold for _, threshold in rules])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import combinations
 from math import gamma
@@ -10,13 +11,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fairmp.analysis.theory.bounds import Moments, as_moments, mutual_information_bound
+from fairmp.analysis.theory.bounds import GroupMoments, group_moments, mutual_information_bound
 from fairmp.analysis.theory.conditions import (
     COVARIANCE,
     MEANS,
     Blocks,
     Normalisation,
-    blocks,
     exponent,
 )
 from fairmp.errors import InputError, check_integer
@@ -34,7 +34,7 @@ class Bias(NamedTuple):
     information: Any  # Theorem 1's bound on the information about the group, in nats
 
 
-class Change(NamedTuple):
+class BiasChange(NamedTuple):
     """Bias before and after averaging; the properties are differences, after − before."""
 
     before: Bias
@@ -57,84 +57,50 @@ class Change(NamedTuple):
 
 
 def predicted_change(
-    n: ArrayLike,
-    rho: ArrayLike,
-    eps: ArrayLike,
-    c: ArrayLike,
+    sizes: ArrayLike,
+    probabilities: ArrayLike,
     *,
     means: ArrayLike = MEANS,
     covariances: ArrayLike = COVARIANCE,
     steps: int = 1,
     normalisation: Normalisation = "row",
-) -> Change:
-    """Predict the change of the bias after averaging on an (n, ρ, ε, c)-graph.
+) -> BiasChange:
+    """Predict the change of the bias after averaging.
 
-    The arguments are those of ``connection_probabilities`` and ``predicted_moments``.
+    The arguments are those of ``predicted_moments``; ``blocks`` gives sizes and probabilities of an
+    (n, ρ, ε, c)-graph.
 
     Example:
-        >>> change = predicted_change(20_000, 5e-4, 0.64, 0.5)
+        >>> from fairmp.analysis.theory import blocks
+        >>> change = predicted_change(*blocks(20_000, 5e-4, 0.64, 0.5))
         >>> round(float(change.information), 3), round(float(change.after.gap), 3)
         (-0.034, 0.498)
-    """
-    model = blocks(n, rho, eps, c)
-    return predicted_block_change(
-        model.sizes,
-        model.probabilities,
-        means=means,
-        covariances=covariances,
-        steps=steps,
-        normalisation=normalisation,
-    )
-
-
-def predicted_block_change(
-    sizes: ArrayLike,
-    probabilities: ArrayLike,
-    *,
-    means: ArrayLike,
-    covariances: ArrayLike,
-    steps: int = 1,
-    normalisation: Normalisation = "row",
-) -> Change:
-    """Predict the change of the bias for any number of groups and any edge probabilities.
-
-    The arguments are those of ``predicted_moments``.
-
-    Example:
-        >>> change = predicted_block_change([900, 900, 900], 0.01 * np.eye(3) + 0.001,
-        ...                                 means=np.eye(3), covariances=np.eye(3))
+        >>> three_groups = [900, 900, 900], 0.01 * np.eye(3) + 0.001
+        >>> change = predicted_change(*three_groups, means=np.eye(3), covariances=np.eye(3))
         >>> bool(change.information > 0), bool(change.gap < 0)
         (True, True)
     """
-    before = as_moments(means, covariances)
-    size = np.asarray(sizes, dtype=float)
     after = predicted_moments(
-        size,
-        probabilities,
-        before.means,
-        before.covariances,
-        steps=steps,
-        normalisation=normalisation,
+        sizes, probabilities, means, covariances, steps=steps, normalisation=normalisation
     )
-    weights = size / size.sum(-1, keepdims=True)
-    return Change(bias_of(before, weights), bias_of(after, weights))
+    before = group_moments(means, covariances, after.shares)
+    return BiasChange(bias_of(before), bias_of(after))
 
 
-def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
+def bias_of(moments: GroupMoments) -> Bias:
     """Bias of normal features with the given moments.
 
     Example:
-        >>> bias = bias_of(Moments(np.eye(2), np.stack([np.eye(2)] * 2)), [0.5, 0.5])
+        >>> bias = bias_of(group_moments(np.eye(2), np.eye(2), [0.5, 0.5]))
         >>> [round(float(v), 4) for v in bias]
         [1.4142, 0.5205, 0.3799]
     """
     from scipy.special import ndtr
 
-    mu, sigma = moments
-    share = np.asarray(weights, dtype=float)
+    mu, sigma = moments.means, moments.covariances
     gaps, parities = [], []
     for a, b in combinations(range(mu.shape[-2]), 2):
-        direction, threshold = decision(moments, share, a, b)
+        direction, threshold = decision(moments, a, b)
         rates = []
         for g in (a, b):
             spread = np.sqrt(
@@ -146,16 +112,14 @@ def bias_of(moments: Moments, weights: ArrayLike) -> Bias:
             rates.append(ndtr(score))
         parities.append(np.abs(rates[0] - rates[1]))
         gaps.append(np.linalg.norm(mu[..., a, :] - mu[..., b, :], axis=-1))
-    information = mutual_information_bound(mu, sigma, share)
+    information = mutual_information_bound(mu, sigma, moments.shares)
     return Bias(np.max(gaps, axis=0)[()], np.max(parities, axis=0)[()], information)
 
 
-def decision(
-    moments: Moments, weights: np.ndarray, a: int, b: int
-) -> tuple[np.ndarray, np.ndarray]:
+def decision(moments: GroupMoments, a: int, b: int) -> tuple[np.ndarray, np.ndarray]:
     """Direction and threshold of the linear rule that separates group ``a`` from group ``b``."""
-    mu, sigma = moments
-    share_a, share_b = weights[..., a, None, None], weights[..., b, None, None]
+    mu, sigma = moments.means, moments.covariances
+    share_a, share_b = (moments.shares[..., g, None, None] for g in (a, b))
     pooled = share_a * sigma[..., a, :, :] + share_b * sigma[..., b, :, :]
     pooled = pooled / (share_a + share_b)
     delta = (mu[..., a, :] - mu[..., b, :])[..., None]
@@ -172,7 +136,7 @@ def predicted_moments(
     *,
     steps: int = 1,
     normalisation: Normalisation = "row",
-) -> Moments:
+) -> GroupMoments:
     """Predict each group's mean and covariance after ``steps`` steps of averaging.
 
     One step is exact up to a relative effect of order ρ. More steps use the tree approximation of
@@ -194,8 +158,9 @@ def predicted_moments(
     """
     theta = exponent(normalisation)
     check_integer("steps", steps, "give 0 or more", low=0)
-    before = as_moments(means, covariances)
-    model = _as_blocks(sizes, probabilities, groups=before.means.shape[-2])
+    model = _as_blocks(sizes, probabilities)
+    shares = model.sizes / model.sizes.sum(-1, keepdims=True)
+    before = group_moments(means, covariances, shares)
     if steps == 0:
         return before
     exact = _one_step(model, before, theta)
@@ -205,14 +170,14 @@ def predicted_moments(
     tree_one_step = _tree(model, before, theta, 1)
     # The tree neglects the variance of the degrees: agree with the exact covariance at one step.
     scale = np.asarray(_trace(exact.covariances) / _trace(tree_one_step.covariances))
-    return Moments(tree.means, scale[..., None, None] * tree.covariances)
+    return replace(tree, covariances=scale[..., None, None] * tree.covariances)
 
 
-def _as_blocks(sizes: ArrayLike, probabilities: ArrayLike, groups: int) -> Blocks:
+def _as_blocks(sizes: ArrayLike, probabilities: ArrayLike) -> Blocks:
     size, chance = np.asarray(sizes, dtype=float), np.asarray(probabilities, dtype=float)
-    if size.ndim < 1 or size.shape[-1] != groups or chance.shape[-2:] != (groups, groups):
+    if size.ndim < 1 or chance.shape[-2:] != (size.shape[-1], size.shape[-1]):
         shapes = f"shape {size.shape} with probabilities of shape {chance.shape}"
-        raise InputError("sizes", shapes, f"give G sizes and G×G probabilities for G = {groups}")
+        raise InputError("sizes", shapes, "give G sizes and G×G probabilities")
     if not (size >= 1).all():
         raise InputError("sizes", f"{size.min():g} is below 1", "give every group a node")
     if not ((chance >= 0) & (chance <= 1)).all():
@@ -268,8 +233,8 @@ class _Degree:
         return joint + diagonal[..., None] * np.eye(diagonal.shape[-1])
 
 
-def _one_step(model: Blocks, before: Moments, theta: float) -> Moments:
-    mu, sigma = before
+def _one_step(model: Blocks, before: GroupMoments, theta: float) -> GroupMoments:
+    mu, sigma = before.means, before.covariances
     groups = np.eye(model.sizes.shape[-1])
     trials = model.sizes[..., None, :] - groups
     root = _Degree(trials, model.probabilities, fixed=1)
@@ -295,7 +260,7 @@ def _one_step(model: Blocks, before: Moments, theta: float) -> Moments:
     second = np.einsum("...ghl,...ghi,...glj->...gij", root.second(2 * theta), message, message)
     composition = itself_square * _outer(mu, mu) + cross + cross.swapaxes(-1, -2)
     composition = composition + second - _outer(mean, mean)
-    return Moments(mean, itself_square * sigma + noise + composition)
+    return replace(before, means=mean, covariances=itself_square * sigma + noise + composition)
 
 
 def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -303,7 +268,7 @@ def _outer(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(a[..., :, None] * b[..., None, :])
 
 
-def _tree(model: Blocks, before: Moments, theta: float, steps: int) -> Moments:
+def _tree(model: Blocks, before: GroupMoments, theta: float, steps: int) -> GroupMoments:
     trials = model.sizes[..., None, :] - np.eye(model.sizes.shape[-1])
     expected = trials * model.probabilities
     rate = expected.sum(-1)
@@ -346,7 +311,7 @@ def _tree(model: Blocks, before: Moments, theta: float, steps: int) -> Moments:
     mean, spread = leave[..., None] * mean, leave[..., None, None] ** 2 * spread
     # The degree has variance λ, so √d has a relative deviation of √λ/2ζ.
     by_degree = ((1 - theta) * np.sqrt(rate) / (rate + 1))[..., None] * mean
-    return Moments(mean, spread + _outer(by_degree, by_degree))
+    return replace(before, means=mean, covariances=spread + _outer(by_degree, by_degree))
 
 
 def _distances(stay_root: np.ndarray, stay: np.ndarray, steps: int) -> np.ndarray:

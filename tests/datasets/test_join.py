@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch_geometric.data import Data
 
 from fairmp import FMP, FairClassifier
-from fairmp.datasets import cache, from_tables
+from fairmp.datasets import from_tables
+from fairmp.datasets.join import JoinedGraph, join_nodes
+from fairmp.datasets.stored_graph import FILE, save_graph
 from fairmp.errors import InputError
 from fairmp.training.graph_features import neighbourhood
 
@@ -39,15 +40,15 @@ def model(tables, tmp_path: Path) -> FairClassifier:
     data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
     model = FairClassifier(FMP(K=3), epochs=5, hidden=8, backbone="mlp")
     model.fit(data)
-    cache.save_graph(data, tmp_path)
+    save_graph(data, tmp_path)
     return model
 
 
-def joined(model: FairClassifier, nodes, edges, tmp_path: Path) -> tuple[Data, torch.Tensor]:
-    return cache.extend(tmp_path / cache.GRAPH, nodes, edges, encoding=model.encoding_)
+def joined(model: FairClassifier, nodes, edges, tmp_path: Path) -> JoinedGraph:
+    return join_nodes(tmp_path / FILE, nodes, edges, encoding=model.encoding_)
 
 
-def test_new_nodes_have_the_edges_and_predictions_of_the_whole_tables(
+def test_joined_graph_equals_that_of_whole_tables(
     model: FairClassifier, tables, tmp_path: Path
 ) -> None:
     old, new, edges = tables
@@ -68,7 +69,9 @@ def test_new_nodes_have_the_edges_and_predictions_of_the_whole_tables(
     assert abs(rates[0] - rates[1]) <= 1 / (new["sex"] == "f").sum() + 1e-6
 
 
-def test_edges_to_old_nodes_count(model: FairClassifier, tables, tmp_path: Path) -> None:
+def test_edges_to_the_training_graph_change_predictions(
+    model: FairClassifier, tables, tmp_path: Path
+) -> None:
     _, new, edges = tables
     graph, fresh = joined(model, new, edges, tmp_path)
     among = edges[edges["a"].isin(new["who"]) & edges["b"].isin(new["who"])]
@@ -78,7 +81,7 @@ def test_edges_to_old_nodes_count(model: FairClassifier, tables, tmp_path: Path)
     assert float((one - other).abs().max()) > 1e-3
 
 
-def test_nodes_of_the_training_graph_are_predicted_as_from_the_tables(
+def test_nodes_of_the_training_graph_keep_their_predictions(
     model: FairClassifier, tables, tmp_path: Path
 ) -> None:
     old, _, edges = tables
@@ -94,22 +97,22 @@ def test_nodes_of_the_training_graph_are_predicted_as_from_the_tables(
             assert torch.allclose(proba, expected, atol=1e-6)
 
 
-def test_integer_ids_and_new_rows_of_old_nodes(tmp_path: Path) -> None:
+def test_new_row_replaces_that_of_the_training_graph(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     frame = people(60, 0, rng).assign(who=range(100, 160))
     edges = pd.DataFrame(rng.integers(100, 160, (150, 2)), columns=["a", "b"])
     data = from_tables(frame, edges, id="who", label="hired", sensitive="sex")
-    cache.save_graph(data, tmp_path)
+    save_graph(data, tmp_path)
     moved = frame.iloc[[3]].assign(age=99.0)
-    graph, fresh = cache.extend(tmp_path / cache.GRAPH, moved, None, encoding=data.encoding)
+    graph, fresh = join_nodes(tmp_path / FILE, moved, None, encoding=data.encoding)
     assert graph.num_nodes == 60
     assert int(fresh.sum()) == 1
     assert float(graph.x[0, graph.feature_names.index("age")]) > float(data.x.max())
     assert graph.edge_index.size(1) == data.edge_index.size(1)
 
 
-def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) -> None:
-    path = tmp_path / cache.GRAPH
+def test_damaged_or_foreign_file_is_refused(model, tables, tmp_path: Path) -> None:
+    path = tmp_path / FILE
     content = path.read_bytes()
     path.write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError) as error:
@@ -118,13 +121,13 @@ def test_a_damaged_or_foreign_file_is_one_line(model, tables, tmp_path: Path) ->
     other = from_tables(
         tables[0].drop(columns="age"), tables[2], id="who", label="hired", sensitive="sex"
     )
-    cache.save_graph(other, tmp_path)
+    save_graph(other, tmp_path)
     with pytest.raises(InputError, match="another model"):
         joined(model, tables[1], tables[2], tmp_path)
 
 
 @pytest.mark.parametrize("backbone", ["auto", "trees"])
-def test_graph_features_of_an_extended_graph_are_those_of_the_training_graph(
+def test_graph_features_use_labels_of_the_training_graph(
     tables, tmp_path: Path, backbone: str
 ) -> None:
     old, new, edges = tables
@@ -132,7 +135,7 @@ def test_graph_features_of_an_extended_graph_are_those_of_the_training_graph(
     data = from_tables(old, inside, id="who", label="hired", sensitive="sex")
     model = FairClassifier(FMP(K=3), epochs=5, hidden=8, backbone=backbone, graph_features=True)
     model.fit(data, bootstrap=0)
-    cache.save_graph(data, tmp_path)
+    save_graph(data, tmp_path)
     # New nodes without edges change nothing for the others. A warning would be an error.
     graph, fresh = joined(model, new, None, tmp_path)
     given = model.predict_proba(graph, mode="per-node")[~fresh]

@@ -7,8 +7,9 @@ import pytest
 
 from fairmp import audit
 from fairmp.analysis.audits import Audit
-from fairmp.analysis.audits.presentation import write
 from fairmp.datasets import social_network
+from fairmp.report.audits import document, write
+from fairmp.report.document import html
 
 
 @pytest.fixture(scope="module")
@@ -16,10 +17,8 @@ def result() -> Audit:
     return audit(social_network(n=2000, average_degree=12), steps=2)
 
 
-def test_sections_make_a_page(result: Audit) -> None:
-    from fairmp.report import page
-
-    shown = page("audit", "", result.sections())
+def test_document_makes_a_page(result: Audit) -> None:
+    shown = html(document(result))
     for words in ("Edges stay within groups", "predictability", "Theorem 2, corrected", "<svg"):
         assert words in shown
 
@@ -32,11 +31,10 @@ def test_text_has_every_step_and_every_conclusion(result: Audit) -> None:
         assert sentence in text
 
 
-def test_headline_says_how_well_the_group_can_be_guessed(result: Audit) -> None:
-    [headline] = [line for line in result.verdict() if "own features" in line]
-    first, last = result.row[0].predictability, result.row[-1].predictability
-    assert f"hardly be guessed ({100 * first:.1f} of 100)" in headline
-    assert f"almost perfectly ({100 * last:.1f} of 100)" in headline
+def test_html_and_plot_show_the_steps(result: Audit) -> None:
+    assert "Audit of embedded network" in result._repr_html_()
+    steps = [100 * bias.predictability for bias in result.row]
+    assert result.plot().lines[0].get_ydata() == pytest.approx(steps)
 
 
 def test_written_record_is_that_of_the_audit(result: Audit, tmp_path: Path) -> None:

@@ -1,0 +1,79 @@
+"""Numbers, booleans and dates in columns of text: what commas mean, and the type of a column.
+
+Columns are pyarrow arrays of stripped text, with nulls for missing values.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any, Literal
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+CommaMeaning = Literal["decimal", "thousands"]
+COMMA_TITLES: dict[CommaMeaning, str] = {
+    "decimal": "decimal commas",
+    "thousands": "thousands separators",
+}
+SAMPLE_ROWS = 100  # tried first: a cast of a whole column that fails is slow
+
+_POINT = r"\."
+_DIGITS = r"([0-9]+|[1-9][0-9]{0,2}(%s[0-9]{3})+)"
+_EXPONENT = r"([eE][+-]?[0-9]+)?$"
+# Numbers in which a comma can only be the one or the other; 2,101 is among both.
+_PATTERNS: dict[CommaMeaning, str] = {
+    "decimal": rf"^[+-]?({_DIGITS % _POINT}(,[0-9]*)?|,[0-9]+){_EXPONENT}",
+    "thousands": rf"^[+-]?({_DIGITS % ','}(\.[0-9]*)?|\.[0-9]+){_EXPONENT}",
+}
+_EITHER = rf"^[+-]?[0-9]*[.,]?[0-9]+{_EXPONENT}"
+_GROUPED_BY_POINTS = r"^[+-]?[1-9][0-9]{0,2}(\.[0-9]{3})+$"
+
+
+def is_text(type: Any) -> bool:
+    """Whether a pyarrow type is text."""
+    checks = pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
+    return any(check(type) for check in checks)
+
+
+def comma_meanings(cells: Any) -> list[CommaMeaning] | None:
+    """What commas in a column can mean; nothing if its numbers contradict each other.
+
+    None if the column has no commas, or holds other text than numbers.
+    """
+    if not is_text(cells.type) or not pc.any(pc.match_substring(cells, ",")).as_py():
+        return None
+    possible = [meaning for meaning, pattern in _PATTERNS.items() if _all_match(cells, pattern)]
+    return possible if possible or _all_match(cells, _EITHER) else None
+
+
+def without_commas(cells: Any, meaning: CommaMeaning) -> Any:
+    """Write the numbers of a column without thousands separators and with a decimal point."""
+    if meaning == "thousands":
+        return pc.replace_substring(cells, ",", "")
+    return pc.replace_substring(pc.replace_substring(cells, ".", ""), ",", ".")
+
+
+def has_points_for_thousands(cells: Any) -> bool:
+    """Whether every point of a column is in a number such as 1.234, where it may group digits."""
+    points = pc.match_substring(cells, ".")
+    grouped = pc.or_(pc.match_substring_regex(cells, _GROUPED_BY_POINTS), pc.invert(points))
+    return bool(pc.any(points).as_py() and pc.all(grouped).as_py())
+
+
+def infer_type(cells: Any) -> Any:
+    """Convert a column of text to numbers, booleans or dates if all of it is."""
+    if cells.null_count == len(cells):
+        return pa.nulls(len(cells))
+    unsigned = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
+    # The order in which pyarrow's CSV reader tries types.
+    times = [pa.timestamp(unit, zone) for zone in (None, "UTC") for unit in ("s", "ns")]
+    for type in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
+        with suppress(pa.ArrowInvalid):
+            pc.cast(unsigned.slice(0, SAMPLE_ROWS), type)
+            return pc.cast(unsigned, type)
+    return cells
+
+
+def _all_match(cells: Any, pattern: str) -> bool:
+    return bool(pc.all(pc.match_substring_regex(cells, pattern)).as_py())

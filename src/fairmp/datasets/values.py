@@ -1,0 +1,98 @@
+"""Cells of a column: which are missing, which are numbers, and how they are written as text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from fairmp.errors import plural, shortlist
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from fairmp.datasets.load_report import LoadReport
+
+MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?")
+"""Text that marks a missing value, in files, DataFrames and arguments alike."""
+
+MAX_CATEGORIES = 20
+"""Default number of categories with a feature each; more distinct numbers are a quantity."""
+
+MAX_NUMBER = 1e30  # a larger number is an error: its square is beyond the range of float32
+MAX_TEXT_SHARE = 0.1  # share of a column of numbers that may be text
+SECONDS_PER_DAY = 86_400
+
+
+def as_numbers(
+    series: pd.Series, max_categories: int = MAX_CATEGORIES, report: LoadReport | None = None
+) -> np.ndarray | None:
+    """Return a column as float64, dates as days, with NaN for missing; None if not numeric.
+
+    Text that is no number is missing, with a note, where it is at most 10 % of a column with more
+    distinct values than ``max_categories``. So are infinite and absurdly large numbers.
+    """
+    import pandas as pd
+
+    notes = [] if report is None else report.notes
+    if isinstance(series.dtype, pd.CategoricalDtype):
+        return None
+    if series.dtype.kind == "M":
+        seconds = series.to_numpy(dtype="datetime64[s]").astype(np.float64)
+        return np.where(series.isna(), np.nan, seconds / SECONDS_PER_DAY)
+    numbers = pd.to_numeric(series, errors="coerce").to_numpy(dtype=np.float64, na_value=np.nan)
+    text = series.notna().to_numpy() & np.isnan(numbers)
+    too_large = np.abs(numbers) > MAX_NUMBER  # False for NaN
+    if too_large.any():
+        notes.append(_note_too_large(str(series.name), numbers, too_large))
+        numbers = np.where(too_large, np.nan, numbers)
+    if text.any():
+        if text.sum() > MAX_TEXT_SHARE * series.count() or series.nunique() <= max_categories:
+            return None
+        count, example = plural(int(text.sum()), "non-numeric value"), series[text].iloc[0]
+        notes.append(f"column {series.name!r}: {count} (such as {example!r}) taken as missing")
+    return numbers
+
+
+def _note_too_large(name: str, numbers: np.ndarray, too_large: np.ndarray) -> str:
+    infinite = bool(np.isinf(numbers[too_large]).all())
+    count = plural(int(too_large.sum()), "infinite value" if infinite else "value")
+    size = "" if infinite else f" beyond ±{MAX_NUMBER:g}"
+    return f"column {name!r}: {count}{size} ({name_rows(too_large)}) taken as missing"
+
+
+def name_rows(mask: np.ndarray) -> str:
+    """Name the rows of a mask by their numbers, from 1."""
+    numbers = [f"{row + 1:,}" for row in np.flatnonzero(mask)]
+    return f"{'row' if len(numbers) == 1 else 'rows'} {shortlist(numbers, 5)}"
+
+
+def without_missing_text(series: pd.Series) -> pd.Series:
+    """Return a column whose text cells in :data:`MISSING` are missing values."""
+    if series.dtype.kind not in "OU":
+        return series
+    missing = series.isin(MISSING)
+    return series.mask(missing) if missing.any() else series
+
+
+def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
+    """Code the values of a column, numbers by size, then others as text; missing ones are −1."""
+    import pandas as pd
+
+    def order(value: Any) -> tuple[int, float, str]:
+        return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
+
+    codes, uniques = pd.factorize(series, use_na_sentinel=True)
+    values = [value.item() if isinstance(value, np.generic) else value for value in uniques]
+    ascending = sorted(range(len(values)), key=lambda k: order(values[k]))
+    rank = np.empty(len(values) + 1, dtype=np.int64)
+    rank[ascending] = np.arange(len(values))
+    rank[-1] = -1
+    return rank[codes], [values[k] for k in ascending]
+
+
+def as_text(value: Any) -> str:
+    """Write a value as people do: ``1.0`` is "1"."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
