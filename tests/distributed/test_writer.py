@@ -120,22 +120,6 @@ def test_tables_are_encoded_as_by_from_tables(
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*(t.name for t in tables), "s"])
 
 
-@pytest.mark.parametrize("cells", ["{},5", "{},101", "{},101,000"])
-def test_commas_in_numbers_are_read_as_by_from_tables(tmp_path: Path, cells: str) -> None:
-    nodes, edges = people()
-    nodes["income"] = [cells.format(k + 1) for k in range(len(nodes))]
-    tables = save(nodes, tmp_path / "n.tsv"), save(edges, tmp_path / "e.csv")
-    if cells == "{},101":
-        for write in (from_tables, lambda *a, **k: shard_tables(*a, tmp_path / "s", parts=2, **k)):
-            with pytest.raises(InputError, match=r"'income' of n\.tsv, line 2 has '1,101'"):
-                write(*tables, **COLUMNS)
-        tables[0].write_text(tables[0].read_text().replace("\t7,101", "\t7,1"))
-    shard_tables(*tables, tmp_path / "s", **COLUMNS, parts=2)
-    data = from_tables(*tables, **COLUMNS)
-    assert "income" in data.feature_names
-    check_equal(tmp_path / "s", data)
-
-
 def test_text_and_large_ids(tmp_path: Path) -> None:
     nodes, edges = people()
     far = {0: "a1", 1: 10**15 + 1}

@@ -245,9 +245,9 @@ def _train_shards(
     from fairmp.distributed import FileCheckpoints, fit_shard, load_shard
     from fairmp.distributed.loading import split_column
 
-    first = ranks.together(make)
+    first = ranks.raise_on_all_ranks(make)
     setting = {**first.config(), "seed": seeds[0], "splits": len(seeds), "method": solver}
-    ranks.agree("configuration", setting, "start all ranks with the same command")
+    ranks.check_equal("configuration", setting, "start all ranks with the same command")
     folder = ranks.on_rank_zero(lambda: _shards_folder(written.out, written.overwrite))
     shard = load_shard(shards, ranks, device=str(first.device))
     manifest = shard.manifest
@@ -259,7 +259,7 @@ def _train_shards(
             for split_seed in chosen:
                 split_column(manifest, split_seed)
 
-    ranks.together(check_written)
+    ranks.raise_on_all_ranks(check_written)
     for number, split_seed in enumerate(chosen):
         path = folder / CHECKPOINTS / f"split-{number}.pt"
         fingerprint = {**setting, "data": manifest.fingerprint, "split_seed": split_seed}

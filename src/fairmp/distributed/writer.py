@@ -42,6 +42,7 @@ from fairmp.distributed.shard_format import (
 )
 from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.progress import bar
+from fairmp.training.nodes import Names
 
 
 def shard(
@@ -78,12 +79,13 @@ def shard(
     _check_undirected(data)
     nodes, seeds = _nodes_of(data, split_seeds)
     encoding, loaded = getattr(data, "encoding", None), getattr(data, "report", None)
+    names = Names.of(data)
     manifest = Manifest(
         name=str(getattr(data, "name", "graph")),
         order=order,
-        feature_names=_names(data.get("feature_names"), data.x.size(1)),
-        class_names=_names(data.get("class_names"), int(data.y.max()) + 1),
-        group_names=_names(data.get("group_names"), int(data.sens.max()) + 1),
+        feature_names=tuple(names.features),
+        class_names=tuple(names.classes),
+        group_names=tuple(names.groups),
         split_seeds=seeds,
         encoding=encoding and encoding.to_dict(),
         report=tuple(loaded.lines()) if loaded else (),
@@ -230,11 +232,6 @@ def _nodes_of(
     x = data.x.detach().cpu().to_dense()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
     return Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows]), seeds
-
-
-def _names(names: Sequence[Any] | None, count: int) -> tuple[str, ...]:
-    """Names as text, or numbers where there are too few names."""
-    return tuple(map(str, names if names is not None and len(names) >= count else range(count)))
 
 
 def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
