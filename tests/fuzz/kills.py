@@ -266,7 +266,7 @@ def warm_up() -> None:
     import fairmp.cli.tune
     import fairmp.distributed.writer
     import fairmp.report.figures
-    import fairmp.search.tune
+    import fairmp.tuning.tune
     import fairmp.training.classifier
 
     assert fairmp
