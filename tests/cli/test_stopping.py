@@ -48,7 +48,7 @@ def test_nothing_is_left_and_it_says_so(tmp_path: Path, by: signal.Signals) -> N
 
 
 def test_what_is_kept_is_said_once(tmp_path: Path) -> None:
-    words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--backbones", "mlp")
+    words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--methods", "mlp")
     words = (*words, "--patience", "0", "--workers", "1", "--out", "c")
     status, _, err = stopped(*words, by=signal.SIGTERM, cwd=tmp_path, when="c")
     assert status in ENDED, err

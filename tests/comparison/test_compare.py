@@ -103,12 +103,12 @@ def test_a_spec_makes_its_classifier() -> None:
 @pytest.mark.parametrize(
     ("changed", "argument", "value"),
     [
-        ({"backbones": ["mpl"]}, "backbones", "'mpl'"),
+        ({"methods": ["mpl"]}, "methods", "'mpl'"),
         ({"strategies": ["none"]}, "strategies", "'none'"),
         ({"splits": 0}, "splits", "0"),
         ({"setting": Setting(epochs=50)}, "epochs", "50"),
         ({"setting": Setting(solver="newton")}, "solver", "'newton'"),
-        ({"backbones": ["mlp"], "targets": [1.5]}, "targets", "1.5"),
+        ({"methods": ["mlp"], "targets": [1.5]}, "targets", "1.5"),
     ],
 )
 def test_a_wrong_grid_is_refused_before_training(

@@ -54,7 +54,7 @@ def test_a_training_is_a_run_per_split_with_report_and_model(fairmp, tmp_path: P
 
 
 def test_a_comparison_is_a_run_per_record_once(fairmp, tmp_path: Path) -> None:
-    words = ["compare", "--data", "embedded:240", "--backbones", "mlp,fmp", "--epochs", "3"]
+    words = ["compare", "--data", "embedded:240", "--methods", "mlp,fmp", "--epochs", "3"]
     words += ["--strategies", "vanilla", "--splits", "2", "--workers", "1", "--out", "c"]
     assert fairmp(*words, "--track", "mlflow")[1].endswith("4 runs logged to mlflow.\n")
     assert fairmp(*words, "--track", "mlflow")[1].endswith("0 runs logged to mlflow.\n")

@@ -20,7 +20,7 @@ from fairmp.comparison.grid import run_specs
 from tests.comparison.test_compare import figures, small, table
 
 ROOT = Path(__file__).parents[2]
-GRID = "--backbones mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
+GRID = "--methods mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
 
 
 def started(folder: Path, out: Path, workers: int) -> subprocess.Popen[str]:

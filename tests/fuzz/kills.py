@@ -37,7 +37,7 @@ BEFORE = (
 COMMANDS = {
     "train": (f"train {SMALL} --splits 1 --no-picture --out out", ["out/model/model.safetensors"]),
     "compare": (
-        f"compare {SMALL} --splits 1 --backbones mlp --strategies vanilla --workers 1 --out out",
+        f"compare {SMALL} --splits 1 --methods mlp --strategies vanilla --workers 1 --out out",
         ["out/table.csv"],
     ),
     "tune": (
