@@ -258,11 +258,12 @@ def test_atomic_file_removes_stale_drafts_only(tmp_path: Path) -> None:
     goal = tmp_path / "a[1].csv"
     stale = tmp_path / ".a[1].csv-0123abcd.partial"
     stale.mkdir()
-    (stale / "a[1].csv").write_text("half")
+    (stale / "new").mkdir()
+    (stale / "new" / "a[1].csv").write_text("half")
     with atomic_file(goal) as one, atomic_file(goal) as two:
         one.write_text("one")
         two.write_text("two")
-        assert {one.parent.name, two.parent.name} == set(os.listdir(tmp_path))
+        assert {one.parents[1].name, two.parents[1].name} == set(os.listdir(tmp_path))
     assert (goal.read_text(), os.listdir(tmp_path)) == ("one", ["a[1].csv"])
 
 

@@ -14,7 +14,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,16 +33,16 @@ def check_free(path: Path, *, overwrite: bool) -> None:
     """Raise if results cannot go to a directory, before any work is done for them."""
     check_writable(path)
     if not overwrite and path.is_dir() and any(path.iterdir()):
-        hint = "give another folder, or set {overwrite=True}"
+        hint = "give another folder, or add {overwrite=True}"
         raise InputError("out", f"{path} is not empty", hint)
 
 
-def check_writable(path: Path, *, beside: bool = True) -> None:
+def check_writable(path: Path, *, argument: str = "out", beside: bool = True) -> None:
     """Raise if a directory, or ``beside`` it, cannot be written to; nothing is left behind."""
     created: list[Path] = []
     try:
         if path.exists() and not path.is_dir():
-            raise InputError("out", f"{path} is a file", "give the name of a folder")
+            raise InputError(argument, f"{path} is a file", "give the name of a folder")
         goal = path.absolute()
         created = _missing_folders(goal)
         goal.mkdir(parents=True, exist_ok=True)
@@ -51,15 +51,30 @@ def check_writable(path: Path, *, beside: bool = True) -> None:
             tempfile.TemporaryFile(dir=folder).close()
     except OSError as error:
         value = f"{path} cannot be written to ({error.strerror})"
-        raise InputError("out", value, "give another folder") from None
+        raise InputError(argument, value, "give another folder") from None
     finally:
         _remove_empty(created)
+
+
+def check_file(
+    argument: str, path: Path, inputs: Iterable[str | Path | None] = (), *, overwrite: bool
+) -> None:
+    """Refuse the name of a file that cannot be written, that exists, or that is an input."""
+    if path.is_dir():
+        raise InputError(argument, f"{path} is a folder", "give the name of a file")
+    if path.exists() and not overwrite:
+        hint = "give another name, or add {overwrite=True}"
+        raise InputError(argument, f"{path} exists", hint)
+    check_writable(path.absolute().parent, argument=argument, beside=False)
+    for table in inputs:
+        if table and path.exists() and Path(table).exists() and path.samefile(table):
+            raise InputError(argument, f"{path} is an input table", "give another name")
 
 
 def free_name(name: str) -> Path:
     """Return the first of ``run.csv``, ``run-2.csv``, ``run-3.csv``, … that nobody uses."""
     path, count = Path(name), 1
-    while path.exists() or _Staging(path).owner() is not None:
+    while path.exists() or _LockedFolder(_staging_folder(path)).owner() is not None:
         count += 1
         path = Path(name).with_stem(f"{Path(name).stem}-{count}")
     return path
@@ -73,12 +88,11 @@ def try_lock(path: Path) -> BaseFileLock | None:
     from filelock import FileLock, Timeout
 
     lock = FileLock(path, thread_local=False)
-    try:
-        lock.acquire(blocking=False)
-    except (Timeout, FileNotFoundError):  # or its directory is being removed
-        return None
-    except (OSError, NotImplementedError):
-        pass
+    with suppress(NotImplementedError, OSError):
+        try:
+            lock.acquire(blocking=False)
+        except (Timeout, FileNotFoundError):  # or its directory is being removed
+            return None
     return lock
 
 
@@ -93,49 +107,36 @@ def exclusive(path: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        _unlock(place, lock)
+        _remove_lock(place, lock)
 
 
-def _unlock(path: Path, lock: BaseFileLock) -> None:
+def _remove_lock(path: Path, lock: BaseFileLock) -> None:
     """Remove a lock file while it is locked, so that processes waiting for it start over."""
-    path.unlink(missing_ok=True)
+    with suppress(PermissionError):  # Windows keeps files that are open
+        path.unlink(missing_ok=True)
     lock.release()
 
 
-class _Staging:
-    """The directory in which results are written before they are published, and its lock."""
+class _LockedFolder:
+    """A directory for drafts, with a lock that ends with its process."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.goal = path, path.resolve()
-        name = self.goal.name
-        if len(name.encode()) >= 200:  # file systems limit the length of names
-            name = f"{name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
-        self.folder = self.goal.with_name(f".{name}.partial")
-        self.new = self.folder / "new"  # what is being written
-        self.old = self.folder / "old"  # what it replaces, for a moment
-        self.created: list[Path] = []
-        self.lock: BaseFileLock | None = None
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.new = folder / "new"  # what is being written
+        self.old = folder / "old"  # what it replaces, for a moment
+        self._lock: BaseFileLock | None = None
+        self._created: list[Path] = []
 
-    def acquire(self, wait_s: float) -> None:
-        """Lock the directory, and clear what a killed process left in it."""
-        deadline = time.monotonic() + wait_s
-        self.created = _missing_folders(self.folder)
-        while not self._try_acquire():
-            if time.monotonic() > deadline:
-                value = f"{self.path} is being written to by {self.owner() or 'another process'}"
-                raise InputError("out", value, "wait for it, or give another folder")
-            time.sleep(POLL_S)
-        self._clear()
-        self.new.mkdir()
-
-    def _try_acquire(self) -> bool:
+    def try_acquire(self) -> bool:
+        """Create and lock the directory; False if another process has it."""
+        self._created = self._created or _missing_folders(self.folder)
         with suppress(FileNotFoundError):  # its owner is removing it
             self.folder.mkdir(parents=True, exist_ok=True)
-            self.lock = try_lock(self.folder / LOCK)
-            if self.lock is not None:
+            self._lock = try_lock(self.folder / LOCK)
+            if self._lock is not None:
                 process = f"process {os.getpid()} on {socket.gethostname()}"
                 (self.folder / OWNER).write_text(f"{process} since {time.strftime('%H:%M')}")
-        return self.lock is not None
+        return self._lock is not None
 
     def owner(self) -> str | None:
         """Return the process that holds the lock; None if there is none."""
@@ -149,45 +150,26 @@ class _Staging:
             return (self.folder / OWNER).read_text()
         return "another process"
 
-    def publish(self, *, keep: bool, in_place: bool) -> None:
-        """Move the results to their goal."""
-        # Renaming the working directory would leave a shell in a directory without a name.
-        if in_place or os.path.ismount(self.goal) or Path.cwd().is_relative_to(self.goal):
-            self._publish_files()
-        elif not self.goal.is_dir() or not any(self.goal.iterdir()):
-            os.rename(self.new, self.goal)
-        else:
-            if keep:
-                shutil.copytree(
-                    self.goal, self.new, symlinks=True, copy_function=_link, dirs_exist_ok=True
-                )
-            os.rename(self.goal, self.old)
-            os.rename(self.new, self.goal)
+    def is_stale(self) -> bool:
+        """Lock a directory that a killed process left; False if its process is alive."""
+        self._lock = try_lock(self.folder / LOCK)
+        return self._lock is not None and self._lock.is_locked
 
-    def _publish_files(self) -> None:
-        for file in sorted(self.new.rglob("*")):
-            if file.is_file():
-                place = self.goal / file.relative_to(self.new)
-                place.parent.mkdir(parents=True, exist_ok=True)
-                os.replace(file, place)
-
-    def _clear(self) -> None:
-        """Remove what was not published, and restore what it was to replace."""
-        if self.old.exists() and not self.goal.exists():  # stopped between two renames
-            os.rename(self.old, self.goal)
+    def clear(self) -> None:
+        """Remove drafts."""
         for folder in (self.new, self.old):
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
         """Remove the directory, and give up the lock."""
-        self._clear()
-        (self.folder / OWNER).unlink(missing_ok=True)
-        if self.lock is not None:
-            _unlock(self.folder / LOCK, self.lock)
-        _remove_empty([self.folder, *self.created])
+        if self._lock is not None:
+            self.clear()
+            (self.folder / OWNER).unlink(missing_ok=True)
+            _remove_lock(self.folder / LOCK, self._lock)
+        _remove_empty([self.folder, *self._created])
 
 
-_held: dict[Path, _Staging] = {}  # staging directories this process has locked, by goal
+_held: dict[Path, _LockedFolder] = {}  # staging directories this process has locked, by goal
 
 
 def hold(path: Path, *, overwrite: bool) -> None:
@@ -198,8 +180,8 @@ def hold(path: Path, *, overwrite: bool) -> None:
 
 def release() -> None:
     """Give up all locks, and remove what was not finished."""
-    while _held:
-        _held.popitem()[1].close()
+    for goal in list(_held):
+        _release(goal)
 
 
 @contextmanager
@@ -212,13 +194,16 @@ def results(
     ``in_place``, for a directory that other processes use, each file is replaced on its own.
     """
     check_free(path, overwrite=overwrite)
-    staging = _acquire(path, wait_s=WAIT_S)
+    staging, goal = _acquire(path, wait_s=WAIT_S), path.resolve()
     try:
         yield staging.new
-        staging.publish(keep=keep, in_place=in_place)
+        # Renaming the working directory would leave a shell in a directory without a name.
+        if in_place or os.path.ismount(goal) or Path.cwd().is_relative_to(goal):
+            _publish_files(staging.new, goal)
+        else:
+            _publish(staging, goal, keep=keep)
     finally:
-        if _held.pop(staging.goal, None):
-            staging.close()
+        _release(goal)
 
 
 @contextmanager
@@ -231,16 +216,60 @@ def into(path: Path) -> Iterator[Path]:
         yield staging
 
 
-def _acquire(path: Path, *, wait_s: float) -> _Staging:
-    staging = _Staging(path)
-    if staging.goal not in _held:
-        try:
-            staging.acquire(wait_s)
-        except BaseException:
-            _remove_empty(staging.created)
-            raise
-        _held[staging.goal] = staging
-    return _held[staging.goal]
+def _staging_folder(path: Path) -> Path:
+    name = path.resolve().name
+    if len(name.encode()) >= 200:  # file systems limit the length of names
+        name = f"{name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
+    return path.resolve().with_name(f".{name}.partial")
+
+
+def _acquire(path: Path, *, wait_s: float) -> _LockedFolder:
+    """Lock the staging directory of a goal, and clear what a killed process left in it."""
+    goal, deadline = path.resolve(), time.monotonic() + wait_s
+    if goal in _held:
+        return _held[goal]
+    staging = _LockedFolder(_staging_folder(path))
+    while not staging.try_acquire():
+        if time.monotonic() > deadline:
+            owner = staging.owner() or "another process"
+            staging.close()
+            value = f"{path} is being written to by {owner}"
+            raise InputError("out", value, "wait for it, or give another folder")
+        time.sleep(POLL_S)
+    _restore(staging, goal)
+    staging.clear()
+    staging.new.mkdir()
+    _held[goal] = staging
+    return staging
+
+
+def _release(goal: Path) -> None:
+    if goal in _held:
+        staging = _held.pop(goal)
+        _restore(staging, goal)
+        staging.close()
+
+
+def _restore(staging: _LockedFolder, goal: Path) -> None:
+    """Bring back what was to be replaced, if that was stopped between two renames."""
+    if staging.old.exists() and not goal.exists():
+        os.rename(staging.old, goal)
+
+
+def _publish(staging: _LockedFolder, goal: Path, *, keep: bool) -> None:
+    if goal.is_dir() and any(goal.iterdir()):
+        if keep:
+            shutil.copytree(goal, staging.new, True, copy_function=_link, dirs_exist_ok=True)
+        os.rename(goal, staging.old)
+    os.rename(staging.new, goal)
+
+
+def _publish_files(folder: Path, goal: Path) -> None:
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            place = goal / file.relative_to(folder)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, place)
 
 
 def _link(source: str, goal: str) -> None:
@@ -257,7 +286,7 @@ def _missing_folders(path: Path) -> list[Path]:
     return [folder for folder in (path, *path.parents) if not folder.exists()]
 
 
-def _remove_empty(folders: Sequence[Path]) -> None:
+def _remove_empty(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             folder.rmdir()
@@ -285,34 +314,21 @@ def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     stem = f".{path.name[:40]}-"
     for other in path.parent.iterdir():
         if other.name.startswith(stem) and other.name.endswith(".partial"):
-            _remove_stale(other)
-    folder = path.with_name(f"{stem}{uuid.uuid4().hex[:8]}.partial")
-    folder.mkdir()
-    while (lock := try_lock(folder / LOCK)) is None:  # another process takes it for a stale one
-        folder.mkdir(exist_ok=True)
+            left = _LockedFolder(other)
+            if left.is_stale():
+                left.close()
+    staging = _LockedFolder(path.with_name(f"{stem}{uuid.uuid4().hex[:8]}.partial"))
+    while not staging.try_acquire():  # another process takes it for a stale one
+        time.sleep(POLL_S)
     try:
-        draft = folder / path.name
+        staging.new.mkdir()
+        draft = staging.new / path.name
         yield draft
         _sync(draft)
         _move(draft, path, new=new)
         _sync(path.parent)
     finally:
-        _discard(folder, lock)
-
-
-def _remove_stale(folder: Path) -> None:
-    """Remove the folder of a draft unless the process that writes it holds its lock."""
-    lock = try_lock(folder / LOCK)
-    if lock is not None and lock.is_locked:
-        _discard(folder, lock)
-
-
-def _discard(folder: Path, lock: BaseFileLock) -> None:
-    for file in folder.iterdir():
-        if file.name != LOCK:
-            file.unlink()
-    _unlock(folder / LOCK, lock)
-    _remove_empty([folder])
+        staging.close()
 
 
 def _move(draft: Path, path: Path, *, new: bool) -> None:
@@ -322,7 +338,7 @@ def _move(draft: Path, path: Path, *, new: bool) -> None:
     try:
         os.link(draft, path)  # unlike a rename, it fails where the file exists
     except FileExistsError:
-        hint = "give another name, or set {overwrite=True}"
+        hint = "give another name, or add {overwrite=True}"
         raise InputError("out", f"{path} exists by now", hint) from None
     except OSError:  # a file system without links
         os.replace(draft, path)

@@ -37,30 +37,31 @@ class WorkerPool(Generic[Job, Result]):
     """Processes that apply one function to many jobs, with one torch thread each.
 
     Sums over several threads round differently. With one thread a result depends neither on the
-    number of workers nor on what else the machine does.
+    number of workers nor on what else the machine does. Workers end with the process that started
+    them, however it ends; those of joblib finish their jobs first.
     """
 
-    def __init__(self, work: Callable[[Job], Result], workers: int = 1) -> None:
+    def __init__(self, function: Callable[[Job], Result], workers: int = 1) -> None:
         self.workers = check_integer("workers", workers, "give a number of processes, 1 or more")
-        self._work = work
+        self._function = function
         self._pool: ProcessPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
         if self.workers > 1:
-            self._others = set(multiprocessing.active_children())
+            self._other_children = set(multiprocessing.active_children())
             # A forked process would inherit torch's threads in an unknown state. Plain pickle,
             # because torch's own passes tensors in shared memory, which containers have little of.
-            spawn, work = multiprocessing.get_context("spawn"), pickle.dumps(self._work)
-            self._pool = ProcessPoolExecutor(self.workers, spawn, _start, (work,))
+            spawn, function = multiprocessing.get_context("spawn"), pickle.dumps(self._function)
+            self._pool = ProcessPoolExecutor(self.workers, spawn, _start, (function,))
         return self
 
     def map(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, Result]]:
         """Yield each job with its result, in the order in which they finish."""
         if self._pool is None:
             for job in jobs:
-                yield job, self._work(job)
+                yield job, self._function(job)
             return
         try:
             running = {self._pool.submit(_call, job): job for job in jobs}
@@ -68,7 +69,7 @@ class WorkerPool(Generic[Job, Result]):
                 yield running[future], pickle.loads(future.result())
         except BrokenProcessPool:
             value = f"one of {self.workers} processes died, perhaps for lack of memory"
-            hint = "run the same command again with fewer workers"
+            hint = "run it again with fewer {workers}"
             raise InputError("workers", value, hint) from None
 
     def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
@@ -76,20 +77,20 @@ class WorkerPool(Generic[Job, Result]):
         if self._pool is None:
             return
         if error is not None:
-            for child in set(multiprocessing.active_children()) - self._others:
+            for child in set(multiprocessing.active_children()) - self._other_children:
                 child.terminate()
         self._pool.shutdown(cancel_futures=True)
 
 
-_worker: dict[str, Callable[[Any], Any]] = {}
+_worker: dict[str, Callable[[Any], Any]] = {}  # the function of this process, if it is a worker
 
 
-def _start(work: bytes) -> None:
+def _start(function: bytes) -> None:
     # Ctrl-C reaches every process of a terminal; the parent ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     threading.Thread(target=_exit_with_parent, daemon=True).start()
-    _worker["work"] = pickle.loads(work)
+    _worker["function"] = pickle.loads(function)
 
 
 def _exit_with_parent() -> None:
@@ -100,4 +101,4 @@ def _exit_with_parent() -> None:
 
 
 def _call(job: Any) -> bytes:
-    return pickle.dumps(_worker["work"](job))
+    return pickle.dumps(_worker["function"](job))

@@ -23,14 +23,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["data", "list"], ["data", "--help"], ["data"]])
-def test_it_imports_no_heavy_package(tmp_path, arguments):
+def test_data_commands_import_no_heavy_package(tmp_path, arguments):
     code = (
         "import sys\n"
         f"sys.argv = ['fairmp', *{arguments!r}]\n"
         "from fairmp.cli import main\n"
         "try: main()\n"
         "except SystemExit as leave: print('status', leave.code)\n"
-        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy', 'numpy', 'pooch'}\n"
+        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy', 'numpy'}\n"
         "assert not heavy & set(sys.modules), heavy & set(sys.modules)\n"
     )
     done = subprocess.run(
@@ -72,7 +72,7 @@ def test_verify_reports_a_changed_file(fairmp, folder):
     assert fairmp(f"data verify credit --data-dir {folder}")[0] == 1
 
 
-def test_a_corrupted_download_is_one_line_and_not_kept(fairmp, folder, tmp_path):
+def test_fetch_does_not_keep_a_corrupted_download(fairmp, folder, tmp_path):
     target = tmp_path / "target"
     status, out, err = fairmp(f"data fetch nba --data-dir {target} --mirror {folder.as_uri()}")
     assert (status, out) == (2, "")
@@ -95,17 +95,17 @@ def test_stats_without_files(fairmp, folder):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("data list --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
-        ("data verify --data-dir nowhere", ["--data-dir: nowhere is no folder"]),
+        ("data list --data-dir nowhere", ["--data-dir: nowhere"]),
+        ("data verify --data-dir nowhere", ["--data-dir: nowhere"]),
         ("data stats nba", ["nba: nba.csv is missing", "fairmp data fetch nba"]),
         ("data stats nab", ["'nab'", "did you mean 'nba'"]),
         ("data fetch", ["NAME", "--all"]),
         ("data fetch nba --all", ["NAME", "--all"]),
-        ("data fetch pokec-province", ["no public home", "--data-dir"]),
+        ("data fetch pokec-province", ["no public home", "FAIRMP_DATA"]),
         ("data dance", ["dance"]),
     ],
 )
-def test_a_wrong_input_is_one_line(fairmp, arguments, words):
+def test_wrong_input_is_one_line(fairmp, arguments, words):
     status, out, err = fairmp(arguments)
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
@@ -113,7 +113,7 @@ def test_a_wrong_input_is_one_line(fairmp, arguments, words):
         assert word in line
 
 
-def test_downloads_go_to_the_cache_and_not_to_fairmp_data(fairmp, folder, monkeypatch):
+def test_fetch_downloads_to_the_cache(fairmp, folder, monkeypatch):
     monkeypatch.setenv("FAIRMP_DATA", str(folder))
     assert f"{folder}/nba/nba.csv" in fairmp("data list")[1]
     mirror = folder.parent / "mirror" / "nba"
@@ -125,7 +125,7 @@ def test_downloads_go_to_the_cache_and_not_to_fairmp_data(fairmp, folder, monkey
     assert (folder.parent / ".cache" / "fairmp" / "raw" / "nba").is_dir()
 
 
-def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):
+def test_stats_agree_with_the_paper(fairmp, data_folder):
     status, out, err = fairmp(f"data stats --data-dir {data_folder}")
     assert (status, err) == (0, "")
     rows = {}
@@ -151,7 +151,7 @@ def test_stats_are_the_papers_to_the_printed_digit(fairmp, data_folder):
     assert all(nba["agrees"].values())
 
 
-def test_the_real_files_are_the_published_ones(fairmp, data_folder):
+def test_verify_real_files(fairmp, data_folder):
     status, out, _ = fairmp(f"data verify nba german bail facebook100 --data-dir {data_folder}")
     assert status == 0
     assert out.count("ok, the published file") == 7

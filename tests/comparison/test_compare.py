@@ -221,7 +221,7 @@ def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
     grid = run_specs([SMALL], ["mlp"], ["vanilla"], splits=1, setting=SHORT)
 
     def second(record: Any) -> None:
-        with pytest.raises(InputError, match="another run is writing"):
+        with pytest.raises(InputError, match="another process is writing"):
             compare.run(grid, small, path)
 
     compare.run(grid, small, path, on_record=second)

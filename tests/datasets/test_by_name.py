@@ -8,7 +8,7 @@ from fairmp.datasets.sources import SOURCES
 from fairmp.errors import InputError
 
 
-def test_names_people_type() -> None:
+def test_canonical_names() -> None:
     names = [
         "Facebook100",
         "embedded",
@@ -24,7 +24,7 @@ def test_names_people_type() -> None:
 
 
 @pytest.mark.parametrize("size", [graphs.MIN_NODES, 500])
-def test_every_command_takes_a_size(size: int) -> None:
+def test_from_files_with_a_size(size: int) -> None:
     for load in (graphs.from_files, lambda name: Graph(data=name).load()):
         assert load(f"embedded:{size}").num_nodes == size
 
@@ -40,7 +40,7 @@ def test_every_command_takes_a_size(size: int) -> None:
         ("embedded:50000000000", "asks for 50,000,000,000 nodes; give 40 to 100,000,000"),
     ],
 )
-def test_a_wrong_name_is_one_line_everywhere(name: str, words: str) -> None:
+def test_canonical_refuses_wrong_names(name: str, words: str) -> None:
     for load in (graphs.from_files, lambda name: Graph(data=name).load(), graphs.canonical):
         with pytest.raises(InputError) as caught:
             load(name)
@@ -48,7 +48,27 @@ def test_a_wrong_name_is_one_line_everywhere(name: str, words: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_graphs_without_files_are_left_out(tmp_path) -> None:
+def test_available_leaves_out_graphs_without_files(tmp_path) -> None:
     found, absent = graphs.available(["embedded:300", "nba"], tmp_path)
     assert list(found) == ["embedded:300"]
     assert list(absent) == ["NBA"]
+
+
+def test_check_data_dir_refuses_a_missing_folder(tmp_path) -> None:
+    graphs.check_data_dir(None)
+    graphs.check_data_dir(tmp_path)
+    with pytest.raises(InputError) as error:
+        graphs.check_data_dir(tmp_path / "gone")
+    assert error.value.argument == "data_dir"
+
+
+def test_name_of_tables_changes_with_contents_and_columns(tmp_path) -> None:
+    nodes, edges = tmp_path / "people.csv", tmp_path / "edges.csv"
+    nodes.write_text("a")
+    edges.write_text("b")
+    name = graphs.name_of_tables(nodes, edges, id="who")
+    assert name.startswith("people-")
+    assert name == graphs.name_of_tables(nodes, edges, id="who")
+    assert name != graphs.name_of_tables(nodes, edges, id="name")
+    edges.write_text("c")
+    assert name != graphs.name_of_tables(nodes, edges, id="who")

@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-def test_what_goes_in_comes_out_in_the_smallest_type(tmp_path):
+def test_load_returns_arrays_in_their_smallest_type(tmp_path):
     path = tmp_path / "deep" / "a.npz"
     cache.save(path, "key", ARRAYS, {"notes": ["é"]})
     arrays, metadata = cache.load(path, "key")
@@ -36,14 +36,14 @@ def test_what_goes_in_comes_out_in_the_smallest_type(tmp_path):
     assert [file.name for file in path.parent.iterdir()] == ["a.npz"]
 
 
-def test_another_key_or_no_file_gives_nothing(tmp_path):
+def test_load_of_another_key_is_none(tmp_path):
     path = tmp_path / "a.npz"
     assert cache.load(path, "key") is None
     cache.save(path, "key", ARRAYS, {})
     assert cache.load(path, "other") is None
 
 
-def test_a_damaged_file_never_yields_other_data(tmp_path):
+def test_load_of_a_damaged_file_is_none_or_right(tmp_path):
     path = tmp_path / "a.npz"
     cache.save(path, "key", ARRAYS, {"a": 1})
     good, used = path.read_bytes(), 0
@@ -62,14 +62,14 @@ def test_a_damaged_file_never_yields_other_data(tmp_path):
         assert cache.load(path, "key") is None
 
 
-def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
+def test_save_to_an_unwritable_folder(tmp_path):
     (tmp_path / "file").write_text("in the way")
     cache.save(tmp_path / "file" / "a.npz", "key", ARRAYS, {})
     assert cache.load(tmp_path / "file" / "a.npz", "key") is None
 
 
 @pytest.mark.parametrize("size", [10, 3_000_000])
-def test_a_fingerprint_notices_a_change(tmp_path, size):
+def test_fingerprint_changes_with_the_file(tmp_path, size):
     path = tmp_path / "raw"
     path.write_bytes(bytes(size))
     first = cache.fingerprint([path], {"partial": False})

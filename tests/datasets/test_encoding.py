@@ -43,7 +43,7 @@ def read(frame: pd.DataFrame, encoding: Encoding, **options):
     return from_tables(frame, FRIENDS, encoding=encoding, **options)
 
 
-def test_the_same_table_gives_the_same_graph(encoding):
+def test_same_table_same_graph(encoding):
     first, again = from_tables(PEOPLE, FRIENDS, **NAMES), read(PEOPLE, encoding)
     for key in ("x", "edge_index", "y", "sens"):
         assert torch.equal(first[key], again[key])
@@ -54,13 +54,13 @@ def test_the_same_table_gives_the_same_graph(encoding):
     assert "train_mask" not in again
 
 
-def test_it_survives_json(encoding):
+def test_encoding_round_trips_through_json(encoding):
     text = json.dumps(encoding.to_dict(), allow_nan=False)
     assert Encoding.from_dict(json.loads(text)) == encoding
 
 
 @pytest.mark.parametrize("change", [{"label": None}, {"columns": [{"kind": "magic"}]}])
-def test_a_damaged_description_is_refused(encoding, change):
+def test_from_dict_refuses_a_damaged_description(encoding, change):
     with pytest.raises(InputError, match="encoding: it is damaged"):
         Encoding.from_dict(encoding.to_dict() | change)
     broken = encoding.to_dict()
@@ -79,7 +79,7 @@ def encode(column, series, report=None):
     st.lists(st.floats(-1e4, 1e4, width=32), min_size=1, max_size=20),
     st.sampled_from(["standard", "minmax"]),
 )
-def test_numbers_are_scaled_as_sklearn_scales_what_is_new(old, new, scale):
+def test_new_numbers_are_scaled_as_by_sklearn(old, new, scale):
     assume(np.std(old) >= 1e-2 and not set(old) <= {0, 1})
     theirs = (StandardScaler if scale == "standard" else MinMaxScaler)()
     theirs.fit(np.array(old)[:, None])
@@ -94,20 +94,20 @@ def test_numbers_are_scaled_as_sklearn_scales_what_is_new(old, new, scale):
     st.lists(st.sampled_from("abcde"), min_size=2, max_size=40).filter(lambda v: len(set(v)) > 1),
     st.lists(st.sampled_from("abcdefg"), min_size=1, max_size=20),
 )
-def test_categories_are_taken_apart_as_sklearn_does(old, new):
+def test_new_categories_are_encoded_as_by_sklearn(old, new):
     theirs = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
     theirs.fit(np.array(old, dtype=object)[:, None])
     report = LoadReport()
     column = fit_column(pd.Series(old, name="c"))
     mine = encode(column, pd.Series(new, name="c"), report)
     np.testing.assert_array_equal(mine, theirs.transform(np.array(new, dtype=object)[:, None]))
-    strangers = sum(value not in old for value in new)
-    assert bool(strangers) == any("not seen in training" in note for note in report.notes)
-    if strangers:
-        assert f"{strangers} node" in report.notes[0]
+    unseen = sum(value not in old for value in new)
+    assert bool(unseen) == any("not seen in training" in note for note in report.notes)
+    if unseen:
+        assert f"{unseen} node" in report.notes[0]
 
 
-def test_rare_categories_share_a_column_with_new_ones():
+def test_rare_and_new_categories_share_a_feature():
     series = pd.Series(list("aaabbbcd") * 3, name="c")
     column = fit_column(series, max_categories=2)
     assert column.feature_names == ["c=a", "c=b", "c=other"]
@@ -130,7 +130,7 @@ def test_new_nodes_without_labels(encoding):
     assert torch.equal(data.x, read(PEOPLE, encoding).x[:5])
 
 
-def test_what_is_missing_takes_the_training_tables_mean(encoding):
+def test_missing_numbers_take_the_training_mean(encoding):
     new = PEOPLE.assign(age=np.nan, vip=None)
     data = read(new, encoding)
     names = data.feature_names
@@ -140,7 +140,7 @@ def test_what_is_missing_takes_the_training_tables_mean(encoding):
     assert data.report.missing["vip"] == 24
 
 
-def test_codes_may_be_numbers_in_one_table_and_text_in_the_other():
+def test_codes_as_numbers_and_as_text():
     frame = PEOPLE.assign(code=[1, 2, 3] * 8, group=[0, 1] * 12)
     first = from_tables(frame, FRIENDS, **NAMES, categorical=["code"])
     text = frame.assign(code=frame["code"].astype(str), group=frame["group"].astype(float))
@@ -159,7 +159,7 @@ def test_minus_one_stays_unknown():
     assert few.y.tolist() == [-1] * 24
 
 
-def test_one_class_against_the_rest():
+def test_positive_class_against_the_rest():
     frame = PEOPLE.assign(hired=["yes", "no", "later"] * 8)
     first = from_tables(frame, FRIENDS, **NAMES, positive="yes")
     again = read(frame.assign(hired=["yes", "never", None] * 8), first.encoding)
@@ -168,7 +168,7 @@ def test_one_class_against_the_rest():
 
 
 @pytest.mark.parametrize("bins", [3, [30, 40], {"age": 2}])
-def test_ages_are_cut_where_they_were(bins):
+def test_bins_are_those_of_training(bins):
     options = {"id": "who", "label": "hired", "sensitive": ["vip", "age"], "sensitive_bins": bins}
     if not isinstance(bins, dict):
         options["sensitive"] = "age"
@@ -194,7 +194,7 @@ def test_unknown_ages_stay_unknown(unknown):
 
 
 @pytest.mark.parametrize("sensitive", ["flag", ["flag", "vip"]])
-def test_truth_values_may_be_numbers_in_one_table_and_bools_in_the_other(sensitive):
+def test_booleans_as_numbers_and_as_text(sensitive):
     numbers = PEOPLE.assign(hired=[1, 0] * 12, flag=[0, 1, 1] * 8)
     bools = numbers.astype({"hired": bool, "flag": bool})
     text = bools.astype({"hired": str, "flag": str})
@@ -221,7 +221,7 @@ def test_truth_values_may_be_numbers_in_one_table_and_bools_in_the_other(sensiti
         ),
     ],
 )
-def test_new_nodes_may_have_no_edges(encoding, edges, note):
+def test_new_nodes_without_edges(encoding, edges, note):
     one = from_tables(PEOPLE.iloc[3:4], edges, encoding=encoding)
     assert one.edge_index.shape == (2, 0)
     assert one.edge_index.dtype == torch.int64
@@ -232,7 +232,7 @@ def test_new_nodes_may_have_no_edges(encoding, edges, note):
     assert alone.x.tolist() == [[0.0]]
 
 
-def test_groups_unknown_to_training(encoding):
+def test_groups_not_seen_in_training(encoding):
     moon = PEOPLE.assign(group=["a", "b", "c", "moon"] * 6)
     with pytest.raises(InputError, match=r"group 'moon' was not seen in training \(a, b"):
         read(moon, encoding)
@@ -245,7 +245,7 @@ def test_groups_unknown_to_training(encoding):
     assert read(bare, encoding, unknown_groups="allow").sens.tolist() == [-1] * 24
 
 
-def test_a_table_without_features_still_has_the_degree():
+def test_degree_as_the_only_feature():
     first = from_tables(PEOPLE[["who", "hired", "group"]], FRIENDS, **NAMES)
     again = read(PEOPLE[["who", "group"]], first.encoding)
     assert torch.equal(first.x, again.x)
@@ -270,14 +270,14 @@ def test_a_table_without_features_still_has_the_degree():
         (lambda f: f.head(0), "the table has a header and no rows"),
     ],
 )
-def test_other_tables_are_one_clear_line(encoding, change, message):
+def test_transform_refuses_other_tables(encoding, change, message):
     with pytest.raises(InputError) as caught:
         read(change(PEOPLE), encoding)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_wrong_calls(encoding):
+def test_encoding_refuses_other_arguments(encoding):
     with pytest.raises(InputError, match="encoding"):
         read(PEOPLE, encoding, label="hired")
     for argument, value in {"scale": "minmax", "max_categories": 3, "seed": 1}.items():

@@ -148,7 +148,7 @@ FEATURES = {
 
 
 @pytest.mark.parametrize("cls", FEATURES)
-def test_every_data_set_has_the_same_attributes(folder, cls):
+def test_graphs_have_the_same_attributes(folder, cls):
     dataset = cls(folder, verify=False)
     data = dataset[0]
     data.validate(raise_on_error=True)
@@ -168,7 +168,7 @@ def test_every_data_set_has_the_same_attributes(folder, cls):
     assert data.report.nodes == data.report.edges == COUNT
 
 
-def test_labels_above_one_count_as_one_unless_kept(folder):
+def test_multiclass_keeps_labels_above_one(folder):
     binary, several = (PokecZ(folder, verify=False, multiclass=m)[0] for m in (False, True))
     assert several.y.unique().tolist() == [-1, 0, 1, 2]
     assert several.class_names == ["0", "1", "2"]
@@ -177,14 +177,14 @@ def test_labels_above_one_count_as_one_unless_kept(folder):
     assert binary.report.unknown_labels == int((several.y < 0).sum())
 
 
-def test_the_labels_and_groups_of_german(folder):
+def test_german_labels_and_groups(folder):
     data = German(folder, verify=False)[0]
     assert data.y.tolist() == [1, 0] * 12
     assert data.sens.tolist() == [0, 0, 1] * 8
     assert data.group_names == ["Male", "Female"]
 
 
-def test_the_sensitive_column_as_a_feature(folder):
+def test_sens_in_features_adds_a_column(folder):
     data = Bail(folder, verify=False, sens_in_features=True)[0]
     assert data.feature_names == ["AGE", "TIME", "WHITE"]
     assert data.x[:, 2].tolist() == data.sens.tolist()
@@ -211,7 +211,7 @@ def test_transform_and_seed(folder):
     assert not torch.equal(data.train_mask, other.train_mask)
 
 
-def test_pokec_n_with_three_features_is_named_so(folder):
+def test_pokec_n_graph_has_its_own_name(folder):
     data = PokecNGraph(folder, verify=False, scale="none")[0]
     assert data.name == "Pokec-n, 3 features"
     assert data.y.tolist()[:8] == [0, -1, 1, -1, 0, -1, 1, -1]
@@ -247,20 +247,20 @@ def test_facebook_columns_as_label_and_groups(folder):
         ({"label": "major"}, "label"),
     ],
 )
-def test_wrong_facebook_columns(folder, options, argument):
+def test_facebook_refuses_wrong_columns(folder, options, argument):
     with pytest.raises(InputError) as caught:
         Facebook100(folder, verify=False, **options)
     assert caught.value.argument == argument
 
 
-def test_a_broken_matlab_file(folder):
+def test_facebook_refuses_a_broken_file(folder):
     for content in (b"not Matlab" * 99, b""):
         (folder / "facebook100" / "Cornell5.mat").write_bytes(content)
         with pytest.raises(InputError, match=r"cannot read Cornell5\.mat"):
             Facebook100(folder, verify=False)
 
 
-def test_the_real_facebook_graph(real_data):
+def test_real_facebook_graph(real_data):
     data = Facebook100(real_data)[0]
     assert (data.num_nodes, data.num_edges, data.num_features) == (18_660, 2 * 790_777, 574)
     assert not any(name.startswith(("gender", "year")) for name in data.feature_names)
@@ -277,12 +277,12 @@ def test_load_by_name(folder):
     assert of_dataset("nba", folder, verify=False).classes == {"0": 6, "1": 6, "2": 6}
 
 
-def test_files_that_are_not_the_published_ones_are_refused(folder):
+def test_verify_refuses_other_files(folder):
     with pytest.raises(InputError, match=r"NBA: .*nba\.csv is not the published file.*fe295195"):
         NBA(folder)
 
 
-def test_unknown_checksums_are_noted(folder, monkeypatch):
+def test_verify_notes_unknown_checksums(folder, monkeypatch):
     monkeypatch.setattr("fairmp.datasets.raw.sha256_of", lambda _: "62f299e6" + 56 * "0")
     notes = PokecZ(folder)[0].report.notes
     assert "region_job.csv: only the first 8 digits of its SHA-256 are known; they agree" in notes
@@ -291,7 +291,7 @@ def test_unknown_checksums_are_noted(folder, monkeypatch):
 
 @pytest.mark.parametrize("name", ["region_job.csv", "region_job_relationship.txt"])
 @pytest.mark.parametrize("cut", [1, 2, 3])
-def test_a_file_cut_short_is_refused_unless_partial(folder, name, cut):
+def test_partial_takes_a_file_cut_short(folder, name, cut):
     path = folder / name
     lines = path.read_bytes().splitlines(keepends=True)
     broken = lines[-1].split(b"\t" if name.endswith("txt") else b",")
@@ -308,7 +308,7 @@ def test_a_file_cut_short_is_refused_unless_partial(folder, name, cut):
     assert data.report.edges < COUNT
 
 
-def test_another_file_under_the_name(folder):
+def test_other_columns_are_refused(folder):
     (folder / "bail.csv").write_text("a,b\n1,2\n")
     with pytest.raises(InputError, match=r"Bail: bail\.csv has no column 'RECID'"):
         Bail(folder, verify=False)
@@ -325,7 +325,7 @@ def test_another_file_under_the_name(folder):
         Credit(folder, verify=False)
 
 
-def test_the_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
+def test_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
     first = PokecZ(folder, verify=False)[0]
     kept = list((own_cache / "processed").iterdir())
     assert len(kept) == 1
@@ -345,7 +345,7 @@ def test_the_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
     assert list((own_cache / "processed").iterdir()) == kept
 
 
-def test_a_changed_file_is_noticed_and_replaces_the_old_cache(folder, own_cache):
+def test_changed_file_replaces_the_cache(folder, own_cache):
     before = NBA(folder, verify=False)[0]
     path = folder / "nba" / "nba_relationship.txt"
     rows = path.read_text().splitlines(keepends=True)
@@ -358,7 +358,7 @@ def test_a_changed_file_is_noticed_and_replaces_the_old_cache(folder, own_cache)
     assert len(list((own_cache / "processed").iterdir())) == 1
 
 
-def test_a_damaged_cache_is_built_again(folder, own_cache):
+def test_damaged_cache_is_built_again(folder, own_cache):
     first = NBA(folder, verify=False)[0]
     (kept,) = (own_cache / "processed").iterdir()
     good = bytearray(kept.read_bytes())
@@ -370,12 +370,12 @@ def test_a_damaged_cache_is_built_again(folder, own_cache):
         assert torch.equal(again.edge_index, first.edge_index)
 
 
-def test_without_a_cache_nothing_is_written(folder, own_cache):
+def test_cache_false_writes_nothing(folder, own_cache):
     NBA(folder, verify=False, cache=False)
     assert not own_cache.exists()
 
 
-def test_a_verified_load_never_takes_an_unverified_cache(folder):
+def test_verified_load_does_not_take_an_unverified_cache(folder):
     NBA(folder, verify=False)
     with pytest.raises(InputError, match="not the published file"):
         NBA(folder)
@@ -403,7 +403,7 @@ def test_statistics_agree_with_pyg(folder):
         (Bail, 18_876, 311_870, 17),
     ],
 )
-def test_the_real_files_have_the_known_sizes(real_data, cls, nodes, edges, features):
+def test_real_graphs_have_the_known_sizes(real_data, cls, nodes, edges, features):
     data = cls(real_data)[0]
     assert (data.num_nodes, data.num_edges, data.num_features) == (nodes, 2 * edges, features)
     assert data.report.dangling == 0
@@ -412,7 +412,7 @@ def test_the_real_files_have_the_known_sizes(real_data, cls, nodes, edges, featu
 @pytest.mark.parametrize(
     ("cls", "head", "features"), [(PokecZ, "pokec_z_head", 276), (PokecN, "pokec_n_head", 265)]
 )
-def test_the_heads_of_the_real_pokec_files(real_data, cls, head, features):
+def test_heads_of_the_real_pokec_files(real_data, cls, head, features):
     with pytest.raises(InputError, match="is not the published file"):
         cls(real_data / head)
     message = r"line 3,\d\d\d .* has \d+ cells where 2\d\d were expected"
@@ -429,14 +429,14 @@ def test_the_heads_of_the_real_pokec_files(real_data, cls, head, features):
     assert data.report.dangling > 0
 
 
-def test_the_real_pokec_n_topology_loads_fast_from_the_cache(real_data):
+def test_real_pokec_n_graph_loads_from_the_cache(real_data):
     PokecNGraph(real_data)
     start = time.perf_counter()
     PokecNGraph(real_data)
     assert time.perf_counter() - start < 2
 
 
-def test_bail_without_its_leak_keeps_no_trace_of_it(folder):
+def test_bail_without_time_has_no_trace_of_it(folder):
     data = BailWithoutTime(folder, verify=False)[0]
     assert data.feature_names == ["AGE"]
     # The same, by the definition, of AGE and WHITE alone.
@@ -449,7 +449,7 @@ def test_bail_without_its_leak_keeps_no_trace_of_it(folder):
     assert data.edge_index.T.tolist() == expected.tolist()
 
 
-def test_the_edges_of_bail_are_built_from_its_columns(real_data):
+def test_similar_nodes_are_the_edges_of_bail(real_data):
     table = pd.read_csv(real_data / "bail" / "bail.csv")
     pairs = formats.similar_nodes(table.drop(columns="RECID").to_numpy(float), 0.6)
     given = Bail(real_data)[0].edge_index

@@ -15,7 +15,7 @@ def counts(y: torch.Tensor, masks: tuple[torch.Tensor, ...]) -> list[list[int]]:
     return [torch.bincount(y[mask], minlength=2).tolist() for mask in masks]
 
 
-def test_training_is_balanced_and_the_rest_are_quarters_of_each_class() -> None:
+def test_nifty_split_balances_training_classes() -> None:
     y = torch.tensor([0] * 202 + [1] * 800 + [-1] * 7)[torch.randperm(1009)]
     masks = nifty_split(y, 100)
     assert counts(y, masks) == [[50, 50], [50, 200], [51, 200]]
@@ -24,14 +24,14 @@ def test_training_is_balanced_and_the_rest_are_quarters_of_each_class() -> None:
     assert not bool((torch.stack(masks).any(0) & (y < 0)).any())
 
 
-def test_the_seed_is_fixed() -> None:
+def test_nifty_split_same_seed_same_split() -> None:
     y = torch.arange(100) % 2
     first, again, other = nifty_split(y, 20), nifty_split(y, 20), nifty_split(y, 20, seed=21)
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not torch.equal(first.test, other.test)
 
 
-def test_features_are_scaled_except_on_german() -> None:
+def test_nifty_scales_features_except_on_german() -> None:
     x = torch.tensor([[0.0, 5.0, 3.0], [10.0, 5.0, 4.0]]).repeat(20, 1)
     edges = torch.empty(2, 0, dtype=torch.int64)
     data = Data(x=x, edge_index=edges, y=torch.arange(40) % 2, name="Bail")
@@ -43,7 +43,7 @@ def test_features_are_scaled_except_on_german() -> None:
     assert torch.equal(nifty(data).x, x)
 
 
-def test_wrong_input() -> None:
+def test_nifty_refuses_wrong_input() -> None:
     data = Data(x=torch.ones(4, 1), y=torch.tensor([0, 1, 0, 1]), name="mine")
     with pytest.raises(InputError, match="label_number: unknown for the graph 'mine'"):
         nifty(data)
@@ -54,7 +54,7 @@ def test_wrong_input() -> None:
 
 
 @pytest.mark.parametrize(("name", "train"), [("german", 100), ("bail", 100), ("credit", 6000)])
-def test_published_counts(name: str, train: int, data_folder: str) -> None:
+def test_nifty_counts_are_those_published(name: str, train: int, data_folder: str) -> None:
     data = nifty(load(name, data_folder, sens_in_features=True, scale="none"))
     found = counts(data.y, (data.train_mask, data.val_mask, data.test_mask))
     assert found[0] == [train // 2, train // 2]
@@ -63,7 +63,7 @@ def test_published_counts(name: str, train: int, data_folder: str) -> None:
     assert sum(found[2]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
 
 
-def test_fairgnns_protocol_hides_groups_outside_evaluation() -> None:
+def test_fairgnn_hides_groups_outside_evaluation() -> None:
     data = social_network(n=400)
     found = fairgnn(data, known_groups=30)
     masks = [found.train_mask, found.val_mask, found.test_mask]

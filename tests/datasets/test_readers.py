@@ -1,48 +1,15 @@
 from __future__ import annotations
 
-import csv
-import gzip
-
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.text_files import TableReadError
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError
 
-WORDS = st.text("abc ,;|\t'", min_size=1, max_size=6)
 
-
-@settings(deadline=None, max_examples=60)
-@given(
-    st.sampled_from([",", ";", "\t", "|"]),
-    st.integers(2, 5).flatmap(
-        lambda width: st.lists(st.lists(WORDS, min_size=width, max_size=width), min_size=1)
-    ),
-)
-def test_the_separator_is_detected_despite_quotes(tmp_path_factory, separator, rows):
-    path = tmp_path_factory.mktemp("dialect") / "a.csv"
-    header = [f"column{k}" for k in range(len(rows[0]))]
-    with path.open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file, delimiter=separator).writerows([header, *rows])
-    reader = TableReader(path, "nodes")
-    assert reader.dialect.separator == separator
-    assert reader.names == header
-    assert [list(row.values()) for row in reader.table(text=header).to_pylist()] == rows
-    batches = [row for batch in reader.batches() for row in batch.to_pylist()]
-    assert [list(row.values()) for row in batches] == rows
-
-
-def test_sentences_are_not_columns_of_words(tmp_path):
-    (tmp_path / "a.csv").write_text("note\nthis is one\nand this\n")
-    assert TableReader(tmp_path / "a.csv", "nodes").dialect.sample[0] == ("note",)
-
-
-def test_types_are_inferred_from_the_whole_file(tmp_path):
+def test_table_infers_types_from_the_whole_file(tmp_path):
     path = tmp_path / "a.csv"
     rows = "".join(f"{k},{k}\n" for k in range(900_000))
     path.write_text(f"a,b\n{rows}0.5,x\n")
@@ -66,7 +33,7 @@ CELLS = {
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_text_read_first_and_converted_later_has_the_same_types(tmp_path, name):
+def test_frame_of_text_has_the_types_of_a_direct_read(tmp_path, name):
     path = tmp_path / "a.csv"
     pd.DataFrame({"k": [1, 2, 3], name: CELLS[name]}).to_csv(path, index=False)
     reader = TableReader(path, "nodes")
@@ -87,7 +54,7 @@ def test_text_read_first_and_converted_later_has_the_same_types(tmp_path, name):
         (["-2,5", "1e3", "3"], [-2.5, 1000, 3], "decimal commas"),
     ],
 )
-def test_a_column_shows_what_its_commas_mean(tmp_path, separator, cells, expected, note):
+def test_frame_settles_commas_by_column(tmp_path, separator, cells, expected, note):
     path = tmp_path / "a.txt"
     path.write_text("id" + separator + "income\n" + "".join(f"k{separator}{c}\n" for c in cells))
     notes = []
@@ -96,7 +63,7 @@ def test_a_column_shows_what_its_commas_mean(tmp_path, separator, cells, expecte
     assert notes[-1] == f"a.txt: {note} in column income"
 
 
-def test_numbers_that_can_be_read_in_two_ways_are_refused(tmp_path):
+def test_frame_refuses_ambiguous_commas(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("id\tincome\tage\n1\t950\t20\n2\t2,101\t30\n")
     with pytest.raises(
@@ -113,7 +80,7 @@ def test_numbers_that_can_be_read_in_two_ways_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(("other", "expected"), [("0,25", 2.101), ("1,234,567", 2101)])
-def test_other_columns_settle_what_commas_mean(tmp_path, other, expected):
+def test_frame_settles_commas_by_other_columns(tmp_path, other, expected):
     path = tmp_path / "a.tsv"
     path.write_text(f"income\tother\n2,101\t{other}\n950\t7\n")
     assert TableReader(path, "nodes").frame()["income"].tolist() == [expected, 950]
@@ -122,7 +89,7 @@ def test_other_columns_settle_what_commas_mean(tmp_path, other, expected):
         TableReader(path, "nodes").frame()
 
 
-def test_commas_in_words_are_left_alone(tmp_path):
+def test_frame_leaves_commas_in_text(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text("place\tage\n12,345\t5\nby the sea, east\t7\n")
     assert TableReader(path, "nodes").frame()["place"].tolist() == ["12,345", "by the sea, east"]
@@ -140,7 +107,7 @@ def test_commas_in_words_are_left_alone(tmp_path):
         ("age;income\n0,5;2.101\n1,5;950\n", None),
     ],
 )
-def test_commas_and_points_in_numbers(tmp_path, text, expected):
+def test_frame_with_commas_and_points(tmp_path, text, expected):
     path = tmp_path / "a.csv"
     path.write_text(text)
     if expected is None:
@@ -148,59 +115,6 @@ def test_commas_and_points_in_numbers(tmp_path, text, expected):
             TableReader(path, "nodes").frame()
     else:
         assert TableReader(path, "nodes").frame()["income"].tolist() == expected
-
-
-SPACES = {
-    "an empty cell": ("a b c\n1  3\n4 5 6\n", [[1, None, 3], [4, 5, 6]]),
-    "an empty cell at the end": ("a b c\n1 2 \n4 5 6\n", [[1, 2, None], [4, 5, 6]]),
-    "an empty cell at the start": ("a b c\n 2 3\n4 5 6\n", [[None, 2, 3], [4, 5, 6]]),
-    "aligned": ("a   b  c\n1   2  3\n44  5  6\n", [[1, 2, 3], [44, 5, 6]]),
-    "aligned to the right": ("  a b c\n  1 2 3\n 44 5 6\n", [[1, 2, 3], [44, 5, 6]]),
-    "spaces at the end": ("a b c\n1 2 3 \n44 5 6 \n", [[1, 2, 3], [44, 5, 6]]),
-    "quotes": ('a b c\n1 "x  y" 3\n4  6\n', [[1, "x  y", 3], [4, None, 6]]),
-    "aligned with quotes": ('a  b  c\n1  "x  y" 3\n4  "" 6\n', [[1, "x  y", 3], [4, None, 6]]),
-    "aligned with quotes and commas": (
-        'a  b     c\n1  "x y" 3\n4  "y x" 6\n7  x,y   9\n',
-        [[1, "x y", 3], [4, "y x", 6], [7, "x,y", 9]],
-    ),
-    "aligned with an empty cell": ("a   b  c\n1      3\n44  5  6\n", None),
-    "both": ("a b c\n1  3\n4  5 6\n", None),
-}
-
-
-@pytest.mark.parametrize("name", SPACES)
-@pytest.mark.parametrize("zipped", [False, True])
-def test_spaces_separate_cells_one_by_one_or_in_runs(tmp_path, name, zipped):
-    text, expected = SPACES[name]
-    path = tmp_path / "a.txt"
-    path.write_bytes(gzip.compress(text.encode()) if zipped else text.encode())
-    if expected is None:
-        with pytest.raises(InputError, match=r"line 2|line 3"):
-            TableReader(path, "nodes")
-        return
-    frame = TableReader(path, "nodes").frame()
-    assert frame.astype(object).where(frame.notna(), None).values.tolist() == expected
-
-
-def test_a_late_line_decides_how_spaces_separate(tmp_path):
-    path = tmp_path / "a.txt"
-    rows = "".join(f"{k} {k} {k}\n" for k in range(100_000))
-    path.write_text(f"a b c\n{rows}1  3\n")
-    assert TableReader(path, "nodes").frame().iloc[-1].isna().tolist() == [False, True, False]
-    path.write_text(f"a b c\n{rows}1  2 3\n")
-    assert TableReader(path, "nodes").frame().iloc[-1].tolist() == [1, 2, 3]
-    path.write_text(f"a b c\n1  3\n{rows}1  2 3\n")
-    with pytest.raises(InputError, match="line 100,003"):
-        TableReader(path, "nodes")
-
-
-def test_semicolons_or_commas(tmp_path):
-    path = tmp_path / "a.txt"
-    path.write_text("1;2;0,5\n3;4;1,5\n")
-    assert TableReader(path, "edges").dialect.separator == ";"
-    path.write_text("a,b;c,d\nx,y;z,w\n")
-    with pytest.raises(InputError, match="semicolons or by commas"):
-        TableReader(path, "edges")
 
 
 @pytest.mark.parametrize(
@@ -215,7 +129,7 @@ def test_semicolons_or_commas(tmp_path):
         ("a,b\nc,d\n", ["x"], True),
     ],
 )
-def test_a_first_line_of_numbers_above_numbers_is_a_row(tmp_path, text, wanted, header):
+def test_find_header_of_numbers_above_numbers(tmp_path, text, wanted, header):
     path = tmp_path / "a.csv"
     path.write_text(text)
     reader = TableReader(path, "nodes")
@@ -225,7 +139,7 @@ def test_a_first_line_of_numbers_above_numbers_is_a_row(tmp_path, text, wanted, 
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "jsonl.gz", "feather", "arrow", "parquet"])
-def test_tables_that_are_not_separated_text(tmp_path, kind):
+def test_frame_of_columnar_files(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
     frame = pd.DataFrame({"id": ["a", "b"], "x": [1.5, None], "n": [1, 2], "t": ["u", "NA"]})
     if "jsonl" in kind:
@@ -248,7 +162,7 @@ def test_tables_that_are_not_separated_text(tmp_path, kind):
 
 @pytest.mark.parametrize("old", [b"Rome", b"town"])
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
-def test_columnar_text_that_is_not_utf8_is_refused(tmp_path, kind, old):
+def test_frame_refuses_columnar_text_that_is_not_utf8(tmp_path, kind, old):
     path, frame = tmp_path / f"a.{kind}", pd.DataFrame({"id": [1, 2], "town": ["Oslo", "Rome"]})
     if kind == "parquet":
         frame.to_parquet(path, compression="none")
@@ -260,37 +174,7 @@ def test_columnar_text_that_is_not_utf8_is_refused(tmp_path, kind, old):
 
 
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, b"\xff"])
-def test_cells_that_hold_more_than_one_value_are_refused(tmp_path, value):
+def test_frame_refuses_nested_cells(tmp_path, value):
     pd.DataFrame({"id": [1, 2], "x": [value, value]}).to_parquet(tmp_path / "a.parquet")
     with pytest.raises(InputError, match="'x'"):
         TableReader(tmp_path / "a.parquet", "nodes").frame()
-
-
-def test_partial_drops_rows_that_are_cut_short_and_no_others(tmp_path):
-    path, notes = tmp_path / "a.csv", []
-    path.write_text("a,b\n1,2\n3")
-    table = TableReader(path, "nodes", notes=notes).table(partial=True)
-    assert table.to_pydict() == {"a": [1], "b": [2]}
-    assert notes == ["a.csv: 1 row cut short, dropped"]
-    path.write_text("a,b\n1,2\n3,4,5\n")
-    with pytest.raises(InputError, match="has 3 cells where 2 were expected"):
-        TableReader(path, "nodes").table(partial=True)
-
-
-@pytest.mark.parametrize("kind", [".csv", ".txt", ".parquet"])
-def test_batches_are_of_the_type_asked_for(tmp_path, kind):
-    import pyarrow as pa
-
-    path = tmp_path / f"a{kind}"
-    frame = pd.DataFrame({"a": ["1", "2"], "b": ["3", "x"]})
-    if kind == ".parquet":
-        frame.to_parquet(path)
-    else:
-        path.write_text(
-            frame.to_csv(index=False, sep=",") if kind == ".csv" else " a   b\n 1   3\n 2   x\n"
-        )
-    reader = TableReader(path, "edges")
-    (batch,) = reader.batches(["a"], pa.int64())
-    assert batch.to_pydict() == {"a": [1, 2]}
-    with pytest.raises(TableReadError, match=rf"cannot read a\{kind}"):
-        list(reader.batches(["b"], pa.int64()))

@@ -48,7 +48,7 @@ def dense(data: Any) -> Any:
     return copy
 
 
-def test_tables_of_few_numbers_are_sparse(bag: Any, tmp_path: Path) -> None:
+def test_from_tables_of_few_numbers_is_sparse(bag: Any, tmp_path: Path) -> None:
     frame, edges = bag
     data = from_tables(frame, edges, **ROLES)
     assert data.x.is_sparse
@@ -67,7 +67,7 @@ def test_tables_of_few_numbers_are_sparse(bag: Any, tmp_path: Path) -> None:
     assert_array_equal(new.x.to_dense().flip(0), data.x.to_dense())
 
 
-def test_other_tables_are_dense(bag: Any) -> None:
+def test_from_tables_of_other_tables_is_dense(bag: Any) -> None:
     frame, edges = bag
     assert not from_tables(frame, edges, features=["w0", "w1"], **ROLES).x.is_sparse
     shifted = frame.assign(**{name: frame[name] + 1 for name in frame if name.startswith("w")})
@@ -116,7 +116,7 @@ def test_auto_chooses_among_models_of_sparse_features(bag: Any, tmp_path: Path) 
     assert_allclose(model.predict_proba(mixed), model.predict_proba(data), atol=1e-5)
 
 
-def test_new_nodes_join_a_kept_graph_of_sparse_features(bag: Any, tmp_path: Path) -> None:
+def test_join_nodes_with_sparse_features(bag: Any, tmp_path: Path) -> None:
     frame, edges = bag
     data = from_tables(frame, edges, **ROLES)
     path = save_graph(data, tmp_path)
@@ -128,7 +128,7 @@ def test_new_nodes_join_a_kept_graph_of_sparse_features(bag: Any, tmp_path: Path
     assert_array_equal(joined.x.to_dense()[:5], data.x.to_dense()[:5])
 
 
-def test_the_audit_of_sparse_features_is_that_of_dense_ones(
+def test_audit_of_sparse_features_equals_that_of_dense_ones(
     bag: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = from_tables(*bag, **ROLES)
@@ -151,7 +151,7 @@ def test_tensors_and_scipy_matrices_are_converted_exactly() -> None:
     assert_array_equal(from_scipy(to_scipy(x)).to_dense(), x)
 
 
-def test_sparse_features_that_are_wrong_are_named(bag: Any) -> None:
+def test_check_refuses_wrong_sparse_features(bag: Any) -> None:
     data = from_tables(*bag, **ROLES)
     broken = data.clone()
     values = data.x.values().clone()

@@ -3,13 +3,15 @@ from __future__ import annotations
 import hashlib
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch_geometric.data import Data
 
-from fairmp.datasets.splits import Split, largest_remainder, split, with_split
+from fairmp.datasets import from_tables
+from fairmp.datasets.splits import Split, check_groups, largest_remainder, split, with_split
 from fairmp.errors import InputError
 
 
@@ -29,7 +31,7 @@ def nodes(n: int, classes: int, groups: int, seed: int = 0) -> tuple[torch.Tenso
     seed=st.integers(0, 2**32),
     fractions=st.sampled_from([(0.5, 0.25, 0.25), (0.6, 0.2, 0.2), (0.34, 0.33, 0.33), (0.3,) * 3]),
 )
-def test_parts_are_disjoint_stratified_and_of_the_right_size(n, classes, groups, seed, fractions):
+def test_split_is_disjoint_stratified_and_of_the_right_size(n, classes, groups, seed, fractions):
     y, sens = nodes(n, classes, groups, seed)
     known = (y >= 0) & (sens >= 0)
     assume(int(known.sum()) >= 5)
@@ -52,7 +54,7 @@ def test_parts_are_disjoint_stratified_and_of_the_right_size(n, classes, groups,
                 assert abs(int((mask & stratum).sum()) - fraction * int(stratum.sum())) <= 3
 
 
-def test_strata_of_one_node_do_not_all_land_in_training():
+def test_split_spreads_strata_of_one_node():
     y = torch.arange(40) % 2
     sens = torch.arange(40) // 2
     sizes = [int(mask.sum()) for mask in split((y, sens), seed=0)]
@@ -60,7 +62,7 @@ def test_strata_of_one_node_do_not_all_land_in_training():
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_training_has_the_rare_class_and_the_rare_group(seed):
+def test_split_training_has_rare_classes_and_groups(seed):
     y = torch.tensor([0, 1] * 20 + [2, 0])
     sens = torch.tensor([0, 0, 1, 1] * 10 + [0, 2])
     train, val, test = split((y, sens), seed=seed, fractions=(0.2, 0.4, 0.4))
@@ -69,14 +71,14 @@ def test_training_has_the_rare_class_and_the_rare_group(seed):
     assert [int(m.sum()) for m in (train, val, test)] == [8, 17, 17]
 
 
-def test_leftover_nodes_go_to_different_parts_with_the_seed():
+def test_split_leftover_nodes_vary_with_the_seed():
     y, sens = torch.zeros(9, dtype=torch.long), torch.zeros(9, dtype=torch.long)
     chosen = torch.stack([split((y, sens), seed=k).test.float() for k in range(300)]).mean(0)
     assert chosen.min() > 0.1
     assert chosen.max() < 0.4
 
 
-def test_same_seed_same_split_other_seed_other_split():
+def test_same_seed_same_split():
     pair = nodes(300, 3, 2)
     first, again, other = (split(pair, seed=k) for k in (1, 1, 2))
     assert isinstance(first, Split)
@@ -84,14 +86,14 @@ def test_same_seed_same_split_other_seed_other_split():
     assert not torch.equal(first.train, other.train)
 
 
-def test_arrays_tensors_and_graphs_agree():
+def test_split_takes_arrays_tensors_and_graphs():
     y, sens = nodes(100, 2, 2)
     a = split((y, sens), seed=4).train
     assert torch.equal(a, split((y.numpy(), sens.numpy()), seed=4).train)
     assert torch.equal(a, split(Data(y=y, sens=sens), seed=4).train)
 
 
-def test_the_splits_behind_our_recorded_results_do_not_change():
+def test_recorded_splits_do_not_change():
     y, sens = nodes(200, 3, 2)
     digest = hashlib.sha256()
     for seed in range(5):
@@ -99,7 +101,7 @@ def test_the_splits_behind_our_recorded_results_do_not_change():
     assert digest.hexdigest()[:16] == "e6c4e9695c852d1b"
 
 
-def test_with_split_leaves_its_input_alone():
+def test_with_split_does_not_change_its_input():
     y, sens = nodes(60, 2, 2)
     data = Data(y=y, sens=sens, name="mine")
     before = data.keys()
@@ -117,12 +119,12 @@ def test_with_split_leaves_its_input_alone():
     "fractions",
     [(0.5, 0.5), (0.5, 0.3, 0.3), (0.5, 0.5, 0.0), (1.2, -0.1, -0.1), (float("nan"),) * 3],
 )
-def test_wrong_fractions(fractions):
+def test_split_refuses_wrong_fractions(fractions):
     with pytest.raises(InputError, match=r"^fractions: "):
         split(nodes(50, 2, 2), fractions=fractions)
 
 
-def test_unknown_labels_few_nodes_and_missing_attributes():
+def test_split_refuses_wrong_nodes():
     unknown = torch.full((5,), -1)
     with pytest.raises(InputError, match="none of the 5 nodes"):
         split((unknown, torch.zeros(5, dtype=torch.long)))
@@ -145,3 +147,14 @@ def test_largest_remainder_keeps_the_sum_and_stays_within_one(weights, total):
     counts = largest_remainder(quotas, total)
     assert counts.sum() == total
     assert (np.abs(counts - quotas) < 1 + 1e-6).all()
+
+
+def test_check_groups_names_a_group_that_a_part_lacks():
+    people = pd.DataFrame({"y": [0, 1] * 20, "s": ["a", "b"] * 19 + ["a", "rare"]})
+    edges = pd.DataFrame({"from": [0, 1], "to": [1, 2]})
+    data = from_tables(people, edges, id=None, label="y", sensitive="s")
+    with pytest.raises(InputError, match="'rare'") as error:
+        check_groups(data, [0])
+    assert error.value.argument == "sensitive"
+    check_groups(from_tables(people[:-1], edges, id=None, label="y", sensitive="s"), range(3))
+    check_groups(Data(), [0])  # a benchmark graph

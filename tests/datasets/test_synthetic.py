@@ -25,7 +25,7 @@ def check_simple(data) -> None:
     assert edge_index.max() < data.num_nodes
 
 
-def test_realised_figures_match_the_arguments():
+def test_social_network_has_the_figures_asked_for():
     data = social_network(
         10_000,
         average_degree=15,
@@ -53,7 +53,7 @@ def test_realised_figures_match_the_arguments():
     assert masks.sum(0).eq(1).all()
 
 
-def test_three_classes_and_four_groups():
+def test_social_network_of_three_classes_and_four_groups():
     shares = (0.4, 0.3, 0.2, 0.1)
     data = social_network(
         4000, classes=3, groups=4, group_ratio=shares, base_rate=0.3, base_rate_gap=0.3
@@ -81,7 +81,7 @@ def test_three_classes_and_four_groups():
     groups=st.integers(2, 4),
     seed=st.integers(0, 2**31),
 )
-def test_any_parameters_are_met_or_refused(
+def test_social_network_meets_or_refuses_any_parameters(
     n, degree, sens_homophily, label_homophily, ratio, base_rate, gap, classes, groups, seed
 ):
     try:
@@ -136,14 +136,14 @@ def test_degrees_inside_a_block_are_binomial():
     assert degree.var() == pytest.approx(20, rel=0.1)
 
 
-def test_deterministic_and_seeded():
+def test_same_seed_same_graph():
     first, again, other = (social_network(500, seed=seed) for seed in (3, 3, 4))
     for key in ("x", "edge_index", "y", "sens", "train_mask", "test_mask"):
         assert torch.equal(first[key], again[key])
         assert not torch.equal(first[key], other[key])
 
 
-def test_the_graphs_of_a_seed_do_not_change():
+def test_recorded_graphs_do_not_change():
     digest = hashlib.sha256()
     for data in (
         social_network(500, seed=3),
@@ -158,7 +158,7 @@ def test_the_graphs_of_a_seed_do_not_change():
     )
 
 
-def test_nodes_stay_when_the_edges_change():
+def test_nodes_do_not_change_with_the_edges():
     sparse, dense = (social_network(500, average_degree=k) for k in (5, 10))
     assert torch.equal(sparse.x, dense.x)
     assert torch.equal(sparse.y, dense.y)
@@ -246,7 +246,7 @@ def test_distinct_pairs_are_uniform(count, between):
     assert chisquare(list(seen.values())).pvalue > 0.01
 
 
-def test_too_many_distinct_pairs():
+def test_distinct_pairs_refuses_too_many():
     with pytest.raises(InputError, match="at most 3"):
         distinct_pairs(np.random.default_rng(0), np.arange(3), None, 4)
 
@@ -277,7 +277,7 @@ def test_too_many_distinct_pairs():
         ),
     ],
 )
-def test_wrong_arguments(arguments, message):
+def test_social_network_refuses_wrong_arguments(arguments, message):
     with pytest.raises(InputError, match=message) as raised:
         social_network(**arguments)
     assert "\n" not in str(raised.value)
@@ -291,7 +291,7 @@ def test_rates_of_zero_and_one_are_allowed_where_homophily_agrees():
     assert torch.equal(data.y, data.sens)
 
 
-def test_nothing_is_drawn_from_global_state():
+def test_social_network_leaves_global_generators_alone():
     before = torch.random.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
     social_network(300)
     assert torch.equal(before[0], torch.random.get_rng_state())

@@ -23,7 +23,7 @@ def groups(columns, *, bins=None, unknown=None, report=None):
     return fitted.transform(frame, report).tolist(), list(fitted.groups)
 
 
-def test_numbers_keep_their_order_and_text_is_sorted():
+def test_label_sorts_classes():
     assert label([1, 0, 1]) == ([1, 0, 1], ["0", "1"])
     assert label([1.0, None, 0.0]) == ([1, -1, 0], ["0", "1"])
     assert label([10, 9, 2]) == ([2, 1, 0], ["2", "9", "10"])
@@ -31,7 +31,7 @@ def test_numbers_keep_their_order_and_text_is_sorted():
     assert label([True, False, True]) == ([1, 0, 1], ["False", "True"])
 
 
-def test_minus_one_is_unknown_only_beside_two_others():
+def test_label_minus_one_is_unknown_beside_two_others():
     report = LoadReport()
     assert label([-1, 0, 1, 2], report=report) == ([-1, 0, 1, 2], ["0", "1", "2"])
     assert "−1 counts as unknown (1 node)" in report.notes[0]
@@ -44,11 +44,11 @@ def test_minus_one_is_unknown_only_beside_two_others():
     assert label([9, 0, 1], unknown=["9"]) == ([-1, 0, 1], ["0", "1"])
 
 
-def test_the_positive_value_becomes_class_one():
+def test_label_positive_is_class_one():
     assert label(["good", "bad"], positive="bad") == ([0, 1], ["good", "bad"])
     assert label([3, 1, None, 2], positive="3") == ([1, 0, -1, 0], ["not 3", "3"])
     assert label([True, False], positive="false") == ([0, 1], ["True", "False"])
-    with pytest.raises(InputError, match="positive: 'x' .* a, b"):
+    with pytest.raises(InputError, match=r"positive: 'x' .* a, b"):
         label(["a", "b"], positive="x")
 
 
@@ -62,12 +62,12 @@ def test_the_positive_value_becomes_class_one():
         ([f"person {k}" for k in range(30)], "has 30 different values"),
     ],
 )
-def test_a_column_that_is_no_label(values, message):
+def test_label_refuses_quantities_and_names(values, message):
     with pytest.raises(InputError, match=message):
         label(values)
 
 
-def test_many_classes_are_fine():
+def test_label_of_many_classes():
     y, names = label([k % 30 for k in range(300)], categorical=True)
     assert len(names) == 30
     assert max(y) == 29
@@ -75,12 +75,12 @@ def test_many_classes_are_fine():
     assert label([k % 74 for k in range(900)], positive=3)[1] == ["not 3", "3"]
 
 
-def test_groups_are_named_so_that_they_say_something():
+def test_groups_have_names():
     assert groups({"sex": ["f", "m", None]}) == ([0, 1, -1], ["f", "m"])
     assert groups({"white": [1, 0, 1]}) == ([1, 0, 1], ["white = 0", "white = 1"])
 
 
-def test_crossed_groups_leave_out_what_nobody_is():
+def test_crossed_groups_without_nodes_are_left_out():
     columns = {"sex": ["f", "m", "f", None], "region": ["north", "south", "south", "north"]}
     report = LoadReport()
     assert groups(columns, report=report) == (
@@ -90,7 +90,7 @@ def test_crossed_groups_leave_out_what_nobody_is():
     assert report.unknown_groups == 1
 
 
-def test_ages_are_cut_at_points():
+def test_bins_at_cut_points():
     s, names = groups({"age": [10, 25, 39, 40, None]}, bins=[25, 40])
     assert s == [0, 1, 1, 2, -1]
     assert names == ["age < 25", "25 ≤ age < 40", "age ≥ 40"]
@@ -122,7 +122,7 @@ def test_quantile_bins_are_ordered_and_even(ages, count):
 @pytest.mark.parametrize(
     ("none", "unknown"), [(-1, [-1]), (-1, ["-1"]), (-1, None), (999, [999]), ("n/a", ["n/a"])]
 )
-def test_what_is_unknown_is_in_no_bin(bins, none, unknown):
+def test_unknown_values_are_in_no_bin(bins, none, unknown):
     ages = [20, 25, 33, 41, 55, 62, 70]
     expected, names = groups({"age": [*ages, None, None]}, bins=bins)
     report = LoadReport()
@@ -133,7 +133,7 @@ def test_what_is_unknown_is_in_no_bin(bins, none, unknown):
     assert len(report.notes) == (unknown is None)
 
 
-def test_numbers_below_zero_are_cut_like_others():
+def test_bins_of_negative_numbers():
     assert groups({"balance": [-1, 5, 9]}, bins=[0], unknown=())[0] == [0, 1, 1]
     assert groups({"balance": [-7, -1, 5, 9]}, bins=[0])[0] == [0, 0, 1, 1]
 
@@ -148,26 +148,26 @@ def test_bins_of_one_column_among_several():
         groups({"x": [1, 2], "y": [1, 2]}, bins=2)
     with pytest.raises(InputError, match="no sensitive column holds numbers"):
         groups({"sex": ["f", "m"]}, bins=2)
-    with pytest.raises(InputError, match="'agee' .* age, sex"):
+    with pytest.raises(InputError, match=r"'agee' .* age, sex"):
         groups(columns, bins={"agee": 2})
     with pytest.raises(InputError, match="'sex' does not hold numbers"):
         groups(columns, bins={"sex": 2})
 
 
 @pytest.mark.parametrize("bins", [[], [40, 25], [25, 25], [float("nan")], 1, 0])
-def test_bins_that_cut_nothing(bins):
+def test_bins_refuse_wrong_cuts(bins):
     with pytest.raises(InputError, match="sensitive_bins: "):
         groups({"age": [10, 20, 30]}, bins=bins)
 
 
-def test_a_quantity_without_bins_tells_about_them():
+def test_groups_refuse_a_quantity_without_bins():
     with pytest.raises(InputError, match=r"sensitive: column 'age' has 30 different numbers; cut"):
         groups({"age": range(30)})
     with pytest.raises(InputError, match="nearly one per row"):
         groups({"name": [f"person {k}" for k in range(30)]})
 
 
-def test_one_group_is_none():
+def test_groups_refuse_a_single_group():
     with pytest.raises(InputError, match="sensitive: 'sex' gives one group, 'f'; a gap needs two"):
         groups({"sex": ["f", "f", None]})
     with pytest.raises(InputError, match="'age' gives one group, 'age < 99'"):

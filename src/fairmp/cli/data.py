@@ -12,6 +12,7 @@ from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
+    from fairmp.datasets.raw import FoundFile
     from fairmp.datasets.sources import Source
 
 app = typer.Typer(
@@ -40,12 +41,17 @@ _STATES = {
 def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> None:
     """List the data sets and where their raw files are."""
     rows: list[dict[str, Any]] = []
-    for source, found_files in _found(None, data_dir):
-        files: list[dict[str, Any]] = []
-        for found in found_files:
-            raw, path = found.file, found.path and str(found.path)
-            shown = {"role": found.role, "name": raw.name, "path": path, "sha256": raw.checksum}
-            files.append({**shown, "url": raw.url or None})
+    for source, raw_files in _raw_files(None, data_dir):
+        files = [
+            {
+                "role": raw.role,
+                "name": raw.file.name,
+                "path": raw.path and str(raw.path),
+                "sha256": raw.file.checksum,
+                "url": raw.file.url or None,
+            }
+            for raw in raw_files
+        ]
         names = {"key": source.key, "title": source.title, "class": source.class_name}
         rows.append({**names, "found": all(file["path"] for file in files), "files": files})
     if as_json:
@@ -99,9 +105,10 @@ def verify(
     """
     checked: dict[str, list[dict[str, Any]]] = {
         source.key: [
-            {"name": f.file.name, "path": f.path and str(f.path), "state": f.check()} for f in found
+            {"name": raw.file.name, "path": raw.path and str(raw.path), "state": raw.check()}
+            for raw in raw_files
         ]
-        for source, found in _found(names, data_dir)
+        for source, raw_files in _raw_files(names, data_dir)
     }
     files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
@@ -121,10 +128,10 @@ def stats(
     """Compare size and homophily of the data sets with the figures printed in the paper."""
     present: list[Source] = []
     missing: list[Source] = []
-    for source, files in _found(names, data_dir):
-        absent = [found.file.name for found in files if not found.path]
+    for source, raw_files in _raw_files(names, data_dir):
+        absent = [raw.file.name for raw in raw_files if not raw.path]
         if names and absent:
-            hint = f"run 'fairmp data fetch {source.key}', or name its folder with --data-dir"
+            hint = f"run 'fairmp data fetch {source.key}', or name its folder with {{data_dir}}"
             raise InputError(source.key, f"{absent[0]} is missing", hint)
         (missing if absent else present).append(source)
 
@@ -138,16 +145,16 @@ def stats(
             ours[source.key] = of_dataset(source.key, data_dir)
             advance(source.title)
     if as_json:
-        found = [
+        records = [
             {
-                "ours": own.as_dict(),
+                "ours": figures.as_dict(),
                 "paper": (paper := PAPER.get(key)) and paper.as_dict(),
-                "agrees": agreement(own, paper) if paper else {},
+                "agrees": agreement(figures, paper) if paper else {},
             }
-            for key, own in ours.items()
+            for key, figures in ours.items()
         ]
-        absent = [source.key for source in missing]
-        return options.print_json({"statistics": found, "missing": absent})
+        keys = [source.key for source in missing]
+        return options.print_json({"statistics": records, "missing": keys})
     if ours:
         table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
         table.padding = (0, 1, 0, 0)  # to fit 80 columns
@@ -165,9 +172,12 @@ def _sources(names: list[str] | None) -> list[Source]:
     return [source_named(name) for name in names] if names else list(SOURCES)
 
 
-def _found(names: list[str] | None, data_dir: Path | None) -> list[tuple[Source, list[Any]]]:
+def _raw_files(
+    names: list[str] | None, data_dir: Path | None
+) -> list[tuple[Source, list[FoundFile]]]:
     """Data sets, all by default, and where their files are."""
+    from fairmp.datasets.by_name import check_data_dir
     from fairmp.datasets.raw import find
 
-    options.must_be_folder(data_dir)
+    check_data_dir(data_dir)
     return [(source, list(find(source, data_dir))) for source in _sources(names)]

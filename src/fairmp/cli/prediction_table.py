@@ -283,13 +283,13 @@ def edges_of(table: PredictionTable, edges: Path | None, id: str | None) -> Any:
         return None
     import torch
 
-    from fairmp.datasets.edges import edge_positions, undirected
+    from fairmp.datasets.edges import read_edges
     from fairmp.datasets.ids import node_ids
 
-    report, count = table.report, len(table.frame)
-    ends = edge_positions(edges, node_ids(table.frame, id), None, None, report)
-    report.nodes = count
-    found = torch.from_numpy(undirected(*ends, count, report))
+    report = table.report
+    report.nodes = len(table.frame)
+    ids = node_ids(table.frame, id)
+    found = torch.from_numpy(read_edges(edges, ids, None, None, report))
     report.notes[:0] = report.lines()[: -len(report.notes) or None]
     return found
 

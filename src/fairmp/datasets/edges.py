@@ -94,7 +94,7 @@ class EdgeTable:
             raise InputError("edges", _describe_mismatch(example, ids, rows), CHECK_IDS)
 
 
-def edge_positions(
+def read_edges(
     edges: Table,
     ids: Any,
     source: str | None,
@@ -102,8 +102,8 @@ def edge_positions(
     report: LoadReport,
     *,
     isolated: bool = False,
-) -> Endpoints:
-    """Endpoints of each edge row among the ids; with ``isolated`` none need be among them."""
+) -> np.ndarray:
+    """Read an edge table as ``edge_index`` among the ids; all nodes may be ``isolated``."""
     node_ids, *columns = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
     _check_again(node_ids, ids)
     ends = Endpoints(*(positions(node_ids, column) for column in columns))
@@ -113,7 +113,7 @@ def edge_positions(
         if not isolated:
             raise InputError("edges", problem, CHECK_IDS)
         report.notes.append(f"no node has an edge: {problem}")
-    return ends
+    return undirected(ends.source, ends.target, len(ids), report)
 
 
 def _any_match(ends: Endpoints) -> bool:

@@ -14,14 +14,7 @@ from fairmp.datasets.columns import MAX_DENSITY, Column, Number, Scale, fit_colu
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.datasets.values import MAX_CATEGORIES
-from fairmp.errors import (
-    InputError,
-    check_choice,
-    check_integer,
-    conform,
-    plural,
-    shortlist,
-)
+from fairmp.errors import InputError, check_choice, check_integer, conform, plural, shortlist
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -25,7 +25,6 @@ from fairmp.errors import InputError, plural
 
 FACEBOOK_COLUMNS = ("status", "gender", "major", "minor", "dorm", "year", "high_school")
 MIN_CATEGORY_COUNT = 10  # nodes a category needs to become a feature of Facebook100
-NAMES = ("feature_names", "class_names", "group_names")
 MAX_GROUPS = 5  # most frequent values of a Facebook100 column that become classes or groups
 
 
@@ -40,16 +39,6 @@ class ParsedGraph:
     feature_names: list[str]
     class_names: list[str]
     group_names: list[str]
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:
-        """The arrays by name."""
-        return {"x": self.x, "edge_index": self.edge_index, "y": self.y, "sens": self.sens}
-
-    @property
-    def names(self) -> dict[str, list[str]]:
-        """The names, by the attributes of a graph that hold them."""
-        return {name: getattr(self, name) for name in NAMES}
 
 
 class RawGraph(NamedTuple):

@@ -106,7 +106,10 @@ def _load(
         hint = "a file is cut off; {partial=True} drops those rows"
         raise InputError(source.title, problem, hint)
     if cache:
-        disk.save(cached, key, graph.arrays, [graph.names, asdict(report)])
+        fields = vars(graph)
+        arrays = {name: value for name, value in fields.items() if isinstance(value, np.ndarray)}
+        names = {name: value for name, value in fields.items() if name not in arrays}
+        disk.save(cached, key, arrays, [names, asdict(report)])
     return graph, report
 
 

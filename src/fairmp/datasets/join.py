@@ -11,7 +11,7 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.edges import Table, edge_positions, undirected
+from fairmp.datasets.edges import Table, read_edges, undirected
 from fairmp.datasets.encoding import Encoding, Features
 from fairmp.datasets.ids import comparable, positions
 from fairmp.datasets.load_report import LoadReport
@@ -60,8 +60,8 @@ def join_nodes(
     ids = pa.concat_arrays([new_ids, stored_ids.take(pa.array(others))])
     pairs = place[stored.edges]
     if edges is not None:
-        ends = edge_positions(edges, ids, encoding.source, encoding.target, report, isolated=True)
-        added = undirected(ends.source, ends.target, len(ids), report)
+        ends = encoding.source, encoding.target
+        added = read_edges(edges, ids, *ends, report, isolated=True)
         pairs = np.concatenate([added, pairs], axis=1)
     edge_index = undirected(pairs[0], pairs[1], len(ids), LoadReport())
     if encoding.degree:
@@ -76,6 +76,7 @@ def join_nodes(
     if encoding.weight in table.frame.columns:
         weights = sample_weights(table.frame[encoding.weight])
         data.sample_weight = torch.cat([weights, torch.ones(len(others))])
+    report.nodes = len(new_ids)
     is_new = torch.arange(len(ids)) < len(new_ids)
     across = int((is_new[edge_index[0]] & ~is_new[edge_index[1]]).sum())
     training_graph = f"{plural(len(others), 'node')} of the training graph"

@@ -9,13 +9,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 from urllib.parse import quote, unquote
 
-from fairmp.datasets.download import (
-    DownloadError,
-    NotFoundError,
-    download,
-    extract,
-    sha256_of,
-)
+from fairmp.datasets.download import DownloadError, NotFoundError, download, extract, sha256_of
 from fairmp.datasets.sources import RawFile, Source
 from fairmp.errors import InputError
 

@@ -10,26 +10,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairmp.datasets import dialects, numerals
 from fairmp.datasets.column_names import check_unique
-from fairmp.datasets.dialects import (
-    NOT_UTF8,
-    SEPARATORS,
-    Dialect,
-    FileStart,
-    is_numeric,
-    read_start,
-)
-from fairmp.datasets.numerals import (
-    COMMA_TITLES,
-    CommaMeaning,
-    comma_meanings,
-    has_points_for_thousands,
-    infer_type,
-    is_text,
-    without_commas,
-)
+from fairmp.datasets.dialects import NOT_UTF8, SEPARATORS, Dialect, FileStart, read_start
+from fairmp.datasets.numerals import CommaMeaning, is_text
 from fairmp.datasets.parquet_folders import is_several_files, open_files
-from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile
+from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile, is_utf8
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten, shortlist
 
@@ -40,7 +26,7 @@ class _ColumnarFile:
     """A Parquet or Arrow file, or JSON Lines, as a pyarrow dataset."""
 
     def __init__(self, path: Path, argument: str, start: FileStart) -> None:
-        self.path, self.argument = path, argument
+        self.path, self.argument, self.start = path, argument, start
         try:
             several = is_several_files(path)
             self.dataset = open_files(path, argument) if several else _open_dataset(path, start)
@@ -66,7 +52,9 @@ class _ColumnarFile:
         except READ_ERRORS as error:
             raise self._explain(error) from None
 
-    def _explain(self, error: Exception) -> TableReadError:
+    def _explain(self, error: Exception) -> InputError:
+        if self.start.format == "json" and not is_utf8(self.path, self.start.gzipped):
+            return InputError(self.argument, f"{self.path.name} is not UTF-8 text", NOT_UTF8)
         return TableReadError(self.argument, f"cannot read {self.path.name} ({shorten(error)})")
 
 
@@ -133,8 +121,10 @@ class TableReader:
         if self.dialect and not all(name in self.names for name in wanted if name is not None):
             first, *others = self.dialect.sample
             below = [[row[k] for row in others if k < len(row)] for k in range(len(first))]
-            above = [cell for cell, cells in zip(first, below, strict=True) if is_numeric(cells)]
-            if is_numeric(above):
+            above = [
+                cell for cell, cells in zip(first, below, strict=True) if dialects.is_numeric(cells)
+            ]
+            if dialects.is_numeric(above):
                 self.drop_header()
         check_unique(self.names, self.argument)
         return self.names
@@ -232,10 +222,12 @@ class TableReader:
             return
         unclear: dict[str, list[CommaMeaning]] = {}
         for name in names:
-            meanings = comma_meanings(load(name))
-            if meanings is not None and len(meanings) == 1:
+            meanings = numerals.comma_meanings(load(name))
+            if meanings is None:
+                continue
+            if len(meanings) == 1:
                 (self.commas[name],) = meanings
-            elif meanings is not None:
+            else:
                 unclear[name] = meanings
         settled = set(self.commas.values())
         for name, meanings in unclear.items():
@@ -245,12 +237,15 @@ class TableReader:
                 value = f"{self._example(name, load(name), ',')}: decimals or thousands?"
                 hint = "write the numbers without commas, with a decimal point"
                 raise InputError(self.argument, value, hint)
-        for meaning, title in COMMA_TITLES.items():
-            columns = [name for name, other in self.commas.items() if other == meaning]
+        self._note_commas()
+        if "decimal" in settled:
+            self._refuse_points([name for name in names if name not in unused], load)
+
+    def _note_commas(self) -> None:
+        for meaning, title in numerals.COMMA_TITLES.items():
+            columns = [name for name in self.commas if self.commas[name] == meaning]
             if columns:
                 self.notes.append(f"{self.path.name}: {title} in column {shortlist(columns)}")
-        if "decimal" in self.commas.values():
-            self._refuse_points([name for name in names if name not in unused], load)
 
     def _refuse_points(self, names: Sequence[str], load: Callable[[str], Any]) -> None:
         """Refuse numbers such as 1.234 where other columns have decimal commas."""
@@ -261,7 +256,7 @@ class TableReader:
             cells = as_written[name] if name in as_written else load(name)
             if name in self.commas or not is_text(cells.type):
                 continue
-            if has_points_for_thousands(cells):
+            if numerals.has_points_for_thousands(cells):
                 value = f"{self._example(name, cells, '.')}, and others have decimal commas"
                 raise InputError(self.argument, value, "write the numbers with one decimal mark")
 
@@ -275,8 +270,8 @@ class TableReader:
         if self.dialect is None or not is_text(cells.type):
             return cells
         if name in self.commas:
-            cells = without_commas(cells, self.commas[name])
-        return infer_type(cells)
+            cells = numerals.without_commas(cells, self.commas[name])
+        return numerals.infer_type(cells)
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
         """The names of columns as the file has them."""

@@ -64,23 +64,19 @@ def social_network(
     """
     from torch_geometric.data import Data
 
-    least = {"n": (n, 2), "classes": (classes, 2), "groups": (groups, 2)}
-    for name, (number, low) in {**least, "features": (features, 1), "seed": (seed, 0)}.items():
-        if number < low:
-            raise InputError(name, f"{number} is too small", f"give {low} or more")
+    for name, number, least in (
+        ("n", n, 2),
+        ("classes", classes, 2),
+        ("groups", groups, 2),
+        ("features", features, 1),
+        ("seed", seed, 0),
+    ):
+        if number < least:
+            raise InputError(name, f"{number} is too small", f"give {least} or more")
     for name, share in {"sens": sens_homophily, "label": label_homophily}.items():
         check_number(f"{name}_homophily", share, "give a share, from 0 to 1", low=0, high=1)
     edges = _edge_count(n, average_degree, density)
-    shares = np.asarray(group_ratio, dtype=float)
-    if shares.ndim == 0:
-        shares = np.full(groups, (1 - shares) / (groups - 1))
-        shares[1] = group_ratio
-    if shares.shape != (groups,):
-        problem = f"{shares.size} shares for {groups} groups"
-        raise InputError("group_ratio", problem, f"give groups={shares.size}")
-    if not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
-        problem = f"the shares {shares.tolist()} must be positive with a sum of 1"
-        raise InputError("group_ratio", problem, "give the share of group 1 or of every group")
+    shares = _group_shares(group_ratio, groups)
     sizes = _block_sizes(n, shares, base_rate, base_rate_gap, classes)
     counts = _edge_counts(sizes, edges, sens_homophily, label_homophily)
 
@@ -97,19 +93,13 @@ def social_network(
         distinct_pairs(edge_rng, members[a], None if a == b else members[b], int(counts[a, b]))
         for a, b in zip(*np.nonzero(counts), strict=True)
     ]
-
-    direction = feature_rng.standard_normal((classes + groups, features))
-    if len(direction) <= features:
-        direction = np.linalg.qr(direction.T)[0].T  # orthogonal unit vectors
-    else:
-        direction = direction / np.linalg.norm(direction, axis=1, keepdims=True)
+    direction = _directions(feature_rng, classes + groups, features)
     x = feature_rng.standard_normal((n, features), dtype=np.float32)
     x += (label_signal * direction[:classes]).astype(np.float32)[y]
     x += (sens_signal * direction[classes:]).astype(np.float32)[sens]
-
-    edge_index = both_directions(np.concatenate(pairs, axis=1), n)
     data = Data(
-        *map(torch.from_numpy, (x, edge_index)),
+        torch.from_numpy(x),
+        torch.from_numpy(both_directions(np.concatenate(pairs, axis=1), n)),
         y=torch.from_numpy(y),
         sens=torch.from_numpy(sens),
         feature_names=[f"f{k}" for k in range(features)],
@@ -118,6 +108,28 @@ def social_network(
         name="embedded network",
     )
     return with_split(data, seed=seed)
+
+
+def _group_shares(group_ratio: float | Sequence[float], groups: int) -> np.ndarray:
+    shares = np.asarray(group_ratio, dtype=float)
+    if shares.ndim == 0:
+        shares = np.full(groups, (1 - shares) / (groups - 1))
+        shares[1] = group_ratio
+    if shares.shape != (groups,):
+        problem = f"{shares.size} shares for {groups} groups"
+        raise InputError("group_ratio", problem, f"give {{groups={shares.size}}}")
+    if not (shares > 0).all() or abs(shares.sum() - 1) > 1e-6:
+        problem = f"the shares {shares.tolist()} must be positive with a sum of 1"
+        raise InputError("group_ratio", problem, "give the share of group 1 or of every group")
+    return shares
+
+
+def _directions(rng: np.random.Generator, count: int, features: int) -> np.ndarray:
+    """Draw unit vectors, orthogonal ones if there is room for them."""
+    direction = rng.standard_normal((count, features))
+    if count <= features:
+        return np.linalg.qr(direction.T)[0].T
+    return direction / np.linalg.norm(direction, axis=1, keepdims=True)
 
 
 def distinct_pairs(
@@ -140,13 +152,13 @@ def _distinct_integers(rng: np.random.Generator, total: int, count: int) -> np.n
     if total <= 4 * count:
         return rng.permutation(total)[:count]
     # Repeats are few, and do not depend on the values: a random subset of the rest is uniform.
-    found = np.empty(0, dtype=np.int64)
-    while len(found) < count:
-        more = rng.integers(total, size=(count - len(found)) * 5 // 4 + 16)
+    drawn = np.empty(0, dtype=np.int64)
+    while len(drawn) < count:
+        more = rng.integers(total, size=(count - len(drawn)) * 5 // 4 + 16)
         # np.unique hashes, which is many times slower than sorting at this size.
-        found = np.sort(np.concatenate([found, more]))
-        found = found[np.r_[True, found[1:] != found[:-1]]]
-    return rng.permutation(found)[:count]
+        drawn = np.sort(np.concatenate([drawn, more]))
+        drawn = drawn[np.r_[True, drawn[1:] != drawn[:-1]]]
+    return rng.permutation(drawn)[:count]
 
 
 def _edge_count(n: int, average_degree: float | None, density: float | None) -> int:

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 
 from fairmp.datasets.column_names import check_unique, require_column
 from fairmp.datasets.columns import Column, Scale
-from fairmp.datasets.edges import Table, check_frame, edge_positions, undirected
+from fairmp.datasets.edges import Table, check_frame, read_edges
 from fairmp.datasets.encoding import (
     EncodedNodes,
     Encoding,
@@ -147,32 +147,22 @@ def from_tables(
             raise InputError("id", "missing", "name a column of the node table")
         if edges is None:
             raise InputError("edges", "missing", "give a table with one row per edge, by node id")
-        data = with_split(_fit(nodes, edges, roles, report), seed=seed)
+        table, used = _fit_nodes(nodes, roles, report)
     else:
         if seed:
             raise InputError("seed", "cannot be combined with encoding, which makes no split")
         roles.check_unset()
         table = encode_nodes(nodes, encoding, report, id=roles.id, unknown_groups=unknown_groups)
-        data = _encode(table, edges, roles, encoding, report)
+        used = encoding
+    edge_index = np.empty((2, 0), dtype=np.int64)
+    if edges is None:
+        report.notes.append("no edge table: no node has an edge")
+    else:
+        ends = source or used.source, target or used.target
+        edge_index = read_edges(edges, table.ids, *ends, report, isolated=encoding is not None)
+    data = _build(table, edge_index, used, report)
     data.name = name or name_of(nodes)
-    return data
-
-
-def _fit(nodes: Table, edges: Table, roles: Roles, report: LoadReport) -> Data:
-    """Make a graph of tables, and learn the encoding of their columns."""
-    frame = _read_nodes(nodes, roles.id, report, roles.drop, (roles.label, *roles.groups))
-    blocks: list[Any] = []
-
-    def save(column: Column, codes: np.ndarray) -> None:
-        blocks.append(compact(column.expand(codes)))
-
-    encoding, y, sens = fit_encoding(list(frame.columns), frame.__getitem__, roles, report, save)
-    ids = node_ids(frame, roles.id)
-    report.nodes = len(ids)
-    ends = edge_positions(edges, ids, roles.source, roles.target, report)
-    edge_index = undirected(ends.source, ends.target, len(ids), report)
-    table = NodeTable(frame, ids, EncodedNodes(stack(blocks, len(frame)), y, sens))
-    return _build(table, edge_index, encoding, report)
+    return data if encoding is not None else with_split(data, seed=seed)
 
 
 class NodeTable(NamedTuple):
@@ -181,6 +171,19 @@ class NodeTable(NamedTuple):
     frame: pd.DataFrame
     ids: Any
     arrays: EncodedNodes
+
+
+def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTable, Encoding]:
+    """Read a node table, and learn the encoding of its columns."""
+    frame = _read_nodes(nodes, roles.id, report, roles.drop, (roles.label, *roles.groups))
+    blocks: list[Any] = []
+
+    def save(column: Column, codes: np.ndarray) -> None:
+        blocks.append(compact(column.expand(codes)))
+
+    encoding, y, sens = fit_encoding(list(frame.columns), frame.__getitem__, roles, report, save)
+    ids = node_ids(frame, roles.id)
+    return NodeTable(frame, ids, EncodedNodes(stack(blocks, len(frame)), y, sens)), encoding
 
 
 def encode_nodes(
@@ -198,29 +201,14 @@ def encode_nodes(
     frame = _read_nodes(nodes, id, report, encoding.ignored, features)
     columns = frame if id == encoding.id else frame.drop(columns=id)
     arrays = encoding.transform(columns, report, unknown_groups)
-    ids = node_ids(frame, id)
-    report.nodes = len(ids)
-    return NodeTable(frame, ids, arrays)
-
-
-def _encode(
-    table: NodeTable, edges: Table | None, roles: Roles, encoding: Encoding, report: LoadReport
-) -> Data:
-    """Make a graph of an encoded node table and its edges, which may join none of the nodes."""
-    if edges is None:
-        report.notes.append("no edge table: no node has an edge")
-        edge_index = np.empty((2, 0), dtype=np.int64)
-    else:
-        source, target = roles.source or encoding.source, roles.target or encoding.target
-        ends = edge_positions(edges, table.ids, source, target, report, isolated=True)
-        edge_index = undirected(ends.source, ends.target, len(table.ids), report)
-    return _build(table, edge_index, encoding, report)
+    return NodeTable(frame, node_ids(frame, id), arrays)
 
 
 def _build(
     table: NodeTable, edge_index: np.ndarray, encoding: Encoding, report: LoadReport
 ) -> Data:
     x, y, sens = table.arrays
+    report.nodes = len(y)
     if encoding.degree:
         x = log_degree(edge_index, len(y))
     data = assemble(x, edge_index, y, sens, report)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import csv
 import gzip
 import io
@@ -10,7 +9,7 @@ import mmap
 import tempfile
 import zlib
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,18 @@ READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeEr
 
 class TableReadError(InputError):
     """A table file that is damaged, or whose cells are not of the type asked for."""
+
+
+def is_utf8(path: Path, gzipped: bool) -> bool:
+    """Whether a file is UTF-8 text, as far as it can be read."""
+    opener = gzip.open if gzipped else open
+    with suppress(*READ_ERRORS), opener(path, "rt", encoding="utf-8") as lines:
+        try:
+            for _ in lines:
+                pass
+        except UnicodeDecodeError:
+            return False
+    return True
 
 
 class _RowHandler:
@@ -57,6 +68,10 @@ class TextFile:
         self.header = not names
         self.names = list(names or self.dialect.sample[0])
 
+    def line_of(self, row: int) -> int:
+        """Return the line (from 1) of a row (from 0)."""
+        return row + 1 + self.header + self.dialect.comments
+
     def read(
         self, columns: list[str], text: Sequence[str], notes: list[str], *, partial: bool
     ) -> Any:
@@ -67,13 +82,12 @@ class TextFile:
         # A parser that need not watch for quotes is twice as fast.
         quotes = self.dialect.gzipped or self._has_quotes()
         handler = _RowHandler(skip_short=partial)
-        parsing = self._parsing(handler, multiline=quotes, quotes=quotes)
-        conversion = self._conversion(columns, dict.fromkeys(text, pa.string()))
-        try:
-            with self._stream() as stream:
-                table = arrow.read_csv(stream, self._blocks(BLOCK_BYTES), parsing, conversion)
-        except READ_ERRORS as error:
-            raise self._explain(error, handler) from None
+        parsing = self._parsing(handler, quotes=quotes, multiline=quotes)
+        types = dict.fromkeys(text, pa.string())
+        with self._explained(handler), self._stream() as stream:
+            table = arrow.read_csv(
+                stream, self._blocks(BLOCK_BYTES), parsing, self._conversion(columns, types)
+            )
         if handler.skipped:
             rows = plural(handler.skipped, "row")
             notes.append(f"{self.path.name}: {rows} cut short, dropped")
@@ -82,20 +96,17 @@ class TextFile:
     def batches(self, columns: list[str], type: Any, *, multiline: bool) -> Iterator[Any]:
         """Read columns of a type as record batches."""
         handler = _RowHandler()
-        parsing = self._parsing(handler, multiline=multiline)
-        conversion = self._conversion(columns, dict.fromkeys(columns, type))
-        try:
-            with (
-                self._stream() as stream,
-                arrow.open_csv(stream, self._blocks(BATCH_BYTES), parsing, conversion) as reader,
-            ):
-                yield from reader
-        except READ_ERRORS as error:
-            raise self._explain(error, handler) from None
-
-    def line_of(self, row: int) -> int:
-        """Return the line of a row; both are counted, lines from 1 and rows from 0."""
-        return row + 1 + self.header + self.dialect.comments
+        options = (
+            self._blocks(BATCH_BYTES),
+            self._parsing(handler, quotes=True, multiline=multiline),
+            self._conversion(columns, dict.fromkeys(columns, type)),
+        )
+        with (
+            self._explained(handler),
+            self._stream() as stream,
+            arrow.open_csv(stream, *options) as reader,
+        ):
+            yield from reader
 
     def _blocks(self, size: int) -> Any:
         return arrow.ReadOptions(
@@ -104,7 +115,7 @@ class TextFile:
             block_size=size,
         )
 
-    def _parsing(self, handler: _RowHandler, *, multiline: bool, quotes: bool = True) -> Any:
+    def _parsing(self, handler: _RowHandler, *, quotes: bool, multiline: bool) -> Any:
         return arrow.ParseOptions(
             delimiter=self.dialect.separator,
             quote_char='"' if quotes else False,
@@ -127,18 +138,25 @@ class TextFile:
         ):
             return content.find(b'"') >= 0
 
-    def _explain(self, error: Exception, handler: _RowHandler) -> InputError:
-        """Say what is wrong with the file."""
-        explanation = self._explain_width() if handler.refused else None
-        if explanation is not None:
-            return explanation
-        if isinstance(error, UnicodeDecodeError) or not self._is_utf8():
-            return InputError(self.argument, f"{self.path.name} is not UTF-8 text", NOT_UTF8)
-        value = f"cannot read {self.path.name} ({shorten(error)})"
-        return TableReadError(self.argument, value)
+    @contextmanager
+    def _explained(self, handler: _RowHandler) -> Iterator[None]:
+        """Say what is wrong with the file if it cannot be parsed."""
+        try:
+            yield
+        except READ_ERRORS as error:
+            wrong_row = self._find_wrong_row() if handler.refused else None
+            if wrong_row is not None:
+                raise wrong_row from None
+            if isinstance(error, UnicodeDecodeError) or not is_utf8(
+                self.path, self.dialect.gzipped
+            ):
+                value = f"{self.path.name} is not UTF-8 text"
+                raise InputError(self.argument, value, NOT_UTF8) from None
+            value = f"cannot read {self.path.name} ({shorten(error)})"
+            raise TableReadError(self.argument, value) from None
 
-    def _explain_width(self) -> InputError | None:
-        """Find a row with another number of cells; pyarrow does not know its line."""
+    def _find_wrong_row(self) -> InputError | None:
+        """Name a row with another number of cells; pyarrow does not know its line."""
         width, comments = len(self.names), self.dialect.comments
         with suppress(*READ_ERRORS, StopIteration), self._stream() as stream:
             lines = io.TextIOWrapper(stream, "utf-8", "replace", newline="")
@@ -152,17 +170,6 @@ class TextFile:
             cause = "it is cut short" if len(row) < width else "the separator is unquoted"
             return InputError(self.argument, value, f"{cause}, or the file is broken there")
         return None
-
-    def _is_utf8(self) -> bool:
-        decoder = codecs.getincrementaldecoder("utf-8")()
-        with suppress(OSError, EOFError, zlib.error), self._open() as file:
-            try:
-                while block := file.read(BLOCK_BYTES):
-                    decoder.decode(block)
-                decoder.decode(b"", final=True)
-            except UnicodeDecodeError:
-                return False
-        return True
 
     def _open(self) -> Any:
         return gzip.open(self.path) if self.dialect.gzipped else self.path.open("rb")
