@@ -22,7 +22,7 @@ def test_debias_passes_or_fails(fairmp: Program, tmp_path: Path) -> None:
     base = "debias loans.csv --sensitive sex --label y --temperature decisions"
     assert fairmp(f"{base} --fail-over 0.02 --out a")[0] == 0
     # From 400 people the gap may be larger than it looks.
-    status, out, err = fairmp(f"{base} --fail-over 0.02 --on upper-bound --out b --json")
+    status, out, err = fairmp(f"{base} --fail-over 0.02 --fail-on upper-bound --out b --json")
     assert status == 3
     record = json.loads(out)["criteria"][0]
     decided = pd.read_csv(tmp_path / "b/corrected.csv")["decision_corrected"].to_numpy()
@@ -35,11 +35,11 @@ def test_debias_passes_or_fails(fairmp: Program, tmp_path: Path) -> None:
         f"fairmp: the gap of demographic parity, sex is {100 * np.ptp(rates):.1f} points, 95 % "
         f"interval {100 * low:.1f} to {100 * high:.1f}: over --fail-over 0.02 (2 points)\n"
     )
-    assert fairmp(f"{base} --fail-over {high + 0.001} --on upper-bound --out c")[0] == 0
+    assert fairmp(f"{base} --fail-over {high + 0.001} --fail-on upper-bound --out c")[0] == 0
     assert fairmp(f"{base} --target 1 --fail-over 0.05 --out d")[0] == 3
 
 
-@pytest.mark.parametrize("options", ["--fail-over 2", "--fail-over 0.1 --on both"])
+@pytest.mark.parametrize("options", ["--fail-over 2", "--fail-over 0.1 --fail-on both"])
 def test_wrong_limits_are_refused_before_any_work(
     fairmp: Program, tmp_path: Path, options: str
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 import fairmp
 from fairmp.cli import main
-from fairmp.nn.fmp import FMP
 from fairmp.nn.models import Network
 from fairmp.report.document import read
 
@@ -65,22 +64,22 @@ def count_calls(monkeypatch: pytest.MonkeyPatch, calls: Counter[str], function: 
 def test_nothing_is_computed_twice(command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     from fairmp.graph import normalise
     from fairmp.metrics import evaluate
+    from fairmp.nn.solvers import projection
 
     calls: Counter[str] = Counter()
-    for function in (normalise, evaluate):
+    for function in (normalise, evaluate, projection):
         count_calls(monkeypatch, calls, function)
-    for owner, name in ((Network, "logits"), (FMP, "solve")):
-        method = getattr(owner, name)
+    logits = Network.logits
 
-        def counted(*arguments: Any, method: Any = method, **options: Any) -> Any:
-            calls[method.__name__] += 1
-            return method(*arguments, **options)
+    def counted(*arguments: Any) -> Any:
+        calls["logits"] += 1
+        return logits(*arguments)
 
-        monkeypatch.setattr(owner, name, counted)
+    monkeypatch.setattr(Network, "logits", counted)
     run()
     assert calls == {
         "logits": 2 + 1 + 1,  # training, the last validation, and once for everything afterwards
-        "solve": 2 + 1 + 3,  # and once for each part
+        "projection": 2 + 1 + 3,  # and once for each part
         "evaluate": 3 + 1,  # the three parts, and the uncorrected test nodes
         "normalise": 1,
     }

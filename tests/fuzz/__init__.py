@@ -9,6 +9,7 @@ KINDS: dict[str, Case] = {
     "damaged": tables.damaged,
     "numbers": numbers.any_of_them,
     "models": models.case,
+    "classifiers": models.classifiers,
     "archives": archives.case,
     "kills": kills.case,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import json
 import math
@@ -25,7 +26,7 @@ VALUES: list[Any] = [
 
 
 @functools.cache
-def original() -> tuple[bytes, Any]:
+def original(backbone: str = "mlp") -> tuple[bytes, Any]:
     """A small fitted model as bytes, and a graph to predict."""
     rng = np.random.default_rng(0)
     n = 60
@@ -40,7 +41,7 @@ def original() -> tuple[bytes, Any]:
     ends = rng.integers(n, size=(2, 2 * n))
     ties = pd.DataFrame({"a": ends[0], "b": ends[1]})
     data = from_tables(people, ties, id=None, label="y", sensitive="s")
-    model = FairClassifier(FMP(2, 1.0), backbone="mlp", epochs=2, hidden=8, norm="batch_norm")
+    model = FairClassifier(FMP(2, 1.0), backbone=backbone, epochs=2, hidden=8, norm="batch_norm")
     model.fit(data, bootstrap=0)
     import tempfile
 
@@ -49,8 +50,13 @@ def original() -> tuple[bytes, Any]:
         return (Path(place) / "model" / model_files.MODEL).read_bytes(), (people, ties)
 
 
-def case(rng: np.random.Generator, place: Path) -> str:
-    content, (people, ties) = original()
+def classifiers(rng: np.random.Generator, place: Path) -> str:
+    """A model with scikit-learn classifiers, stored with skops."""
+    return case(rng, place, str(rng.choice(["logistic", "trees"])))
+
+
+def case(rng: np.random.Generator, place: Path, backbone: str = "mlp") -> str:
+    content, (people, ties) = original(backbone)
     path = place / model_files.MODEL
     path.write_bytes(content)
     match rng.integers(0, 4):
@@ -74,7 +80,12 @@ def case(rng: np.random.Generator, place: Path) -> str:
         case 3:
             tensors, description = model_files.read(place)
             name = str(rng.choice(sorted(tensors)))
-            tensors[name] = change(rng, tensors[name])
+            if name == model_files.CLASSIFIERS and rng.random() < 0.7:
+                raw = bytearray(tensors[name].numpy().tobytes())
+                mutate(rng, raw)
+                tensors[name] = torch.frombuffer(raw or bytearray(1), dtype=torch.uint8)
+            else:
+                tensors[name] = change(rng, tensors[name])
             if rng.random() < 0.2:
                 tensors[f"network.{rng.integers(99)}"] = tensors.pop(name)
             model_files.write_tensors(path, tensors, description)
@@ -94,7 +105,7 @@ def replace(rng: np.random.Generator, description: Any) -> None:
             return
         key = keys[rng.integers(len(keys))]
         if not isinstance(part[key], dict | list) or rng.random() < 0.2:
-            part[key] = VALUES[rng.integers(len(VALUES))]
+            part[key] = copy.deepcopy(VALUES[rng.integers(len(VALUES))])
             return
         part = part[key]
 

@@ -7,7 +7,14 @@ import pytest
 from tests.fuzz import KINDS
 from tests.fuzz.harness import run
 
-SHORT = {"tables": 40, "damaged": 40, "numbers": 40, "models": 30, "archives": 60}
+SHORT = {
+    "tables": 40,
+    "damaged": 40,
+    "numbers": 40,
+    "models": 30,
+    "classifiers": 60,
+    "archives": 60,
+}
 CORPUS = [  # every case that ever failed: kind, seed, number
     ("damaged", 101, 929),
     ("damaged", 101, 1732),

@@ -88,7 +88,7 @@ def run(name: str, build: Callable[[], typer.Typer]) -> NoReturn:
     try:
         status = app(standalone_mode=False)
     except InputError as error:
-        leave(str(_as_typed(error, typer.main.get_command(app))), 2)
+        leave(_as_typed(error, typer.main.get_command(app)), 2)
     except KeyboardInterrupt:
         leave(STOPPED, 130)
     except BrokenPipeError:
@@ -133,15 +133,19 @@ def _stop(number: int, frame: FrameType | None) -> None:
     raise KeyboardInterrupt
 
 
-def _as_typed(error: InputError, command: Any) -> InputError:
-    """Name the option of the command instead of the argument: --epochs for epochs."""
+def _as_typed(error: InputError, command: Any) -> str:
+    """The message with options of the command instead of arguments: --epochs for epochs."""
     for word in sys.argv[1:]:
         if word not in getattr(command, "commands", {}):
             break
         command = command.commands[word]
     options = {p.name: p.opts[0] for p in command.params if p.opts[0].startswith("--")}
-    name = {"num_layers": "layers"}.get(error.argument, error.argument.lower())
-    return error.rename({error.argument: options.get(name, error.argument)})
+
+    def spell(name: str, value: str | None) -> str:
+        option = options.get({"num_layers": "layers"}.get(name, name.lower()), name)
+        return option if value in (None, "True") else f"{option} {value.strip(chr(39))}"
+
+    return error.message(spell)
 
 
 def _given(error: Exception) -> str:

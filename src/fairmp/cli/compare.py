@@ -51,7 +51,7 @@ def command(
     splits: int = _grid("Number of splits.", 10, min=1),
     seeds: int = _grid("Initialisations per split.", 1, min=1),
     k: int = network("Propagation steps of ppr and fmp.", 5),
-    lambda_s: str | None = network("Smoothing; 'learned' by default, 3 for papc and paper."),
+    lambda_s: str | None = network("Smoothing: a number, or 'learned' (the default)."),
     lambda_f: float = network("Fairness strength of papc and paper.", 1.0),
     solver: str = network("Of fmp: projection, papc or paper.", "projection"),
     target: float = network("Largest gap of fmp with a strategy.", 0.0),
@@ -73,7 +73,7 @@ def command(
     """
     check_used(context, solver)
     given = training.settle(context) | {"K": k}
-    given["lambda_s"] = smoothing(given["lambda_s"], solver)
+    given["lambda_s"] = smoothing(given["lambda_s"])
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
     from fairmp.errors import plural

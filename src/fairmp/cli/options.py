@@ -183,12 +183,12 @@ def typed_here(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def smoothing(text: str | None, solver: str, *, learned: bool = True) -> Smoothing:
-    """Parse the strength of the smoothing, by default learned where that is usual."""
-    if text == "learned" or (text is None and learned and solver not in ("papc", "paper")):
-        return "learned"
+def smoothing(text: str | float | None) -> Smoothing:
+    """Parse the strength of the smoothing."""
+    if text in (None, usual.LAMBDA_S):
+        return usual.LAMBDA_S
     try:
-        return 3.0 if text is None else float(text)
+        return float(text)
     except ValueError:
         raise InputError("--lambda-s", f"{text!r} is neither a number nor 'learned'") from None
 
@@ -327,12 +327,12 @@ class Gate:
     fail_over: float | None = _gate(
         "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
     )
-    on: str = _gate(
+    fail_on: str = _gate(
         "What must not exceed it: the estimate, or the upper-bound of its interval.", "estimate"
     )
 
     def __post_init__(self) -> None:
-        check_choice("--on", self.on, ("estimate", "upper-bound"))
+        check_choice("--fail-on", self.fail_on, ("estimate", "upper-bound"))
         if self.fail_over is not None:
             hint = "give the largest gap that passes, 0.02 for two points"
             check_number("--fail-over", self.fail_over, hint, low=0, high=1)
@@ -343,7 +343,7 @@ class Gate:
             return
         for name, estimate, interval in gaps:
             low, high = interval or (nan, nan)
-            value = high if self.on == "upper-bound" else estimate
+            value = high if self.fail_on == "upper-bound" else estimate
             if value <= self.fail_over + GATE_ROUNDING:
                 continue
             limit = f"--fail-over {self.fail_over:g} ({100 * self.fail_over:g} points)"

@@ -1,1 +1,1 @@
-"""FairClassifier, the training loop, penalties and model files."""
+"""FairClassifier: the trainer, the candidates, fitted models and their files."""

@@ -50,22 +50,13 @@ SkipWeights = tuple[float, ...]  # γ of each step
 
 @dataclass(frozen=True)
 class SelectionSettings:
-    """What to choose from, and how candidates are fitted.
+    """What to choose from, and how candidates are fitted."""
 
-    Args:
-        backbone: ``"auto"``, or the only candidate.
-        graph_features: let candidates read the neighbourhood; ``None`` tries both.
-        time_budget: seconds after which no other candidate is fitted.
-        calibrate: calibrate candidates before they are judged.
-        network: layers of candidates that are networks, and the propagation of all.
-        training: how networks are trained.
-    """
-
-    backbone: str | nn.Module | Classifier
-    graph_features: bool | None
-    time_budget: float
-    calibrate: bool
-    network: NetworkSettings
+    backbone: str | nn.Module | Classifier  # "auto", or the only candidate
+    graph_features: bool | None  # let candidates read the neighbourhood; None tries both
+    time_budget: float  # seconds after which no other candidate is fitted
+    calibrate: bool  # before candidates are judged
+    network: NetworkSettings  # of candidates that are networks, and the propagation of all
     training: TrainingSettings
 
 
@@ -175,14 +166,7 @@ def select(
     seed: int = 0,
     progress: bool | None = None,
 ) -> Selection:
-    """Fit the candidates, and blend those that validate best.
-
-    Args:
-        settings: what to choose from.
-        nodes: the nodes and their split.
-        seed: seed of the candidates.
-        progress: show a bar; by default if standard error is a terminal.
-    """
+    """Fit the candidates, and blend those that validate best."""
     start, x = time.perf_counter(), nodes.data.x
     propagation = copy.deepcopy(settings.network.propagation)
     if propagation is not None:

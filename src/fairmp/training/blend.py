@@ -29,13 +29,7 @@ class Member:
 
 
 class Blend(nn.Module):
-    """Models that see a node in different ways; their logits are averaged.
-
-    Args:
-        inputs: what the models read of the nodes.
-        members: the models.
-        weights: of their logits, equal by default.
-    """
+    """Models that see a node in different ways; their logits are averaged, equally by default."""
 
     takes_graph = True
     weights: Tensor
@@ -89,15 +83,9 @@ def rebuild(
     build: Callable[[str, int], nn.Module],
     classifiers: Mapping[int, Classifier],
 ) -> Blend:
-    """Make the blend that was described; raise ``ValueError`` if the tensors do not match it.
+    """Make the blend that was described; raise ``ValueError`` if it does not match the tensors.
 
-    Args:
-        description: what :meth:`Blend.describe` returned.
-        state: the tensors of the blend.
-        features: number of features.
-        num_classes: number of classes.
-        build: builds a network from its name and its number of columns.
-        classifiers: the scikit-learn classifiers, by their place.
+    ``build`` makes a network from its name and its number of columns.
     """
     labels, trained_on = state["inputs.labels"], state["inputs.trained_on"]
     is_integer = labels.dtype == trained_on.dtype == torch.int64
@@ -110,8 +98,7 @@ def rebuild(
         "edges": features + len(labels),
     }
     members = []
-    for k, fields in enumerate(conform(description.get("members"), list[list[str]], "members")):
-        name, view, kind = (*fields, "", "", "")[:3]
+    for k, (name, view, kind) in enumerate(description["members"]):
         width = columns[conform(view, FeatureView, "view")]
         if conform(kind, Kind, "kind") == "network":
             model = build(name, width)

@@ -188,16 +188,8 @@ class FairClassifier:
     @property
     def training_settings(self) -> TrainingSettings:
         """How its networks are trained."""
-        return TrainingSettings(
-            epochs=self.epochs,
-            lr=self.lr,
-            weight_decay=self.weight_decay,
-            select=self.select,
-            patience=self.patience,
-            eval_every=self.eval_every,
-            strategy=self.strategy,
-            on=self.on,
-        )
+        names = [field.name for field in fields(TrainingSettings)]
+        return TrainingSettings(**{name: getattr(self, name) for name in names})
 
     def fit(
         self,
@@ -272,20 +264,15 @@ class FairClassifier:
     ) -> Self:
         """Train on nodes that are checked, in this process or, with another reducer, in several.
 
-        Args:
-            nodes: the nodes, on the device of the classifier.
-            seed: seed of the initialisation and of dropout.
-            split_seed: seed of the split, for the record.
-            bootstrap: number of resamples for the intervals.
-            progress: show a bar; by default if standard error is a terminal.
-            checkpoints: save the training of a network, and resume it.
-            encoding: how tables became the graph.
+        ``split_seed`` is for the record, ``checkpoints`` save the training of a network and resume
+        it, and ``encoding`` is how tables became the graph; see :meth:`fit` for the others.
         """
         trained = self._train(nodes, seed, progress, checkpoints)
         with torch.no_grad():
             logits = self._calibrate(trained.network, nodes)
             correction = self._solve(trained.network, nodes, logits)
-        self._store(trained.network, nodes, correction, encoding)
+        self._store(trained.network, nodes, correction)
+        self.encoding_ = encoding
         train, val, test = self._measure(nodes, correction, bootstrap)
         self.run_ = Run(
             train=train,
@@ -350,23 +337,11 @@ class FairClassifier:
             debiaser = fit_debiaser(nodes, propagated, self.criterion, layer, self.on)
         return hold_criterion(debiaser, nodes, propagated)
 
-    def _store(
-        self,
-        network: Network,
-        nodes: TrainingNodes,
-        correction: Correction,
-        encoding: Encoding | None,
-    ) -> None:
+    def _store(self, network: Network, nodes: TrainingNodes, correction: Correction) -> None:
         """Store the network, the correction that per-node prediction applies, and the logits."""
-        fitted = FittedModel(
-            network=network,
-            names=nodes.names,
-            on=self.on,
-            device=torch.device(self.device),
-            group_duals=correction.group_duals,
-            debiaser=correction.debiaser,
-        )
-        self.adopt(fitted, encoding)
+        duals, debiaser = correction.group_duals, correction.debiaser
+        device = torch.device(self.device)
+        self.adopt(FittedModel(network, nodes.names, self.on, device, duals, debiaser))
         self.graph_, self.logits_ = nodes.graph, correction.uncorrected
         self.test_logits_ = correction.parts["test_mask"]
 
@@ -374,21 +349,19 @@ class FairClassifier:
         self, nodes: TrainingNodes, correction: Correction, bootstrap: int
     ) -> list[Evaluation]:
         """Evaluate each part of the split, predicted as a batch of its own."""
-        predictions = (
-            Predicted(nodes.data, nodes.data[mask], correction.parts[mask]) for mask in MASKS
-        )
-        return [
-            self.fitted_.measure(predicted, "batch", bootstrap, nodes.reducer)
-            for predicted in predictions
-        ]
+        evaluations = []
+        for mask in MASKS:
+            predicted = Predicted(nodes.data, nodes.data[mask], correction.parts[mask])
+            evaluation = self.fitted_.measure(predicted, "batch", bootstrap, nodes.reducer)
+            evaluations.append(evaluation)
+        return evaluations
 
-    def adopt(self, fitted: FittedModel, encoding: Encoding | None = None) -> None:
-        """Become a fitted model: set what :meth:`fit` learns, except for its figures."""
-        self.fitted_, self.encoding_ = fitted, encoding
+    def adopt(self, fitted: FittedModel) -> None:
+        """Become a fitted model: set what prediction needs of what :meth:`fit` learns."""
+        self.fitted_, names = fitted, fitted.names
+        self.features_, self.classes_, self.groups_ = names.features, names.classes, names.groups
         self.network_, self.group_duals_ = fitted.network, fitted.group_duals
         self.debiaser_ = fitted.debiaser
-        self.classes_, self.groups_ = fitted.names.classes, fitted.names.groups
-        self.features_ = fitted.names.features
 
     def _locality_order(self, nodes: TrainingNodes) -> Tensor:
         """Numbers of the nodes, neighbours near each other."""
@@ -445,28 +418,6 @@ class FairClassifier:
                 nodes = data.test_mask
         predicted = self.fitted_.predict(data, nodes, mode)
         return self.fitted_.measure(predicted, mode, bootstrap)
-
-    def predict_and_evaluate(
-        self,
-        data: Data,
-        *,
-        nodes: Nodes = None,
-        mode: Mode = "batch",
-        bootstrap: int = 1000,
-    ) -> tuple[Tensor, Evaluation | None]:
-        """Predict probabilities, of all nodes by default, and evaluate them if that is possible.
-
-        Returns:
-            Probabilities (n×C), and figures, ``None`` if fewer than two groups are known.
-        """
-        self._check_fitted()
-        predicted = self.fitted_.predict(data, nodes, mode)
-        evaluation = None
-        if "y" in predicted.data and "sens" in predicted.data:
-            codes = groups.certain(predicted.data.sens)[predicted.nodes]
-            if len(codes[codes >= 0].unique()) > 1:
-                evaluation = self.fitted_.measure(predicted, mode, bootstrap)
-        return predicted.logits.softmax(1), evaluation
 
     def score(self, data: Data, *, nodes: Nodes = None, mode: Mode = "batch") -> float:
         """Return the accuracy on some nodes, by default the test nodes if there are any."""

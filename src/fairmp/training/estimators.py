@@ -68,12 +68,7 @@ def make(backbone: str | Classifier, view: FeatureView, seed: int, *, sparse: bo
 
 
 class Estimator(nn.Module):
-    """A fitted scikit-learn classifier as a module.
-
-    Args:
-        classifier: the fitted classifier.
-        num_classes: number of classes; those without training nodes are never predicted.
-    """
+    """A fitted scikit-learn classifier as a module; it never predicts a class it has not seen."""
 
     def __init__(self, classifier: Classifier, num_classes: int) -> None:
         super().__init__()

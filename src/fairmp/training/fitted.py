@@ -96,23 +96,14 @@ class Predicted:
 
 @dataclass(frozen=True)
 class FittedModel:
-    """A trained network with its corrections: all it takes to predict.
-
-    Args:
-        network: the network, calibrated if it should be.
-        names: of the features, classes and groups it knows.
-        on: what predictions are made equal on.
-        device: where to compute.
-        group_duals: duals of a fair propagation, for mode ``"per-node"``.
-        debiaser: correction for a criterion on labels.
-    """
+    """A trained network with its corrections: all it takes to predict."""
 
     network: Network
     names: Names
-    on: On
+    on: On  # what predictions are made equal on
     device: torch.device
-    group_duals: Tensor | None = None
-    debiaser: Debiaser | None = None
+    group_duals: Tensor | None = None  # of a fair propagation, for mode "per-node"
+    debiaser: Debiaser | None = None  # for a criterion on labels
 
     @property
     def uses_groups(self) -> bool:

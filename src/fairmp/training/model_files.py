@@ -52,6 +52,7 @@ MAX_STEPS = 10_000
 MAX_LAYERS = 100  # or as many as there are tensors
 MAX_WIDTH = 10_000  # or as many as there are numbers
 NAMES = ("classes", "groups", "features")
+MEMBER_FIELDS = 3  # of a blend: name, view and kind
 SCHEMA: dict[str, Any] = {
     "format": int,
     "versions": dict[str, str],
@@ -59,7 +60,7 @@ SCHEMA: dict[str, Any] = {
     **dict.fromkeys(NAMES, list[str]),
     "encoding": dict[str, Any] | None,
     "correction": dict[str, Any] | None,
-    "blend": dict[str, Any] | None,
+    "blend": dict[str, list[list[str]]] | None,
 }
 
 
@@ -164,15 +165,11 @@ def load(
     saved.load_state_dict(tensors, assign=True)
     network = cast(Network, saved.network).to(model.device, floating_dtype(saved)).eval()
     duals, correction = tensors.get("group_duals"), description.get("correction")
-    fitted = FittedModel(
-        network=network,
-        names=names,
-        on=model.on,
-        device=torch.device(model.device),
-        group_duals=None if duals is None else duals.to(model.device),
-        debiaser=None if correction is None else _debiaser(correction, path),
-    )
-    model.adopt(fitted, _encoding(description.get("encoding"), names))
+    duals = None if duals is None else duals.to(model.device)
+    debiaser = None if correction is None else _debiaser(correction, path)
+    device = torch.device(model.device)
+    model.adopt(FittedModel(network, names, model.on, device, duals, debiaser))
+    model.encoding_ = _encoding(description.get("encoding"), names)
     return model
 
 
@@ -290,6 +287,10 @@ def _check_description(
     for name in NAMES:
         if not content[name]:
             raise ValueError(f"{name} is empty")
+    if content.get("blend") is not None:
+        members = content["blend"].get("members", [])
+        if not members or any(len(member) != MEMBER_FIELDS for member in members):
+            raise ValueError("blend has no members, or one without name, view and kind")
     config, hints = content["config"], get_type_hints(kind) | {"backbone": str}
     settings = dict(config)
     for name in ("propagation", "strategy"):

@@ -80,19 +80,12 @@ class Groups(NamedTuple):
 
 @dataclass(frozen=True)
 class TrainingNodes:
-    """A graph with labels, groups and a split, as training and validation use it.
+    """A graph with labels, groups and a split, as training and validation use it."""
 
-    Args:
-        data: features, labels, groups and masks of this process's nodes.
-        graph: the edges between them.
-        names: of features, classes and groups.
-        reducer: sums over the nodes of all processes.
-    """
-
-    data: Data
+    data: Data  # features, labels, groups and masks of this process's nodes
     graph: Graph
     names: Names
-    reducer: LocalReducer = field(default_factory=LocalReducer)
+    reducer: LocalReducer = field(default_factory=LocalReducer)  # sums over all processes
     _operators: dict[str, GroupOperator] = field(default_factory=dict, init=False, repr=False)
 
     def group_operator(self, mask: str) -> GroupOperator:

@@ -284,11 +284,11 @@ class Trainer:
 
     def validate(self, loss: float, forward: Forward | None) -> Epoch:
         """Measure the network on the validation nodes, and tell the strategy about the gap."""
-        figures = self.validation.measure(forward, with_gap=self.gap_limit is not None)
-        epoch = Epoch(self.state.epoch, loss, figures.accuracy, figures.loss, figures.gap)
+        with_gap = self.gap_limit is not None
+        epoch = self.validation.measure(self.state.epoch, loss, forward, with_gap=with_gap)
         self.state.history.append(epoch)
-        if self.penalty is not None and figures.gap is not None:
-            self.penalty.update(figures.gap)
+        if self.penalty is not None and epoch.val_gap is not None:
+            self.penalty.update(epoch.val_gap)
         return epoch
 
     def keep_best(self, epoch: Epoch) -> None:
@@ -377,22 +377,8 @@ def train_network(
     return network, trainer.train()
 
 
-class ValidationFigures(NamedTuple):
-    """Accuracy, loss and, if wanted, the gap of decisions on the validation nodes."""
-
-    accuracy: float
-    loss: float
-    gap: float | None
-
-
 class Validation:
-    """Predicts the validation nodes as a batch, and measures them.
-
-    Args:
-        network: the network that is trained.
-        nodes: the nodes and their split.
-        on: what a fair propagation makes equal at prediction.
-    """
+    """Predicts the validation nodes as a batch, and measures them."""
 
     def __init__(self, network: Network, nodes: TrainingNodes, on: On) -> None:
         self.network, self.nodes = network, nodes
@@ -406,17 +392,17 @@ class Validation:
         self.count = int(nodes.reducer.total(self.y.new_tensor([len(self.y)])))
         self._among: GroupOperator | None = None
 
-    def measure(self, forward: Forward | None, *, with_gap: bool) -> ValidationFigures:
+    def measure(self, epoch: int, loss: float, forward: Forward | None, *, with_gap: bool) -> Epoch:
         """Measure the network, or the logits of a forward pass of the training nodes."""
         with torch.no_grad():
             logits = self.predict() if forward is None else self.predict_from(forward)
         decided = logits.argmax(1)
         gap = self.gap_of_decisions(decided, logits.size(1)) if with_gap else None
-        loss = cross_entropy(logits, self.y, reduction="sum").double()
+        val_loss = cross_entropy(logits, self.y, reduction="sum").double()
         correct = (decided == self.y).sum().double()
-        shares = torch.stack([correct, loss]) / self.count
-        accuracy, loss = self.nodes.reducer.total(shares).tolist()
-        return ValidationFigures(accuracy, loss, gap)
+        shares = torch.stack([correct, val_loss]) / self.count
+        accuracy, mean_loss = self.nodes.reducer.total(shares).tolist()
+        return Epoch(epoch, loss, accuracy, mean_loss, gap)
 
     def predict(self) -> Tensor:
         """Logits of the validation nodes, from a pass of the whole network."""

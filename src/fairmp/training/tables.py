@@ -1,0 +1,159 @@
+"""Predictions for tables of nodes: which nodes are predicted, and one row for each of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
+
+from fairmp import groups
+from fairmp.datasets import from_tables
+from fairmp.datasets.join import join_nodes
+from fairmp.datasets.selection import nodes_listed, rows_where
+from fairmp.datasets.stored_graph import FILE, count_stored
+from fairmp.errors import InputError
+from fairmp.metrics import Evaluation
+from fairmp.training.classifier import FairClassifier, Mode
+
+if TYPE_CHECKING:
+    from fairmp.datasets.targets import UnknownGroups
+
+
+BOOTSTRAP = 1000  # resamples for the intervals
+
+
+@dataclass(frozen=True)
+class NodesToPredict:
+    """A graph, and the mask of its nodes that are predicted; all of them by default."""
+
+    graph: Data
+    mask: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class TablePrediction:
+    """Predictions as a table, and figures if labels and groups are known."""
+
+    table: pd.DataFrame  # one row per node: id, group, label, probabilities and decision
+    evaluation: Evaluation | None
+    measured_on: str  # which nodes the figures are about
+
+
+def read_nodes(
+    model: FairClassifier,
+    nodes: Path | None,
+    edges: Path | None,
+    *,
+    id: str | None = None,
+    folder: Path | None = None,
+    unknown_groups: bool = False,
+) -> NodesToPredict:
+    """Read tables as those of the training, and join them to the training graph if it is stored.
+
+    ``folder`` is where the model was saved, with that graph; ``None`` does without it.
+    """
+    if nodes is None:
+        hint = "give {nodes} and {edges} ({nodes} alone for nodes without edges), or {data}"
+        raise InputError("nodes", "missing", hint)
+    if model.encoding_ is None:
+        value = "the model was not trained on tables, so it cannot encode columns as features"
+        raise InputError("nodes", value, "give {data}, or train on tables")
+    # A model that does not correct by group at prediction needs no groups there.
+    allowed: UnknownGroups = "allow" if unknown_groups or not model.uses_groups else "refuse"
+    encoding = model.encoding_
+    if folder is not None and (folder / FILE).exists():
+        joined = join_nodes(
+            folder / FILE, nodes, edges, encoding=encoding, id=id, unknown_groups=allowed
+        )
+        return NodesToPredict(joined.data, joined.is_new)
+    graph = from_tables(nodes, edges, encoding=encoding, id=id, unknown_groups=allowed)
+    return NodesToPredict(graph)
+
+
+def select_nodes(
+    graph: Data,
+    nodes: Path | None,
+    *,
+    where: str | None = None,
+    only: Path | None = None,
+    id: str | None = None,
+) -> Tensor:
+    """Mask of the nodes with a value (``where="year=2024"``), and with an id in a table."""
+    argument = "where" if where else "only"
+    if nodes is None:
+        raise InputError(argument, "goes with {nodes}", "give the table of all nodes")
+    mask = torch.ones(graph.x.size(0), dtype=torch.bool)
+    if where:
+        column, equals, value = where.partition("=")
+        if not equals or not column:
+            raise InputError("where", f"{where!r} is not COLUMN=VALUE", "write year=2024")
+        rows = rows_where(nodes, column, value)  # of the table, which come first
+        mask[: len(rows)] = rows
+        mask[len(rows) :] = False
+    if only is not None:
+        mask &= nodes_listed(graph, only, id or graph.encoding.id)
+    if not mask.any():
+        raise InputError(argument, "names no node", "check the value")
+    return mask
+
+
+def predict_table(
+    model: FairClassifier,
+    nodes: NodesToPredict,
+    mode: Mode,
+    *,
+    id: str | None = None,
+    folder: Path | None = None,
+) -> TablePrediction:
+    """Predict nodes, and measure them if labels and two groups are known.
+
+    ``folder`` is where the model was saved, to tell nodes of the training graph from others.
+    """
+    predicted = model.fitted_.predict(nodes.graph, nodes.mask, mode)
+    table = _table(model, nodes, predicted.logits.softmax(1).cpu().numpy(), id)
+    evaluation = None
+    if "y" in predicted.data and "sens" in predicted.data:
+        codes = groups.certain(predicted.data.sens)[predicted.nodes]
+        if len(codes[codes >= 0].unique()) > 1:
+            evaluation = model.fitted_.measure(predicted, mode, BOOTSTRAP)
+    return TablePrediction(table, evaluation, _measured_on(nodes, folder))
+
+
+def _table(
+    model: FairClassifier, nodes: NodesToPredict, proba: np.ndarray, id: str | None
+) -> pd.DataFrame:
+    graph, encoding = nodes.graph, getattr(nodes.graph, "encoding", None)
+    rows = np.arange(len(graph.sens)) if nodes.mask is None else nodes.mask.numpy().nonzero()[0]
+    ids = getattr(graph, "ids", None)
+    title = id or (encoding.id if encoding else None) or "node"
+    columns = {title: rows if ids is None else ids.to_pandas()[rows].to_numpy()}
+    if encoding is not None:  # for 'fairmp debias' to find
+        sens = graph.sens.numpy()[rows]
+        if len(encoding.sensitive) == 1 and (sens >= 0).any():
+            column = encoding.sensitive[0].column
+            names = [name.removeprefix(f"{column} = ") for name in encoding.groups]
+            columns[column] = np.array([*names, ""], dtype=object)[sens]
+        y = graph.y.numpy()[rows] if "y" in graph else np.array([-1])
+        if (y >= 0).any():
+            classes = np.array([*encoding.label.classes, ""], dtype=object)
+            columns[encoding.label.column] = classes[y]
+    columns |= {f"p({name})": proba[:, k] for k, name in enumerate(model.classes_)}
+    columns["decision"] = np.array(model.classes_, dtype=object)[proba.argmax(1)]
+    return pd.DataFrame(columns)
+
+
+def _measured_on(nodes: NodesToPredict, folder: Path | None) -> str:
+    """Say whether nodes of the training graph are among those predicted, where it is known."""
+    ids = getattr(nodes.graph, "ids", None)
+    if ids is None or folder is None or not (folder / FILE).exists():
+        return "all these nodes, including any the model was trained on"
+    if nodes.mask is not None:
+        ids = ids.filter(nodes.mask.numpy())
+    count = count_stored(folder / FILE, ids)
+    return f"all these nodes, including {count:,} of the training graph" if count else "these nodes"
