@@ -38,7 +38,7 @@ def rows(case: Any) -> list[dict[str, Any]]:
     found = []
     for name, scores in {"trees": p, "trees, two digits": p.round(2)}.items():
         for target in TARGETS:
-            result = debias(scores, sens, target=target, temperature="decisions", full_output=True)
+            result = debias(scores, sens, target=target, full_output=True)
             fair = (np.asarray(result.predictions) > 0.5).astype(int)
             found.append(
                 {"method": name, "target": target, **measured(fair, y, sens, target)}

@@ -50,12 +50,11 @@ def decisions(case: Case) -> dict[str, np.ndarray]:
     val, test, train = (mask.numpy() for mask in (data.val_mask, data.test_mask, data.train_mask))
     found = {"as predicted": p[test] > 0.5}
     for criterion, constraint in CONSTRAINTS.items():
-        for way in (True, False):
-            corrector = Debiaser(criterion, decisions=way)
-            corrector.fit(p[val], sensitive_features=sens[val], labels=y[val])
+        for on, suffix in (("decisions", ", decisions"), ("probabilities", "")):
+            corrector = Debiaser(criterion, on=on)
+            corrector.fit(p[val], y[val], sensitive_features=sens[val])
             fair = corrector.transform(p[test], sensitive_features=sens[test])
-            name = f"Debiaser, {criterion}" + (", decisions" if way else "")
-            found[name] = np.asarray(fair) > 0.5
+            found[f"Debiaser, {criterion}{suffix}"] = np.asarray(fair) > 0.5
         rule = ThresholdOptimizer(
             estimator=Scores().fit(p[val, None], y[val]),
             constraints=constraint,
@@ -68,7 +67,7 @@ def decisions(case: Case) -> dict[str, np.ndarray]:
     # Parity needs no labels: every node of known group outside the training and test nodes.
     rest = (sens >= 0) & ~train & ~test
     labels = np.where(val, y, -1)[rest]
-    corrector = Debiaser(decisions=True).fit(p[rest], labels, sensitive_features=sens[rest])
+    corrector = Debiaser().fit(p[rest], labels, sensitive_features=sens[rest])
     fair = corrector.transform(p[test], sensitive_features=sens[test])
     found["Debiaser, demographic_parity, decisions, unlabelled too"] = np.asarray(fair) > 0.5
     return found

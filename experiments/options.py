@@ -14,8 +14,9 @@ from experiments.grids import Grid
 from experiments.paper import Claims
 from fairmp import outputs
 from fairmp.cli import compare as compare_command
-from fairmp.cli import options
-from fairmp.cli.options import option, say
+from fairmp.cli import options, output, spelling
+from fairmp.cli.options import option
+from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.page import write_page
 from fairmp.comparison.summary import Comparison
@@ -148,7 +149,7 @@ def show(
 ) -> None:
     """Print a record as JSON, or notes, tables and where the page is."""
     lines = [line for table in tables for line in on_terminal(table)]
-    options.report(results.as_json, record, *notes, *lines, options.open_page(folder))
+    output.report(results.as_json, record, *notes, *lines, output.open_page(folder))
 
 
 def on_terminal(table: Table, columns: int | None = None) -> list[Any]:
@@ -156,10 +157,10 @@ def on_terminal(table: Table, columns: int | None = None) -> list[Any]:
     if isinstance(table, Claims):
         return [table.title, *map(str, table.claims)]
     if columns is None:
-        return options.tables([table])
-    return options.tables(compare_command.narrow(table, columns))
+        return output.tables([table])
+    return output.tables(compare_command.narrow(table, columns))
 
 
 def rerun_command() -> str:
     """Return the command that was typed, quoted for a shell."""
-    return options.rerun_command("python", "-m", "experiments")
+    return spelling.rerun_command("python", "-m", "experiments")

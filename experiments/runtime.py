@@ -11,7 +11,8 @@ from torch_geometric.data import Data
 from experiments import grids
 from experiments.options import Device, Page, Scope, show
 from experiments.paper import FAILS, HOLDS, Claim, by_data, claims_table
-from fairmp.cli.options import Results, say
+from fairmp.cli.options import Results
+from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.grid import METHODS, STRATEGIES, RunSpec
 from fairmp.progress import bar

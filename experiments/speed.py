@@ -10,7 +10,7 @@ import torch
 
 from experiments.random_graphs import POKEC_Z, Size, random_problem
 from experiments.timing import measure
-from fairmp.cli import options
+from fairmp.cli import options, output
 from fairmp.cli.options import option
 from fairmp.errors import InputError, check_choice
 from fairmp.outputs import write_json
@@ -57,7 +57,7 @@ def command(
         written = [f"Written to {out / 'bench.json'}."]
     machine = record["machine"]["gpu"] or f"{record['machine']['threads']} CPU threads"
     note = f"{machine}, {record['kernels']}. debias takes {record['debias_milliseconds']:.1f} ms."
-    options.report(target.as_json, record, rich_table(_table(record, size)), note, *written)
+    output.report(target.as_json, record, rich_table(_table(record, size)), note, *written)
 
 
 def _table(record: Mapping[str, Any], size: Size) -> Table:

@@ -39,7 +39,8 @@ from experiments.synthetic_settings import (
     sign,
 )
 from fairmp.analysis.theory.conditions import Normalisation
-from fairmp.cli.options import DataDir, Results, option, say
+from fairmp.cli.options import DataDir, Results, option
+from fairmp.cli.output import say
 from fairmp.datasets.by_name import available
 from fairmp.metrics.evaluation import json_safe
 from fairmp.outputs import write_json

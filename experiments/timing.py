@@ -188,5 +188,6 @@ def _products_milliseconds(x: Tensor, device: str) -> float:
 def _debias_milliseconds(data: Data) -> float:
     logits = torch.randn(data.x.size(0), CLASSES, device=data.x.device)
     logits[:, 1] += data.sens
-    times = time_in_turns({"debias": lambda: debias(logits, data.sens, target=0.02)}, rounds=20)
+    correct = partial(debias, logits, data.sens, target=0.02, on="probabilities")
+    times = time_in_turns({"debias": correct}, rounds=20)
     return 1e3 * median(times["debias"])

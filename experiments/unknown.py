@@ -138,7 +138,6 @@ def _corrected(p: Tensor, data: Data, sens: Tensor, *, estimate: bool) -> Record
             p,
             sens,
             population=data.test_mask & (data.sens >= 0),
-            temperature="decisions",
             estimate_sens=estimate,
             features=data.x if estimate else None,
             # The graph is for the estimate; the predictions are propagated already.

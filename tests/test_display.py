@@ -80,7 +80,7 @@ def test_every_renderer_has_its_functions(kind: type[Displayed]) -> None:
 
 
 def test_debias_result() -> None:
-    result = debias(P, SENS, target=0.02, labels=Y, full_output=True)
+    result = debias(P, SENS, target=0.02, y=Y, full_output=True)
     page = result._repr_html_()
     assert page.count("<table>") == 2
     assert "demographic parity" in page

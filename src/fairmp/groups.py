@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError
+from fairmp.errors import InputError, plural
 from fairmp.kernels import gather, segment_sum, shift
 from fairmp.kernels.types import BinaryGroups
 
@@ -300,7 +300,7 @@ def group_operator(
         codes = _codes(sens)
         groups = int(codes.max()) + 1 if codes.numel() else 0
         if groups < 2 and absent == "error":
-            value = f"{groups} group{'s' * (groups != 1)} among the nodes of known group"
+            value = f"{plural(groups, 'group')} among the nodes of known group"
             raise InputError("sens", value, "fairness between groups needs at least two (0 and 1)")
     else:
         check_probabilities("sens", sens, sens.size(0))

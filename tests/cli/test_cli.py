@@ -1,8 +1,9 @@
-"""The program as a user meets it: a process, its output, its exit status, its files."""
+"""The program as a user meets it: its output, its exit status, its files."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -11,69 +12,47 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fairmp import FairClassifier
-from fairmp.cli import main
+from fairmp import FairClassifier, __version__
+from fairmp.cli import COMMANDS
 from fairmp.datasets import social_network
+from tests.cli.conftest import Program
 
 
-def fairmp(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "fairmp", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def test_help_lists_every_command(fairmp: Program) -> None:
+    status, out, _ = fairmp("--help")
+    assert status == 0
+    for command in COMMANDS:
+        assert f" {command} " in out
 
 
-def test_help_is_light(tmp_path: Path) -> None:
-    code = (
-        "import sys, fairmp, fairmp.cli\n"
-        "sys.argv = ['fairmp', '--help']\n"
-        "try: fairmp.cli.main()\n"
-        "except SystemExit as leave: assert leave.code == 0, leave.code\n"
-        "heavy = {'torch', 'torch_geometric', 'pandas', 'matplotlib', 'scipy'} & set(sys.modules)\n"
-        "assert not heavy, heavy\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=60
-    )
-    assert done.returncode == 0, done.stderr
-    for command in ("demo", "train"):
-        assert command in done.stdout
+def test_version_is_printed(fairmp: Program) -> None:
+    assert fairmp("--version") == (0, f"fairmp {__version__}\n", "")
 
 
-def test_version(tmp_path: Path) -> None:
-    from fairmp import __version__
-
-    assert fairmp("--version", cwd=tmp_path).stdout == f"fairmp {__version__}\n"
-
-
-def test_the_core_imports_with_torch_scipy_and_pyg_alone(tmp_path: Path) -> None:
-    blocked = ["pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib"]
-    blocked += ["jinja2", "safetensors", "numba", "networkx", "pooch"]
-    code = (
-        "import sys\n"
-        f"for name in {blocked!r}: sys.modules.pop(name, None)\n"
-        "import torch, torch_geometric\n"
-        f"for name in {blocked!r}: sys.modules[name] = None\n"
-        "from fairmp import FMP, FairClassifier\n"
-        "from fairmp.datasets import social_network\n"
-        "data = social_network(n=300, average_degree=6)\n"
-        "run = FairClassifier(FMP(), backbone='mlp', epochs=2).fit(data, progress=False).run_\n"
-        "print(run.test.n)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip() == "75"
+def test_module_is_the_program(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "fairmp", "train", "--target", "2"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=100)
+    assert done.returncode == 2
+    assert done.stderr.startswith("fairmp: --target: 2.0")
+    assert done.stderr.count("\n") == 1
+    assert not list(tmp_path.iterdir())
 
 
-def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
-    done = fairmp("demo", "--nodes", "3000", "--splits", "2", "--out", "out", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "sensitive homophily 92.0 %" in done.stdout
+def test_closed_output_ends_the_program_quietly(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    words = [sys.executable, "-m", "fairmp", "data", "list"]
+    done = subprocess.run(words, cwd=tmp_path, stdout=writer, stderr=subprocess.PIPE, timeout=100)
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_demo_writes_records_of_every_method_page_and_model(
+    fairmp: Program, tmp_path: Path
+) -> None:
+    status, shown, err = fairmp("demo --nodes 3000 --splits 2 --out out")
+    assert status == 0, err
+    assert "sensitive homophily 92.0 %" in shown
     out = tmp_path / "out"
     names = sorted(p.name for p in out.iterdir())
     assert names == [
@@ -88,26 +67,23 @@ def test_demo_tells_the_whole_story(tmp_path: Path) -> None:
     page = (out / "report.html").read_text()
     for method in methods:
         assert method in page
-        assert method in done.stdout
+        assert method in shown
     data = social_network(n=3000)
     assert FairClassifier.load(out / "model").predict(data).shape == (3000,)
-    assert [p.name for p in tmp_path.iterdir()] == ["out"]
+    assert [p.name for p in tmp_path.glob("[!.]*")] == ["out"]
 
-    again = fairmp("demo", "--out", "out", cwd=tmp_path)
-    assert again.returncode == 2
-    assert again.stderr == (
-        "fairmp: --out: out is not empty; give another folder, or add --overwrite\n"
+    status, _, err = fairmp("demo --out out")
+    assert status == 2
+    assert err == "fairmp: --out: out is not empty; give another folder, or add --overwrite\n"
+
+
+def test_train_saves_a_model_that_loads(fairmp: Program, tmp_path: Path) -> None:
+    status, shown, err = fairmp(
+        "train --data embedded:4000 --epochs 15 --lr 0.02 --splits 2 --target 0.02 --backbone mlp "
+        "--json --out t"
     )
-
-
-def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
-    done = fairmp(
-        *("train", "--data", "embedded:4000", "--epochs", "15", "--lr", "0.02", "--splits", "2"),
-        *("--target", "0.02", "--backbone", "mlp", "--json", "--out", "t"),
-        cwd=tmp_path,
-    )
-    assert done.returncode == 0, done.stderr
-    records = json.loads(done.stdout)
+    assert status == 0, err
+    records = json.loads(shown)
     assert len(records) == 2
     assert records[0]["run"]["config"]["propagation"]["target"] == 0.02
     model = FairClassifier.load(tmp_path / "t" / "model")
@@ -153,46 +129,19 @@ def test_train_saves_a_model_that_loads(tmp_path: Path) -> None:
         ("train --no-such-option", ["--no-such-option"]),
     ],
 )
-def test_bad_input_is_one_line(
-    arguments: str,
-    words: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+def test_bad_input_is_one_line_and_leaves_nothing(
+    fairmp: Program, arguments: str, words: list[str], tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-    with pytest.raises(SystemExit) as leave:
-        main()
-    assert leave.value.code == 2
-    shown = capsys.readouterr()
-    assert shown.out == ""
-    (line,) = shown.err.splitlines()
+    status, out, err = fairmp(arguments)
+    assert (status, out) == (2, "")
+    (line,) = err.splitlines()
     assert line.startswith("fairmp: ")
     for word in words:
         assert word in line
     assert not list(tmp_path.iterdir())
 
 
-def test_in_a_process_too(tmp_path: Path) -> None:
-    done = fairmp("train", "--target", "2", cwd=tmp_path)
-    assert done.returncode == 2
-    assert done.stderr.startswith("fairmp: --target: 2.0")
-    assert done.stderr.count("\n") == 1
-    assert not list(tmp_path.iterdir())
-
-
-def run(arguments: str, monkeypatch: pytest.MonkeyPatch) -> int:
-    monkeypatch.setattr(sys, "argv", ["fairmp", *arguments.split()])
-    with pytest.raises(SystemExit) as leave:
-        main()
-    return int(leave.value.code or 0)
-
-
-def test_one_split_has_no_interval_and_one_decision_is_no_success(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_train_notes_one_split_and_a_constant_decision(fairmp: Program, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     people = pd.DataFrame(
         {
@@ -204,9 +153,9 @@ def test_one_split_has_no_interval_and_one_decision_is_no_success(
     people.to_csv("people.csv", index=False)
     ties = pd.DataFrame(rng.integers(200, size=(400, 2)), columns=["a", "b"])
     ties.to_csv("ties.csv", index=False)
-    own = "--nodes people.csv --edges ties.csv --label hired --sensitive sex --no-picture"
-    assert run(f"train {own} --splits 1 --epochs 40 --lr 0.05 --out t", monkeypatch) == 0
-    out = capsys.readouterr().out
+    tables = "--nodes people.csv --edges ties.csv --label hired --sensitive sex --no-picture"
+    status, out, _ = fairmp(f"train {tables} --splits 1 --epochs 40 --lr 0.05 --out t")
+    assert status == 0
     assert "test nodes, one split" in out
     assert "1 splits" not in out
     assert out.count("note: Everyone gets the decision 'no'") == 1
@@ -217,10 +166,9 @@ def test_one_split_has_no_interval_and_one_decision_is_no_success(
     assert "On one split" in page
 
 
-def test_the_target_of_many_groups_is_that_of_the_two_farthest_apart(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_target_of_many_groups_bounds_the_two_farthest_apart(
+    fairmp: Program, tmp_path: Path
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(1)
     group = np.arange(240) % 4
     people = pd.DataFrame({"y": rng.random(240) < 0.2 + group / 6, "g": group, "x": group})
@@ -229,12 +177,12 @@ def test_the_target_of_many_groups_is_that_of_the_two_farthest_apart(
     )
     ties = pd.DataFrame(rng.integers(240, size=(400, 2)), columns=["a", "b"])
     ties.to_csv("ties.csv", index=False)
-    own = "--nodes people.csv --edges ties.csv --label y --sensitive g --no-picture --splits 1"
-    assert run(f"train {own} --target 0.1 --epochs 5 --out t", monkeypatch) == 0
+    tables = "--nodes people.csv --edges ties.csv --label y --sensitive g --no-picture --splits 1"
+    assert fairmp(f"train {tables} --target 0.1 --epochs 5 --out t")[0] == 0
     page = (tmp_path / "t" / "report.html").read_text(encoding="utf-8")
     assert "≤ 10.0" in page
     figures = json.loads((tmp_path / "t" / "records.jsonl").read_text().splitlines()[0])
     smallest = min(row["count"] for row in figures["run"]["test"]["groups"])
     assert figures["run"]["test"]["dp"] <= 0.1 + 1 / smallest + 1e-9
-    assert run(f"train {own} --solver papc --epochs 5 --out p", monkeypatch) == 0
+    assert fairmp(f"train {tables} --solver papc --epochs 5 --out p")[0] == 0
     assert "≤ " not in (tmp_path / "p" / "report.html").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ import pandas as pd
 from tests.cli.conftest import Program
 
 
-def test_new_predictions_are_compared_with_training(fairmp: Program, tmp_path: Path) -> None:
+def test_monitor_compares_new_predictions_with_training(fairmp: Program, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     n = 1000
     sex, age = np.where(rng.random(n) < 0.5, "f", "m"), rng.normal(size=n)

@@ -148,10 +148,11 @@ def test_thresholds_share_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyP
     data = with_split(small(), seed=0)
     val, test = data.val_mask, data.test_mask
     fitted = GroupThresholds(0.1).fit(
-        model.predict_proba(data, nodes=val), data.y[val], data.sens[val]
+        model.predict_proba(data, nodes=val), data.y[val], sensitive_features=data.sens[val]
     )
     scores = model.predict_proba(data, nodes=test)
-    expected = evaluate(fitted.shift(scores, data.sens[test]), data.y[test], data.sens[test])
+    shifted = fitted.shift(scores, sensitive_features=data.sens[test])
+    expected = evaluate(shifted, data.y[test], data.sens[test])
     [found] = [r for r in records if r["name"] == "MLP + thresholds (validation) target=0.1"]
     assert found["run"]["test"]["accuracy"] == expected.accuracy
     assert found["run"]["test"]["dp"] == expected.dp

@@ -107,7 +107,7 @@ def test_pages_ask_no_other_host_and_set_formulas(
     assert [url for url in asked if not url.startswith(address)] == []
 
 
-def test_the_reference_has_the_public_names(site: Path) -> None:
+def test_reference_has_the_public_names(site: Path) -> None:
     import fairmp
 
     text = "".join(

@@ -14,12 +14,12 @@ DP = {"MLP": 0.05, "GCN": 0.09, "GAT": 0.08, "SGC": 0.08, "APPNP": 0.07, "FMP": 
 
 def records(data: str, dp: dict[str, float], noise: float = 0.002) -> list[dict[str, Any]]:
     rng = np.random.default_rng(0)
-    found = []
+    runs = []
     for name, gap in dp.items():
         for split in range(5):
             spec = RunSpec(data, name.lower(), strength=0.0 if name == "FMP" else None, split=split)
             test = {"accuracy": 0.7 + noise * rng.normal(), "dp": gap + noise * rng.normal()}
             test |= {"eo": gap, "auc": 0.8, "f1": 0.6}
-            run = {"test": test, "seconds": 1.0 + len(found)}
-            found.append(compare._head(spec) | {"dataset": data.upper(), "run": run})
-    return found
+            run = {"test": test, "seconds": 1.0 + len(runs)}
+            runs.append(compare._head(spec) | {"dataset": data.upper(), "run": run})
+    return runs

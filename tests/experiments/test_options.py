@@ -10,8 +10,8 @@ from fairmp.report.formats import Table
 
 
 def test_named_data_sets_are_loaded_before_the_usual_ones() -> None:
-    found = Scope(data=["embedded:60"]).load(["embedded:50"], ["embedded:40"])
-    assert list(found.graphs) == ["embedded:60"]
+    data_sets = Scope(data=["embedded:60"]).load(["embedded:50"], ["embedded:40"])
+    assert list(data_sets.graphs) == ["embedded:60"]
     assert Scope(quick=True).load(["embedded:50"], ["embedded:40"]).graphs["embedded:50"].num_nodes
     assert list(Scope().load(["embedded:50"], ["embedded:40"]).graphs) == ["embedded:40"]
 
@@ -19,9 +19,9 @@ def test_named_data_sets_are_loaded_before_the_usual_ones() -> None:
 def test_absent_files_are_named_and_nothing_at_all_is_refused(
     tmp_path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = Scope(data=["embedded:60", "nba"], data_dir=tmp_path).load([])
-    assert list(found.graphs) == ["embedded:60"]
-    assert list(found.absent) == ["NBA"]
+    data_sets = Scope(data=["embedded:60", "nba"], data_dir=tmp_path).load([])
+    assert list(data_sets.graphs) == ["embedded:60"]
+    assert list(data_sets.absent) == ["NBA"]
     assert "NBA" in capsys.readouterr().err
     with pytest.raises(InputError, match="--data"):
         Scope(data=["nba"], data_dir=tmp_path).load([])

@@ -12,8 +12,8 @@ from tests.experiments.records import DP, records
 def test_running_times_are_compared_by_direction() -> None:
     runs = records("pokec-n", DP)
     claims = runtime.claims(runs)
-    found = {claim.text: (claim.printed, claim.verdict) for claim in claims}
-    assert found == {
+    verdicts = {claim.text: (claim.printed, claim.verdict) for claim in claims}
+    assert verdicts == {
         "FMP takes more time than MLP": ("×1.47", paper.HOLDS),
         "FMP takes less time than APPNP": ("×0.36", paper.FAILS),
     }

@@ -43,7 +43,7 @@ def test_counterexample_loses_bias_though_the_printed_condition_holds() -> None:
     assert sign(both, "parity")[0] == -1
 
 
-def test_the_corrected_condition_is_right_more_often(grid: pd.DataFrame) -> None:
+def test_corrected_condition_is_right_more_often(grid: pd.DataFrame) -> None:
     assert len(grid) >= 200
     printed, corrected, prediction = agreement_table(grid)
     assert [row["form"] for row in (printed, corrected, prediction)] == [

@@ -11,7 +11,7 @@ from tests.experiments.records import DP, records
 TINY = "--quick --data embedded:240 --out r --splits 1 --workers 1"
 
 
-def test_the_paper_beside_ours_and_its_claims() -> None:
+def test_side_by_side_and_claims() -> None:
     runs = records("nba", DP)
     [table] = table1.side_by_side(runs)
     fair = next(row for row in table.rows if row[0] == "FMP")
@@ -28,13 +28,13 @@ def test_the_paper_beside_ours_and_its_claims() -> None:
         "german", DP | {"FMP": 0.2, "GCN": 0.01, "GAT": 0.01, "SGC": 0.01, "APPNP": 0.01}
     )
     assert table1.side_by_side(worse) == []  # the paper does not have it
-    found = {claim.text: claim for claim in table1.claims(worse)}
-    assert found["FMP has the smallest ΔDP"].verdict == paper.FAILS
-    assert found["Graph networks have a larger ΔDP than an MLP"].verdict == paper.FAILS
-    assert found["FMP has the smallest ΔDP"].printed == "–"
+    claims = {claim.text: claim for claim in table1.claims(worse)}
+    assert claims["FMP has the smallest ΔDP"].verdict == paper.FAILS
+    assert claims["Graph networks have a larger ΔDP than an MLP"].verdict == paper.FAILS
+    assert claims["FMP has the smallest ΔDP"].printed == "–"
 
 
-def test_what_the_splits_do_not_decide_is_undecided() -> None:
+def test_claims_are_undecided_where_splits_disagree() -> None:
     noisy = records("nba", dict.fromkeys(DP, 0.05), noise=0.05)
     verdicts = [claim.verdict for claim in table1.claims(noisy)]
     assert verdicts[0] == paper.OPEN

@@ -28,8 +28,8 @@ def records() -> list[dict[str, object]]:
 
 def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, object]]) -> None:
     assert len(records) == 2 * (1 + 2 * (3 + 1))
-    found = intervals(records)
-    gap = {place: figures["dp"].mean for place, figures in found.items()}
+    means = intervals(records)
+    gap = {place: figures["dp"].mean for place, figures in means.items()}
     plain = gap[PLAIN, None]
     assert plain > 0.1
     # With all groups known there is nothing to estimate.
@@ -37,9 +37,9 @@ def test_estimates_close_the_gap_that_is_left_unchanged(records: list[dict[str, 
     assert gap[UNCHANGED, 0.2] > 0.5 * plain
     assert gap[ESTIMATED, 0.2] < 0.3 * plain
     assert gap[UNCHANGED, 0.02] > gap[UNCHANGED, 0.2] > gap[UNCHANGED, 1.0]
-    assert found[ESTIMATED, 0.2]["right"].mean > 0.8
-    assert found[ESTIMATED, 0.2]["uncertain"].mean == pytest.approx(0.8, abs=0.05)
-    assert found[ESTIMATED, 1.0]["uncertain"].mean == 0.0
+    assert means[ESTIMATED, 0.2]["right"].mean > 0.8
+    assert means[ESTIMATED, 0.2]["uncertain"].mean == pytest.approx(0.8, abs=0.05)
+    assert means[ESTIMATED, 1.0]["uncertain"].mean == 0.0
     # Training nodes alone are known: no test node is, so nothing changes without estimates.
     assert gap[UNCHANGED, TRAINING_NODES] == plain
     assert gap[ESTIMATED, TRAINING_NODES] < 0.3 * plain

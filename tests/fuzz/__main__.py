@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz import KINDS
-from tests.fuzz.harness import Outcome, portion
+from tests.fuzz.harness import Outcome, Portion
 
 PORTION = 250
 COMMAND = "make fuzz SEED=… TABLES=… NUMBERS=… MODELS=… ARCHIVES=… KILLS=… JOBS=…"
 
 
-def tried(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
+def run_cases(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
     """Run some cases of a kind in several processes."""
     start = time.perf_counter()
     whole = Outcome(kind, seed)
     size = max(1, min(PORTION, count // (4 * jobs)))
-    portions = [(kind, seed, range(k, min(k + size, count))) for k in range(0, count, size)]
+    portions = [Portion(kind, seed, range(k, min(k + size, count))) for k in range(0, count, size)]
     with get_context("forkserver").Pool(min(jobs, len(portions)), maxtasksperchild=20) as pool:
-        pool.apply(portion, ((kind, seed, range(0)),))  # one process compiles, and keeps it
-        for part in pool.imap_unordered(portion, portions):
+        pool.apply(Portion(kind, seed, range(0)).run)  # one process compiles, and keeps it
+        for part in pool.imap_unordered(Portion.run, portions):
             whole.ends += Counter(part.ends)
             whole.failures |= part.failures
     seconds = round(time.perf_counter() - start)
@@ -39,7 +39,7 @@ def merge(path: Path, run: dict[str, Any]) -> None:
     """Put a run into a file of them."""
     runs = json.loads(path.read_text(encoding="utf8"))["runs"] if path.exists() else []
     runs = [old for old in runs if (old["kind"], old["seed"]) != (run["kind"], run["seed"])]
-    runs = sorted([*runs, run], key=lambda own: (list(KINDS).index(own["kind"]), own["seed"]))
+    runs = sorted([*runs, run], key=lambda run: (list(KINDS).index(run["kind"]), run["seed"]))
     text = json.dumps({"command": COMMAND, "runs": runs}, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf8")
 
@@ -51,18 +51,18 @@ def main() -> None:
         parser.add_argument(f"--{kind}", type=int, default=0, help="number of cases")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     failed = 0
     for kind in KINDS:
-        if not getattr(given, kind):
+        if not getattr(options, kind):
             continue
-        run = tried(kind, given.seed, getattr(given, kind), given.jobs)
+        run = run_cases(kind, options.seed, getattr(options, kind), options.jobs)
         failed += len(run["failures"])
         print(kind, json.dumps({**run, "failures": len(run["failures"])}), flush=True)
         for number, text in list(run["failures"].items())[:10]:
             print(f"--- {kind}, case {number}\n{text}", flush=True)
-        if given.out:
-            merge(given.out, run)
+        if options.out:
+            merge(options.out, run)
     raise SystemExit(1 if failed else 0)
 
 

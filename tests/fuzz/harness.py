@@ -25,7 +25,15 @@ Case = Callable[[np.random.Generator, Path], str]
 LIMIT_S = 20
 LIMITS_S = {"tests.fuzz.kills": 600}  # two runs of a command
 WARM_UP: dict[str, Callable[[], object]] = {}  # what a kind does once, without the time limit
-MAX_MESSAGE = 1200
+MAX_MESSAGE, MAX_DETAILS = 1200, 3000
+
+
+class CaseFailed(Exception):
+    """A case failed: the reason, which is counted, and the details."""
+
+    def __init__(self, reason: str, details: str) -> None:
+        self.reason, self.details = reason, details[-MAX_DETAILS:]
+        super().__init__(reason, details)
 
 
 @dataclass
@@ -48,28 +56,38 @@ def generator(kind: str, seed: int, number: int) -> np.random.Generator:
 
 
 def run(kind: str, case: Case, seed: int, numbers: Iterable[int]) -> Outcome:
+    """Run the cases of some numbers."""
     outcome = Outcome(kind, seed)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         WARM_UP.get(kind, lambda: None)()
     for number in numbers:
-        with tempfile.TemporaryDirectory() as place:
-            end = attempt(case, generator(kind, seed, number), Path(place))
-        outcome.ends[end.splitlines()[0] if end.startswith("FAILED") else end] += 1
-        if end.startswith("FAILED"):
-            outcome.failures[number] = end
+        try:
+            with tempfile.TemporaryDirectory() as place:
+                end = attempt(case, generator(kind, seed, number), Path(place))
+        except CaseFailed as failure:
+            end = f"FAILED: {failure.reason}"
+            outcome.failures[number] = f"{end}\n{failure.details}"
+        outcome.ends[end] += 1
     return outcome
 
 
-def portion(job: tuple[str, int, range]) -> Outcome:
-    """Run some cases of a kind, in a process of their own."""
-    from tests.fuzz import KINDS
+@dataclass(frozen=True)
+class Portion:
+    """Some cases of a kind, for a process of their own."""
 
-    kind, seed, numbers = job
-    return run(kind, KINDS[kind], seed, numbers)
+    kind: str
+    seed: int
+    numbers: range
+
+    def run(self) -> Outcome:
+        from tests.fuzz import KINDS
+
+        return run(self.kind, KINDS[self.kind], self.seed, self.numbers)
 
 
 def attempt(case: Case, rng: np.random.Generator, place: Path) -> str:
+    """Run a case within its time; return how it ended."""
     try:
         with time_limit(LIMITS_S.get(case.__module__, LIMIT_S)), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -77,15 +95,16 @@ def attempt(case: Case, rng: np.random.Generator, place: Path) -> str:
     except InputError as error:
         message = str(error)
         if "\n" in message or len(message) > MAX_MESSAGE:
-            return f"FAILED: a message of {len(message)} characters\n{message[:3000]}"
+            raise CaseFailed(f"a message of {len(message)} characters", message) from None
         return "refused"
-    except (Exception, TimeoutError) as error:
-        where = traceback.format_exc()[-3000:]
-        return f"FAILED: {type(error).__name__}\n{where}"
+    except Exception as error:
+        raise CaseFailed(type(error).__name__, traceback.format_exc()) from None
 
 
 @contextmanager
 def time_limit(seconds: int) -> Iterator[None]:
+    """Raise ``TimeoutError`` after so many seconds."""
+
     def late(*_: object) -> None:
         raise TimeoutError(f"no end after {seconds} s")
 

@@ -16,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -23,6 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from fairmp import cli
 from tests.distributed.torchrun import environment, torchrun
 
 SMALL = "--data embedded:120 --epochs 4"
@@ -67,12 +69,16 @@ COMMANDS = {
         [],
     ),
 }
+IMPORTED_LATER = (  # by commands, when they run
+    *("experiments.speed", "experiments.statistics", "fairmp.distributed.writer"),
+    *("fairmp.report.figures", "fairmp.tuning.tune", "fairmp.training.classifier"),
+)
 DONE = ("is not empty", "exists")  # what a command says if the results were there before the kill
 LIMIT_S = 300
 
 
 class Run(NamedTuple):
-    """How a command goes if nothing happens."""
+    """A run of a command that is not killed."""
 
     waits_s: float  # until its work begins
     takes_s: float
@@ -159,8 +165,8 @@ def finish(command: str, place: Path) -> tuple[int, float]:
     begin, first, before = time.monotonic(), 0.0, listing(place)
     with started(command, place) as process:
         while time.monotonic() < begin + LIMIT_S:
-            found, status = os.waitpid(process, os.WNOHANG)
-            if found:
+            ended, status = os.waitpid(process, os.WNOHANG)
+            if ended:
                 return os.waitstatus_to_exitcode(status), first
             if not first and listing(place) != before:
                 first = time.monotonic() - begin
@@ -169,20 +175,21 @@ def finish(command: str, place: Path) -> tuple[int, float]:
 
 
 def digests(place: Path, names: list[str]) -> list[str]:
-    found = []
+    """Checksums of results, without their times."""
+    sums = []
     for name in names:
         content = (place / name).read_bytes()
         if name.startswith("out/") and name.endswith(".csv"):
             frame = pd.read_csv(place / name, dtype=str)
             content = frame.drop(columns=frame.filter(regex="seconds")).to_csv().encode()
-        found.append(hashlib.sha256(content).hexdigest())
-    return found
+        sums.append(hashlib.sha256(content).hexdigest())
+    return sums
 
 
 def listing(place: Path) -> frozenset[str]:
-    """Names of all files and folders; unlike ``rglob`` it bears with those that go meanwhile."""
-    found = ((at, name) for at, *names in os.walk(place) for name in chain(*names))
-    return frozenset(os.path.relpath(f"{at}/{name}", place) for at, name in found)
+    """Names of all files and folders; unlike ``rglob`` it tolerates those that disappear."""
+    paths = (f"{at}/{name}" for at, *names in os.walk(place) for name in chain(*names))
+    return frozenset(os.path.relpath(path, place) for path in paths)
 
 
 def success(command: str, place: Path) -> float:
@@ -193,6 +200,7 @@ def success(command: str, place: Path) -> float:
 
 
 def said(place: Path) -> str:
+    """What the command printed last."""
     return (place.parent / "log").read_text()
 
 
@@ -222,6 +230,7 @@ def remove(place: Path) -> None:
 
 @functools.cache
 def undisturbed(name: str) -> Run:
+    """Run a command without killing it."""
     command, names = COMMANDS[name]
     with tempfile.TemporaryDirectory() as folder:
         place = prepare(Path(folder))
@@ -235,6 +244,7 @@ def undisturbed(name: str) -> Run:
 
 
 def case(rng: np.random.Generator, folder: Path) -> str:
+    """Kill a command at a random moment, and run it again."""
     name = str(rng.choice(list(COMMANDS)))
     command, names = COMMANDS[name]
     usual = undisturbed(name)
@@ -253,22 +263,7 @@ def case(rng: np.random.Generator, folder: Path) -> str:
 
 
 def warm_up() -> None:
-    import experiments.speed
-    import experiments.statistics
-    import fairmp.cli.audit
-    import fairmp.cli.compare
-    import fairmp.cli.debias
-    import fairmp.cli.monitor
-    import fairmp.cli.predict
-    import fairmp.cli.report
-    import fairmp.cli.shard
-    import fairmp.cli.train
-    import fairmp.cli.tune
-    import fairmp.distributed.writer
-    import fairmp.report.figures
-    import fairmp.tuning.tune
-    import fairmp.training.classifier
-
-    assert fairmp
-    assert experiments
+    """Import what the commands need, so that forked processes have it."""
+    for name in (*(f"fairmp.cli.{name}" for name in cli.COMMANDS), *IMPORTED_LATER):
+        import_module(name)
     template()

@@ -64,9 +64,7 @@ def post(rng: np.random.Generator, place: Path) -> str:
     target = float(rng.choice([0.0, 0.02, 0.2]))
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        fair = debias(
-            x.numpy(), sens.numpy(), target=target, temperature="decisions", kind="logits"
-        )
+        fair = debias(x.numpy(), sens.numpy(), target=target, kind="logits")
     assert np.isfinite(fair).all()
     known = (sens >= 0).numpy()
     assert np.allclose(fair[~known], x.numpy()[~known], rtol=1e-5, atol=1e-6)
@@ -111,7 +109,7 @@ def warm_up() -> None:
                     y = x.clone().requires_grad_()
                     f = FMP(2, 1.0, solver=solver)(y, torch.tensor([[0, 1], [1, 0]]), sens)
                     f.sum().backward()
-                debias(x.numpy(), sens.numpy(), temperature="decisions", kind="logits")
+                debias(x.numpy(), sens.numpy(), kind="logits")
     for seed in range(8):  # unknown groups, ties, targets
         for one in (layer, post):
             one(np.random.default_rng(seed), Path())

@@ -96,13 +96,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=100_000)
-    given = parser.parse_args()
-    found = {
-        "fit": fits(given.fits),
-        "debias": corrections(given.calls),
-        "predict": predictions(max(given.calls // 100, 1)),
+    options = parser.parse_args()
+    results = {
+        "fit": fits(options.fits),
+        "debias": corrections(options.calls),
+        "predict": predictions(max(options.calls // 100, 1)),
     }
-    print(json.dumps(found, indent=1))
+    print(json.dumps(results, indent=1))
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def test_one_hot_rows_are_refused_as_ambiguous(values: np.ndarray) -> None:
         lambda: are_probabilities(values),
         lambda: are_probabilities(torch.from_numpy(values)),
         lambda: debias(values, [0, 1] * (len(values) // 2)),
-        lambda: GroupThresholds().solve(values, [0, 1] * (len(values) // 2)),
+        lambda: GroupThresholds().solve(values, sensitive_features=[0, 1] * (len(values) // 2)),
     ):
         with pytest.raises(InputError) as error:
             call()
@@ -52,13 +52,14 @@ def test_explicit_kind_is_obeyed() -> None:
     sens = [0, 0, 1, 1]
     given = ONE_HOT.copy()
     given[3] = [1.0, 0.0]
-    fair = debias(given, sens, kind="logits")
+    fair = debias(given, sens, kind="logits", on="probabilities")
     p = np.exp(fair) / np.exp(fair).sum(1, keepdims=True)
     assert p[:2, 1].mean() == pytest.approx(p[2:, 1].mean(), abs=1e-4)
-    fair = debias(given, sens, kind="probabilities")
+    fair = debias(given, sens, kind="probabilities", on="probabilities")
     assert fair[:2, 1].mean() == pytest.approx(fair[2:, 1].mean(), abs=1e-4)
     # A single column holds log-odds of class 1.
-    odds = debias(np.array([2.0, 0.5, -1.0, -3.0]), sens, kind="logits")
+    scores = np.array([2.0, 0.5, -1.0, -3.0])
+    odds = debias(scores, sens, kind="logits", on="probabilities")
     q = 1 / (1 + np.exp(-odds))
     assert q[:2].mean() == pytest.approx(q[2:].mean(), abs=1e-4)
 
@@ -105,8 +106,8 @@ def test_gap_interval_covers_the_truth(groups: int, size: int, true: float) -> N
     sizes = np.full(groups, size)
     covered = 0
     for _ in range(200):
-        found = rng.binomial(sizes, rates) / sizes
-        low, high = gap_interval(found[:, None], sizes[:, None].astype(float))
+        measured = rng.binomial(sizes, rates) / sizes
+        low, high = gap_interval(measured[:, None], sizes[:, None].astype(float))
         covered += low <= true <= high
     assert covered >= 180
 

@@ -167,7 +167,7 @@ def one_hot(pred: list[int], classes: int = 2) -> np.ndarray:
     return np.eye(classes)[pred]
 
 
-def test_a_group_without_positives_has_no_tpr():
+def test_group_without_positives_has_no_tpr():
     result = evaluate(
         one_hot([1, 0, 1, 0, 1]),
         [1, 0, 0, 0, 0],
@@ -194,7 +194,7 @@ def test_equal_opportunity_needs_two_groups_with_positives():
     assert result.odds == 0.5
 
 
-def test_a_class_only_one_group_has_is_left_out():
+def test_class_of_one_group_is_left_out():
     pred, y, sens = [0, 1, 2, 0, 1, 1], [0, 1, 2, 0, 1, 0], [0, 0, 0, 1, 1, 1]
     result = evaluate(one_hot(pred, 3), y, sens, class_names=["x", "y", "z"], bootstrap=0)
     assert result.eo == 0.5
@@ -221,7 +221,7 @@ def test_one_class_of_labels_has_no_auc():
     assert any("AUC cannot be estimated" in note for note in result.notes)
 
 
-def test_a_named_group_without_nodes_is_noted():
+def test_named_group_without_nodes_is_noted():
     result = evaluate(
         one_hot([1, 0, 1]), [1, 0, 1], [0, 0, 1], group_names=["a", "b", "c"], bootstrap=5
     )
@@ -374,18 +374,18 @@ def test_weights_agree_with_fairlearn_and_with_repeated_nodes() -> None:
     n = 300
     scores, y, sens = rng.normal(size=(n, 2)), rng.integers(0, 2, n), rng.integers(0, 3, n)
     weight = rng.integers(1, 5, n)
-    found = evaluate(scores, y, sens, sample_weight=weight, bootstrap=50)
+    weighted = evaluate(scores, y, sens, sample_weight=weight, bootstrap=50)
     again = evaluate(*(np.repeat(part, weight, axis=0) for part in (scores, y, sens)), bootstrap=0)
     for key in METRICS:
-        assert getattr(found, key) == pytest.approx(getattr(again, key))
-        low, high = found.intervals[key]
-        assert low <= getattr(found, key) <= high
+        assert getattr(weighted, key) == pytest.approx(getattr(again, key))
+        low, high = weighted.intervals[key]
+        assert low <= getattr(weighted, key) <= high
     pred = scores.argmax(1)
     assert demographic_parity(pred, sens, sample_weight=weight) == pytest.approx(
         demographic_parity_difference(y, pred, sensitive_features=sens, sample_weight=weight)
     )
-    assert found.accuracy == pytest.approx(accuracy(pred, y, sample_weight=weight))
-    assert [row.count for row in found.groups] == np.bincount(sens).tolist()
+    assert weighted.accuracy == pytest.approx(accuracy(pred, y, sample_weight=weight))
+    assert [row.count for row in weighted.groups] == np.bincount(sens).tolist()
     # Weights widen the interval of a gap, whatever their scale.
     plain = evaluate(scores, y, sens, bootstrap=1).intervals["dp"]
     scaled = evaluate(scores, y, sens, sample_weight=7.0 * np.ones(n), bootstrap=1).intervals["dp"]

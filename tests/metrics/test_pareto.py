@@ -22,10 +22,10 @@ def test_front_is_the_set_of_undominated_points(some: list[tuple[float, float]])
         return one[0] >= other[0] and one[1] <= other[1] and one != other
 
     expected = {p for p in some if not any(beats(q, p) for q in some)}
-    found = front(some)
-    assert set(found) == expected
-    assert len(found) == len(expected)
-    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(found))
+    optimal = front(some)
+    assert set(optimal) == expected
+    assert len(optimal) == len(expected)
+    assert all(a[0] < b[0] and a[1] < b[1] for a, b in pairwise(optimal))
 
 
 def brute_force(some: list[tuple[float, float]], floor: float, ceiling: float) -> float:
@@ -43,8 +43,8 @@ def brute_force(some: list[tuple[float, float]], floor: float, ceiling: float) -
 def test_hypervolume_is_the_area_of_the_union(
     some: list[tuple[float, float]], floor: float, ceiling: float
 ) -> None:
-    found = hypervolume(some, (floor, ceiling))
-    assert found == pytest.approx(brute_force(some, floor, ceiling), abs=1e-9)
+    area = hypervolume(some, (floor, ceiling))
+    assert area == pytest.approx(brute_force(some, floor, ceiling), abs=1e-9)
 
 
 def test_hypervolume_agrees_with_monte_carlo() -> None:
@@ -55,8 +55,8 @@ def test_hypervolume_agrees_with_monte_carlo() -> None:
     covered = np.zeros(len(draws), dtype=bool)
     for accuracy, dp in some:
         covered |= (draws[:, 0] < accuracy) & (draws[:, 1] > dp)
-    found = hypervolume([(float(a), float(d)) for a, d in some], (0.3, 1.0))
-    assert found == pytest.approx(covered.mean(), abs=0.005)
+    area = hypervolume([(float(a), float(d)) for a, d in some], (0.3, 1.0))
+    assert area == pytest.approx(covered.mean(), abs=0.005)
 
 
 @given(points, st.tuples(fractions, fractions))
@@ -82,9 +82,9 @@ def record(accuracy: float, dp: float, split: int, strength: float = 0.0) -> dic
 
 def test_jackknife_interval_is_that_of_the_mean_if_linear() -> None:
     accuracies = [0.7, 0.75, 0.72, 0.9, 0.8]
-    found = hypervolume_over_splits([record(a, 0.0, k) for k, a in enumerate(accuracies)])
+    area = hypervolume_over_splits([record(a, 0.0, k) for k, a in enumerate(accuracies)])
     expected = mean_interval([(a - 0.5) / 0.5 for a in accuracies])
-    assert found == pytest.approx(expected)
+    assert area == pytest.approx(expected)
 
 
 def test_hypervolume_over_splits_averages_before_the_front() -> None:

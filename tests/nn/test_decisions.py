@@ -1,4 +1,4 @@
-"""The gap of decisions is closed to within one node, also where scores tie."""
+"""Equal rates of decisions: within one node of the target, also where scores tie."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fairmp import FMP, InputError
 from fairmp.groups import GroupOperator, group_operator
-from fairmp.nn.decisions import close_decision_gap
+from fairmp.nn.decisions import MIN_MARGIN, DecisionRule, close_decision_gap, equal_rates
 
 NO_EDGES = torch.empty(2, 0, dtype=torch.long)
 
@@ -39,7 +39,7 @@ def rates(
     single=st.booleans(),
     seed=st.integers(0, 2**20),
 )
-def test_the_gap_is_within_one_node(
+def test_close_decision_gap_is_within_one_node_of_the_target(
     groups: int,
     classes: int,
     extra: int,
@@ -74,7 +74,7 @@ def test_the_gap_is_within_one_node(
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
 @pytest.mark.parametrize("target", [0.0, 0.05])
-def test_no_more_is_moved_than_the_target_needs(size: float, target: float) -> None:
+def test_close_decision_gap_moves_no_more_than_the_target_needs(size: float, target: float) -> None:
     sens = (torch.rand(2000) < 0.3).long()
     x = torch.randn(2000, 2, dtype=torch.float64)
     x[:, 1] += sens
@@ -89,7 +89,7 @@ def test_no_more_is_moved_than_the_target_needs(size: float, target: float) -> N
     assert float(margin[0] / margin[1]) == pytest.approx(-int(sens.sum()) / int((sens == 0).sum()))
 
 
-def test_a_gap_within_the_target_changes_nothing() -> None:
+def test_close_decision_gap_keeps_logits_within_the_target() -> None:
     sens, x = torch.arange(100) % 2, torch.randn(100, 2)
     found = close_decision_gap(x, group_operator(sens), target=1.0)
     assert torch.equal(found.logits, x)
@@ -97,7 +97,7 @@ def test_a_gap_within_the_target_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_ties_are_drawn_or_kept(classes: int) -> None:
+def test_close_decision_gap_draws_or_keeps_ties(classes: int) -> None:
     """All of a group have the same score, so that only a draw can split them."""
     sens = torch.arange(1000) % 2
     x = torch.zeros(1000, classes)
@@ -124,7 +124,7 @@ def test_ties_are_drawn_or_kept(classes: int) -> None:
     assert error.value.argument == "ties"
 
 
-def test_ties_of_more_groups_are_drawn_or_kept() -> None:
+def test_close_decision_gap_draws_or_keeps_ties_of_more_groups() -> None:
     sens = torch.arange(900) % 3
     x = torch.zeros(900, 2)
     x[:, 1] = torch.tensor([-1.0, 0.5, 1.0])[sens]
@@ -134,12 +134,17 @@ def test_ties_of_more_groups_are_drawn_or_kept() -> None:
     found = close_decision_gap(x, groups, 0.6, seed=1)
     assert (found.drawn, found.gap) == (300, pytest.approx(0.6))
     assert not torch.equal(found.logits, close_decision_gap(x, groups, 0.6, seed=2).logits)
+    kept = close_decision_gap(x, groups, 0.6, ties="keep")
+    assert (kept.drawn, kept.gap) == (0, 0.0)  # as a whole again
+    # Half of the first group has its plain decision, which is nearer than everyone at one side.
+    x[:, 1] = torch.tensor([1.0, 0.5, -0.5])[sens]
+    x[::6, 1] = -1.0
     with pytest.warns(UserWarning, match="tied scores"):
-        kept = close_decision_gap(x, groups, 0.6, ties="keep")
-    assert (kept.drawn, kept.gap) == (0, 1.0)
+        missed = close_decision_gap(x, groups, 0.1, ties="keep")
+    assert (missed.drawn, missed.gap) == (0, 0.5)
 
 
-def test_soft_groups() -> None:
+def test_close_decision_gap_with_soft_groups() -> None:
     torch.manual_seed(3)
     hard = torch.arange(600) % 2
     x = torch.randn(600, 2) + hard.unsqueeze(1) * torch.tensor([0.0, 1.0])
@@ -151,7 +156,7 @@ def test_soft_groups() -> None:
 
 
 @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (2, 4), (3, 4)])
-def test_in_the_layer(classes: int, groups: int) -> None:
+def test_layer_closes_gap_of_decisions(classes: int, groups: int) -> None:
     torch.manual_seed(4)
     sens = torch.randint(-1, groups, (2000,))
     x = torch.randn(2000, classes, dtype=torch.float64)
@@ -194,7 +199,9 @@ def brute_force_path(
 
 @settings(max_examples=60)
 @given(extra=st.integers(0, 60), target=st.sampled_from([0.0, 0.05, 0.2]), seed=st.integers(0, 999))
-def test_two_groups_equal_a_search_over_every_shift(extra: int, target: float, seed: int) -> None:
+def test_close_decision_gap_of_two_groups_equals_search_over_every_shift(
+    extra: int, target: float, seed: int
+) -> None:
     rng = np.random.default_rng(seed)
     n = 6 + extra
     sens, inside = rng.integers(-1, 2, n), rng.random(n) < 0.7
@@ -213,7 +220,7 @@ def test_two_groups_equal_a_search_over_every_shift(extra: int, target: float, s
     rounded=st.booleans(),
     seed=st.integers(0, 999),
 )
-def test_more_groups_cost_no_more_than_any_choice_of_counts(
+def test_close_decision_gap_of_more_groups_changes_least(
     sizes: list[int], target: float, rounded: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
@@ -240,7 +247,7 @@ def test_more_groups_cost_no_more_than_any_choice_of_counts(
 
 
 @pytest.mark.parametrize("rounded", [False, True])
-def test_groups_spread_over_processes_give_the_same(rounded: bool) -> None:
+def test_close_decision_gap_is_the_same_over_processes(rounded: bool) -> None:
     """There it bisects instead of sorting."""
 
     class Spread(GroupOperator):
@@ -264,7 +271,7 @@ def test_groups_spread_over_processes_give_the_same(rounded: bool) -> None:
     dtype=st.sampled_from([torch.float32, torch.float64]),
     unknown=st.booleans(),
 )
-def test_one_gap_of_two_classes_is_closed_as_with_gradients(
+def test_close_decision_gap_is_the_same_with_gradients(
     n: int, seed: int, target: float, dtype: torch.dtype, unknown: bool
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
@@ -278,10 +285,91 @@ def test_one_gap_of_two_classes_is_closed_as_with_gradients(
     logits[:, 1] += sens
     groups = group_operator(sens, population)
     found = close_decision_gap(logits, groups, target)
-    # Logits that require a gradient take the general way.
-    wanted = close_decision_gap(logits.clone().requires_grad_(), groups, target)
+    x = logits.clone().requires_grad_()
+    wanted = close_decision_gap(x, groups, target)
+    grad = torch.randn(logits.shape, generator=generator, dtype=dtype)
+    wanted.logits.backward(grad)
+    assert torch.equal(x.grad, grad)  # the shift is a constant
     assert torch.equal(found.logits.argmax(1), wanted.logits.argmax(1))
     assert torch.allclose(found.logits, wanted.logits.detach())
     assert torch.allclose(found.shift, wanted.shift)
     assert found.gap == pytest.approx(wanted.gap, abs=1e-12)
     assert found.drawn == wanted.drawn
+
+
+def rate_by_group(decided: np.ndarray, group: np.ndarray, weight: np.ndarray) -> np.ndarray:
+    return np.array(
+        [np.average(decided[group == g], weights=weight[group == g]) for g in np.unique(group)]
+    )
+
+
+@settings(max_examples=60)
+@given(
+    groups=st.integers(2, 4),
+    extra=st.integers(0, 60),
+    target=st.sampled_from([0.0, 0.05, 0.3]),
+    weighted=st.booleans(),
+    rounded=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_equal_rates_meets_the_target_within_one_node(
+    groups: int, extra: int, target: float, weighted: bool, rounded: bool, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    group = np.r_[np.arange(groups), rng.integers(0, groups, groups + extra)]
+    margin = rng.normal(size=len(group)) + rng.normal(size=groups)[group]
+    margin = margin.round() if rounded else margin
+    weight = rng.random(len(group)) + 0.1 if weighted else np.ones(len(group))
+    rule = equal_rates(margin, group, target=target, weight=weight)
+    shifted, drawn = rule.apply(margin, group, seed=3)
+    rates = rate_by_group(shifted > 0, group, weight)
+    one_node = max(weight[group == g].max() / weight[group == g].sum() for g in range(groups))
+    if not (weighted and rule.drawn):  # the weights of those drawn are known on average only
+        assert np.ptp(rates) <= target + one_node + 1e-6
+        assert rule.gap == pytest.approx(np.ptp(rates), abs=1e-6)
+    assert drawn == rule.drawn
+    assert (np.abs(shifted) >= MIN_MARGIN).all()
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_equal_rates_decides_as_close_decision_gap(groups: int) -> None:
+    rng = np.random.default_rng(groups)
+    group = rng.integers(-1, groups, 500)
+    margin = rng.normal(size=500) + 0.8 * group
+    x = torch.from_numpy(np.stack([-margin / 2, margin / 2], 1))
+    operator = group_operator(torch.from_numpy(group), dtype=x.dtype)
+    for target in (0.0, 0.1):
+        shifted, _ = equal_rates(margin, group, target=target).apply(margin, group)
+        batch = close_decision_gap(x, operator, target).logits.argmax(1).numpy()
+        np.testing.assert_array_equal(shifted > 0, batch == 1)
+
+
+def test_equal_rates_with_weights_counts_like_repeated_nodes() -> None:
+    rng = np.random.default_rng(0)
+    group, weight = rng.integers(0, 3, 200), rng.integers(1, 4, 200)
+    margin = rng.normal(size=200) + group
+    once = equal_rates(margin, group, weight=weight.astype(float), ties="keep")
+    often = equal_rates(np.repeat(margin, weight), np.repeat(group, weight), ties="keep")
+    np.testing.assert_allclose(once.thresholds, often.thresholds)
+    assert once.rate == pytest.approx(often.rate)
+
+
+def test_equal_rates_leaves_groups_without_weight_alone() -> None:
+    margin, group = np.array([1.0, 2.0, -2.0, 1.0, 3.0, -1.0]), np.array([0, 0, 1, 1, 2, 2])
+    weight = np.array([1.0, 1.0, 1.0, 1.0, 0.0, 0.0])
+    rule = equal_rates(margin, group, weight=weight)
+    assert rule.thresholds.tolist() == [1.5, 0.0, 0.0]
+    alone = equal_rates(margin, group, weight=weight * (group == 0))
+    assert not alone.thresholds.any()
+
+
+def test_decision_rule_keeps_unknown_groups_and_draws_their_share() -> None:
+    rule = DecisionRule(np.array([0.5, 0.0]), np.array([0.25, 0.0]))
+    margin, group = np.full(4001, 0.5), np.zeros(4001, dtype=np.int64)
+    group[0] = -1
+    shifted, drawn = rule.apply(margin, group, seed=1)
+    assert shifted[0] == 0.5
+    assert drawn == 4000
+    assert (shifted[1:] > 0).sum() == 1000
+    assert (shifted > 0).sum() == (rule.apply(margin, group, seed=2)[0] > 0).sum()
+    assert not np.array_equal(shifted, rule.apply(margin, group, seed=2)[0])

@@ -1,3 +1,5 @@
+"""Thresholds by group: no others are more accurate, and batches have one rate."""
+
 from __future__ import annotations
 
 import warnings
@@ -8,6 +10,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from fairmp import InputError
@@ -45,7 +49,7 @@ def cases(draw: st.DrawFn) -> tuple[Tensor, Tensor, Tensor, float]:
 
 @settings(deadline=None, max_examples=100)
 @given(cases())
-def test_no_thresholds_are_better(case: tuple[Tensor, Tensor, Tensor, float]) -> None:
+def test_fit_finds_the_most_accurate_thresholds(case: tuple[Tensor, Tensor, Tensor, float]) -> None:
     scores, y, sens, target = case
     groups = int(sens.max()) + 1
     sizes = sorted(int((sens == g).sum()) for g in range(groups))
@@ -58,13 +62,15 @@ def test_no_thresholds_are_better(case: tuple[Tensor, Tensor, Tensor, float]) ->
             best = max(best, right(pred))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the best thresholds may select nobody
-        fitted = GroupThresholds(target, ties="keep", kind="logits").fit(scores, y, sens)
-    mine = fitted.predict(scores, sens)
+        fitted = GroupThresholds(target, ties="keep", kind="logits").fit(
+            scores, y, sensitive_features=sens
+        )
+    mine = fitted.predict(scores, sensitive_features=sens)
     assert gap(mine, sens) <= allowed
     assert right(mine) == best
 
 
-def test_it_keeps_up_with_fairlearn() -> None:
+def test_fit_is_as_accurate_as_fairlearn() -> None:
     post = pytest.importorskip("fairlearn.postprocessing")
     base = pytest.importorskip("sklearn.base")
 
@@ -88,155 +94,194 @@ def test_it_keeps_up_with_fairlearn() -> None:
         ).fit(x, label, sensitive_features=sens.numpy())
         p = theirs._pmf_predict(x, sensitive_features=sens.numpy())[:, 1]
         accuracy = float((p * label + (1 - p) * (1 - label)).mean())
-        mine = GroupThresholds().fit(scores, y, sens).predict(scores, sens)
+        mine = (
+            GroupThresholds()
+            .fit(scores, y, sensitive_features=sens)
+            .predict(scores, sensitive_features=sens)
+        )
         assert gap(mine, sens) < 1e-3
         assert float((mine == y).double().mean()) == pytest.approx(accuracy, abs=0.005)
         assert gap((scores[:, 1] > 0).long(), sens) > 0.15
 
 
 @pytest.mark.parametrize("groups", [2, 4])
-def test_a_batch_is_selected_at_one_rate(groups: int) -> None:
+def test_solve_gives_groups_one_rate(groups: int) -> None:
     scores, _, sens = sample(999, groups)
     plain = float((scores[:, 1] > 0).double().mean())
-    solved = GroupThresholds().solve(scores, sens)
-    assert solved.rate_ == pytest.approx(plain, abs=0.005)
+    solved = GroupThresholds().solve(scores, sensitive_features=sens)
+    assert solved.rule_.rate == pytest.approx(plain, abs=0.005)
     smallest = int(torch.bincount(sens).min())
-    assert gap(solved.predict(scores, sens), sens) <= 1 / smallest
+    assert gap(solved.predict(scores, sensitive_features=sens), sens) <= 1 / smallest
     for rate in (0.0, 0.2, 1.0):
-        pred = GroupThresholds().solve(scores, sens, rate=rate).predict(scores, sens)
+        pred = (
+            GroupThresholds()
+            .solve(scores, sensitive_features=sens, rate=rate)
+            .predict(scores, sensitive_features=sens)
+        )
         for g in range(groups):
             mine = pred[sens == g].double()
             assert float(mine.mean()) == pytest.approx(rate, abs=0.5 / len(mine) + 1e-9)
 
 
-def test_a_batch_moves_no_further_than_the_target_asks() -> None:
+def test_solve_moves_rates_no_further_than_the_target_asks() -> None:
     scores, _, sens = sample(2000, 2)
     plain = (scores[:, 1] > 0).long()
     whole = gap(plain, sens)
-    half = GroupThresholds(whole / 2).solve(scores, sens)
-    assert gap(half.predict(scores, sens), sens) == pytest.approx(whole / 2, abs=2e-3)
-    loose = GroupThresholds(1.0).solve(scores, sens)
-    assert torch.equal(loose.thresholds_, torch.zeros(2, dtype=torch.float64))
+    half = GroupThresholds(whole / 2).solve(scores, sensitive_features=sens)
+    assert gap(half.predict(scores, sensitive_features=sens), sens) == pytest.approx(
+        whole / 2, abs=2e-3
+    )
+    loose = GroupThresholds(1.0).solve(scores, sensitive_features=sens)
+    assert not loose.rule_.thresholds.any()
 
 
-def test_the_rate_chosen_on_validation_nodes_is_the_batch_s() -> None:
+def test_solve_uses_the_rate_of_fit() -> None:
     scores, y, sens = sample(3000, 2)
     with pytest.warns(UserWarning, match="select"):
-        fitted = GroupThresholds().fit(scores, 1 - y, sens)
-    before = fitted.thresholds_.clone()
+        fitted = GroupThresholds().fit(scores, 1 - y, sensitive_features=sens)
+    before = fitted.rule_.thresholds.copy()
     other, _, group = sample(1500, 2, seed=5)
-    solved = fitted.solve(other, group)
-    assert solved.rate_ == pytest.approx(fitted.rate_, abs=2e-3)
-    assert torch.equal(fitted.thresholds_, before)
+    solved = fitted.solve(other, sensitive_features=group)
+    assert solved.rule_.rate == pytest.approx(fitted.rule_.rate, abs=2e-3)
+    assert np.array_equal(fitted.rule_.thresholds, before)
     # Upside-down labels: the best constant beats every cut, unlike the plain model's.
-    assert fitted.rate_ in (0.0, 1.0)
-    assert 0.2 < GroupThresholds().solve(other, group).rate_ < 0.8
+    assert fitted.rule_.rate in (0.0, 1.0)
+    assert 0.2 < GroupThresholds().solve(other, sensitive_features=group).rule_.rate < 0.8
 
 
-def test_on_new_nodes_the_gap_is_that_of_sampling() -> None:
+def test_predict_on_new_nodes_leaves_the_gap_of_sampling() -> None:
     scores, y, sens = sample(20_000, 2)
-    fitted = GroupThresholds().fit(scores[:10_000], y[:10_000], sens[:10_000])
+    fitted = GroupThresholds().fit(scores[:10_000], y[:10_000], sensitive_features=sens[:10_000])
     rest = slice(10_000, None)
-    after = evaluate(fitted.shift(scores[rest], sens[rest]), y[rest], sens[rest])
+    after = evaluate(fitted.shift(scores[rest], sensitive_features=sens[rest]), y[rest], sens[rest])
     before = evaluate(scores[rest], y[rest], sens[rest])
     assert before.dp > 0.15
     assert after.dp < 0.03
+    shifted = fitted.shift(scores[rest], sensitive_features=sens[rest])
     assert torch.equal(
-        fitted.predict(scores[rest], sens[rest]), fitted.shift(scores[rest], sens[rest]).argmax(1)
+        fitted.predict(scores[rest], sensitive_features=sens[rest]), shifted.argmax(1)
     )
 
 
 def test_probabilities_decide_as_logits_do() -> None:
     scores, y, sens = sample(500, 2)
     proba = scores.double().softmax(1)
-    by_logits = GroupThresholds(0.05).fit(scores, y, sens)
-    by_proba = GroupThresholds(0.05).fit(proba, y, sens)
-    torch.testing.assert_close(by_logits.thresholds_, by_proba.thresholds_)
-    assert torch.equal(by_logits.predict(scores, sens), by_proba.predict(proba, sens))
+    by_logits = GroupThresholds(0.05).fit(scores, y, sensitive_features=sens)
+    by_proba = GroupThresholds(0.05).fit(proba, y, sensitive_features=sens)
+    np.testing.assert_allclose(by_logits.rule_.thresholds, by_proba.rule_.thresholds)
+    assert torch.equal(
+        by_logits.predict(scores, sensitive_features=sens),
+        by_proba.predict(proba, sensitive_features=sens),
+    )
     certain = torch.tensor([[0.0, 1.0], [1.0, 0.0]] * 2)
-    fitted = GroupThresholds(kind="probabilities").fit(certain, [1, 0, 1, 0], [0, 0, 1, 1])
-    pred = fitted.predict(certain, [0, 0, 1, 1])
+    fitted = GroupThresholds(kind="probabilities").fit(
+        certain, [1, 0, 1, 0], sensitive_features=[0, 0, 1, 1]
+    )
+    pred = fitted.predict(certain, sensitive_features=[0, 0, 1, 1])
     assert pred.tolist() == [1, 0, 1, 0]
 
 
-def test_an_unknown_group_keeps_the_plain_decision() -> None:
+def test_shift_keeps_nodes_of_unknown_group() -> None:
     scores, y, sens = sample(400, 2)
     hidden = torch.where(torch.arange(400) % 5 == 0, -1, sens)
-    fitted = GroupThresholds().fit(scores, y, hidden)
-    assert bool((fitted.thresholds_ != 0).any())
-    shifted = fitted.shift(scores, hidden)
+    fitted = GroupThresholds().fit(scores, y, sensitive_features=hidden)
+    assert fitted.rule_.thresholds.any()
+    shifted = fitted.shift(scores, sensitive_features=hidden)
     odds = (scores[:, 1] - scores[:, 0]).double()
     assert torch.equal(shifted[hidden < 0, 1], odds[hidden < 0])
     flipped = torch.where(hidden < 0, 1 - y, y)
-    assert torch.equal(
-        GroupThresholds().fit(scores, flipped, hidden).thresholds_, fitted.thresholds_
-    )
+    other = GroupThresholds().fit(scores, flipped, sensitive_features=hidden)
+    assert np.array_equal(other.rule_.thresholds, fitted.rule_.thresholds)
 
 
 @pytest.mark.parametrize("ties", ["random", "keep"])
-def test_ties_are_split_at_random(ties: str) -> None:
+def test_predict_splits_or_keeps_ties(ties: str) -> None:
     scores, _, sens = sample(2000, 2)
     scores = scores.sign() * 0.5 + (scores.abs() > 1) * scores.sign()
-    fitted = GroupThresholds(ties=ties, kind="logits").solve(scores, sens, rate=0.3)
-    pred = fitted.predict(scores, sens)
-    assert torch.equal(pred, fitted.predict(scores, sens))
+    fitted = GroupThresholds(ties=ties, kind="logits").solve(
+        scores, sensitive_features=sens, rate=0.3
+    )
+    pred = fitted.predict(scores, sensitive_features=sens)
+    assert torch.equal(pred, fitted.predict(scores, sensitive_features=sens))
     if ties == "keep":
-        assert fitted.drawn_ == 0
+        assert fitted.rule_.drawn == 0
         assert gap(pred, sens) > 0.02
         return
     assert gap(pred, sens) <= 1 / int(torch.bincount(sens).min())
-    assert fitted.drawn_ > 100
-    other = GroupThresholds(seed=1, kind="logits").solve(scores, sens, rate=0.3)
-    assert not torch.equal(pred, other.predict(scores, sens))
-    assert float(other.predict(scores, sens).double().mean()) == pytest.approx(0.3, abs=1e-3)
+    assert fitted.rule_.drawn > 100
+    other = GroupThresholds(seed=1, kind="logits").solve(scores, sensitive_features=sens, rate=0.3)
+    assert not torch.equal(pred, other.predict(scores, sensitive_features=sens))
+    assert float(other.predict(scores, sensitive_features=sens).double().mean()) == pytest.approx(
+        0.3, abs=1e-3
+    )
 
 
-def test_tied_rows_served_one_by_one_have_their_share() -> None:
+def test_predict_draws_single_rows_by_their_share() -> None:
     scores = torch.tensor([[0.0, 1.0]] * 10 + [[0.0, -1.0]] * 10)
     sens = torch.tensor([0] * 10 + [1] * 10)
-    rule = GroupThresholds(kind="logits").solve(scores, sens, rate=0.3)
-    assert rule.tie_rates_.tolist() == pytest.approx([0.3, 0.3])
+    rule = GroupThresholds(kind="logits").solve(scores, sensitive_features=sens, rate=0.3)
+    assert rule.rule_.tie_rates.tolist() == pytest.approx([0.3, 0.3])
     selected = 0
     for seed in range(400):
         rule.seed = seed
-        selected += int(rule.predict(scores[:1], sens[:1]))
+        selected += int(rule.predict(scores[:1], sensitive_features=sens[:1]))
     assert selected / 400 == pytest.approx(0.3, abs=0.07)
 
 
-def test_ties_can_be_kept_together() -> None:
+def test_fit_keeps_ties_together() -> None:
     scores = torch.zeros(10, 2)
     scores[:5, 1] = 1.0
     sens = torch.tensor([0] * 5 + [1] * 5)
     y = torch.tensor([1, 1, 1, 0, 0, 1, 0, 0, 0, 0])
     with pytest.warns(UserWarning, match="select no node"):
-        fitted = GroupThresholds(ties="keep", kind="logits").fit(scores, y, sens)
+        fitted = GroupThresholds(ties="keep", kind="logits").fit(scores, y, sensitive_features=sens)
     # All or none: 6 right with none, 4 with all.
-    assert fitted.predict(scores, sens).tolist() == [0] * 10
+    assert fitted.predict(scores, sensitive_features=sens).tolist() == [0] * 10
     near = torch.tensor([1.0, np.nextafter(1.0, 2.0), -3.0, 4.0], dtype=torch.float64)
     close = torch.stack([torch.zeros(4, dtype=torch.float64), near], 1)
-    pred = GroupThresholds().solve(close, torch.tensor([0, 0, 1, 1]), rate=0.5)
-    assert pred.predict(close, torch.tensor([0, 0, 1, 1])).tolist() == [0, 1, 0, 1]
+    pred = GroupThresholds().solve(close, sensitive_features=torch.tensor([0, 0, 1, 1]), rate=0.5)
+    assert pred.predict(close, sensitive_features=torch.tensor([0, 0, 1, 1])).tolist() == [
+        0,
+        1,
+        0,
+        1,
+    ]
 
 
 def test_wrong_inputs_are_named() -> None:
     scores, y, sens = sample(50, 2)
     with pytest.raises(InputError, match=r"target: 1\.5"):
-        GroupThresholds(1.5)
+        GroupThresholds(1.5).fit(scores, y, sensitive_features=sens)
+    with pytest.raises(InputError, match="ties: 'split'"):
+        GroupThresholds(ties="split").fit(scores, y, sensitive_features=sens)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="call fit"):
-        GroupThresholds().predict(scores, sens)
+        GroupThresholds().predict(scores, sensitive_features=sens)
     with pytest.raises(InputError, match="2 classes"):
-        GroupThresholds().fit(torch.ones(50, 3), y, sens)
-    with pytest.raises(InputError, match="nan"):
-        GroupThresholds().fit(scores * torch.nan, y, sens)
+        GroupThresholds().fit(torch.ones(50, 3), y, sensitive_features=sens)
+    with pytest.raises(InputError, match="not finite"):
+        GroupThresholds().fit(scores * torch.nan, y, sensitive_features=sens)
     with pytest.raises(InputError, match=r"y: shape \(49,\)"):
-        GroupThresholds().fit(scores, y[:-1], sens)
+        GroupThresholds().fit(scores, y[:-1], sensitive_features=sens)
     with pytest.raises(InputError, match="y: class 2"):
-        GroupThresholds().fit(scores, y + 1, sens)
+        GroupThresholds().fit(scores, y + 1, sensitive_features=sens)
     with pytest.raises(InputError, match="y: no node of known group"):
-        GroupThresholds().fit(scores, torch.full((50,), -1), sens)
+        GroupThresholds().fit(scores, torch.full((50,), -1), sensitive_features=sens)
     with pytest.raises(InputError, match=r"nodes by group are \[50\]"):
-        GroupThresholds().fit(scores, y, sens * 0)
+        GroupThresholds().fit(scores, y, sensitive_features=sens * 0)
     with pytest.raises(InputError, match="rate: 2"):
-        GroupThresholds().solve(scores, sens, rate=2.0)
+        GroupThresholds().solve(scores, sensitive_features=sens, rate=2.0)
+    fitted = GroupThresholds().fit(scores, y, sensitive_features=sens)
     with pytest.raises(InputError, match="group 2 was not seen"):
-        GroupThresholds().fit(scores, y, sens).predict(scores, sens + 1)
+        fitted.predict(scores, sensitive_features=sens + 1)
+
+
+def test_scikit_learn_clones_and_sets_parameters() -> None:
+    scores, y, sens = sample(200, 2)
+    rule = GroupThresholds(0.05, ties="keep", seed=3, kind="logits")
+    fitted = rule.fit(scores, y, sensitive_features=sens)
+    assert fitted is rule
+    check_is_fitted(fitted)
+    other = clone(rule)
+    assert other.get_params() == rule.get_params()
+    assert not hasattr(other, "rule_")
+    assert other.set_params(target=0.1).target == 0.1

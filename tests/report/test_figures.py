@@ -27,14 +27,14 @@ def named(count: int) -> list[Line]:
 
 def drawn(figure) -> list[tuple[float, float]]:
     """Every point of every line, bar and band of a figure's axes."""
-    found = []
+    ends = []
     for axes in figure.axes:
         for shapes in axes.collections:
-            found += [tuple(end) for path in shapes.get_paths() for end in path.vertices]
+            ends += [tuple(end) for path in shapes.get_paths() for end in path.vertices]
         for line in axes.lines:
             if line.get_transform() == axes.transData:
-                found += list(zip(line.get_xdata(), line.get_ydata(), strict=True))
-    return [(float(x), float(y)) for x, y in found]
+                ends += list(zip(line.get_xdata(), line.get_ydata(), strict=True))
+    return [(float(x), float(y)) for x, y in ends]
 
 
 def assert_possible(figure) -> None:

@@ -42,9 +42,9 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     sens = rng.integers(0, 2, 500)
     p = 1 / (1 + np.exp(-rng.normal(size=500) - sens))
     y = (rng.random(500) < p).astype(int)
-    result = debias(p, sens, target=0.02, labels=y, temperature="decisions", full_output=True)
-    found = result.to_dict()
-    (tmp_path / "corrected.json").write_text(json.dumps(found))
+    result = debias(p, sens, target=0.02, y=y, full_output=True)
+    record = result.to_dict()
+    (tmp_path / "corrected.json").write_text(json.dumps(record))
     document = document_of(tmp_path)
     assert document["metrics"][0]["name"] == "accuracy"
     assert document["metrics"][1]["target"] == 0.02
@@ -55,7 +55,7 @@ def test_document_of_corrected_predictions(tmp_path: Path) -> None:
     for title in ("Result", "Changed decisions", "Assumptions"):
         assert title in page
     assert document_of(tmp_path / "corrected.json") == document
-    assert from_corrected({**found, "command": "fairmp debias x"})["command"] == "fairmp debias x"
+    assert from_corrected({**record, "command": "fairmp debias x"})["command"] == "fairmp debias x"
 
 
 def test_together_makes_one_page_of_several_folders(tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ def lines(figure) -> dict[str, int]:
     """Edges drawn, by colour."""
     from matplotlib.colors import to_hex
 
-    found = {INSIDE: 0, CROSSING: 0, UNKNOWN: 0}
+    counts = {INSIDE: 0, CROSSING: 0, UNKNOWN: 0}
     for axes in figure.axes:
         for part in axes.collections:
             if isinstance(part, LineCollection) and len(part.get_segments()):
-                found[to_hex(part.get_colors()[0])] += len(part.get_segments())
-    return found
+                counts[to_hex(part.get_colors()[0])] += len(part.get_segments())
+    return counts
 
 
 def caption(figure) -> str:

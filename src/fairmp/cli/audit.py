@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from fairmp.cli import options
-from fairmp.cli.options import Gate, option
+from fairmp.cli import options, output
+from fairmp.cli.gate import Gap, Gate
+from fairmp.cli.options import option
+from fairmp.cli.spelling import rerun_command
 from fairmp.progress import bar
 
 
@@ -28,8 +30,9 @@ def command(
         result = audit(data, steps=steps, seed=seed)
         advance("drawing" if picture else "writing")
         with results.staging(folder) as staging:
-            command = options.rerun_command()
+            command = rerun_command()
             record = write(result, data, staging, command=command, picture=picture)
-    last = f"{options.elapsed():.0f} s. Open {folder / 'report.html'}."
-    options.report(results.as_json, record, *record["read"], f"\n{result}\n", last)
-    gate.check(options.gap_of_labels(result))
+    last = f"{output.elapsed():.0f} s. Open {folder / 'report.html'}."
+    output.report(results.as_json, record, *record["read"], f"\n{result}\n", last)
+    labels = result.label_gap()
+    gate.check(Gap("the labels", labels.estimate, labels.interval))

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import network, option, panel, say, smoothing
+from fairmp.cli import options, output
+from fairmp.cli.options import network, option, panel, smoothing
+from fairmp.cli.output import say
+from fairmp.cli.spelling import rerun_command
 from fairmp.cli.train import check_used
-from fairmp.errors import InputError
+from fairmp.errors import InputError, plural
 from fairmp.progress import bar
 
 if TYPE_CHECKING:
@@ -76,11 +78,10 @@ def command(
     given["lambda_s"] = smoothing(given["lambda_s"])
     from fairmp.comparison import grid, page
     from fairmp.datasets.by_name import canonical, from_files
-    from fairmp.errors import plural
 
     names = list(dict.fromkeys(map(canonical, options.with_protocol(data, protocol))))
     load: Any = partial(from_files, data_dir=data_dir)
-    if tables.given():
+    if tables.has_tables():
         if data or protocol:
             raise InputError("--data", "goes without --nodes and --edges", "give one or the other")
         names, load = [tables.fingerprint()], tables.load_tables
@@ -97,10 +98,10 @@ def command(
             staging,
             title="Comparison of methods",
             summary=f"{methods} on {plural(len(names), 'data set')}, {plural(splits, 'split')}.",
-            command=options.rerun_command(),
+            command=rerun_command(),
         )
     show(found, out, as_json=as_json)
-    options.track(track, found.records, out)
+    output.track(track, found.records, out)
     if not found.records:
         raise InputError(f"all {len(found.failed)} runs failed", f"{found.failed[0]['failed']}")
 
@@ -168,7 +169,6 @@ def show(found: Comparison, out: Path, *, as_json: bool, below: Sequence[Any] = 
 
     ``below`` is printed after the tables.
     """
-    from fairmp.errors import plural
     from fairmp.report import over
 
     failed = Counter(record["failed"] for record in found.failed).items()
@@ -178,8 +178,8 @@ def show(found: Comparison, out: Path, *, as_json: bool, below: Sequence[Any] = 
     tables = found.tables()
     methods, hypervolumes = tables[: len(found.lines)], tables[len(found.lines) :]
     shown = [*methods, *(part for table in hypervolumes for part in narrow(table))]
-    parts = options.tables(shown, leave_out=("AUC", "splits"))
-    options.report(as_json, found.to_dict(), *notes, *parts, *below, options.open_page(out))
+    parts = output.tables(shown, leave_out=("AUC", "splits"))
+    output.report(as_json, found.to_dict(), *notes, *parts, *below, output.open_page(out))
 
 
 def narrow(table: Table, columns: int = MAX_COLUMNS) -> list[Table]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fairmp.cli import options
+from fairmp.cli import options, output
 from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
@@ -55,7 +55,7 @@ def list_(data_dir: options.DataDir = None, as_json: options.AsJson = False) -> 
         names = {"key": source.key, "title": source.title, "class": source.class_name}
         rows.append({**names, "found": all(file["path"] for file in files), "files": files})
     if as_json:
-        return options.print_json(rows)
+        return output.print_json(rows)
     for row in rows:
         typer.echo(f"{row['key']:17} {row['title']} ({'found' if row['found'] else 'missing'})")
         for file in row["files"]:
@@ -92,7 +92,7 @@ def fetch(
         if not as_json:
             typer.echo(f"{source.key}: {', '.join(paths.values())}")
     if as_json:
-        options.print_json(entries)
+        output.print_json(entries)
 
 
 @app.command()
@@ -112,7 +112,7 @@ def verify(
     }
     files = [(key, file) for key, group in checked.items() for file in group]
     if as_json:
-        options.print_json(checked)
+        output.print_json(checked)
     else:
         for key, file in files:
             typer.echo(f"{key:17} {file['path'] or file['name']}: {_STATES[file['state']]}")
@@ -154,16 +154,16 @@ def stats(
             for key, figures in ours.items()
         ]
         keys = [source.key for source in missing]
-        return options.print_json({"statistics": records, "missing": keys})
+        return output.print_json({"statistics": records, "missing": keys})
     if ours:
         table = rich_table(Table("", ["data set", *COLUMNS.values()], rows(ours)))
         table.padding = (0, 1, 0, 0)  # to fit 80 columns
-        options.show(table, CAPTION.replace(". ", ".\n", 1))
+        output.show(table, CAPTION.replace(". ", ".\n", 1))
     else:
-        options.show("No data set has all its files; see 'fairmp data list'.")
+        output.show("No data set has all its files; see 'fairmp data list'.")
     if missing:
         titles = ", ".join(source.title for source in missing)
-        options.show(f"Left out, their files are missing: {titles}.")
+        output.show(f"Left out, their files are missing: {titles}.")
 
 
 def _sources(names: list[str] | None) -> list[Source]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from fairmp.cli.options import Results, Seed, Splits, elapsed, option, report
+from fairmp.cli.options import Results, Seed, Splits, option
+from fairmp.cli.output import elapsed, report
 from fairmp.progress import bar
 
 DEBIAS = (
     "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "
-    "--target {target} --temperature {temperature}"
+    "--target {target}"
 )
 TRAIN = "fairmp train --nodes nodes.csv --edges edges.csv --id id --label label --sensitive group"
 

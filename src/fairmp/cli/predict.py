@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import CriterionGate, argument, option, own
+from fairmp.cli import options, output
+from fairmp.cli.gate import CriterionGate, Gap
+from fairmp.cli.options import argument, option, table
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,11 +31,11 @@ def command(
     mode: str = option(
         "'batch' closes the gap of these nodes together; 'per-node' corrects each alone.", "batch"
     ),
-    where: str | None = own("Predict only the rows with a value, as in 'year=2024'."),
-    only: Path | None = own("Predict only the nodes whose ids are in this table."),
-    keep_graph: bool = own("Use the training graph, kept with it.", True, "--graph/--no-graph"),
-    unknown_groups: bool = own("Treat new groups as unknown.", False, "--allow-unknown-groups"),
-    trust: bool = own("Load classifiers of types that could run code.", False, "--trust"),
+    where: str | None = table("Predict only the rows with a value, as in 'year=2024'."),
+    only: Path | None = table("Predict only the nodes whose ids are in this table."),
+    keep_graph: bool = table("Use the training graph, kept with it.", True, "--graph/--no-graph"),
+    unknown_groups: bool = table("Treat new groups as unknown.", False, "--allow-unknown-groups"),
+    trust: bool = table("Load classifiers of types that could run code.", False, "--trust"),
     safe_csv: options.SafeCSV = True,
     as_json: options.AsJson = False,
 ) -> None:
@@ -55,41 +56,28 @@ def command(
     from fairmp.training.tables import NodesToPredict, predict_table, read_nodes, select_nodes
 
     folder = model / "model" if (model / "model").is_dir() else model
-    with options.typed(ARGUMENTS):
-        fitted = FairClassifier.load(folder, trust=trust)
-        with source.paths() as (nodes, edges):
-            if data is not None:
-                graph = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
-                chosen = NodesToPredict(graph.load())
-            else:
-                chosen = read_nodes(
-                    fitted,
-                    nodes,
-                    edges,
-                    id=source.id,
-                    folder=folder if keep_graph else None,
-                    unknown_groups=unknown_groups,
-                )
-            if where or only:
-                mask = select_nodes(chosen.graph, nodes, where=where, only=only, id=source.id)
-                chosen = NodesToPredict(chosen.graph, mask)
-        prediction = predict_table(fitted, chosen, cast("Mode", mode), id=source.id, folder=folder)
+    fitted = FairClassifier.load(folder, trust=trust)
+    with source.paths() as (nodes, edges):
+        if data is not None:
+            graph = options.Graph(source.nodes, id=source.id, data=data, data_dir=data_dir)
+            chosen = NodesToPredict(graph.load())
+        else:
+            chosen = read_nodes(
+                fitted,
+                nodes,
+                edges,
+                id=source.id,
+                folder=folder if keep_graph else None,
+                unknown_groups=unknown_groups,
+            )
+        if where or only:
+            mask = select_nodes(chosen.graph, nodes, where=where, only=only, id=source.id)
+            chosen = NodesToPredict(chosen.graph, mask)
+    prediction = predict_table(fitted, chosen, cast("Mode", mode), id=source.id, folder=folder)
     _write(prediction.table, file, overwrite=overwrite, safe_csv=safe_csv)
     _report(prediction, chosen, file, mode, as_json=as_json)
     figures = None if prediction.evaluation is None else prediction.evaluation.to_dict()
-    gate.check(options.gap_of_evaluation(figures, gate.criterion))
-
-
-ARGUMENTS = {
-    "path": "MODEL",
-    "backbone": "MODEL",
-    "label": "--nodes",
-    "sensitive": "--nodes",
-    "mode": "--mode",
-    "unknown_groups": "--allow-unknown-groups",
-    "trust": "--trust",
-    "data": "--data",
-}
+    gate.check(Gap.of_evaluation(figures, gate.criterion))
 
 
 def _check_file(file: Path, source: options.Places, *, overwrite: bool) -> None:
@@ -99,18 +87,18 @@ def _check_file(file: Path, source: options.Places, *, overwrite: bool) -> None:
     parent = file.absolute().parent
     if not parent.is_dir():
         raise InputError("--out", f"{parent} is not a folder", "give another")
-    options.check_file("--out", file, (source.nodes, source.edges), overwrite=overwrite)
+    outputs.check_file("out", file, (source.nodes, source.edges), overwrite=overwrite)
 
 
-def _write(table: pd.DataFrame, file: Path, *, overwrite: bool, safe_csv: bool) -> None:
-    from fairmp.cli.prediction_table import without_formulas
+def _write(predictions: pd.DataFrame, file: Path, *, overwrite: bool, safe_csv: bool) -> None:
+    from fairmp.postprocessing.prediction_table import without_formulas
 
     with outputs.atomic_file(file, new=not overwrite) as draft:
         if file.suffix.lower() == ".csv":
-            table = without_formulas(table) if safe_csv else table
-            table.to_csv(draft, index=False, float_format="%.9g")
+            safe = without_formulas(predictions) if safe_csv else predictions
+            safe.to_csv(draft, index=False, float_format="%.9g")
         else:
-            table.to_parquet(draft, index=False)
+            predictions.to_parquet(draft, index=False)
 
 
 def _report(
@@ -136,4 +124,4 @@ def _report(
         "read": read,
         "evaluation": None if evaluation is None else evaluation.to_dict(),
     }
-    options.report(as_json, record, *lines, f"Predictions in {file}.")
+    output.report(as_json, record, *lines, f"Predictions in {file}.")

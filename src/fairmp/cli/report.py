@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import argument, check_file, option
+from fairmp.cli.options import argument, option
 from fairmp.errors import InputError
 
 NO_USE = "Not stated. Add it with --use when the card is made."
@@ -32,12 +31,11 @@ def command(
     page = _page(results, out, card=card)
     files = [page, page.with_suffix(".md")] if card else [page]
     for path in files:
-        check_file("--out", path, overwrite=overwrite)
+        outputs.check_file("out", path, overwrite=overwrite)
 
     from fairmp.report.from_results import card_texts, together
 
-    with options.typed({"results": "RESULTS"}):
-        texts = card_texts(results[0], use or NO_USE) if card else [together(results)]
+    texts = card_texts(results[0], use or NO_USE) if card else [together(results)]
     with outputs.text_files(dict(zip(files, texts, strict=True)), new=not overwrite):
         pass
     markdown = f", or read {files[1]}" if card else ""

@@ -6,7 +6,7 @@ import shlex
 from typing import Any
 
 from fairmp import outputs
-from fairmp.cli import options
+from fairmp.cli import options, output
 from fairmp.cli.options import option
 
 
@@ -32,12 +32,11 @@ def command(
     check_target(folder, overwrite=results.overwrite)
     common: dict[str, Any] = {"parts": parts, "order": order, "overwrite": results.overwrite}
     common["split_seeds"] = range(seed, seed + splits)
-    with options.typed({"parts": "--parts", "order": "--order"}):
-        if graph.given():
-            with graph.files() as tables:
-                manifest = shard_tables(folder=folder, **tables, **common)
-        else:
-            manifest = shard(graph.load(), folder, **common)
+    if graph.has_tables():
+        with graph.files() as tables:
+            manifest = shard_tables(folder=folder, **tables, **common)
+    else:
+        manifest = shard(graph.load(), folder, **common)
     part_sizes = [
         {
             "nodes": part.stop - part.start,
@@ -60,7 +59,7 @@ def command(
         rows.append([f"… {len(part_sizes) - 16} more", "", "", "", ""])
     title = f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}"
     table = Table(title, ["part", "nodes", "entries", "halo nodes", "MB"], rows)
-    rate = f"{options.elapsed():.0f} s, {manifest.edges / options.elapsed():,.0f} edges per second"
+    rate = f"{output.elapsed():.0f} s, {manifest.edges / output.elapsed():,.0f} edges per second"
     words = ["torchrun", "--nproc-per-node", str(len(part_sizes)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
@@ -68,4 +67,4 @@ def command(
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
     last = [f"{rate}. Shards in {folder}; train with", f"  {shlex.join(words)}"]
     record |= {"parts": part_sizes}
-    options.report(results.as_json, record, *manifest.report, rich_table(table), *last)
+    output.report(results.as_json, record, *manifest.report, rich_table(table), *last)

@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from fairmp.cli import options
-from fairmp.cli.options import Gate, network, option, own, panel, smoothing, typed_here
+from fairmp.cli import options, output
+from fairmp.cli.gate import Gap, Gate
+from fairmp.cli.options import network, option, panel, smoothing, table
+from fairmp.cli.spelling import adjustable_command, rerun_command, typed_here
 from fairmp.errors import InputError, plural
 from fairmp.training import defaults
 
@@ -85,7 +87,7 @@ def command(
     protocol: options.Protocol = None,
     seed: options.Seed = 0,
     picture: bool = option("Draw the graph in the report.", True),
-    keep_graph: bool = own(
+    keep_graph: bool = table(
         "Store the graph in the model so that new nodes can be linked to it.",
         True,
         "--graph/--no-graph",
@@ -114,22 +116,30 @@ def command(
     folder = written.folder("train")
     job = _job(settings)
     if protocol is not None:
-        if source.given():
+        if source.has_tables():
             raise InputError("--protocol", "goes with --data", "leave out --nodes and --edges")
         source = replace(source, data=options.with_protocol([source.data], protocol)[0])
+    from fairmp.comparison.training import train_splits
+    from fairmp.datasets.splits import check_groups
+
     graph = source.load()
     # Wrong input is reported before anything is trained.
     if job.make().uses_groups:
-        options.check_groups(graph, job.seeds)
-    from fairmp.comparison.training import train_splits
-
-    with options.typed({"order": "--order"}):
-        trained = train_splits(job, graph, order=order)
-    records = _write(job, trained, written, folder, picture=picture, keep_graph=keep_graph)
-    options.track(track, records, folder)
+        check_groups(graph, job.seeds)
+    trained = train_splits(job, graph, order=order)
+    records = _write(
+        job,
+        trained,
+        written,
+        folder,
+        panel_command=adjustable_command(context, "criterion", "target"),
+        picture=picture,
+        keep_graph=keep_graph,
+    )
+    output.track(track, records, folder)
     if gate.fail_over is not None:
         test = trained.runs[0].test.to_dict()
-        gate.check(options.gap_of_evaluation(test, criterion.replace("-", "_")))
+        gate.check(Gap.of_evaluation(test, criterion.replace("-", "_")))
 
 
 def _job(settings: Mapping[str, Any]) -> TrainingJob:
@@ -188,6 +198,7 @@ def _write(
     folder: Path,
     *,
     ranks: int | None = None,
+    panel_command: str = "",
     picture: bool = False,
     keep_graph: bool = False,
 ) -> list[dict[str, Any]]:
@@ -197,7 +208,7 @@ def _write(
 
     records = trained.records(job.name)
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
-    command = launcher + options.rerun_command()
+    command = launcher + rerun_command()
     with written.staging(folder) as staging:
         lines = train_report.write(
             trained.data,
@@ -205,16 +216,16 @@ def _write(
             trained.model,
             staging,
             command=command,
-            panel_command=options.adjustable_command(command),
+            panel_command=panel_command,
             picture=picture,
             keep_graph=keep_graph,
         )
     where = "" if ranks is None else f" on {plural(ranks, 'rank')}"
-    table = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
+    figures = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
     summary = train_report.summary(trained.model)
-    last = f"{options.elapsed():.0f} s{where}. Model in {folder / 'model'}; "
+    last = f"{output.elapsed():.0f} s{where}. Model in {folder / 'model'}; "
     last += f"open {folder / 'report.html'}."
-    options.report(written.as_json, records, *trained.notes, table, *summary, last)
+    output.report(written.as_json, records, *trained.notes, figures, *summary, last)
     return records
 
 
@@ -251,15 +262,14 @@ def _train_shards(
 ) -> None:
     from fairmp.comparison.training import remove_checkpoints, train_shards
 
-    with options.typed({"split_seed": "--splits"}):
-        trained, folder = train_shards(
-            job,
-            shards,
-            ranks,
-            out=written.out,
-            overwrite=written.overwrite,
-            checkpoint_every=checkpoint_every,
-        )
+    trained, folder = train_shards(
+        job,
+        shards,
+        ranks,
+        out=written.out,
+        overwrite=written.overwrite,
+        checkpoint_every=checkpoint_every,
+    )
     if ranks.rank == 0:
         # Whatever is in the folder by now belongs to this training, or may be replaced.
         _write(job, trained, replace(written, overwrite=True), folder, ranks=ranks.size)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -13,9 +12,11 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 import typer
 
 from fairmp import outputs
-from fairmp.cli import options
-from fairmp.cli.options import argument, option, panel, say
-from fairmp.errors import InputError, check_choice, check_number
+from fairmp.cli import options, output
+from fairmp.cli.options import argument, option, panel
+from fairmp.cli.output import say
+from fairmp.cli.spelling import rerun_command, train_command
+from fairmp.errors import InputError, check_choice, check_number, plural
 from fairmp.progress import bar
 from fairmp.training import defaults
 
@@ -74,7 +75,7 @@ def command(
     continued = any((out / file).is_file() for file in (STUDY, BEST))
     outputs.hold(out, overwrite=overwrite or continued)
 
-    from fairmp.datasets.splits import with_split
+    from fairmp.datasets.splits import check_groups, with_split
     from fairmp.search import page
     from fairmp.search.space import Method
     from fairmp.search.tune import tune
@@ -82,7 +83,7 @@ def command(
     method = Method(backbone, strategy, epochs, layers, patience or None, eval_every, pretrain)
     graph = source.load()
     if backbone == "fmp":
-        options.check_groups(graph, [seed])
+        check_groups(graph, [seed])
     kept = 0
     try:
         with ExitStack() as stack:
@@ -119,27 +120,28 @@ def command(
     except KeyboardInterrupt:
         say(f"fairmp: stopped; {kept} trials are kept, the same command continues")
         sys.exit(130)
-    train = _train_command(tuned, vars(source))
+    train_options = _train_options(tuned, vars(source))
+    train = train_command(train_options)
     with outputs.results(out, overwrite=True, in_place=True) as staging:
         found = page.write(
             tuned,
             staging,
             data,
             train=train,
-            panel_command=options.adjustable_command(train),
-            command=options.rerun_command(),
+            panel_command=train_command(train_options, "criterion", "target"),
+            command=rerun_command(),
         )
     if track is not None:
-        options.track(track, page.trial_records(tuned), out)
-    options.report(as_json, found, *_parts(tuned, train, out))
+        output.track(track, page.trial_records(tuned), out)
+    output.report(as_json, found, *_parts(tuned, train, out))
     if not tuned.met:
         hint = "try more --trials, a larger gap, or another --backbone or --strategy"
         say(f"fairmp: {page.not_met(tuned)} Its results are in {out}; {hint}")
         raise typer.Exit(1)
 
 
-def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str:
-    """Return the ``fairmp train`` command of the chosen classifier, on the first split."""
+def _train_options(tuned: Tuned, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of ``fairmp train`` for the chosen classifier, on the first split."""
     from fairmp.search.space import format_value
 
     search, method = tuned.search, tuned.search.method
@@ -155,12 +157,11 @@ def _train_command(tuned: Tuned, given: Mapping[str, Any]) -> str:
         chosen |= {"pretrain": method.pretrain, "select": method.select}
     chosen |= {"splits": 1, "seed": search.seed}
     chosen |= {} if search.device == "cpu" else {"device": search.device}
-    words = ["fairmp", "train"]
-    for name, value in {**given, **chosen}.items():
-        if value is not None and (name, value) != ("data", "embedded"):
-            for one in value if isinstance(value, list) else [value]:
-                words += [f"--{name.replace('_', '-')}", str(one)]
-    return shlex.join(words)
+    return {
+        name: value
+        for name, value in {**given, **chosen}.items()
+        if value is not None and (name, value) != ("data", "embedded")
+    }
 
 
 def _goal(
@@ -184,7 +185,6 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     """What is printed for people."""
     from rich.text import Text
 
-    from fairmp.errors import plural
     from fairmp.report.formats import Table, rich_table
     from fairmp.search import page
     from fairmp.search.space import format_settings
@@ -201,5 +201,5 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     if tuned.running:
         more = f"Other processes have {tuned.running} more running"
         parts.append(f"{more}; the same command includes them.")
-    last = f"{options.elapsed():.0f} s. Model in {out / 'model'}; open {out / 'report.html'}."
+    last = f"{output.elapsed():.0f} s. Model in {out / 'model'}; open {out / 'report.html'}."
     return [*parts, "Again: " + train, last]

@@ -161,15 +161,17 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
     assert spec.strength is not None
     logits = {name: _log_scores(model, data, mask) for name, mask in masks.items()}
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
-        logits["val"], data.y[data.val_mask], data.sens[data.val_mask]
+        logits["val"], data.y[data.val_mask], sensitive_features=data.sens[data.val_mask]
     )
     evaluations = {}
     for name, mask in masks.items():
         sens = data.sens[mask]
         in_batch = spec.strategy == "thresholds-batch"
-        thresholds = fitted.solve(logits[name], sens) if in_batch else fitted
+        thresholds = (
+            fitted.solve(logits[name], sensitive_features=sens) if in_batch else fitted
+        )
         evaluations[name] = evaluate(
-            thresholds.shift(logits[name], sens),
+            thresholds.shift(logits[name], sensitive_features=sens),
             data.y[mask],
             sens,
             class_names=model.classes_,

@@ -14,7 +14,7 @@ PARTS, FIGURES = ("val", "test"), ("accuracy", "auc", "f1", "dp", "eo", "odds")
 
 def check_tracker(name: str) -> None:
     """Raise if a tracker is unknown or not installed, before anything is trained."""
-    check_choice("--track", name, TRACKERS)
+    check_choice("track", name, TRACKERS)
     try:
         import mlflow  # noqa: F401
     except ModuleNotFoundError:
@@ -54,5 +54,5 @@ def log(records: Sequence[Record], folder: Path, *, command: str) -> int:
     except (MlflowException, OSError) as error:
         reason = str(error).strip().splitlines()[0]
         hint = f"the results are in {folder}; check MLFLOW_TRACKING_URI"
-        raise InputError("--track", f"MLflow: {reason}", hint) from None
+        raise InputError("track", f"MLflow: {reason}", hint) from None
     return done

@@ -189,12 +189,12 @@ def _assumptions(model: FairClassifier, count: int) -> list[str]:
     if model.uses_groups:
         found = [
             "The correction uses the group of each node at prediction. If that is not allowed, "
-            "train with --group-free, which needs groups in training only.",
+            "train a group-free model, which needs groups in training only.",
         ]
     if model.uses_groups and model.criterion == PARITY:
         found += [
             "The correction was solved for the test nodes as one batch. Another batch is corrected "
-            "slightly differently; 'fairmp predict --mode per-node' applies one correction to all.",
+            "slightly differently; per-node prediction applies one correction to all.",
         ]
     elif model.uses_groups:
         found += [

@@ -14,7 +14,8 @@ from fairmp.datasets.columns import MAX_DENSITY, Column, Number, Scale, fit_colu
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.datasets.values import MAX_CATEGORIES
-from fairmp.errors import InputError, check_choice, check_integer, conform, plural, shortlist
+from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
+from fairmp.schema import conform
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -47,7 +47,7 @@ class FairGraph(InMemoryDataset):
 
     source: ClassVar[Source]
 
-    def __init__(
+    def __init__(  # noqa: PLR0913
         self,
         root: PathLike | None = None,
         *,

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch_geometric.data import Data
 
 
-def social_network(
+def social_network(  # noqa: PLR0913
     n: int = 20_000,
     *,
     average_degree: float | None = None,

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fairmp.datasets.targets import BinsGiven
 
 
-def from_tables(
+def from_tables(  # noqa: PLR0913
     nodes: Table,
     edges: Table | None = None,
     *,

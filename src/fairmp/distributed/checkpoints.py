@@ -76,14 +76,14 @@ class FileCheckpoints:
         content = self.path.read_bytes()
         if hashlib.sha256(content[DIGEST_BYTES:]).digest() != content[:DIGEST_BYTES]:
             value = f"the checkpoint {self.path} is damaged"
-            raise InputError("folder", value, "remove it to start from the beginning")
+            raise InputError("path", value, "remove it to start from the beginning")
         before, _ = _unpack(content)
         for key in sorted({*self.fingerprint, *before}):
             then, now = json.dumps(before.get(key)), json.dumps(self.fingerprint.get(key))
             if now != then:
                 change = f"{key} was {then[:60]}, and is {now[:60]}"
                 value = f"the checkpoint {self.path} is of another training: {change}"
-                raise InputError("folder", value, "give another folder, or remove it")
+                raise InputError("path", value, "give another folder, or remove it")
         return content
 
 

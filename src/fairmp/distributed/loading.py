@@ -188,7 +188,7 @@ def load_shard(
 def _parts_by_rank(manifest: Manifest, ranks: Ranks) -> list[range]:
     """Divide the parts among ranks: runs of about equal cost."""
     if ranks.size > len(manifest.parts):
-        hint = f"shard into {ranks.size} parts or more, or start fewer ranks"
+        hint = f"shard into more parts ({{parts={ranks.size}}}), or start fewer ranks"
         raise InputError("shards", f"{len(manifest.parts)} parts for {ranks.size} ranks", hint)
     per_node = partition.cost(np.array(0), 0)
     weight = [part.entries + (part.stop - part.start) * per_node for part in manifest.parts]
@@ -203,7 +203,7 @@ def split_column(manifest: Manifest, split_seed: int | None) -> int:
     if split_seed not in manifest.split_seeds:
         written = ", ".join("its own" if s is None else str(s) for s in manifest.split_seeds)
         value = f"no split with seed {split_seed} was written (there are: {written})"
-        raise InputError("split_seed", value, "shard the graph again with this split")
+        raise InputError("split_seed", value, "shard the graph again with more {split_seeds}")
     return manifest.split_seeds.index(split_seed)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError, conform
+from fairmp.errors import InputError
+from fairmp.schema import conform
 
 FORMAT = 1
 MANIFEST, SCRATCH = "manifest.json", "scratch"

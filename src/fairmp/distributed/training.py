@@ -99,7 +99,7 @@ def evaluate_shard(
 def _check(model: FairClassifier, shard: Shard) -> None:
     if model.norm is not None:
         value = f"{model.norm!r} needs all nodes, which no rank has"
-        raise InputError("norm", value, "leave it out")
+        raise InputError("norm", value, "use {norm=None}")
     if model.backbone == "gat":
         shard.graph.with_self_loops()
     if isinstance(model.strategy, Adversary):

@@ -101,7 +101,7 @@ def shard(
             return _write(job, manifest, edges, nodes, report)
 
 
-def shard_tables(
+def shard_tables(  # noqa: PLR0913
     nodes: str | Path,
     edges: str | Path,
     folder: str | Path,

@@ -121,7 +121,7 @@ class _Sample:
         return counts.count(decisions, self.labels, self.groups, classes, groups, weight)
 
 
-def evaluate(
+def evaluate(  # noqa: PLR0913
     scores: Array,
     y: Array,
     sens: Array,

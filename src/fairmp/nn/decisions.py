@@ -1,40 +1,53 @@
-r"""Close the gap of decisions: of the classes predicted, rather than of their probabilities.
+r"""Equal rates of decisions: of the classes predicted, rather than of their probabilities.
 
-For two classes and one gap, the margins of each group are shifted along the path of the projection,
-:math:`m_i - (\Delta^\top)_i w`. The gap of decisions falls with w, and the smallest w at which it
-is within the target is found by sorting the w at which nodes change sides; where one node takes it
-from one side of the target to the other, it changes only if that leaves the smaller gap. For two
-classes and more groups, the rates of positive decisions are moved into the window, as wide as the
-target, for which the margins that change sign have the smallest sum; it is found from sorted
-margins and their cumulative sums. Nodes of equal margins are split at random.
+The decision is the class of the largest logit; of two classes it is class 1 where the margin
+:math:`m = z_1 - z_0` is above 0. A correction gives each group a threshold of its own.
 
-For more classes the projection is continued to small temperatures, whose limit is the gap of
-decisions, and the few decisions that are left over are changed one by one, those with the smallest
-margins first.
+- **One gap**, between two groups: thresholds move along the path of the projection,
+  :math:`m_i > (\Delta^\top)_i w`. The gap falls with w, and the smallest w at which it is within
+  the target is found by sorting the w at which nodes change sides. Where the last node takes the
+  gap to the other side of the target, it changes only if that leaves the smaller gap.
+- **Several groups**: sorted margins give the possible cuts of each group, its rate and what it
+  changes. All rates must lie in one window as wide as the target; the window is the one for which
+  the margins that change sign have the smallest sum.
+- **More classes**: the projection is continued to small temperatures, whose limit is the gap of
+  decisions, and what is left over is changed node by node, smallest margins first.
+
+Nodes of equal margins at a threshold are split at random, or stay together.
+
+:func:`close_decision_gap` decides for the nodes it is given, as a batch. :func:`equal_rates`
+returns a :class:`DecisionRule`, which applies to any node.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from fairmp.errors import check_choice, check_number
+from fairmp.graph import compute_dtype
 from fairmp.groups import GroupOperator
-from fairmp.kernels import relative_to_largest
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 Ties = Literal["random", "keep"]
+Floats = NDArray[np.float64]
+Integers = NDArray[np.int64]
+Mask = NDArray[np.bool_]
 
+TIES: tuple[Ties, ...] = ("random", "keep")
 TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the average logit range
 ROUNDING = 1e-9  # of a gap
-TIED_MARGIN = 1e-6  # margin given to a decision that was drawn
+TIED_MARGIN = 1e-6  # given to a decision that was drawn
+MIN_MARGIN = 1e-4  # of nodes a rule is applied to, so that decisions survive rounding to float32
+TARGET_HINT = "give the largest gap you accept: a number in [0, 1], 0.02 for two points"
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,49 @@ class DecisionShift:
     shift: Tensor
     drawn: int
     gap: float
+
+
+@dataclass(frozen=True)
+class DecisionRule:
+    """Thresholds on margins: class 1 is decided above the threshold of a node's group."""
+
+    thresholds: Floats  # of each group (G)
+    tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
+    drawn: int = 0  # nodes at a threshold that splits them
+    gap: float = math.nan  # of the rates of class 1, between the two groups farthest apart
+    rate: float = math.nan  # of class 1 over all groups
+
+    def apply(
+        self, margin: Floats, group: Integers, *, seed: int = 0, measured: Mask | None = None
+    ) -> tuple[Floats, int]:
+        """Subtract the thresholds; return margins whose sign is the decision, and the ties drawn.
+
+        Nodes of unknown group (−1) keep their margin. Ties among the ``measured`` nodes are drawn
+        apart from the others, so that these have the share they should exactly.
+        """
+        known = group >= 0
+        shifted = margin - np.where(known, self.thresholds[group], 0.0)
+        tied = known & (shifted == 0)
+        least = np.where(shifted > 0, MIN_MARGIN, -MIN_MARGIN)
+        shifted = np.where(known & (np.abs(shifted) < MIN_MARGIN), least, shifted)
+        drawn = 0
+        strata = [known] if measured is None else [measured, ~measured]
+        for g in np.flatnonzero(self.tie_rates):
+            generator = torch.Generator().manual_seed(seed + int(g))
+            for stratum in strata:
+                nodes = np.flatnonzero(tied & (group == g) & stratum)
+                selected = _draw_share(nodes, float(self.tie_rates[g]), generator)
+                shifted[selected] = MIN_MARGIN
+                drawn += len(nodes)
+        return shifted, drawn
+
+
+def _draw_share(nodes: Integers, share: float, draws: torch.Generator) -> Integers:
+    """A random share of some nodes."""
+    order: Integers = torch.randperm(len(nodes), generator=draws).numpy()
+    # A fraction of a node is drawn too, so that single nodes have their share.
+    count = round(share * len(nodes), 6) + float(torch.rand(1, generator=draws))
+    return nodes[order[: int(count)]]
 
 
 def close_decision_gap(
@@ -81,293 +137,383 @@ def close_decision_gap(
         >>> result.logits.argmax(1).tolist(), result.gap
         ([0, 1, 0, 1], 0.0)
     """
-    check_choice("ties", ties, ("random", "keep"))
-    check_number("target", target, "give the largest gap you accept, in [0, 1]", low=0, high=1)
-    found = _on_host(logits, groups, target)
-    if found is not None:
-        return found
-    before = logits.detach()
-    table = groups.rows.new_zeros(groups.num_groups, logits.size(1))
-    decided, drawn = _decisions(before), 0
-    if _gap(decided, groups, logits.size(1)) > target + ROUNDING:
-        single = groups.codes is not None and groups.is_local and len(groups.blocks) == 1
-        method = _continue
-        if logits.size(1) == 2 and (groups.rows.size(0) == 1 or single):
-            method = _along_path if groups.rows.size(0) == 1 else _into_window
-        generator = torch.Generator().manual_seed(seed + groups.rank)
-        table, decided, drawn = method(before, groups, target, ties, generator)
-    shifted = _with_decisions(logits, groups, table, decided)
-    gap = _gap(_decisions(shifted.detach()), groups, logits.size(1))
-    # One node of the smallest group may be left over.
-    over = gap - target - ROUNDING
-    if over > 0 and over > float(groups.spread(groups.rows).max()):
-        warnings.warn(
-            f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
-            + (": nodes with tied scores change sides together" if ties == "keep" else ""),
-            UserWarning,
-            stacklevel=2,
-        )
-    return DecisionShift(shifted, table, drawn, gap)
+    check_choice("ties", ties, TIES)
+    check_number("target", target, TARGET_HINT, low=0, high=1)
+    choice = _choose(logits.detach(), groups, target, ties, seed)
+    gap = _decision_gap(choice.decided, groups, logits.size(1))
+    _warn_if_missed(gap, target, groups, ties)
+    return DecisionShift(_with_decisions(logits, groups, choice), choice.shift, choice.drawn, gap)
 
 
-def _on_host(logits: Tensor, groups: GroupOperator, target: float) -> DecisionShift | None:
-    """Close one gap between two classes as :func:`_along_path` does, in a third of the time.
+def equal_rates(
+    margin: Floats,
+    group: Integers,
+    *,
+    target: float = 0.0,
+    weight: Floats | None = None,
+    y: Integers | None = None,
+    rate: float | None = None,
+    ties: Ties = "random",
+    num_groups: int = 0,
+) -> DecisionRule:
+    """Find thresholds that give groups the same rate of class 1, up to the target.
 
-    ``None`` for what needs that function: gradients, other devices or processes, ties to split.
+    Which rate: with ``rate`` that one, to within half a node; with ``y`` the most accurate one;
+    else the one that changes least, as in :func:`close_decision_gap`.
+
+    Args:
+        margin: :math:`z_1 - z_0` of the nodes the rates are measured on (n).
+        group: 0…G−1, −1 for unknown; groups without weight keep the threshold 0.
+        target: largest difference of rates allowed.
+        weight: of each node in its group's rate (n); 1 by default.
+        y: labels, −1 for unknown.
+        rate: of every group; those within ``rate ± target/2`` stay.
+        ties: ``"random"`` splits nodes of equal margins, ``"keep"`` does not.
+        num_groups: G, where the last groups may have no node here.
+
+    Example:
+        >>> rule = equal_rates(np.array([1.0, 2.0, -2.0, 1.0]), np.array([0, 0, 1, 1]))
+        >>> rule.thresholds, rule.gap
+        (array([1.5, 0. ]), 0.0)
     """
-    if logits.size(1) != 2 or len(groups.rows) != 1 or not groups.is_local:
-        return None
-    if logits.is_cuda or logits.dtype not in (torch.float32, torch.float64):
-        return None
-    if logits.requires_grad and torch.is_grad_enabled():
-        return None
-    tensors = logits.detach(), groups.first_row, groups.first_column
-    z, weight, column = (tensor.numpy() for tensor in tensors)
-    exact = z.astype(np.float64)
-    margin = exact[:, 1] - exact[:, 0]
-    decided = margin > 0
-    gap = float((weight * decided).sum())  # a product of BLAS would start its threads
-    if abs(gap) <= target + ROUNDING:
-        table = groups.rows.new_zeros(groups.num_groups, 2)
-        return DecisionShift(logits.clone(), table, 0, abs(gap))
-    side, needed = math.copysign(1.0, gap), abs(gap) - target
-    away = side * column
-    change = np.full_like(margin, np.inf)
-    np.divide(margin, away, out=change, where=((away > 0) == decided) & (away != 0))
-    nodes = np.flatnonzero((change < np.inf) & (weight != 0))
-    values, amounts = change[nodes], np.abs(weight[nodes])
-    most = min(len(nodes), int(needed / amounts.min()) + 2)
-    near = np.argpartition(values, most - 1)[:most]
-    near = near[np.argsort(values[near])]
-    place = min(int(np.searchsorted(amounts[near].cumsum(), needed - ROUNDING)), most - 1)
-    w = values[near[place]]
-    changed, reach = change <= w, math.nextafter(w, math.inf)
-    removed = float(np.abs(weight[changed]).sum())
+    weight = np.ones(len(margin)) if weight is None else weight
+    known = group >= 0
+    totals: Floats = np.bincount(group[known], weight[known], num_groups).astype(np.float64)
+    present = np.flatnonzero(totals > 0)
+    decided, split = margin > 0, ties == "random"
+    if y is None and rate is None and len(present) == 2:
+        decided = _equal_pair(margin, group, weight, totals, target, ties)
+    elif len(present) > 1:
+        value = weight * (margin if y is None else 1.0 * (y == 1) - (y == 0))
+        members = [np.flatnonzero(group == g) for g in present]
+        cuts = [_Cuts(margin[nodes], weight[nodes], value[nodes], split) for nodes in members]
+        if rate is not None:
+            chosen = [cut.nearest_to(rate, target) for cut in cuts]
+        else:
+            chosen = _closest_cuts(cuts, target) if y is None else _best_cuts(cuts, target)
+        for nodes, cut, index in zip(members, cuts, chosen, strict=True):
+            decided[nodes[cut.order]] = np.arange(len(nodes)) < cut.counts[index]
+    return _rule(margin, group, weight, totals, decided)
+
+
+def _rule(
+    margin: Floats, group: Integers, weight: Floats, totals: Floats, decided: Mask
+) -> DecisionRule:
+    """Thresholds between the nodes that are decided class 1 and the others, in each group."""
+    thresholds, tie_rates, drawn = np.zeros(len(totals)), np.zeros(len(totals)), 0
+    for g in np.flatnonzero(totals > 0):
+        values, selected = margin[group == g], decided[group == g]
+        above = values[selected].min(initial=math.inf)
+        below = values[~selected].max(initial=-math.inf)
+        if above == below:
+            tied = selected[values == above]
+            thresholds[g], tie_rates[g], drawn = above, tied.mean(), drawn + len(tied)
+        elif not below <= 0 < above:  # where the plain decision makes the same cut, it stays
+            thresholds[g] = _between(float(below), float(above))
+    known = group >= 0
+    selected_weight = np.bincount(group[known], weight[known] * decided[known], len(totals))
+    rates = selected_weight[totals > 0] / totals[totals > 0]
+    rate = float(selected_weight.sum() / totals.sum())
+    return DecisionRule(thresholds, tie_rates, drawn, float(np.ptp(rates)), rate)
+
+
+def _between(below: float, above: float) -> float:
+    """A threshold at which ``above`` is decided class 1 and ``below`` is not."""
+    if math.isinf(above):
+        return below + 1
+    if math.isinf(below):
+        return above - 1
+    middle = below + (above - below) / 2
+    return middle if middle < above else below
+
+
+# One gap: thresholds along the path of the projection.
+
+
+@dataclass(frozen=True)
+class _Gap:
+    """One gap of decisions between two classes, Σ weight·decided."""
+
+    weight: Floats  # of each node in the gap, 0 outside the population (n)
+    column: Floats  # by how much a shift of 1 lowers each margin, 0 where the group is unknown (n)
+    groups: GroupOperator | None = None  # where the nodes are spread over processes
+
+    def total(self, amount: float) -> float:
+        """Sum over all processes."""
+        if self.groups is None:
+            return float(amount)
+        part = torch.tensor([amount], dtype=torch.float64, device=self.groups.rows.device)
+        return float(self.groups.total(part))
+
+    def smallest_sum(self, values: Floats, needed: float) -> float:
+        """The smallest t such that the nodes with values (0 or more) up to t have weight enough."""
+        nodes = np.flatnonzero((values < math.inf) & (self.weight != 0))
+        values, amounts = values[nodes], np.abs(self.weight[nodes])
+        if self.groups is None:
+            # The first so many are enough, however small their amounts.
+            most = min(len(nodes), int(needed / amounts.min()) + 2)
+            first = np.argpartition(values, most - 1)[:most]
+            first = first[np.argsort(values[first])]
+            place = int(np.searchsorted(amounts[first].cumsum(), needed - ROUNDING))
+            return float(values[first[min(place, most - 1)]])
+        # Bisect, down to neighbouring numbers.
+        largest = torch.tensor([values.max(initial=0.0)], device=self.groups.rows.device)
+        low, high = -1.0, float(self.groups.largest(largest))
+        while low < (middle := (low + high) / 2) < high:
+            reached = self.total(amounts[values <= middle].sum())
+            low, high = (low, middle) if reached >= needed - ROUNDING else (middle, high)
+        return high
+
+
+def _close_one_gap(
+    margin: Floats, gap: _Gap, target: float, ties: Ties, draws: torch.Generator
+) -> tuple[Mask, float, int]:
+    """Decisions at the smallest shift that closes the gap, the shift, and the ties drawn."""
+    decided, amounts = margin > 0, np.abs(gap.weight)
+    size = gap.total((gap.weight * decided).sum())
+    if abs(size) <= target + ROUNDING:
+        return decided, 0.0, 0
+    side, needed = math.copysign(1.0, size), abs(size) - target
+    towards = side * gap.column
+    # The shift at which a node changes sides; those that move away from the threshold never do.
+    change = np.full_like(margin, math.inf)
+    np.divide(margin, towards, out=change, where=((towards > 0) == decided) & (towards != 0))
+    last = gap.smallest_sum(change, needed)
+    changed, shift, drawn = change <= last, math.nextafter(last, math.inf), 0
+    removed = gap.total(amounts[changed].sum())
+    # Too far: a tie has to be split, and a single node may better stay where it is.
     if removed - needed > 2 * target + ROUNDING:
-        if int((values == w).sum()) > 1:
-            return None
-        if abs(gap) - (removed - amounts[near[place]]) + ROUNDING < removed - abs(gap):
-            changed, reach = change < w, math.nextafter(w, 0.0)
-    decided ^= changed
-    half = side * reach / 2
-    exact[:, 0] += half * column
-    exact[:, 1] -= half * column
-    shifted = exact.astype(z.dtype)
-    wrong = np.flatnonzero(((shifted[:, 1] > shifted[:, 0]) != decided) & (column != 0))
-    if wrong.size:  # by rounding; relative to the largest, a small margin is representable
-        centred = exact[wrong] - exact[wrong].max(1, keepdims=True)
-        centred[np.arange(wrong.size), decided[wrong].astype(int)] = TIED_MARGIN
-        shifted[wrong] = centred
-    table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64)
-    gap = abs(float((weight * decided).sum()))
-    return DecisionShift(torch.from_numpy(shifted), table, 0, gap)
+        tied = change == last
+        count = int(gap.total((tied & (amounts > 0)).sum()))
+        removed_before = removed - gap.total(amounts[tied].sum())
+        if count > 1 and ties == "random":
+            draw = torch.rand(len(margin), generator=draws, dtype=torch.float64).numpy()
+            draw = np.where(tied, draw, math.inf)
+            limit = gap.smallest_sum(draw, needed - removed_before)
+            changed, drawn = (change < last) | (draw <= limit), count
+        elif abs(size) - removed_before + ROUNDING < removed - abs(size):
+            changed, shift = change < last, math.nextafter(last, 0.0)
+    return decided ^ changed, side * shift, drawn
 
 
-def _decisions(logits: Tensor) -> Tensor:
-    return (logits[:, 1] > logits[:, 0]).long() if logits.size(1) == 2 else logits.argmax(1)
+def _equal_pair(
+    margin: Floats, group: Integers, weight: Floats, totals: Floats, target: float, ties: Ties
+) -> Mask:
+    """Decisions that close the gap between the two groups that have weight."""
+    first, second = np.flatnonzero(totals > 0)
+    column = np.where(group == second, 1 / totals[second], 0.0)
+    column[group == first] = -1 / totals[first]
+    gap, draws = _Gap(weight * column, column), torch.Generator().manual_seed(0)
+    return _close_one_gap(margin, gap, target, ties, draws)[0]
 
 
-def _gap(decided: Tensor, groups: GroupOperator, classes: int) -> float:
-    # Of two classes, the gaps are opposite.
+# Several groups: cuts through sorted margins.
+
+
+class _Cuts:
+    """Ways to cut a group in two by margin: how many are selected, their rate and their value.
+
+    Between equal margins there is no cut, or with ``split`` one per node, whose value is that to be
+    expected of a random choice.
+    """
+
+    def __init__(self, margin: Floats, weight: Floats, value: Floats, split: bool) -> None:
+        self.order = np.argsort(-margin, kind="stable")
+        margin, weight, value = margin[self.order], weight[self.order], value[self.order]
+        edges = np.flatnonzero(np.r_[True, margin[:-1] != margin[1:], True])
+        self.counts = np.arange(len(margin) + 1) if split else edges
+        total = weight.sum()
+        self.rates = np.interp(self.counts, edges, np.r_[0.0, weight.cumsum()][edges]) / total
+        self.values = np.interp(self.counts, edges, np.r_[0.0, value.cumsum()][edges])
+        self.step = weight.max() / total  # what one node changes
+        self.plain = int(np.searchsorted(self.counts, (margin > 0).sum()))
+
+    def nearest_to(self, rate: float, target: float) -> int:
+        """The cut nearest to the plain one, moved to within ``rate ± target/2``."""
+        wanted = np.clip(self.rates[self.plain], rate - target / 2, rate + target / 2)
+        return int(np.abs(self.rates - wanted).argmin())
+
+    def within(self, low: Floats, high: Floats) -> Integers:
+        """The cut nearest to the plain one in each window; in the middle of those without one."""
+        least = np.searchsorted(self.rates, low - ROUNDING)
+        most = np.searchsorted(self.rates, high + ROUNDING, side="right") - 1
+        centres = (self.rates[1:] + self.rates[:-1]) / 2
+        nearest = np.searchsorted(centres, (low + high) / 2)
+        return np.where(least <= most, np.clip(self.plain, least, most), nearest)
+
+
+def _closest_cuts(groups: Sequence[_Cuts], target: float) -> list[int]:
+    """Cuts with rates in one window whose changed margins have the smallest sum."""
+    plain = [group.rates[group.plain] for group in groups]
+    # The window's lower end, where it or the upper end is a rate that some group can have.
+    ends = np.concatenate([group.rates for group in groups])
+    ends = np.unique(np.concatenate([ends, ends - target]))
+    ends = ends[(ends >= min(plain)) & (ends <= max(plain) - target)]
+    if not len(ends):  # no gap, or one within the target
+        return [group.plain for group in groups]
+    cuts = [group.within(ends, ends + target) for group in groups]
+    value = sum(group.values[cut] for group, cut in zip(groups, cuts, strict=True))
+    best = int(np.argmax(value))
+    return [int(cut[best]) for cut in cuts]
+
+
+def _best_cuts(groups: Sequence[_Cuts], target: float) -> list[int]:
+    """The cuts of largest value with rates in one window, of the target or half a node each."""
+    # The smallest rate is one that some group can have: try each, with the best cut of every group
+    # in the window above it.
+    steps = sorted((group.step for group in groups), reverse=True)
+    width = max(target, (steps[0] + steps[1]) / 2) + ROUNDING
+    low = np.unique(np.concatenate([group.rates for group in groups]))
+    first = [group.rates.searchsorted(low) for group in groups]
+    last = [group.rates.searchsorted(low + width, side="right") for group in groups]
+    windows = list(zip(groups, first, last, strict=True))
+    best = int(np.argmax(sum(_range_max(group.values, a, b) for group, a, b in windows)))
+    return [int(a[best] + group.values[a[best] : b[best]].argmax()) for group, a, b in windows]
+
+
+def _range_max(values: Floats, first: Integers, last: Integers) -> Floats:
+    """The largest of ``values[first:last]`` for many windows at once; −inf for empty ones."""
+    # Level j holds the maxima of 2^j neighbours: two of them, overlapping, cover any window.
+    levels = [values]
+    while 2 ** len(levels) <= len(values):
+        half = 2 ** (len(levels) - 1)
+        levels.append(np.maximum(levels[-1][:-half], levels[-1][half:]))
+    length = last - first
+    result = np.full(len(first), -math.inf)
+    for j, level in enumerate(levels):
+        here = (length >= 2**j) & (length < 2 ** (j + 1))
+        result[here] = np.maximum(level[first[here]], level[last[here] - 2**j])
+    return result
+
+
+# The decisions of a batch, whose groups are those of an operator.
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Decisions, and the shift that makes all but a few, which are changed one by one."""
+
+    decided: Integers  # class of each node (n)
+    shift: Tensor  # of the logits per group (G×C)
+    drawn: int  # nodes whose side was drawn
+
+
+def _gap_of(groups: GroupOperator) -> _Gap:
+    """The gap of an operator with one row."""
+    weight, column = (part.cpu().numpy() for part in (groups.first_row, groups.first_column))
+    return _Gap(weight, column, None if groups.is_local else groups)
+
+
+def _choose(logits: Tensor, groups: GroupOperator, target: float, ties: Ties, seed: int) -> _Choice:
+    """Decide by the method that suits the number of classes and groups."""
+    classes, draws = logits.size(1), torch.Generator().manual_seed(seed + groups.rank)
     if classes == 2 and len(groups.rows) == 1:
-        return abs(float(groups.total((groups.first_row @ decided.double()).view(1))))
-    one_hot = torch.nn.functional.one_hot
-    rates = decided.unsqueeze(1) if classes == 2 else one_hot(decided, classes)
-    return float(groups.largest_gap(rates.double()).max())
-
-
-def _with_decisions(
-    logits: Tensor, groups: GroupOperator, table: Tensor, decided: Tensor
-) -> Tensor:
-    """Shift the logits by group, and see to it that their largest entries are the decisions."""
-    exact = groups.subtract(logits.double(), table)
-    shifted = exact.to(logits.dtype)
-    wrong = (groups.known & (_decisions(shifted.detach()) != decided)).nonzero().flatten()
-    if not wrong.numel():
-        return shifted
-    # Rounding, or a draw: relative to the largest, a small margin is representable.
-    chosen = torch.nn.functional.one_hot(decided[wrong], logits.size(1)).bool()
-    centred = relative_to_largest(exact[wrong]).clamp_max(0).masked_fill(chosen, TIED_MARGIN)
-    return shifted.index_put((wrong,), centred.to(logits.dtype))
+        return _along_path(logits, groups, target, ties, draws)
+    decided = _decisions(logits)
+    if _decision_gap(decided, groups, classes) <= target + ROUNDING:
+        return _Choice(decided, groups.rows.new_zeros(groups.num_groups, classes), 0)
+    if classes == 2 and _is_countable(groups):
+        return _by_thresholds(logits, groups, target, ties, seed)
+    return _continue_projection(logits, groups, target, ties, draws)
 
 
 def _along_path(
-    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
-    """Two classes and one gap: the smallest shift along the path of the projection."""
-    margin = logits[:, 1].double() - logits[:, 0].double()
-    weight, positive = groups.first_row, margin > 0
-
-    def total(amounts: Tensor) -> float:
-        return float(groups.total(amounts.sum().double().view(1)))
-
-    gap = total(weight * positive)
-    side = 1.0 if gap > 0 else -1.0
-    needed, weight, column = abs(gap) - target, weight.abs(), side * groups.first_column
-    # The w at which a node changes sides. Those that move away from the threshold never do, nor
-    # those of unknown group: 0/0, or negative.
-    change = margin / column
-    change = torch.where(((column > 0) == positive) & (change >= 0), change, torch.inf)
-    w = _smallest_sum(groups, change, weight, needed)
-    changed, tied, reach = change <= w, change == w, math.nextafter(w, math.inf)
-    removed, count, drawn = total(weight * changed), int(total(tied)), 0
-    # Too far: a tie has to be split, and a single node may better stay where it is.
-    if removed - needed > 2 * target + ROUNDING:
-        before = total(weight * (change < w))
-        if count > 1 and ties == "random":
-            draw = torch.rand(margin.numel(), generator=generator, dtype=torch.float64)
-            draw = torch.where(tied, draw.to(margin.device), torch.inf)
-            last = _smallest_sum(groups, draw, weight, needed - before)
-            changed, drawn = (change < w) | (draw <= last), count
-        elif abs(gap) - before + ROUNDING < removed - abs(gap):
-            changed, reach = change < w, math.nextafter(w, 0.0)
-    half = side * reach / 2
-    table = groups.rows.T * torch.tensor([-half, half], dtype=torch.float64, device=margin.device)
-    return table, (positive ^ changed).long(), drawn
+    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
+) -> _Choice:
+    """Two classes and one gap, between groups that are hard or soft."""
+    margin = _margins(logits)
+    gap = _gap_of(groups)
+    decided, shift, drawn = _close_one_gap(margin, gap, target, ties, draws)
+    classes = torch.tensor([-shift / 2, shift / 2], dtype=torch.float64, device=logits.device)
+    return _Choice(decided.astype(np.int64), groups.rows.T * classes, drawn)
 
 
-def _smallest_sum(groups: GroupOperator, values: Tensor, amounts: Tensor, needed: float) -> float:
-    """The smallest t such that the amounts of values (0 or more) up to t add up to the needed."""
-    counts = ((amounts > 0) & (values < torch.inf)).nonzero()[:, 0]
-    values, amounts = values.index_select(0, counts), amounts.index_select(0, counts)
-    if groups.is_local:
-        # The first so many are enough, however small their amounts.
-        most = min(values.numel(), int(needed / float(amounts.min())) + 2)
-        values, order = values.topk(most, largest=False)
-        place = int(torch.searchsorted(amounts[order].cumsum(0), needed - ROUNDING))
-        return float(values[min(place, values.numel() - 1)])
-    # Values are spread over processes: bisect, down to neighbouring numbers.
-    low, high = -1.0, float(groups.largest(torch.cat([values, values.new_zeros(1)]).max().view(1)))
-    while low < (middle := (low + high) / 2) < high:
-        reached = float(groups.total(amounts[values <= middle].sum().view(1)))
-        low, high = (low, middle) if reached >= needed - ROUNDING else (middle, high)
-    return high
-
-
-def _into_window(
-    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
-    """Two classes, nodes of one group each: the smallest sum of margins that change sign."""
+def _by_thresholds(
+    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, seed: int
+) -> _Choice:
+    """Two classes, nodes of one group each."""
     assert groups.codes is not None
-    codes = groups.codes.cpu().numpy()
-    margin = (logits[:, 1].double() - logits[:, 0].double()).cpu().numpy()
-    order, starts = (part.cpu().numpy() for part in groups.population_order)
-    draw = torch.rand(len(order), generator=generator, dtype=torch.float64).numpy()
-    members = []  # of each group, largest margins first
-    for start, stop in pairwise(starts):
-        nodes = order[start:stop]
-        members.append(nodes[np.lexsort((draw[start:stop], -margin[nodes]))])
-    sizes = np.array([len(part) for part in members])
-    now = np.array([int((margin[part] > 0).sum()) for part in members])
-    sums = [np.concatenate([[0.0], margin[part].cumsum()]) for part in members]
-    rates = now[sizes > 0] / sizes[sizes > 0]
-    # The window's lower end, where it or the upper end is a rate that some group can have.
-    ends = np.concatenate([np.arange(size + 1) / max(size, 1) for size in sizes])
-    ends = np.unique(np.concatenate([ends, ends - target]))
-    ends = ends[(ends >= rates.min()) & (ends <= rates.max() - target)]
-
-    def count(group: int, low: np.ndarray) -> np.ndarray:
-        size = sizes[group]
-        least, most = np.ceil(low * size - ROUNDING), np.floor((low + target) * size + ROUNDING)
-        nearest = np.rint((low + target / 2) * size)  # where no rate lies within the window
-        within = np.clip(now[group], least, most)
-        return np.where(least <= most, within, nearest).astype(np.int64)
-
-    cost = sum(part[now[g]] - part[count(g, ends)] for g, part in enumerate(sums))
-    best = ends[np.argmin(cost)]
-    decided, shift, drawn = margin > 0, np.zeros(groups.num_groups), 0
-    for group, nodes in enumerate(members):
-        wanted = int(count(group, best))
-        if wanted == now[group]:
-            continue
-        sorted_margin = margin[nodes]
-        if 0 < wanted < len(nodes) and sorted_margin[wanted - 1] == sorted_margin[wanted]:
-            tied = np.flatnonzero(sorted_margin == sorted_margin[wanted])
-            if ties == "random":
-                drawn += len(tied)
-            else:
-                above, below = tied[0], tied[-1] + 1
-                wanted = int(above if wanted - above <= below - wanted else below)
-        if wanted < now[group]:
-            shift[group] = sorted_margin[wanted]
-        elif wanted > now[group]:
-            shift[group] = np.nextafter(sorted_margin[wanted - 1], -np.inf)
-        inside = codes == group
-        decided[inside] = margin[inside] > shift[group]
-        decided[nodes] = np.arange(len(nodes)) < wanted
-    table = torch.from_numpy(np.outer(shift, [-0.5, 0.5])).to(logits.device)
-    return table, torch.from_numpy(decided).long().to(logits.device), drawn
+    margin, group = _margins(logits), groups.codes.long().cpu().numpy()
+    inside = groups.population.cpu().numpy()
+    rule = equal_rates(
+        margin[inside], group[inside], target=target, ties=ties, num_groups=groups.num_groups
+    )
+    shifted, drawn = rule.apply(margin, group, seed=seed, measured=inside)
+    table = torch.from_numpy(np.outer(rule.thresholds, [-0.5, 0.5])).to(logits.device)
+    return _Choice((shifted > 0).astype(np.int64), table, drawn)
 
 
-def _continue(
-    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, generator: torch.Generator
-) -> tuple[Tensor, Tensor, int]:
+def _continue_projection(
+    logits: Tensor, groups: GroupOperator, target: float, ties: Ties, draws: torch.Generator
+) -> _Choice:
     """More classes: project at small temperatures, then change what is left."""
-    classes = logits.size(1)
     ranges = (logits.amax(1) - logits.amin(1)).double() * groups.population
     sums = groups.total(torch.stack([ranges.sum(), groups.population.double().sum()]))
     typical = max(float(sums[0] / sums[1].clamp_min(1)), 1e-12)
-    found: list[tuple[float, Tensor, Tensor]] = []
+    best, smallest_gap = None, math.inf
     dual: Dual | None = None
     for part in TEMPERATURES:
-        temperature = part * typical
-        tol = tolerance(torch.float32)
+        temperature, tol = part * typical, tolerance(torch.float32)
         dual = solve_dual(logits, groups, target, temperature, dual, tol=tol)
-        decided = shift_groups(logits, dual).argmax(1)
-        gap = _gap(decided, groups, classes)
-        found.append((gap, temperature * groups.by_group(dual.u), decided))
+        decided = _decisions(shift_groups(logits, dual))
+        gap = _decision_gap(decided, groups, logits.size(1))
+        if gap < smallest_gap:
+            best = _Choice(decided, temperature * groups.by_group(dual.u), 0)
+            smallest_gap = gap
         if gap <= target + ROUNDING:
             break
-    _, table, decided = min(found, key=lambda part: part[0])
-    drawn = 0
-    # Nodes of one group each, held here, can be changed one by one.
-    if groups.codes is not None and groups.is_local and len(groups.blocks) == 1:
-        decided, drawn = _repair(logits, groups, table, decided, target, ties, generator)
-    return table, decided, drawn
+    assert best is not None
+    return _repair(logits, groups, best, target, ties, draws) if _is_countable(groups) else best
 
 
 def _repair(
     logits: Tensor,
     groups: GroupOperator,
-    table: Tensor,
-    decided: Tensor,
+    choice: _Choice,
     target: float,
     ties: Ties,
-    generator: torch.Generator,
-) -> tuple[Tensor, int]:
+    draws: torch.Generator,
+) -> _Choice:
     """Change the decisions with the smallest margins until every group has the counts it needs."""
     assert groups.population_codes is not None
     codes = groups.population_codes.cpu().numpy()
-    shifted = logits.double().cpu().numpy() - table.cpu().numpy()[np.maximum(codes, 0)]
-    found, classes = decided.cpu().numpy().copy(), logits.size(1)
-    counts = np.zeros((groups.num_groups, classes), dtype=np.int64)
-    np.add.at(counts, (codes[codes >= 0], found[codes >= 0]), 1)
-    wanted = _wanted_counts(counts, target)
-    draw = torch.rand(len(codes), generator=generator, dtype=torch.float64).numpy()
+    shifted = logits.double().cpu().numpy() - choice.shift.cpu().numpy()[np.maximum(codes, 0)]
+    decided = choice.decided.copy()
+    counts = np.zeros((groups.num_groups, logits.size(1)), dtype=np.int64)
+    np.add.at(counts, (codes[codes >= 0], decided[codes >= 0]), 1)
+    draw = torch.rand(len(codes), generator=draws, dtype=torch.float64).numpy()
     drawn = 0
-    for group, (now, goal) in enumerate(zip(counts, wanted, strict=True)):
+    for group, (now, goal) in enumerate(zip(counts, _wanted_counts(counts, target), strict=True)):
         for leave in np.flatnonzero(now > goal):
             for enter in np.flatnonzero(now < goal):
                 number = int(min(now[leave] - goal[leave], goal[enter] - now[enter]))
                 if number <= 0:
                     continue
-                nodes = np.flatnonzero((codes == group) & (found == leave))
-                margins = shifted[nodes, leave] - shifted[nodes, enter]
-                order = np.lexsort((draw[nodes], margins))
-                last = margins[order[number - 1]]
-                tied = np.abs(margins - last) <= ROUNDING * max(1.0, abs(last))
-                before = int((margins[~tied] < last).sum())
-                if before + int(tied.sum()) > number:  # the tie is larger than what is needed
-                    if ties == "keep":
-                        number = before if number - before < tied.sum() / 2 else before + tied.sum()
-                    else:
-                        drawn += int(tied.sum())
-                found[nodes[order[:number]]] = enter
-                now[leave], now[enter] = now[leave] - number, now[enter] + number
-    return torch.from_numpy(found).to(decided.device), drawn
+                nodes = np.flatnonzero((codes == group) & (decided == leave))
+                margin = shifted[nodes, leave] - shifted[nodes, enter]
+                moved, tied = _smallest_margins(margin, draw[nodes], number, ties)
+                decided[nodes[moved]] = enter
+                drawn += tied
+                now[leave], now[enter] = now[leave] - len(moved), now[enter] + len(moved)
+    return _Choice(decided.astype(np.int64), choice.shift, drawn)
 
 
-def _wanted_counts(counts: np.ndarray, target: float) -> np.ndarray:
+def _smallest_margins(
+    margin: Floats, draw: Floats, number: int, ties: Ties
+) -> tuple[Integers, int]:
+    """The nodes with the smallest margins, and how many tie at the last of them."""
+    order = np.lexsort((draw, margin))
+    last = margin[order[number - 1]]
+    tied = np.abs(margin - last) <= ROUNDING * max(1.0, abs(last))
+    before, count = int((margin[~tied] < last).sum()), int(tied.sum())
+    if before + count <= number:
+        return order[:number], 0
+    if ties == "random":
+        return order[:number], count
+    return order[: before if number - before < count / 2 else before + count], 0
+
+
+def _wanted_counts(counts: Integers, target: float) -> Integers:
     """Counts per group and class, near the given ones, whose rates are within the target."""
     sizes = counts.sum(1, keepdims=True)
     rates, limit = counts / sizes, target + 1 / sizes.min() + ROUNDING
@@ -377,11 +523,11 @@ def _wanted_counts(counts: np.ndarray, target: float) -> np.ndarray:
     away = np.abs(rates - centre).max(1, keepdims=True)
     rates = centre + (rates - centre) * np.minimum(1, target / 2 / np.maximum(away, 1e-300))
     exact = rates * sizes
-    wanted = np.floor(exact).astype(np.int64)
+    wanted: Integers = np.floor(exact).astype(np.int64)
     for group, missing in enumerate((sizes.ravel() - wanted.sum(1)).tolist()):
         wanted[group, np.argsort(wanted[group] - exact[group], kind="stable")[:missing]] += 1
 
-    def spread(candidate: np.ndarray) -> float:
+    def spread(candidate: Integers) -> float:
         return float(np.ptp(candidate / sizes, axis=0).max())
 
     # Rounding may leave two groups up to two nodes apart: move single nodes while that helps.
@@ -398,3 +544,71 @@ def _wanted_counts(counts: np.ndarray, target: float) -> np.ndarray:
             break
         wanted = nearest
     return wanted
+
+
+def _is_countable(groups: GroupOperator) -> bool:
+    """Whether nodes have one group each and are all here, so that decisions can be counted."""
+    return groups.codes is not None and groups.is_local and len(groups.blocks) == 1
+
+
+def _margins(logits: Tensor) -> Floats:
+    z: Floats = logits.double().cpu().numpy()
+    return z[:, 1] - z[:, 0]
+
+
+def _decisions(logits: Tensor) -> Integers:
+    z = logits.to(compute_dtype(logits.dtype)).cpu().numpy()
+    decided = z[:, 1] > z[:, 0] if z.shape[1] == 2 else z.argmax(1)
+    return np.asarray(decided, dtype=np.int64)
+
+
+def _decision_gap(decided: Integers, groups: GroupOperator, classes: int) -> float:
+    """The gap between the two groups farthest apart, in any class."""
+    if classes == 2 and len(groups.rows) == 1:  # of two classes, the gaps are opposite
+        gap = _gap_of(groups)
+        return abs(gap.total((gap.weight * decided).sum()))
+    one_hot = torch.nn.functional.one_hot(torch.from_numpy(decided), classes)
+    return float(groups.largest_gap(one_hot.double().to(groups.rows.device)).max())
+
+
+def _with_decisions(logits: Tensor, groups: GroupOperator, choice: _Choice) -> Tensor:
+    """Shift the logits by group, and see to it that their largest entries are the decisions."""
+    exact = groups.subtract(logits.detach().double(), choice.shift)
+    shifted = exact.to(logits.dtype)
+    known = groups.known.cpu().numpy()
+    rows = np.flatnonzero(known & (_decisions(shifted) != choice.decided))
+    if len(rows):
+        # Rounding, or a draw: relative to the largest, a small margin is representable.
+        wrong = exact.cpu().numpy()[rows]
+        centred = np.minimum(wrong - wrong.max(1, keepdims=True), 0.0)
+        centred[np.arange(len(rows)), choice.decided[rows]] = TIED_MARGIN
+        shifted[torch.from_numpy(rows)] = torch.from_numpy(centred).to(shifted)
+    return _replace(logits, shifted) if logits.requires_grad else shifted
+
+
+class _Replace(torch.autograd.Function):
+    """Replace logits by shifted ones; the shift is a constant, so that gradients pass through."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, shifted: Tensor) -> Tensor:
+        return shifted
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        return grad, None
+
+
+_replace: Callable[[Tensor, Tensor], Tensor] = _Replace.apply
+
+
+def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:
+    """Warn of a gap above the target by more than one node of the smallest group."""
+    over = gap - target - ROUNDING
+    # Two groups farther apart than either is from the mean need a second look.
+    if over > float(groups.rows.abs().max()) and over > float(groups.spread(groups.rows).max()):
+        warnings.warn(
+            f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
+            + (": nodes with tied scores change sides together" if ties == "keep" else ""),
+            UserWarning,
+            stacklevel=3,
+        )

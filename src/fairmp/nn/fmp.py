@@ -418,7 +418,7 @@ class FMP(PPR):
         temperature = check_number("temperature", value, hint, low=0, above=True)
         if self.solver != "projection" and given:
             text = f"{value!r} has no meaning for the solver {self.solver!r}"
-            raise InputError("temperature", text, "leave it out, or use solver='projection'")
+            raise InputError("temperature", text, "leave it out, or use {solver='projection'}")
         return temperature
 
 

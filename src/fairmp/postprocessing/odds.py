@@ -1,274 +1,339 @@
 r"""Equal opportunity and equalized odds, by corrections that do not depend on the label.
 
-A prediction must not depend on the label it predicts, so the correction of a node is a function of
-its group and its own prediction :math:`p_i` alone,
+Find the W and a of an :class:`~fairmp.postprocessing.corrections.Affine` correction that minimise
+:math:`\sum_i \mathrm{KL}(Q_i \| P_i)` subject to every :math:`|\Delta_k Q| \le t_k`, by sequential
+quadratic programming. The slopes :math:`a` make every target reachable: with :math:`a_g = 1` and
+all :math:`W_{gy} = -\log π` everyone is predicted π. Where predictions are so certain that this
+fails, the correction is randomised: :class:`~fairmp.postprocessing.corrections.Transitions`, those
+that change least, by a linear program.
 
-.. math::
-    Q_i = \mathrm{softmax}\Big(Z_i - \sum_g s_{ig} \big( a_g Z_i + \sum_y p_{iy} W_{gy} \big)\Big),
-
-with the :math:`W` and :math:`a` that minimise :math:`\sum_i \mathrm{KL}(Q_i \| P_i)` subject to
-every :math:`|\Delta_k Q| \le t_k`. The slopes :math:`a` make every target reachable: with
-:math:`a_g = 1` and all :math:`W_{gy} = -\log π` everyone is predicted π. Where predictions are so
-certain that sequential quadratic programming fails, the correction is randomised:
-:math:`Q_i = \sum_y p_{iy} T_{gy}`, with the transitions T that change least, a linear program.
+Arrays have the nodes on their last axis: sums over classes then add whole rows, which takes a
+fraction of the time of many short ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import rel_entr, softmax
 
+from fairmp.postprocessing.corrections import (
+    Affine,
+    Array,
+    Correction,
+    GroupShift,
+    Transitions,
+    log_proba,
+    proba,
+    row_products,
+    shares_of,
+)
 from fairmp.postprocessing.criteria import Measure
-
-Array = NDArray[np.float64]
-Mask = NDArray[np.bool_]
 
 TOLERANCE = 5e-5  # excess within which a target counts as met
 MIN_TARGET = 1e-5  # stands for a target of 0, so that the constraints have an interior
-MIN_PROBABILITY = 1e-12
 MAX_STEPS = 300
 CERTAIN_RANGE = 12.0  # range of logits beyond which the problem has several local minima
 MAX_VARIABLES = 400  # numbers or constraints beyond which a quadratic program takes minutes
+MIN_CURVATURE = 1e-10  # relative; directions below it change nothing
+SMOOTHING = 0.02  # share of the uniform prediction that gives certain ones some curvature
 
 
-def apply(weights: tuple[Array, ...], z: Array, p: Array, membership: Array) -> Array:
-    """Apply a correction to new rows and return their logits; rows of zeros stay as they are."""
-    shares = _shares(membership)
-    mixed = _outer(shares, p) @ weights[0].reshape(-1, z.shape[1])
-    if len(weights) == 1:
-        corrected = np.log(np.maximum(mixed, MIN_PROBABILITY))
-    else:
-        base = _log_softmax(z)
-        tilt = base - base.mean(1, keepdims=True)
-        corrected = base - mixed - (shares @ weights[1])[:, None] * tilt
-    return np.where(shares.sum(1, keepdims=True) > 0, corrected, z)
-
-
-def correct(
+def find_correction(
     measures: Sequence[Measure],
-    by_prediction: bool,
-    z: Array,
-    p: Array,
+    logits: Array,
     membership: Array,
     weight: Array,
-) -> tuple[Array, Mask, tuple[Array, ...]]:
-    """Closest logits that meet every target, the nodes that could be corrected, and the weights.
+    *,
+    temperature: float,
+) -> Correction:
+    """The closest correction that meets every target.
 
-    ``z`` is divided by τ and ``p`` stands for the label. The weights are W and a, or T.
+    Args:
+        measures: what must be within its target.
+        logits: n×C.
+        membership: of each node in each group (n×G).
+        weight: of each node in the divergence (n); 0 outside the population.
+        temperature: τ; the gaps are those of softmax(logits/τ).
     """
-    # Without labels a correction need not depend on the prediction of a node: a shift for each
-    # group and each row of a matrix is optimal.
-    own = [m.delta.matrix.cpu().numpy() for m in measures if m.own]
-    rows = np.concatenate(own).T if own else np.zeros((len(z), 0))
-    reached = (membership.sum(1) > 0) | (rows != 0).any(1)
-    shares = _shares(membership) if by_prediction else np.zeros((len(z), 0))
-    phi = np.concatenate([_outer(shares, p) if by_prediction else membership, rows], 1)[reached]
-    scale = np.maximum(np.abs(phi).max(0), 1e-300)
-    problem = _Problem(z, shares, phi / scale, weight, measures, reached)
-    x, q, excess = problem.solve()
-    w, slopes = problem.parameters(x)
-    groups, classes = shares.shape[1], z.shape[1]
-    w = (w / scale[:, None])[: groups * classes]
-    weights: tuple[Array, ...] = (
-        w.reshape(groups, classes, -1) if by_prediction else w,
-        slopes / problem.unit,
+    by_prediction = any(measure.label is not None for measure in measures)
+    reached = membership.sum(1) > 0
+    nodes = Nodes.read(
+        logits[reached], membership[reached], weight[reached], temperature, by_prediction
     )
-    if excess > TOLERANCE and by_prediction:
-        transitions, other, other_excess = problem.randomise()
-        if other_excess < excess:
-            q, excess, weights = other, other_excess, (transitions,)
-    logits = z.copy()
-    logits[reached] = np.log(np.maximum(q.T, np.finfo(np.float64).tiny))
-    return logits, reached, weights
+    gaps = Gaps.read(measures, reached, logits.shape[1])
+    family = AffineFamily(nodes)
+    x = _search(family, gaps)
+    w, slopes = family.parameters(x)
+    if not by_prediction:
+        # Without labels a shift for each group is optimal.
+        return GroupShift(-temperature * w)
+    q, tau = family.at(x).q, np.array(temperature)
+    groups, classes = membership.shape[1], logits.shape[1]
+    if gaps.excess(q) > TOLERANCE:
+        transitions = least_transitions(nodes, gaps)
+        if transitions is not None and gaps.excess(mix(nodes, transitions)) < gaps.excess(q):
+            return Transitions(transitions, tau)
+    return Affine(w.reshape(groups, classes, classes), slopes, tau)
 
 
-class _Problem:
-    """The problem on the reached nodes, the last axis of all; phi has one row per row of W."""
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes that can be corrected; the last axis of all arrays."""
 
-    def __init__(
-        self,
-        z: Array,
-        shares: Array,
-        phi: Array,
+    log_proba: Array  # of each class, at the temperature (C×n)
+    base: Array  # the same as probabilities (C×n)
+    shares: Array  # of each group (G×n); 0×n where the correction has no slopes
+    features: Array  # what W multiplies (m×n): the groups, or each with every predicted class
+    weight: Array  # in the divergence, sums to 1 (n)
+
+    @classmethod
+    def read(
+        cls,
+        logits: Array,
+        membership: Array,
         weight: Array,
-        measures: Sequence[Measure],
-        reached: Mask,
-    ) -> None:
-        # Sums over classes add whole rows, and so take a fraction of the time of many short ones.
-        self.z = np.ascontiguousarray(_log_softmax(z[reached]).T)
-        self.base = softmax(self.z, axis=0)
-        self.shares, self.phi = (np.ascontiguousarray(part.T) for part in (shares[reached], phi))
-        self.classes = z.shape[1]
-        centred = self.z - self.z.mean(0)
-        self.unit = max(float(np.sqrt((centred**2).mean())), 1e-12)
-        self.tilt = centred / self.unit
-        weight = weight[reached].astype(np.float64)
-        self.weight = weight / max(weight.sum(), 1e-300)
-        matrices = [m.delta.pair_matrix.cpu().numpy()[:, reached] / m.unit for m in measures]
-        heights = [len(matrix) for matrix in matrices]
-        concerned = [np.isin(np.arange(self.classes), m.classes) for m in measures]
-        self.concerned = np.repeat(concerned, heights, axis=0)
-        targets = np.repeat([m.target / m.unit for m in measures], heights)
-        self.target = targets[:, None] * self.concerned
-        delta = np.concatenate(matrices)
-        self.measured = np.flatnonzero((delta != 0).any(0))
-        parts = (delta, self.phi, self.tilt, self.shares)
-        self.delta, *self.inner = (part[:, self.measured] for part in parts)
-        self.coordinates = self._whitened()
-
-    def solve(self) -> tuple[Array, Array, float]:
-        """The best coordinates found, their predictions, and by how much a target is missed."""
-        start = np.zeros(self.coordinates.shape[1])
-        if max(len(start), int(self.concerned.sum())) > MAX_VARIABLES:
-            return start, self.base, self.excess(self.base)
-        found = [self._descend(start)]
-        # Where predictions are certain there are several local minima: start from two points.
-        certain = float(np.ptp(self.z, axis=0).max()) > CERTAIN_RANGE
-        if len(self.shares) and (certain or self.excess(self._at(found[0])[1]) > TOLERANCE):
-            found.append(self._descend(self._constant()))
-        points = [(x, q, self.excess(q)) for x in found for q in [self._at(x)[1]]]
-        met = [point for point in points if point[2] <= TOLERANCE]
-        if met:
-            return min(met, key=lambda point: self.divergence(point[1]))
-        return min(points, key=lambda point: point[2])
-
-    def parameters(self, x: Array) -> tuple[Array, Array]:
-        """W (m×C) and slopes a (G) at some coordinates."""
-        theta, size = self.coordinates @ x, len(self.phi) * self.classes
-        return theta[:size].reshape(-1, self.classes), theta[size:]
+        temperature: float,
+        by_prediction: bool,
+    ) -> Nodes:
+        """Prepare n×C logits of nodes that have a group."""
+        shares = shares_of(membership)
+        z = np.ascontiguousarray(log_proba(logits / temperature).T)
+        features = row_products(shares, proba(logits)) if by_prediction else membership
+        return cls(
+            log_proba=z,
+            base=np.ascontiguousarray(proba(z.T).T),
+            shares=np.ascontiguousarray(shares.T if by_prediction else shares.T[:0]),
+            features=np.ascontiguousarray(features.T),
+            weight=weight / max(weight.sum(), 1e-300),
+        )
 
     def divergence(self, q: Array) -> float:
         """KL(Q‖P), the mean over nodes."""
+        from scipy.special import rel_entr
+
         return float((self.weight * rel_entr(q, self.base)).sum())
 
-    def excess(self, q: Array) -> float:
-        over = np.abs(self._gaps(q)) - self.target
-        return float(max(over[self.concerned].max(), 0.0))
 
-    def _descend(self, start: Array) -> Array:
-        from scipy.optimize import NonlinearConstraint, minimize
+@dataclass(frozen=True)
+class Gaps:
+    """The gaps ΔQ and their targets."""
 
-        at = lru_cache(maxsize=1)(lambda x: self._at(np.frombuffer(x)))
+    delta: Array  # one row per gap (K×n'), for the nodes that are measured
+    measured: NDArray[np.int64]  # these nodes (n')
+    concerned: NDArray[np.bool_]  # the classes each gap is about (K×C)
+    target: Array  # of each (K×C)
 
-        def objective(x: Array) -> tuple[float, Array]:
-            shift, q, free = at(x.tobytes())
-            mean = (q * shift).sum(0)
-            by_shift = self.weight * q * (shift - mean)
-            by_w = (self.phi @ by_shift.T).ravel()
-            by_a = self.shares @ (by_shift * self.tilt).sum(0)
-            slope = self.coordinates.T @ np.concatenate([by_w, by_a])
-            return float(-self.weight @ (mean + free)), slope  # KL(Q‖P)
-
-        bound = np.maximum(self.target, MIN_TARGET)[self.concerned]
-        within = NonlinearConstraint(
-            lambda x: self._gaps(at(x.tobytes())[1])[self.concerned],
-            -bound,
-            bound,
-            jac=lambda x: self._slopes(at(x.tobytes())[1]),
+    @classmethod
+    def read(cls, measures: Sequence[Measure], reached: NDArray[np.bool_], classes: int) -> Gaps:
+        """The gaps of all measures, on the reached nodes."""
+        rows = [m.delta.pair_matrix.cpu().numpy()[:, reached] for m in measures]
+        heights = [len(part) for part in rows]
+        concerned = [np.isin(np.arange(classes), m.classes) for m in measures]
+        targets = np.repeat([m.target for m in measures], heights)
+        delta, concerned_rows = np.concatenate(rows), np.repeat(concerned, heights, axis=0)
+        measured = np.flatnonzero((delta != 0).any(0))
+        return cls(
+            delta=np.ascontiguousarray(delta[:, measured]),
+            measured=measured,
+            concerned=concerned_rows,
+            target=targets[:, None] * concerned_rows,
         )
-        limits = {"maxiter": MAX_STEPS, "ftol": 1e-10}
-        found = minimize(
-            objective, start, jac=True, method="SLSQP", constraints=within, options=limits
-        )
-        return np.asarray(found.x) if np.isfinite(found.x).all() else start
 
-    def _constant(self) -> Array:
-        """Coordinates at which everyone has the mean prediction."""
-        mean = np.log(self.base @ self.weight)
-        w = np.zeros((len(self.phi), self.classes))
-        w[: len(self.shares) * self.classes] = -mean
-        theta = np.concatenate([w.ravel(), np.full(len(self.shares), self.unit)])
-        return np.linalg.lstsq(self.coordinates, theta, rcond=None)[0]
-
-    def _at(self, x: Array) -> tuple[Array, Array, Array]:
-        """Shift, predictions and their log-normaliser at some coordinates."""
-        w, slopes = self.parameters(x)
-        shift = w.T @ self.phi + (slopes @ self.shares) * self.tilt
-        scores = self.z - shift
-        top = scores.max(0)
-        scale = np.exp(scores - top, out=scores).sum(0)
-        return shift, scores / scale, top + np.log(scale)
-
-    def _gaps(self, q: Array) -> Array:
+    def of(self, q: Array) -> Array:
+        """The gaps of predictions (C×n), as K×C."""
         return self.delta @ q[:, self.measured].T
 
-    def _slopes(self, q: Array) -> Array:
-        """Derivatives of the gaps by the coordinates, one row each."""
-        (phi, tilt, shares), q = self.inner, q[:, self.measured]
+    def excess(self, q: Array) -> float:
+        """By how much the worst gap misses its target."""
+        over = np.abs(self.of(q)) - self.target
+        return float(max(over[self.concerned].max(), 0.0))
+
+
+@dataclass(frozen=True)
+class Point:
+    """Predictions of a family at some coordinates."""
+
+    shift: Array  # of the logits (C×n)
+    q: Array  # predictions (C×n)
+    log_normaliser: Array  # n
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What predictions depend on, beside the coordinates (rows × nodes)."""
+
+    features: Array
+    tilt: Array
+    shares: Array
+
+
+class AffineFamily:
+    """Predictions as a function of coordinates x: softmax(z − W·features − a·tilt).
+
+    In these coordinates the divergence is half the squared length, near no correction.
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes, self.classes = nodes, len(nodes.log_proba)
+        centred = nodes.log_proba - nodes.log_proba.mean(0)
+        self.unit = max(float(np.sqrt((centred**2).mean())), 1e-12)
+        self.tilt = centred / self.unit
+        self.scale = np.maximum(np.abs(nodes.features).max(1), 1e-300)
+        self.features = nodes.features / self.scale[:, None]
+        self.coordinates = _whitened(nodes, self.features, self.tilt)
+
+    def parameters(self, x: Array) -> tuple[Array, Array]:
+        """W (m×C) and slopes a (G) at some coordinates."""
+        w, slopes = self._scaled_parameters(x)
+        return w / self.scale[:, None], slopes / self.unit
+
+    def at(self, x: Array) -> Point:
+        """The predictions at some coordinates."""
+        w, slopes = self._scaled_parameters(x)
+        shift = w.T @ self.features + (slopes @ self.nodes.shares) * self.tilt
+        scores = self.nodes.log_proba - shift
+        top = scores.max(0)
+        normaliser = np.exp(scores - top, out=scores).sum(0)
+        return Point(shift, scores / normaliser, top + np.log(normaliser))
+
+    def divergence(self, point: Point) -> tuple[float, Array]:
+        """KL(Q‖P), and its derivative by the coordinates."""
+        nodes, q = self.nodes, point.q
+        mean = (q * point.shift).sum(0)
+        by_shift = nodes.weight * q * (point.shift - mean)
+        by_w = (self.features @ by_shift.T).ravel()
+        by_a = nodes.shares @ (by_shift * self.tilt).sum(0)
+        slope = self.coordinates.T @ np.concatenate([by_w, by_a])
+        return float(-nodes.weight @ (mean + point.log_normaliser)), slope
+
+    def inputs_of(self, nodes: NDArray[np.int64]) -> Inputs:
+        """What the predictions of some nodes depend on."""
+        return Inputs(self.features[:, nodes], self.tilt[:, nodes], self.nodes.shares[:, nodes])
+
+    def gap_slopes(self, point: Point, gaps: Gaps, measured: Inputs) -> Array:
+        """Derivatives of the gaps that are concerned by the coordinates, one row each."""
+        features, tilt, shares = measured.features, measured.tilt, measured.shares
+        q = point.q[:, gaps.measured]
         mean = (q * tilt).sum(0)
-        slopes = np.zeros((*self.concerned.shape, self.coordinates.shape[1]))
+        slopes = np.zeros((*gaps.concerned.shape, self.coordinates.shape[1]))
         for c in range(self.classes):
-            wanted = self.concerned[:, c]
-            weighted = self.delta[wanted] * q[c]
+            rows = gaps.concerned[:, c]
+            weighted = gaps.delta[rows] * q[c]
             of_class = np.arange(self.classes) == c
-            by_class = [(weighted * part) @ phi.T for part in of_class[:, None] - q]
-            by_w = np.stack(by_class, 2).reshape(len(weighted), len(phi) * self.classes)
+            by_class = [(weighted * part) @ features.T for part in of_class[:, None] - q]
+            by_w = np.stack(by_class, 2).reshape(len(weighted), len(features) * self.classes)
             by_a = (weighted * (tilt[c] - mean)) @ shares.T
-            slopes[wanted, c] = -np.concatenate([by_w, by_a], 1) @ self.coordinates
-        return slopes[self.concerned]
+            slopes[rows, c] = -np.concatenate([by_w, by_a], 1) @ self.coordinates
+        return slopes[gaps.concerned]
 
-    def _whitened(self) -> Array:
-        """Coordinates in which the divergence is half the squared length, near no correction."""
-        q = 0.98 * self.base + 0.02 / self.classes  # certain predictions need some curvature too
-        weighted, classes = self.weight * q, range(self.classes)
-        tilted = weighted * (self.tilt - (q * self.tilt).sum(0))
-        by_w = [
-            [(weighted[d] * ((d == e) - q[e]) * self.phi) @ self.phi.T for e in classes]
-            for d in classes
-        ]
-        by_both = [self.phi @ (tilted[d] * self.shares).T for d in classes]
-        by_a = ((tilted * self.tilt).sum(0) * self.shares) @ self.shares.T
-        size = len(self.phi) * self.classes
-        corner = np.array(by_w).transpose(2, 0, 3, 1).reshape(size, size)  # the class comes last
-        side = np.stack(by_both, 1).reshape(size, -1)
-        values, vectors = np.linalg.eigh(np.block([[corner, side], [side.T, by_a]]))
-        # Some directions change nothing: a number added to every class, or redundant attributes.
-        kept = values > 1e-10 * values.max()
-        return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+    def constant(self) -> Array:
+        """Coordinates at which everyone has the mean prediction."""
+        mean = np.log(self.nodes.base @ self.nodes.weight)
+        w = np.tile(-mean, (len(self.features), 1)) * self.scale[:, None]
+        theta = np.concatenate([w.ravel(), np.full(len(self.nodes.shares), self.unit)])
+        return np.linalg.lstsq(self.coordinates, theta, rcond=None)[0]
 
-    def randomise(self) -> tuple[Array, Array, float]:
-        """Transitions from given to corrected classes by a linear program, and their effect."""
-        from scipy.optimize import linprog
-
-        groups, c = len(self.shares), self.classes
-        size = groups * c
-        basis = _outer(self.shares.T, self.base.T)
-        alone = self.shares.sum(0) == 0  # reached by a matrix only: no group to randomise by
-        fixed = self._gaps(np.where(alone, self.base, 0.0))
-        by_t = self.delta @ basis[self.measured]
-        rows = np.kron(by_t, np.eye(c))[self.concerned.ravel()]
-        bound, offset = self.target[self.concerned], fixed[self.concerned]
-        change = self.weight @ basis
-        cost = np.kron(change, np.ones(c)) * (1 - np.tile(np.eye(c), (groups, 1)).ravel())
-        found = linprog(
-            cost,
-            A_ub=np.concatenate([rows, -rows]),
-            b_ub=np.concatenate([bound - offset, bound + offset]) + TOLERANCE / 2,
-            A_eq=np.kron(np.eye(size), np.ones((1, c))),
-            b_eq=np.ones(size),
-            bounds=(0, 1),
-            method="highs",
-        )
-        if found.status != 0:
-            return np.empty(0), self.base, float("inf")
-        q = (basis @ found.x.reshape(size, c)).T
-        q = np.where(alone, self.base, q / np.maximum(q.sum(0), 1e-300))
-        return found.x.reshape(groups, c, c), q, self.excess(q)
+    def _scaled_parameters(self, x: Array) -> tuple[Array, Array]:
+        theta, size = self.coordinates @ x, len(self.features) * self.classes
+        return theta[:size].reshape(-1, self.classes), theta[size:]
 
 
-def _shares(membership: Array) -> Array:
-    """Memberships whose rows sum to 1, however many attributes of a node are known."""
-    total = membership.sum(1, keepdims=True)
-    return np.divide(membership, total, out=np.zeros_like(membership), where=total > 0)
+def _whitened(nodes: Nodes, features: Array, tilt: Array) -> Array:
+    """Directions of W and a, scaled by the curvature of the divergence at no correction."""
+    classes = len(nodes.base)
+    q = (1 - SMOOTHING) * nodes.base + SMOOTHING / classes
+    weighted = nodes.weight * q
+    tilted = weighted * (tilt - (q * tilt).sum(0))
+    by_w = [
+        [(weighted[d] * ((d == e) - q[e]) * features) @ features.T for e in range(classes)]
+        for d in range(classes)
+    ]
+    by_both = [features @ (tilted[d] * nodes.shares).T for d in range(classes)]
+    by_a = ((tilted * tilt).sum(0) * nodes.shares) @ nodes.shares.T
+    size = len(features) * classes
+    corner = np.array(by_w).transpose(2, 0, 3, 1).reshape(size, size)  # the class comes last
+    side = np.stack(by_both, 1).reshape(size, -1)
+    values, vectors = np.linalg.eigh(np.block([[corner, side], [side.T, by_a]]))
+    # Some directions change nothing: a number added to every class, or redundant attributes.
+    kept = values > MIN_CURVATURE * values.max()
+    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
 
 
-def _outer(a: Array, b: Array) -> Array:
-    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+def _search(family: AffineFamily, gaps: Gaps) -> Array:
+    """The coordinates of smallest divergence that meet the targets, else of smallest excess."""
+    start = np.zeros(family.coordinates.shape[1])
+    if max(len(start), int(gaps.concerned.sum())) > MAX_VARIABLES:
+        return start
+    points = [_descend(family, gaps, start)]
+    # Where predictions are certain there are several local minima: start from two points.
+    certain = float(np.ptp(family.nodes.log_proba, axis=0).max()) > CERTAIN_RANGE
+    missed = gaps.excess(family.at(points[0]).q) > TOLERANCE
+    if len(family.nodes.shares) and (certain or missed):
+        points.append(_descend(family, gaps, family.constant()))
+    predictions = [family.at(x).q for x in points]
+    excess = [gaps.excess(q) for q in predictions]
+    divergence = [family.nodes.divergence(q) for q in predictions]
+    met = [k for k in range(len(points)) if excess[k] <= TOLERANCE]
+    best = min(met, key=divergence.__getitem__) if met else int(np.argmin(excess))
+    return points[best]
 
 
-def _log_softmax(z: Array) -> Array:
-    return np.asarray(np.log(np.maximum(softmax(z, axis=1), MIN_PROBABILITY)))
+def _descend(family: AffineFamily, gaps: Gaps, start: Array) -> Array:
+    """Sequential quadratic programming from one start."""
+    from scipy.optimize import NonlinearConstraint, minimize
+
+    @lru_cache(maxsize=1)
+    def point_at(coordinates: bytes) -> Point:
+        return family.at(np.frombuffer(coordinates))
+
+    measured = family.inputs_of(gaps.measured)
+    bound = np.maximum(gaps.target, MIN_TARGET)[gaps.concerned]
+    within = NonlinearConstraint(
+        lambda x: gaps.of(point_at(x.tobytes()).q)[gaps.concerned],
+        -bound,
+        bound,
+        jac=lambda x: family.gap_slopes(point_at(x.tobytes()), gaps, measured),
+    )
+    result = minimize(
+        lambda x: family.divergence(point_at(x.tobytes())),
+        start,
+        jac=True,
+        method="SLSQP",
+        constraints=within,
+        options={"maxiter": MAX_STEPS, "ftol": 1e-10},
+    )
+    return np.asarray(result.x) if np.isfinite(result.x).all() else start
+
+
+def mix(nodes: Nodes, transitions: Array) -> Array:
+    """Predictions after transitions between classes (C×n)."""
+    basis = row_products(nodes.shares.T, nodes.base.T)
+    q = (basis @ transitions.reshape(-1, len(nodes.base))).T
+    return np.asarray(q / np.maximum(q.sum(0), 1e-300))
+
+
+def least_transitions(nodes: Nodes, gaps: Gaps) -> Array | None:
+    """The transitions that change least and meet the targets (G×C×C); None if there are none."""
+    from scipy.optimize import linprog
+
+    groups, classes = len(nodes.shares), len(nodes.base)
+    size = groups * classes
+    basis = row_products(nodes.shares.T, nodes.base.T)
+    by_transition = gaps.delta @ basis[gaps.measured]
+    rows = np.kron(by_transition, np.eye(classes))[gaps.concerned.ravel()]
+    bound = gaps.target[gaps.concerned] + TOLERANCE / 2
+    changes = 1 - np.tile(np.eye(classes), (groups, 1)).ravel()
+    program = linprog(
+        np.kron(nodes.weight @ basis, np.ones(classes)) * changes,
+        A_ub=np.concatenate([rows, -rows]),
+        b_ub=np.concatenate([bound, bound]),
+        A_eq=np.kron(np.eye(size), np.ones((1, classes))),
+        b_eq=np.ones(size),
+        bounds=(0, 1),
+        method="highs",
+    )
+    return program.x.reshape(groups, classes, classes) if program.status == 0 else None

@@ -1,10 +1,11 @@
-"""Predictions, labels and sensitive attributes as they are given: torch, numpy or pandas."""
+"""Scores, labels and sensitive attributes, read from torch, numpy or pandas."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,47 +20,47 @@ from fairmp.metrics.counts import are_probabilities
 
 
 @dataclass(frozen=True)
-class Predictions:
-    """Predictions converted to logits, and the way back to what was given."""
+class Scores:
+    """Scores converted to logits, and the way back to the type that was given."""
 
-    given: Any
+    original: Any
     values: Tensor  # its numbers (n×C; two columns for a single one)
     logits: Tensor  # the same as logits (n×C)
-    probabilities: bool  # whether they were probabilities
+    are_probabilities: bool
     single: bool  # whether they were a single column for class 1
 
     @property
     def proba(self) -> Tensor:
         """The probabilities (n×C)."""
-        if not self.probabilities:
+        if not self.are_probabilities:
             return softmax(self.values)
         return self.values / self.values.sum(1, keepdim=True)
 
     def corrected(self, logits: Tensor) -> Tensor:
-        """Corrected logits (n×C) as numbers of the given kind; unchanged rows stay as given."""
+        """Corrected logits (n×C) as scores of the same kind; unchanged rows stay as given."""
         logits = logits.to(self.values)
-        if not self.probabilities:
+        if not self.are_probabilities:
             return logits
         changed = (logits != self.logits).any(1, keepdim=True)
         return torch.where(changed, softmax(logits), self.values)
 
-    def like(self, values: Tensor) -> Any:
-        """Numbers (n×C) in the type, index and columns of what was given."""
-        given = self.given
-        name = str(getattr(given, "dtype", "")).removeprefix("torch.")
+    def like_original(self, values: Tensor) -> Any:
+        """Numbers (n×C) in the type, index and columns of the original."""
+        original = self.original
+        name = str(getattr(original, "dtype", "")).removeprefix("torch.")
         if name in ("float32", "float16", "bfloat16"):
             values = _rounded(values, getattr(torch, name))
         if self.single:
-            values = values[:, 1] if self.probabilities else values[:, 1] - values[:, 0]
-        if isinstance(given, Tensor):
+            values = values[:, 1] if self.are_probabilities else values[:, 1] - values[:, 0]
+        if isinstance(original, Tensor):
             return values
         array = values.cpu().numpy()
-        if isinstance(given, np.ndarray) and np.issubdtype(given.dtype, np.floating):
-            array = array.astype(given.dtype)
-        if not hasattr(given, "iloc"):  # a pandas object, without importing pandas for it
+        if isinstance(original, np.ndarray) and np.issubdtype(original.dtype, np.floating):
+            array = array.astype(original.dtype)
+        if not hasattr(original, "iloc"):  # a pandas object, without importing pandas for it
             return array
-        titles = {"name": given.name} if array.ndim == 1 else {"columns": given.columns}
-        return type(given)(array, index=given.index, **titles)
+        titles = {"name": original.name} if array.ndim == 1 else {"columns": original.columns}
+        return type(original)(array, index=original.index, **titles)
 
 
 def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
@@ -71,80 +72,92 @@ def _rounded(values: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.where(wrong, rounded.scatter(1, largest, above), rounded)
 
 
-def numbers(argument: str, values: Any, hint: str) -> Tensor:
+def finite_numbers(argument: str, values: Any, hint: str) -> Tensor:
     """A tensor of finite numbers; float32 stays as it is, other types become float64."""
     try:
         array = values.detach() if isinstance(values, Tensor) else np.array(values, dtype=float)
     except (TypeError, ValueError):
         value = f"{type(values).__name__} with values that are not numbers"
         raise InputError(argument, value, hint) from None
-    found = torch.atleast_1d(torch.as_tensor(array))
-    found = found if found.dtype in (torch.float32, torch.float64) else found.double()
-    if not bool(torch.isfinite(found).all()):
-        row = int((~torch.isfinite(found)).nonzero()[0, 0])
+    tensor = torch.atleast_1d(torch.as_tensor(array))
+    tensor = tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.double()
+    if not bool(torch.isfinite(tensor).all()):
+        row = int((~torch.isfinite(tensor)).nonzero()[0, 0])
         raise InputError(argument, f"row {row} is not finite", "fill or drop it first")
-    return found
+    return tensor
 
 
-def read(predictions: Any, kind: str = "auto", **others: Any) -> Predictions:
-    """Read n×C scores or a column for class 1; ``others`` of pandas must have the same index."""
-    _check_aligned(predictions, others)
-    values = numbers("predictions", predictions, "give logits or probabilities")
+def read_scores(
+    scores: Any,
+    kind: str = "auto",
+    *,
+    argument: str = "scores",
+    aligned: Mapping[str, Any] | None = None,
+) -> Scores:
+    """Read n×C scores or a column for class 1.
+
+    Args:
+        scores: logits or probabilities.
+        kind: ``"logits"``, ``"probabilities"`` or ``"auto"``.
+        argument: what the scores are called in errors.
+        aligned: further arguments by name; those of pandas must have the same index.
+    """
+    _check_aligned(scores, argument, aligned or {})
+    values = finite_numbers(argument, scores, "give logits or probabilities")
     single = values.dim() == 1
     if values.dim() not in (1, 2) or not values.numel() or (not single and values.size(1) < 2):
         hint = "give n×C with two classes or more, or n probabilities of class 1"
-        raise InputError("predictions", f"shape {tuple(values.shape)}", hint)
+        raise InputError(argument, f"shape {tuple(values.shape)}", hint)
     if single and kind == "logits":
         values = torch.stack([torch.zeros_like(values), values], 1)
     elif single:
         wrong = ((values - 0.5).abs() > 0.5).nonzero().flatten().tolist()
         if wrong:
             value = f"{float(values[wrong[0]]):g} in row {wrong[0]} is not a probability"
-            hint = "give probabilities of class 1, logits as n×2, or log-odds with kind='logits'"
-            raise InputError("predictions", value, hint)
+            hint = "give probabilities of class 1, logits as n×2, or log-odds with {kind='logits'}"
+            raise InputError(argument, value, hint)
         values, kind = torch.stack([1 - values, values], 1), "probabilities"
-    probabilities = are_probabilities(values, kind)
+    probabilities = are_probabilities(values, kind, argument=argument)
     logits = values.clamp_min(torch.finfo(values.dtype).tiny).log() if probabilities else values
-    return Predictions(predictions, values, logits, probabilities, single)
+    return Scores(scores, values, logits, probabilities, single)
 
 
 def read_labels(
-    labels: Any, predictions: Predictions, class_names: Sequence[str] | None = None
+    y: Any, scores: Scores, class_names: Sequence[str] | None = None
 ) -> tuple[tuple[str, ...], Tensor]:
     """Names of the classes, and labels as codes (n, −1 unknown), from numbers or names."""
-    n, classes = predictions.values.shape
-    named = getattr(predictions.given, "columns", ()) if class_names is None else class_names
-    own = tuple(map(str, named))
-    values = labels.detach() if isinstance(labels, Tensor) else _numbers_or_text(labels, own)
-    text = isinstance(values, list)
+    n, classes = scores.values.shape
+    columns = getattr(scores.original, "columns", ()) if class_names is None else class_names
+    columns = tuple(map(str, columns))
+    values = y.detach() if isinstance(y, Tensor) else _numbers_or_text(y, columns)
     names = tuple(map(str, class_names if class_names is not None else range(classes)))
-    if text and class_names is None:
-        found = sorted({value for value in values if value not in MISSING})
-        names = own if set(found) <= set(own) else tuple(found)
+    if isinstance(values, list) and class_names is None:
+        distinct = sorted({value for value in values if value not in MISSING})
+        names = columns if set(distinct) <= set(columns) else tuple(distinct)
     if len(names) != classes:
-        which = "labels" if class_names is None else "class_names"
-        raise InputError(which, f"{len(names)} names for {classes} classes", "give class_names=")
-    if text:
+        argument = "y" if class_names is None else "class_names"
+        value = f"{len(names)} names for {classes} classes"
+        raise InputError(argument, value, "give {class_names}, one for each class")
+    if isinstance(values, list):
         codes = {name: code for code, name in enumerate(names)} | dict.fromkeys(MISSING, -1)
         stray = next((value for value in values if value not in codes), None)
         if stray is not None:
-            raise InputError("labels", f"{stray!r} is not a class", f"give {', '.join(names)}")
+            raise InputError("y", f"{stray!r} is not a class", f"give {', '.join(names)}")
         values = torch.tensor([codes[value] for value in values])
     if values is None:
         values = torch.full((n,), -1)
     if values.shape != (n,):
-        hint = f"give one class for each of {n}"
-        raise InputError("labels", f"shape {tuple(values.shape)}", hint)
+        raise InputError("y", f"shape {tuple(values.shape)}", f"give one class for each of {n}")
     whole = torch.where(values.isnan(), -1, values) if values.is_floating_point() else values
-    numbers = whole.long()
-    wrong = (numbers != whole) | (numbers < -1) | (numbers >= classes)
+    labels = whole.long()
+    wrong = (labels != whole) | (labels < -1) | (labels >= classes)
     if bool(wrong.any()):
         value = f"{whole[wrong][0].item():g} is not one of {classes} classes"
-        raise InputError("labels", value, f"give 0…{classes - 1}, -1 where unknown")
-    return names, numbers.to(predictions.values.device)
+        raise InputError("y", value, f"give 0…{classes - 1}, -1 where unknown")
+    return names, labels.to(scores.values.device)
 
 
-def _numbers_or_text(values: Any, names: Collection[str]) -> Any:
+def _numbers_or_text(values: Any, names: Collection[str]) -> Tensor | list[str] | None:
     """A tensor of numbers, a list of stripped texts, or ``None``; texts may be names of digits."""
     if values is None:
         return None
@@ -162,21 +175,21 @@ def _numbers_or_text(values: Any, names: Collection[str]) -> Any:
     return torch.from_numpy(array)
 
 
-def _check_aligned(predictions: Any, others: dict[str, Any]) -> None:
-    """Refuse pandas objects whose index is not that of the predictions."""
+def _check_aligned(scores: Any, argument: str, others: Mapping[str, Any]) -> None:
+    """Refuse pandas objects whose index is not that of the scores."""
     # A default index (0, 1, 2, …) is ignored, unless the other has its numbers in another order.
-    if not hasattr(predictions, "iloc"):
+    if not hasattr(scores, "iloc"):
         return
-    rows = predictions.index
-    for name, given in others.items():
-        for one in given.values() if isinstance(given, dict) else [given]:
-            if not hasattr(one, "iloc") or one.index.equals(rows) or len(one) != len(rows):
+    rows = scores.index
+    for name, values in others.items():
+        for part in values.values() if isinstance(values, dict) else [values]:
+            if not hasattr(part, "iloc") or part.index.equals(rows) or len(part) != len(rows):
                 continue
             default = type(rows)(range(len(rows)))
-            either_default = rows.equals(default) or one.index.equals(default)
-            if not either_default or one.index.isin(rows).all():
-                hint = f"give {name}.reindex(predictions.index), or {name}.to_numpy()"
-                raise InputError(name, "its index is not that of the predictions", hint)
+            either_default = rows.equals(default) or part.index.equals(default)
+            if not either_default or part.index.isin(rows).all():
+                hint = f"give {name}.reindex({argument}.index), or {name}.to_numpy()"
+                raise InputError(name, f"its index is not that of {argument}", hint)
 
 
 @dataclass(frozen=True)
@@ -194,7 +207,7 @@ class Attribute:
         """Nodes that have a group or probabilities of groups (n, bool)."""
         return known(self.sens)
 
-    @property
+    @cached_property
     def membership(self) -> Tensor:
         """Membership of each node in each group (n×G, float64)."""
         return memberships(self.sens, len(self.groups)).double()
@@ -215,10 +228,10 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
 
     One is a group per node (0…G−1, −1 or NaN unknown; or names, empty unknown) or probabilities of
     groups (n×G, zeros unknown). Several are a dict of such, a DataFrame with one column each, or a
-    list; a list of :class:`Attribute` is taken as it is, and ``None`` has none.
+    list; a list of :class:`Attribute` is taken as it is.
     """
     if sens is None:
-        return []
+        raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
     if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
         return list(sens)
     if isinstance(sens, Mapping):

@@ -12,6 +12,7 @@ from fairmp.errors import InputError
 from fairmp.metrics.evaluation import CRITERIA, TITLES, Evaluation
 from fairmp.report import sections as content
 from fairmp.report.content import Document, GroupSummary, Metric, Section
+from fairmp.report.corrections import notes_of_record
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.evaluations import LABELS
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
@@ -115,9 +116,9 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
     """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
     several = len({group["attribute"] for group in record["groups"]}) > 1
     criteria = [*record["criteria"], *record.get("others", [])]
-    metrics = [_criterion(criterion, several) for criterion in criteria]
+    metrics = [_criterion(one, several, on=record["on"]) for one in criteria]
     assumptions = [
-        *record["estimates"],
+        *notes_of_record(record),
         "The correction uses the group of every node it applies to.",
         "Which gap to close, and how far, is a decision rather than a measurement: closing one "
         "gap can open another.",
@@ -126,7 +127,7 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
         metrics.insert(0, _accuracy(record))
         assumptions.append("The labels are correct.")
     correction = "Before: the predictions as given. After: the corrected predictions."
-    if any(c["after"] <= c["target"] + 1e-3 < c["decisions_after"] for c in record["criteria"]):
+    if record["on"] == "probabilities":
         correction += (
             " The target holds for mean probabilities; the gaps shown are those of decisions."
         )
@@ -159,7 +160,7 @@ def _accuracy(record: Mapping[str, Any]) -> Metric:
     }
 
 
-def _criterion(criterion: Mapping[str, Any], several: bool) -> Metric:
+def _criterion(criterion: Mapping[str, Any], several: bool, *, on: str) -> Metric:
     title, where = criterion["criterion"].replace("_", " "), criterion["where"]
     key = CRITERIA.get(criterion["criterion"], title)
     name, label = TITLES.get(key, title), LABELS.get(key, f"gap: {title}")
@@ -174,7 +175,7 @@ def _criterion(criterion: Mapping[str, Any], several: bool) -> Metric:
         "after": criterion["decisions_after"],
         "before_interval": criterion["interval_before"],
         "after_interval": criterion["decisions_interval"],
-        "target": criterion["target"],
+        "target": criterion["target"] if on == "decisions" else None,
     }
 
 

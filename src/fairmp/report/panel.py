@@ -37,7 +37,6 @@ QUESTIONS = {
     "equal_opportunity": "equal rates at equal labels (equal opportunity)",
     "equalized_odds": "equal error rates (equalized odds)",
 }
-SOFT = 0.1  # temperature where the gap of decisions itself cannot be closed
 # Targets of each criterion: so many nodes × targets, for a few seconds, and none for more nodes.
 WORK = {"dp": 1_000_000, "eo": 200_000, "odds": 80_000}
 MAX_NODES = {"dp": 4_000_000, "eo": 1_000_000, "odds": 100_000}
@@ -50,7 +49,6 @@ MIN_GAP = 0.005  # a smaller gap has no trade-off to show
 class _Corrections:
     """Results of one criterion for a range of targets."""
 
-    temperature: str | float
     before: DebiasResult  # target 1: nothing is corrected
     steps: list[PanelFigures]
 
@@ -116,14 +114,14 @@ def panel(
         y: labels.
         criterion: the criterion that is shown first.
         target: the target that is shown first.
-        command: command that makes the chosen correction, with ``{criterion}``, ``{target}`` and
-            ``{temperature}`` in place of the values.
+        command: command that makes the chosen correction, with ``{criterion}`` and ``{target}`` in
+            place of the values.
         group_names: names by code, if ``sens`` has codes.
         options: further arguments of ``debias``.
     """
     from fairmp.postprocessing.solver import debias
 
-    correct = partial(debias, scores, sens, labels=y, full_output=True, **options)
+    correct = partial(debias, scores, sens, y=y, full_output=True, **options)
     record: PanelRecord = {}
     criteria: list[PanelCriterion] = []
     # Waking more threads costs more than they save in passes this short.
@@ -154,7 +152,7 @@ def _criterion(name: str, corrections: _Corrections, goal: float, command: str) 
         "name": name,
         "title": QUESTIONS[name],
         "gap": CRITERIA[name],
-        "command": command.replace("{temperature}", str(corrections.temperature)),
+        "command": command,
         "start": min(sum(step["target"] < goal for step in steps), len(steps) - 1),
         "steps": steps,
     }
@@ -163,18 +161,14 @@ def _criterion(name: str, corrections: _Corrections, goal: float, command: str) 
 def _corrections(
     correct: Callable[..., DebiasResult], gap: str, goal: float
 ) -> _Corrections | None:
-    """Correct decisions, or else probabilities, to several targets; None if it is impossible."""
-    for temperature in ("decisions", SOFT):
-        # Not every criterion can be solved for decisions, and none without a class that is
-        # labelled in two groups. A gap that is left over is shown rather than warned of.
-        with suppress(InputError), warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)
-            before = correct(target=1.0, temperature=temperature)
-            steps = [
-                _step(correct(target=target, temperature=temperature), target)
-                for target in _targets(before, gap, goal)
-            ]
-            return _Corrections(temperature, before, steps)
+    """Correct decisions to several targets; None if it is impossible."""
+    # A criterion needs a class that is labelled in two groups. A gap that is left over is shown
+    # rather than warned of.
+    with suppress(InputError), warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        before = correct(target=1.0)
+        steps = [_step(correct(target=target), target) for target in _targets(before, gap, goal)]
+        return _Corrections(before, steps)
     return None
 
 
@@ -197,9 +191,9 @@ def reliability(
     kind: str = "auto",
 ) -> list[Reliability]:
     """Reliability curves by group of the first attribute; with several classes of the likeliest."""
-    from fairmp.postprocessing.predictions import attributes, read
+    from fairmp.postprocessing.predictions import attributes, read_scores
 
-    proba = read(scores, kind).proba
+    proba = read_scores(scores, kind).proba
     if y is None:
         return []
     if proba.size(1) > 2:

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from fairmp.errors import conform
 from fairmp.graph import Graph
 from fairmp.nn.models import call_transform
+from fairmp.schema import conform
 from fairmp.training.estimators import Classifier, Estimator
 from fairmp.training.graph_features import FeatureView, GraphInputs, num_columns
 

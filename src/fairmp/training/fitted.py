@@ -28,7 +28,7 @@ from fairmp.errors import InputError, check_choice
 from fairmp.graph import Adjacency, Graph
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.calibration import calibrate
-from fairmp.nn.fmp import FMP, PPR, On, Temperature
+from fairmp.nn.fmp import FMP, PPR, On
 from fairmp.nn.models import Network
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.training import alignment
@@ -37,7 +37,6 @@ from fairmp.training.nodes import LocalReducer, Names, TrainingNodes, graph_of
 if TYPE_CHECKING:
     from fairmp.postprocessing.debiaser import Debiaser
 
-SOFT_TEMPERATURE = 0.1  # for decisions that have no thresholds
 Mode = Literal["batch", "per-node"]
 Nodes: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[bool] | None
 
@@ -282,8 +281,8 @@ def fit_debiaser(
             criterion,
             layer.target,
             kind="logits",
-            decisions=on == "decisions" and not groups.soft(sens),
-            temperature=SOFT_TEMPERATURE if on == "decisions" else layer.temperature,
+            on=on,
+            temperature=1.0 if on == "decisions" else layer.temperature,
             class_names=names.classes,
         )
         return correction.fit(
@@ -305,17 +304,13 @@ def close_weighted_gap(logits: Tensor, data: Data, mask: Tensor, layer: FMP, on:
         return logits
     from fairmp.postprocessing.solver import debias
 
-    sens = data.sens[mask]
-    temperature: Temperature = layer.temperature
-    if on == "decisions":
-        has_thresholds = logits.size(1) == 2 and not groups.soft(sens)
-        temperature = "decisions" if has_thresholds else SOFT_TEMPERATURE
     fair: Tensor = debias(
         logits.cpu(),
-        sens.cpu(),
+        data.sens[mask].cpu(),
         kind="logits",
         target=layer.target,
-        temperature=temperature,
+        on=on,
+        temperature=1.0 if on == "decisions" else layer.temperature,
         sample_weight=data.sample_weight[mask].cpu(),
     )
     return fair.to(logits)

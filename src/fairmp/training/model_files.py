@@ -19,9 +19,10 @@ from torch import Tensor, nn
 
 from fairmp import outputs
 from fairmp._version import __version__
-from fairmp.errors import InputError, conform
+from fairmp.errors import InputError
 from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES, ESTIMATORS, Network
+from fairmp.schema import conform
 from fairmp.training import blend as blends
 from fairmp.training import estimators
 from fairmp.training.blend import Blend
@@ -334,7 +335,10 @@ def _debiaser(description: dict[str, Any], path: str | Path) -> Debiaser:
     """Make the correction that was described."""
     from fairmp.postprocessing.debiaser import Debiaser
 
-    return Debiaser.from_dict(description, str(path))
+    try:
+        return Debiaser.from_dict(description)
+    except InputError as error:
+        raise InputError("path", f"{path}: {error.value}", "save the model again") from None
 
 
 def _encoding(description: dict[str, Any] | None, names: Names) -> Encoding | None:

@@ -87,7 +87,7 @@ def select_nodes(
     """Mask of the nodes with a value (``where="year=2024"``), and with an id in a table."""
     argument = "where" if where else "only"
     if nodes is None:
-        raise InputError(argument, "goes with {nodes}", "give the table of all nodes")
+        raise InputError(argument, "there is no node table", "give {nodes}, the table of all nodes")
     mask = torch.ones(graph.x.size(0), dtype=torch.bool)
     if where:
         column, equals, value = where.partition("=")

@@ -66,7 +66,7 @@ class Tuned:
         return trial.figure(self.search.criterion)
 
 
-def tune(
+def tune(  # noqa: PLR0913
     data: Data,
     *,
     goal: float | Literal["front"] = 0.02,

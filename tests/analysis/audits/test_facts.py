@@ -26,16 +26,16 @@ def test_adjusted_homophily_is_the_assortativity_of_the_groups(problem):
     graph = nx.Graph(edges.T.tolist())
     nx.set_node_attributes(graph, dict(enumerate(sens.tolist())), "group")
     graph = graph.subgraph([node for node in graph if sens[node] >= 0])
-    found = sensitive_homophily(edges, sens)
-    assert (found.raw is None) == (not graph.number_of_edges())
+    result = sensitive_homophily(edges, sens)
+    assert (result.raw is None) == (not graph.number_of_edges())
     assume(graph.number_of_edges())
     inside = [sens[a] == sens[b] for a, b in graph.edges]
-    assert found.raw == pytest.approx(np.mean(inside))
+    assert result.raw == pytest.approx(np.mean(inside))
     if len({int(sens[node]) for edge in graph.edges for node in edge}) > 1:
         expected = nx.attribute_assortativity_coefficient(graph, "group")
-        assert found.adjusted == pytest.approx(expected)
+        assert result.adjusted == pytest.approx(expected)
     else:
-        assert found.adjusted is None
+        assert result.adjusted is None
 
 
 def test_clean_graph_is_undirected_without_self_loops_and_named() -> None:
@@ -61,13 +61,13 @@ def test_description_is_the_part_of_an_audit_that_needs_no_averaging(network: Da
 
 
 def test_groups_are_counted(network: Data) -> None:
-    found = audit(network, steps=1)
-    assert (found.nodes, found.directed_edges) == (2000, network.edge_index.size(1))
-    assert found.edges == found.directed_edges // 2
-    assert found.density == pytest.approx(found.directed_edges / (2000 * 1999))
-    assert found.c == pytest.approx(float((network.sens == 1).double().mean()))
+    result = audit(network, steps=1)
+    assert (result.nodes, result.directed_edges) == (2000, network.edge_index.size(1))
+    assert result.edges == result.directed_edges // 2
+    assert result.density == pytest.approx(result.directed_edges / (2000 * 1999))
+    assert result.c == pytest.approx(float((network.sens == 1).double().mean()))
     degree = torch.bincount(network.edge_index[0], minlength=2000)
-    for g, row in enumerate(found.groups):
+    for g, row in enumerate(result.groups):
         member = network.sens == g
         assert row.nodes == int(member.sum())
         assert row.mean_degree == pytest.approx(float(degree[member].double().mean()))

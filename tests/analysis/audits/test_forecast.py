@@ -10,24 +10,24 @@ from fairmp.analysis.theory.block_model import block_graph
 
 @pytest.mark.parametrize(("eps", "rises"), [(0.9, True), (0.5, False)])
 def test_prediction_and_measurement_agree_on_a_block_model(eps, rises):
-    found = audit(block_graph(4000, 0.01, eps, 0.5, seed=0), steps=1)
-    before, after = found.row
-    assert found.forecast.before == pytest.approx(before.predictability, abs=0.03)
-    assert found.forecast.after == pytest.approx(after.predictability, abs=0.05)
-    assert (found.forecast.corrected > 1) is rises
+    result = audit(block_graph(4000, 0.01, eps, 0.5, seed=0), steps=1)
+    before, after = result.row
+    assert result.forecast.before == pytest.approx(before.predictability, abs=0.03)
+    assert result.forecast.after == pytest.approx(after.predictability, abs=0.05)
+    assert (result.forecast.corrected > 1) is rises
     assert (after.predictability > before.predictability) is rises
-    assert found.forecast.m == pytest.approx(2, abs=0.2)
+    assert result.forecast.m == pytest.approx(2, abs=0.2)
     verb = "raises" if rises else "lowers"
-    line = next(line for line in found.verdict() if "theory predicts" in line)
+    line = next(line for line in result.verdict() if "theory predicts" in line)
     assert line.count(f"{verb} the bias") == 2
-    assert ("Message passing adds bias" in " ".join(found.verdict())) is rises
+    assert ("Message passing adds bias" in " ".join(result.verdict())) is rises
 
 
 def test_counterexample_to_the_printed_condition():
-    found = audit(block_graph(20_000, 5e-4, 0.64, 0.5, seed=0), steps=1)
-    assert found.forecast.printed > 1 > found.forecast.corrected
-    assert found.forecast.after < found.forecast.before
-    assert found.row[1].predictability < found.row[0].predictability
+    result = audit(block_graph(20_000, 5e-4, 0.64, 0.5, seed=0), steps=1)
+    assert result.forecast.printed > 1 > result.forecast.corrected
+    assert result.forecast.after < result.forecast.before
+    assert result.row[1].predictability < result.row[0].predictability
 
 
 def test_condition_is_missing_for_three_groups() -> None:

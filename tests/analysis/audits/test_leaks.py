@@ -62,17 +62,17 @@ def leaking() -> Data:
 
 def test_leaks_are_named_in_the_audit_and_in_the_report() -> None:
     data = leaking()
-    found = audit(data, steps=1)
-    assert [(leak.column, leak.of) for leak in found.leaks] == [
+    result = audit(data, steps=1)
+    assert [(leak.column, leak.of) for leak in result.leaks] == [
         ("code", "group"),
         ("days", "label"),
     ]
-    group, label = found.leaks
+    group, label = result.leaks
     assert (group.agreement, group.rule) == (1.0, "code > 1 (its smallest value)")
     assert label.agreement == pytest.approx(1 - 6 / 600)
     assert label.rule == "days > 0 (its smallest value)"
-    assert "'days' gives the label away" in str(found).replace("\n  ", " ")
-    assert found.to_dict()["leaks"][1]["column"] == "days"
+    assert "'days' gives the label away" in str(result).replace("\n  ", " ")
+    assert result.to_dict()["leaks"][1]["column"] == "days"
     assert any("'code' gives the group away" in line for line in describe(data)["verdict"])
 
 

@@ -45,13 +45,13 @@ def test_noise_columns_do_not_predict_the_group():
         edge_index=torch.empty(2, 0, dtype=torch.int64),
         sens=torch.arange(120) % 2,
     )
-    found = audit(data)
-    assert abs(found.row[0].predictability) < found.noise
+    result = audit(data)
+    assert abs(result.row[0].predictability) < result.noise
     # Nobody has a neighbour: nothing moves.
-    assert found.row[5].predictability == found.row[0].predictability
-    assert found.row[0].gap == pytest.approx(found.row[0].chance, rel=0.15)
-    assert found.homophily.raw is None
-    assert "No edges to compare the groups by" in str(found)
+    assert result.row[5].predictability == result.row[0].predictability
+    assert result.row[0].gap == pytest.approx(result.row[0].chance, rel=0.15)
+    assert result.homophily.raw is None
+    assert "No edges to compare the groups by" in str(result)
 
 
 def test_renaming_groups_does_not_change_the_gap(network):
@@ -74,20 +74,20 @@ def test_same_seed_same_audit_and_the_graph_is_not_changed(network):
 def test_constant_and_repeated_columns_do_no_harm(network):
     wide = network.clone()
     wide.x = torch.cat([network.x, network.x[:, :3], torch.full((2000, 2), 7.0)], 1)
-    found, plain = audit(wide, steps=1), audit(network, steps=1)
-    assert found.constant_features == 2
-    assert "2 of 37 feature columns are constant" in str(found)
-    assert found.row[1].predictability == pytest.approx(plain.row[1].predictability, abs=0.03)
+    result, plain = audit(wide, steps=1), audit(network, steps=1)
+    assert result.constant_features == 2
+    assert "2 of 37 feature columns are constant" in str(result)
+    assert result.row[1].predictability == pytest.approx(plain.row[1].predictability, abs=0.03)
 
 
 def test_constant_columns_alone_have_no_gap(network):
     flat = network.clone()
     flat.x = torch.ones(2000, 3)
-    found = audit(flat, steps=2)
-    assert [reading.gap for reading in found.row] == [0.0, 0.0, 0.0]
-    assert found.forecast.after is None
-    json.dumps(found.to_dict(), allow_nan=False)
-    str(found)
+    result = audit(flat, steps=2)
+    assert [reading.gap for reading in result.row] == [0.0, 0.0, 0.0]
+    assert result.forecast.after is None
+    json.dumps(result.to_dict(), allow_nan=False)
+    str(result)
 
 
 def test_four_groups_some_unknown_without_labels():
@@ -100,18 +100,18 @@ def test_four_groups_some_unknown_without_labels():
         edge_index=torch.randint(0, 800, (2, 4000), generator=generator),
         sens=sens,
     )
-    found = audit(data, steps=2)
-    assert [row.name for row in found.groups] == ["0", "1", "2", "3", "unknown"]
-    assert found.groups[3].nodes == 6
-    assert found.groups[-1].share is None
-    assert found.c is None
-    assert found.forecast.printed is None
-    assert found.forecast.before is not None
-    assert found.row[0].separation > 1.5
+    result = audit(data, steps=2)
+    assert [row.name for row in result.groups] == ["0", "1", "2", "3", "unknown"]
+    assert result.groups[3].nodes == 6
+    assert result.groups[-1].share is None
+    assert result.c is None
+    assert result.forecast.printed is None
+    assert result.forecast.before is not None
+    assert result.row[0].separation > 1.5
     outside = sens[data.edge_index].min(0).values < 0
-    assert found.unknown_edges == pytest.approx(float(outside.double().mean()), abs=0.01)
-    assert found.labelled == 0
-    shown = str(found)
+    assert result.unknown_edges == pytest.approx(float(outside.double().mean()), abs=0.01)
+    assert result.labelled == 0
+    shown = str(result)
     for words in (
         "fewer than 10 nodes are excluded",
         "stated for two groups",
@@ -120,18 +120,18 @@ def test_four_groups_some_unknown_without_labels():
         "% of the nodes is unknown",
     ):
         assert words in shown.replace("\n  ", " ")
-    json.dumps(found.to_dict(), allow_nan=False)
+    json.dumps(result.to_dict(), allow_nan=False)
 
 
 @settings(max_examples=40)
 @given(problems())
 def test_any_small_graph_can_be_audited(problem):
     x, edges, sens = problem
-    found = audit(Data(x=x.float(), edge_index=edges, sens=sens), steps=2)
-    json.dumps(found.to_dict(), allow_nan=False)
-    assert str(found).startswith("Audit of graph")
-    assert sum(row.nodes for row in found.groups) == len(sens)
-    assert found.row[0] == found.symmetric[0]
+    result = audit(Data(x=x.float(), edge_index=edges, sens=sens), steps=2)
+    json.dumps(result.to_dict(), allow_nan=False)
+    assert str(result).startswith("Audit of graph")
+    assert sum(row.nodes for row in result.groups) == len(sens)
+    assert result.row[0] == result.symmetric[0]
 
 
 @pytest.mark.parametrize(("option", "value"), [("steps", 0), ("seed", -1)])

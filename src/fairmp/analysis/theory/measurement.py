@@ -16,6 +16,7 @@ from torch_geometric.data import Data
 from fairmp.analysis.theory.bounds import GroupMoments
 from fairmp.analysis.theory.conditions import Blocks, Normalisation, exponent
 from fairmp.analysis.theory.prediction import decision
+from fairmp.datasets.statistics import homophily
 from fairmp.errors import InputError
 
 HELD_OUT_RIDGE = 0.01  # of held-out rules, as a share of the mean variance within groups
@@ -261,9 +262,9 @@ def graph_parameters(data: Data) -> GraphParameters:
     sizes, probabilities = block_counts(data)
     if len(sizes) != 2:
         raise InputError("sens", f"{len(sizes)} groups", "the (n, ρ, ε, c) model has two")
-    edges = probabilities * (np.outer(sizes, sizes) - np.diag(sizes))
-    n, total = int(sizes.sum()), float(edges.sum())
-    if total == 0:
+    eps = homophily(data.edge_index, data.sens)
+    if eps is None:
         raise InputError("edge_index", "no edge joins two nodes of known group")
-    within = float(np.trace(edges)) / total
-    return GraphParameters(n, total / (n * (n - 1)), within, float(sizes[1]) / n)
+    n = int(sizes.sum())
+    edges = probabilities * (np.outer(sizes, sizes) - np.diag(sizes))
+    return GraphParameters(n, float(edges.sum()) / (n * (n - 1)), eps, float(sizes[1]) / n)

@@ -1,0 +1,84 @@
+"""Evaluate the predictions of a table file: what ``fairmp monitor`` compares with training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from fairmp.errors import InputError, plural
+from fairmp.metrics import evaluate
+from fairmp.metrics.evaluation import Evaluation
+from fairmp.postprocessing.prediction_table import (
+    PredictionTable,
+    TableScores,
+    read_labels,
+    read_scores,
+)
+
+
+@dataclass(frozen=True)
+class EvaluationSpec:
+    """A table of predictions, and the classes and groups to evaluate it by."""
+
+    predictions: Path
+    class_names: tuple[str, ...]
+    group_names: tuple[str, ...]  # "f" or "sex = f"
+    sensitive: str  # column with the groups
+    label: str | None = None  # column with true classes
+    label_if_present: str | None = None  # the same, for a table that may lack it
+    probabilities: str | None = None  # columns, separated by commas
+
+
+@dataclass(frozen=True)
+class EvaluatedTable:
+    """An evaluation, and notes on what it leaves out."""
+
+    evaluation: Evaluation
+    notes: tuple[str, ...]
+
+
+def evaluate_table(spec: EvaluationSpec) -> EvaluatedTable:
+    """Read a table of predictions and evaluate it by the classes and groups of a model."""
+    table = PredictionTable.read(spec.predictions, columns=(spec.sensitive, spec.label))
+    label = spec.label
+    if label is None and spec.label_if_present in table.columns:
+        label = spec.label_if_present
+    taken = {spec.sensitive: "sensitive"} | ({label: "label"} if label else {})
+    scores = read_scores(table, probabilities=spec.probabilities, taken=taken)
+    scores = _in_order(scores, spec.class_names)
+    sens = _group_codes(table, spec)
+    y = np.full(len(sens), -1)
+    if label is not None:
+        y = read_labels(table, label, scores).y
+    try:
+        evaluation = evaluate(
+            scores.values, y, sens, class_names=spec.class_names, group_names=spec.group_names
+        )
+    except InputError as error:
+        name = "sensitive" if error.argument == "sens" else error.argument
+        raise type(error)(name, error.value, error.hint) from None
+    notes = tuple(evaluation.notes)
+    if unknown := int((sens < 0).sum()):
+        notes += (f"{plural(unknown, 'row')} of unknown group, or of one not seen in training",)
+    return EvaluatedTable(evaluation, notes)
+
+
+def _in_order(scores: TableScores, class_names: tuple[str, ...]) -> TableScores:
+    """Scores with their columns in the order of the classes."""
+    values, names = scores.values, scores.class_names
+    if names is not None and set(names) == set(class_names):
+        values = values[:, [names.index(name) for name in class_names]]
+    elif values.shape[1] != len(class_names) or names is not None:
+        value = f"classes {', '.join(names or map(str, range(values.shape[1])))}"
+        raise InputError("predictions", value, f"the model predicts {', '.join(class_names)}")
+    return replace(scores, values=values, class_names=class_names)
+
+
+def _group_codes(table: PredictionTable, spec: EvaluationSpec) -> np.ndarray:
+    # The training names groups "f" or "sex = f", depending on the column.
+    stem = f"{spec.sensitive} = "
+    codes = {name.removeprefix(stem): code for code, name in enumerate(spec.group_names)}
+    cells = [str(cell).strip() for cell in table.cells("sensitive", spec.sensitive)]
+    return np.array([codes.get(cell, -1) for cell in cells])

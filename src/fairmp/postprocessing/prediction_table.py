@@ -1,0 +1,481 @@
+"""A table of predictions: its scores, labels and groups; written again with more columns."""
+
+from __future__ import annotations
+
+import csv
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from fairmp.errors import InputError, plural
+from fairmp.outputs import atomic_file
+
+if TYPE_CHECKING:
+    import pandas as pd
+    import pyarrow as pa
+    from torch import Tensor
+
+    from fairmp.datasets.load_report import LoadReport
+    from fairmp.datasets.readers import TableReader
+    from fairmp.datasets.targets import Bins
+    from fairmp.postprocessing.predictions import Attribute
+
+PARQUET = (".parquet", ".pq")
+TEXT = (".csv", ".tsv", ".txt", ".gz")
+PREDICTION_NAME = re.compile(
+    r"(p|prob|proba|probs|probability|probabilities|score|scores|pred|prediction|predictions)"
+    r"([ _.\-]?(1|yes|true|pos|positive|class|class_?1|y))?|y[ _.\-]?(p|prob|proba|score|hat)|risk",
+    re.IGNORECASE,
+)
+ROUNDING_ERROR = 0.005  # of a probability written with two digits
+MIN_NORMALISED = 0.9  # share of rows that sum to 1, of columns that belong together
+QUOTED_FORMULA = r"^'([=+@\t\r-].)"
+TRUE = ("true", "1", "1.0", "yes", "y", "t")
+FALSE = ("false", "0", "0.0", "no", "n", "f", "")
+
+
+@dataclass
+class PredictionTable:
+    """A table of predictions."""
+
+    path: Path
+    reader: TableReader
+    raw: pa.Table  # to write again; that of a text file has every cell as written
+    frame: pd.DataFrame  # the columns as numbers and text
+    report: LoadReport
+
+    @classmethod
+    def read(
+        cls, path: Path, *, id: str | None = None, columns: Iterable[str | None] = ()
+    ) -> PredictionTable:
+        """Read a CSV, TSV or Parquet table.
+
+        Apostrophes that :func:`without_formulas` wrote are left out. A file whose first line has
+        none of the ``columns`` may lack a header.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        from fairmp.datasets.load_report import LoadReport
+        from fairmp.datasets.readers import TableReader
+
+        report = LoadReport()
+        reader = TableReader(path, "predictions", notes=report.notes)
+        raw = reader.table(text=reader.find_header((id, *columns)))
+        if reader.dialect is not None:
+            plain = [pc.replace_substring_regex(c, QUOTED_FORMULA, r"\1") for c in raw.columns]
+            names = [re.sub(QUOTED_FORMULA, r"\1", name) for name in raw.column_names]
+            raw = pa.table(plain, names=names)
+        if not raw.num_rows:
+            value = "the table has a header and no rows"
+            raise InputError("predictions", value, "give predictions")
+        frame = reader.frame(raw, text=() if id is None else (id,))
+        return cls(path, reader, raw, frame, report)
+
+    @property
+    def columns(self) -> list[str]:
+        """Column names."""
+        return [str(column) for column in self.frame.columns]
+
+    def require(self, argument: str, *columns: str) -> None:
+        """Refuse the name of a column that the table lacks."""
+        from fairmp.datasets.column_names import require_column
+
+        for column in columns:
+            require_column(argument, column, self.columns, self.path.name)
+
+    def first_place(self, rows: np.ndarray) -> str:
+        """Name the place in the file of the first row of a mask."""
+        return self.reader.locate(int(np.argmax(rows)))
+
+    def cells(self, argument: str, column: str) -> list[Any]:
+        """The cells of a column as they are written."""
+        self.require(argument, column)
+        cells: list[Any] = self.raw.column(column).to_pylist()
+        return cells
+
+    def numbers(self, argument: str, column: str) -> np.ndarray:
+        """A column of finite numbers."""
+        from fairmp.datasets.values import as_numbers
+
+        self.require(argument, column)
+        values = as_numbers(self.frame[column])
+        if values is None:
+            raise InputError(argument, f"column {column!r} of {self.path.name} holds no numbers")
+        missing = ~np.isfinite(values)
+        if missing.any():
+            rows, place = plural(int(missing.sum()), "row"), self.first_place(missing)
+            value = f"column {column!r} has no number in {rows}, the first is {place}"
+            raise InputError(argument, value, "fill or drop them")
+        return values
+
+    def mask(self, argument: str, column: str) -> np.ndarray:
+        """Rows that are true in a column."""
+        self.require(argument, column)
+        cells = self.frame[column].astype(object)
+        words = cells.where(cells.notna(), "").astype(str).str.strip().str.lower()
+        true = words.isin(TRUE).to_numpy(dtype=bool)
+        wrong = ~(true | words.isin(FALSE).to_numpy(dtype=bool))
+        if wrong.any():
+            place = self.first_place(wrong)
+            value = f"{words[wrong].iloc[0]!r} in {place} is neither true nor false"
+            raise InputError(argument, value, "give 1 and 0, or true and false")
+        return true
+
+
+@dataclass(frozen=True)
+class TableScores:
+    """The predictions of a table."""
+
+    values: np.ndarray  # n×C
+    kind: Literal["logits", "probabilities"]
+    columns: tuple[str, ...]  # they came from
+    class_names: tuple[str, ...] | None  # if the table has them
+    are_decisions: bool = False  # probabilities of 0 and 1; corrected decisions are drawn
+    are_log_odds: bool = False  # a single column has the log-odds of class 1
+    notes: tuple[str, ...] = field(default=())  # how the columns were found
+
+
+def read_scores(
+    table: PredictionTable,
+    *,
+    probabilities: str | None = None,
+    logits: str | None = None,
+    decision: str | None = None,
+    positive: str | None = None,
+    taken: Mapping[str, str],
+) -> TableScores:
+    """Read the predictions from the columns that are named, or that look like probabilities.
+
+    Args:
+        table: the table.
+        probabilities: columns of probabilities, separated by commas.
+        logits: columns of logits, separated by commas.
+        decision: a column of decisions.
+        positive: the decision that is class 1.
+        taken: columns with another meaning, and the argument that names each.
+    """
+    named = {"probabilities": probabilities, "logits": logits, "decision": decision}
+    arguments = [argument for argument, text in named.items() if text is not None]
+    if len(arguments) > 1:
+        value = f"cannot be combined with {arguments[0]}"
+        raise InputError(arguments[1], value, "give one of them")
+    if decision is not None:
+        return _decisions(table, decision, positive)
+    if logits is not None:
+        return _logits(table, listed("logits", logits))
+    if probabilities is not None:
+        return _probabilities(table, listed("probabilities", probabilities))
+    return _detected(table, taken)
+
+
+def _logits(table: PredictionTable, columns: Sequence[str]) -> TableScores:
+    values = np.stack([table.numbers("logits", column) for column in columns], 1)
+    if len(columns) == 1:
+        values = np.concatenate([np.zeros_like(values), values], 1)
+        return TableScores(values, "logits", tuple(columns), None, are_log_odds=True)
+    return TableScores(values, "logits", tuple(columns), class_names(columns))
+
+
+def _probabilities(
+    table: PredictionTable, columns: Sequence[str], notes: tuple[str, ...] = ()
+) -> TableScores:
+    values = np.stack([table.numbers("probabilities", column) for column in columns], 1)
+    for column, numbers in zip(columns, values.T, strict=True):
+        wrong = (numbers < 0) | (numbers > 1)
+        if wrong.any():
+            place = table.first_place(wrong)
+            value = f"{numbers[wrong][0]:g} in column {column!r}, {place}, is not a probability"
+            hint = "give numbers in [0, 1], or name the columns with {logits}"
+            raise InputError("probabilities", value, hint)
+    if len(columns) == 1:
+        values = np.concatenate([1 - values, values], 1)
+        return TableScores(values, "probabilities", tuple(columns), None, notes=notes)
+    total = values.sum(1)
+    off = np.abs(total - 1) > ROUNDING_ERROR * len(columns)
+    if off.any():
+        place = table.first_place(off)
+        value = f"{', '.join(columns)} sum to {total[off][0]:.4g} in {place}, not 1"
+        hint = "name one column for each class, and normalise them"
+        raise InputError("probabilities", value, hint)
+    values, names = values / total[:, None], class_names(columns)
+    return TableScores(values, "probabilities", tuple(columns), names, notes=notes)
+
+
+def _decisions(table: PredictionTable, column: str, positive: str | None) -> TableScores:
+    """A column of decisions as probabilities of 0 and 1."""
+    codes, names = _classes(table, "decision", column, positive)
+    if (codes < 0).any():
+        value = f"column {column!r} is empty in {table.first_place(codes < 0)}"
+        raise InputError("decision", value, "drop such rows")
+    values = np.eye(len(names))[codes]
+    return TableScores(values, "probabilities", (column,), names, are_decisions=True)
+
+
+def _classes(
+    table: PredictionTable, argument: str, column: str, positive: str | None
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Codes (−1 where empty) and names of the classes of a column."""
+    from fairmp.datasets.load_report import LoadReport
+    from fairmp.datasets.targets import Label
+
+    table.require(argument, column)
+    try:
+        label = Label.fit(table.frame[column], LoadReport(), positive=positive)
+        return label.transform(table.frame[column], LoadReport()), tuple(label.classes)
+    except InputError as error:
+        name = argument if error.argument == "label" else error.argument
+        raise type(error)(name, error.value, error.hint) from None
+
+
+def _detected(table: PredictionTable, taken: Mapping[str, str]) -> TableScores:
+    """Find the columns of probabilities that are not taken."""
+    in_range = _columns_in_range(table)
+    free = {column: values for column, values in in_range.items() if column not in taken}
+    if in_range and not free:
+        column = next(iter(in_range))
+        value = f"no other column of {table.path.name} than {column!r} is in [0, 1]"
+        hint = "give another column here, or name {probabilities}, {logits} or {decision}"
+        raise InputError(taken[column], f"{value} and can hold the predictions", hint)
+    normalised = _normalised_columns(free)
+    is_name = PREDICTION_NAME.fullmatch if table.reader.header else bool
+    likely = tuple(column for column in free if is_name(column.strip()))
+    if len(normalised) == 1:
+        columns = normalised[0]
+    elif normalised or len(likely) == 1:
+        columns = likely
+    else:
+        columns = ()
+    if not columns:
+        value = f"it is not clear which columns of {table.path.name} hold the predictions"
+        candidates = ", ".join(free) or "none"
+        hint = "name them with {probabilities} or {logits}"
+        raise InputError("probabilities", f"{value} (in [0, 1]: {candidates})", hint)
+    of_class = "of class 1 " if len(columns) == 1 else ""
+    note = f"probabilities {of_class}taken from {', '.join(columns)}"
+    return _probabilities(table, columns, (note,))
+
+
+def _columns_in_range(table: PredictionTable) -> dict[str, np.ndarray]:
+    """Columns of numbers in [0, 1] that are not all 0 or 1."""
+    from fairmp.datasets.values import as_numbers
+
+    columns = {}
+    for column in table.columns:
+        values = as_numbers(table.frame[column])
+        if values is None:
+            continue
+        known = values[np.isfinite(values)]
+        if ((known >= 0) & (known <= 1)).all() and ((known != 0) & (known != 1)).any():
+            columns[column] = values
+    return columns
+
+
+def _normalised_columns(columns: Mapping[str, np.ndarray]) -> list[tuple[str, ...]]:
+    """Groups of columns that sum to 1: all of them, or those with the same first word."""
+    stems = {column: re.split(r"[\W_\d]", column, maxsplit=1)[0].lower() for column in columns}
+    alike = [tuple(c for c in columns if stems[c] == stem) for stem in stems.values()]
+    normalised = []
+    for group in dict.fromkeys([tuple(columns), *alike]):
+        total = sum(columns[column] for column in group)
+        close = np.abs(total - 1) <= ROUNDING_ERROR * len(group)
+        if len(group) > 1 and np.mean(close) > MIN_NORMALISED:
+            normalised.append(group)
+    return normalised
+
+
+def class_names(columns: Sequence[str]) -> tuple[str, ...]:
+    """Names of columns without what they share: ``p(no)`` and ``p(yes)`` are "no" and "yes"."""
+    start = _common_start(columns)
+    end = _common_start([column[::-1] for column in columns])
+    names = tuple(column[len(start) : len(column) - len(end)] for column in columns)
+    return names if all(names) and len(set(names)) == len(names) else tuple(columns)
+
+
+def _common_start(words: Sequence[str]) -> str:
+    """What words begin with, up to the end of a part: "north" and "nowhere" share nothing."""
+    return re.sub(r"[^\W_]*$", "", os.path.commonprefix(list(words)))  # noqa: RUF071, of letters
+
+
+@dataclass(frozen=True)
+class TableLabels:
+    """True classes in the order of the predictions."""
+
+    y: np.ndarray  # −1 unknown
+    class_names: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+
+def read_labels(
+    table: PredictionTable, column: str, scores: TableScores, positive: str | None = None
+) -> TableLabels:
+    """Read true classes; their names must be those of the predictions."""
+    codes, names = _classes(table, "label", column, positive)
+    numbers = tuple(str(k) for k in range(scores.values.shape[1]))
+    for order in (scores.class_names, numbers):
+        if order is not None and set(names) <= set(order):
+            rank = np.array([*(order.index(name) for name in names), -1])
+            return TableLabels(rank[codes], scores.class_names or numbers)
+    if len(names) == len(numbers) == 2 and scores.class_names is None:
+        note = f"class 1 is {names[1]!r} ({column}), unless positive names another"
+        return TableLabels(codes, names, (note,))
+    expected = ", ".join(scores.class_names or numbers)
+    value = f"column {column!r} has {', '.join(names[:12])}, the predictions have {expected}"
+    raise InputError("label", value, "name the columns of probabilities after the classes")
+
+
+def read_groups(
+    table: PredictionTable, columns: Sequence[str], bins: Bins | None, *, cross: bool
+) -> list[Attribute]:
+    """The sensitive columns as attributes, each on its own or crossed; empty cells are unknown."""
+    import torch
+
+    from fairmp.datasets.load_report import LoadReport
+    from fairmp.datasets.targets import GroupEncoder
+    from fairmp.datasets.values import as_numbers
+    from fairmp.postprocessing.predictions import Attribute
+
+    table.require("sensitive", *columns)
+    attributes = []
+    for part in [list(columns)] if cross else [[column] for column in columns]:
+        frame = table.frame[part]
+        is_binned = bins is not None and (
+            cross or len(columns) == 1 or as_numbers(frame[part[0]]) is not None
+        )
+        # Without bins there is nothing to note but the unknown groups, which results count.
+        report = table.report if is_binned else LoadReport()
+        encoder = GroupEncoder.fit(frame, bins if is_binned else None, None, report)
+        sens = torch.from_numpy(encoder.transform(frame, report))
+        stem = f"{part[0]} = " if len(part) == 1 else ""
+        names = tuple(name.removeprefix(stem) for name in encoder.groups)
+        attributes.append(Attribute(" × ".join(part), names, sens))
+    return attributes
+
+
+def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
+    """The ``edge_index`` of an edge table between the rows."""
+    import torch
+
+    from fairmp.datasets import edges as edge_tables
+    from fairmp.datasets.ids import node_ids
+
+    report = table.report
+    report.nodes = len(table.frame)
+    ids = node_ids(table.frame, id)
+    edge_index = torch.from_numpy(edge_tables.read_edges(edges, ids, None, None, report))
+    report.notes[:0] = report.lines()[: -len(report.notes) or None]
+    return edge_index
+
+
+def read_features(table: PredictionTable, text: str, left_out: Collection[str]) -> np.ndarray:
+    """Columns encoded as features, for the estimate of groups; 'all' but some."""
+    from fairmp.datasets.columns import fit_column
+
+    if text.strip() == "all":
+        names = [column for column in table.columns if column not in left_out]
+    else:
+        names = listed("features", text)
+        table.require("features", *names)
+    encoders = [fit_column(table.frame[name], report=table.report) for name in names]
+    blocks = [
+        encoder.expand(encoder.codes(table.frame[encoder.name], table.report))
+        for encoder in encoders
+        if encoder
+    ]
+    if not blocks:
+        value = f"{', '.join(names)} carry no information"
+        raise InputError("features", value, "name other columns")
+    return np.concatenate(blocks, axis=1, dtype=np.float32)
+
+
+def listed(argument: str, text: str) -> list[str]:
+    """Column names separated by commas; one that has a comma is in quotes."""
+    rows = csv.reader([text], skipinitialspace=True)
+    columns = [part.strip() for row in rows for part in row if part.strip()]
+    if not columns:
+        raise InputError(argument, f"{text!r} names no column", "give names separated by commas")
+    if len(set(columns)) < len(columns):
+        raise InputError(argument, f"{text!r} names a column twice")
+    return columns
+
+
+def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
+    """Put an apostrophe before text that a spreadsheet would run, in cells and column names."""
+    from fairmp.datasets.dialects import is_numeric
+
+    def quoted(cell: Any) -> Any:
+        if not isinstance(cell, str) or len(cell) < 2 or cell[0] not in "=+-@\t\r":
+            return cell
+        return cell if is_numeric([cell]) else f"'{cell}"
+
+    text = frame.select_dtypes(exclude=["number", "bool", "datetime"]).columns
+    changed = {name: frame[name].astype(object).map(quoted) for name in text}
+    return frame.assign(**changed).rename(columns=quoted)
+
+
+def write(
+    table: PredictionTable,
+    extra: Mapping[str, Sequence[Any] | np.ndarray],
+    path: Path,
+    *,
+    safe: bool = True,
+    new: bool = False,
+) -> None:
+    """Write the table with more columns, in the format of the path's suffix, atomically.
+
+    Args:
+        table: the table.
+        extra: further columns by name.
+        path: the file.
+        safe: quote text that a spreadsheet would run.
+        new: refuse to replace a file.
+    """
+    for name in extra:
+        if name in table.columns:
+            value = f"{table.path.name} has a column {name!r} already"
+            raise InputError("predictions", value, "rename it")
+    with atomic_file(path.absolute(), new=new) as staging:
+        if path.suffix.lower() in PARQUET:
+            _write_parquet(table, extra, staging)
+        else:
+            _write_text(table, extra, staging, safe=safe, gzip=path.suffix.lower() == ".gz")
+
+
+def _write_parquet(table: PredictionTable, extra: Mapping[str, Any], path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as parquet
+
+    raw = table.raw
+    if table.reader.dialect is not None:  # cells of text become numbers where they are
+        raw = pa.Table.from_pandas(table.frame, preserve_index=False)
+    for name, values in extra.items():
+        raw = raw.append_column(name, pa.array(values))
+    parquet.write_table(raw, path)
+
+
+def _write_text(
+    table: PredictionTable, extra: Mapping[str, Any], path: Path, *, safe: bool, gzip: bool
+) -> None:
+    import pandas as pd
+
+    # Arrow types, so that a column of integers with missing values stays one.
+    frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
+    decimal = "," if "decimal" in table.reader.commas.values() else "."
+    for name, values in extra.items():
+        column = pd.Series(values, index=frame.index)
+        if column.dtype.kind == "f":
+            column = column.map("{:.9g}".format).str.replace(".", decimal, regex=False)
+        frame[name] = column
+    dialect = table.reader.dialect
+    (without_formulas(frame) if safe else frame).to_csv(
+        path,
+        sep=dialect.separator if dialect else ",",
+        index=False,
+        lineterminator="\n",
+        compression="gzip" if gzip else None,
+    )

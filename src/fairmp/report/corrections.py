@@ -1,0 +1,169 @@
+"""A :class:`~fairmp.postprocessing.result.DebiasResult` as text, notebook HTML and plot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from fairmp.errors import plural
+from fairmp.postprocessing.result import (
+    CriterionResult,
+    DebiasResult,
+    GroupUncertainty,
+    UnlabelledEstimate,
+)
+from fairmp.report.figures import plot_rates
+from fairmp.report.formats import aligned, is_known, points, to_html
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NO_TARGET = "–"
+
+
+def text(result: DebiasResult) -> str:
+    """What changed, the gaps with their targets, a row per group, and notes."""
+    lines = [*_head(result), "", *aligned(_criteria(result))]
+    lines += ["", *aligned(_groups(result))] if result.groups else []
+    lines += notes(result.criteria, result.group_uncertainty)
+    return "\n".join([*lines, *(f"note: {note}" for note in result.warnings)])
+
+
+def html(result: DebiasResult) -> str:
+    """The same as tables."""
+    first, *more = _head(result)
+    tables = [_criteria(result)]
+    if result.groups:
+        tables.append(_groups(result))
+    more += notes(result.criteria, result.group_uncertainty)
+    return to_html(first, tables, [*more, *result.warnings])
+
+
+def plot(result: DebiasResult, ax: Axes | None = None) -> Axes:
+    """Draw decisions for the last class by group, before and after."""
+    names = [group.group for group in result.groups]
+    sizes = [group.nodes for group in result.groups]
+    rates = {
+        "before": [group.decided_before[-1] for group in result.groups],
+        "after": [group.decided_after[-1] for group in result.groups],
+    }
+    ax = plot_rates(names, sizes, rates, f"decided {result.classes[-1]}, %", ax)
+    ax.legend(frameon=False)
+    return ax
+
+
+def title(criterion: CriterionResult) -> str:
+    """Criterion and attribute: "demographic parity, sex"."""
+    name = criterion.criterion.replace("_", " ")
+    return name if criterion.attribute == "sens" else f"{name}, {criterion.attribute}"
+
+
+def notes(
+    criteria: Sequence[CriterionResult], uncertainty: Sequence[GroupUncertainty]
+) -> list[str]:
+    """Intervals on labelled nodes, estimates on the others, and what is unknown of the groups."""
+    lines = [line for criterion in criteria for line in _criterion_notes(criterion)]
+    return lines + [line for row in uncertainty for line in _uncertainty_notes(row)]
+
+
+def notes_of_record(record: Mapping[str, Any]) -> list[str]:
+    """The same from what :meth:`DebiasResult.to_dict` wrote."""
+    criteria = []
+    for one in record["criteria"]:
+        estimate = one["unlabelled"]
+        unlabelled = None if estimate is None else UnlabelledEstimate(**estimate)
+        criteria.append(CriterionResult(**{**one, "unlabelled": unlabelled}))
+    return notes(criteria, [GroupUncertainty(**row) for row in record["group_uncertainty"]])
+
+
+def _criterion_notes(criterion: CriterionResult) -> list[str]:
+    lines, estimate = [], criterion.unlabelled
+    if criterion.interval is not None:
+        ends = " to ".join(map(points, criterion.interval))
+        gap = f"{points(criterion.after)} for the probabilities of the labelled nodes"
+        lines.append(f"{gap}, 95 % interval {ends}")
+    if estimate is not None and estimate.reliable:
+        interval = f" [{', '.join(map(points, estimate.interval))}]" if estimate.interval else ""
+        lines.append(
+            f"estimated {points(estimate.before)} before and {points(estimate.after)}{interval} "
+            f"after, for the probabilities of {estimate.nodes:,} unlabelled nodes"
+        )
+    elif estimate is not None:
+        lines.append(
+            f"cannot be estimated on {estimate.nodes:,} unlabelled nodes: the estimate disagrees "
+            "with the labels where they are known"
+        )
+    return [f"{title(criterion)}: {line}" for line in lines]
+
+
+def _uncertainty_notes(row: GroupUncertainty) -> list[str]:
+    lines = []
+    if row.left_out:
+        lines.append(f"{plural(row.left_out, 'node')} of unknown group left alone")
+    if row.nodes:
+        shares = (f"{name} {100 * share:.0f} %" for name, share in row.by_group.items())
+        lines.append(
+            f"the group of {100 * row.share:.1f} % of the population ({plural(row.nodes, 'node')}) "
+            f"is estimated rather than observed ({', '.join(shares)})"
+        )
+    if row.nodes and is_known(row.accuracy):
+        lines.append(
+            f"the estimate is right for {100 * row.accuracy:.1f} % of held-out known nodes, "
+            f"the largest group alone for {100 * row.baseline:.1f} %"
+        )
+    return [f"{row.attribute}: {line}" for line in lines]
+
+
+def _head(result: DebiasResult) -> list[str]:
+    share = 100 * result.changed / max(result.nodes, 1)
+    decisions = plural(result.changed, "decision")
+    first = f"{plural(result.nodes, 'node')}: {decisions} changed ({share:.1f} %)"
+    if result.changed_outside:
+        first += f", and {result.changed_outside:,} outside the population"
+    if result.drawn:
+        first += f"; {result.drawn:,} of tied scores drawn at random"
+    lines = [first]
+    for one in result.opened:
+        name = f"{one['criterion'].replace('_', ' ')} ({one['attribute']})"
+        change = f"{points(one['before'])} to {points(one['after'])} points"
+        lines.append(f"WORSE: the gap of {name} grew from {change}")
+    if result.labelled:
+        before, after = points(result.accuracy_before), points(result.accuracy_after)
+        nodes = plural(result.labelled, "labelled node")
+        lines.append(f"accuracy on {nodes}: {before} % before, {after} % after")
+    return lines
+
+
+def _criteria(result: DebiasResult) -> list[list[str]]:
+    """Gaps of decisions and of probabilities, each with its target if it has one."""
+    decided, probability = ["decided before", "after", "target"], ["probability before", "after"]
+    rows = [["gap in points", *decided, *probability, "target", "nodes"]]
+    for one in (*result.criteria, *result.others):
+        target = points(one.target, 2) if is_known(one.target) else NO_TARGET
+        targets = [target, NO_TARGET] if result.on == "decisions" else [NO_TARGET, target]
+        nodes = f"{one.nodes:,}"
+        if one.criterion in ("equal_opportunity", "equalized_odds"):
+            nodes += " labelled"
+        decisions = [points(one.decisions_before), points(one.decisions_after), targets[0]]
+        probabilities = [points(one.before, 2), points(one.after, 2), targets[1]]
+        rows.append([title(one), *decisions, *probabilities, nodes])
+    return rows
+
+
+def _groups(result: DebiasResult) -> list[list[str]]:
+    binary = len(result.classes) == 2
+    shown = (1,) if binary else range(len(result.classes))
+    has_rates = binary and any(group.labelled for group in result.groups)
+    header = ["group", "nodes", "changed", *(f"decided {result.classes[c]} %" for c in shown)]
+    rows = [[*header, "TPR %", "FPR %"] if has_rates else header]
+    several = len({group.attribute for group in result.groups}) > 1
+    for group in result.groups:
+        name = f"{group.attribute}: {group.group}" if several else group.group
+        share = 100 * group.changed / max(group.nodes, 1)
+        pairs = [(group.decided_before[c], group.decided_after[c]) for c in shown]
+        if has_rates:
+            pairs.append((group.tpr_before[1], group.tpr_after[1]))
+            pairs.append((group.fpr_before[1], group.fpr_after[1]))
+        moves = [f"{points(before)} → {points(after)}" for before, after in pairs]
+        rows.append([name, f"{group.nodes:,}", f"{group.changed:,} ({share:.1f} %)", *moves])
+    return rows

@@ -1,0 +1,153 @@
+"""Tables of predictions are read once and written again with more columns."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fairmp.datasets.values import MISSING
+from fairmp.errors import InputError
+from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing.prediction_table import PredictionTable, class_names
+from fairmp.postprocessing.predictions import attributes
+
+FRAME = pd.DataFrame(
+    {
+        "person": ["007", "8", "9"],
+        "p": [0.25, 0.5, 0.1234567890123],
+        "income": [1.5, None, 3.0],
+        "age": pd.array([30, None, 50], dtype="Int64"),
+        "note": ["a;b", None, "c"],
+        "member": [True, False, True],
+    }
+)
+
+
+@pytest.mark.parametrize("name", ["out.csv", "out.csv.gz", "out.parquet"])
+def test_write_keeps_missing_values_of_parquet(tmp_path: Path, name: str) -> None:
+    FRAME.to_parquet(tmp_path / "in.parquet")
+    table = PredictionTable.read(tmp_path / "in.parquet", id="person")
+    prediction_table.write(table, {"q": np.array([0.1, 0.2, 1 / 3])}, tmp_path / name)
+    if name.endswith("parquet"):
+        found = pd.read_parquet(tmp_path / name)
+    else:
+        found = pd.read_csv(tmp_path / name, dtype={"person": str, "age": "Int64"})
+    assert found["person"].tolist() == FRAME["person"].tolist()
+    assert found["p"].tolist() == FRAME["p"].tolist()
+    assert found["q"].tolist() == pytest.approx([0.1, 0.2, 1 / 3])
+    for column in ("income", "age", "note"):
+        assert found[column].isna().tolist() == [False, True, False]
+    assert found["age"].dropna().tolist() == [30, 50]
+
+
+def test_write_keeps_the_dialect_of_text(tmp_path: Path) -> None:
+    path = tmp_path / "in.csv"
+    path.write_text('id;p;income\n007;0,25;"1.234,5"\n8;0,5;NA\n')
+    table = PredictionTable.read(path, id="id")
+    assert table.numbers("probabilities", "p").tolist() == [0.25, 0.5]
+    assert table.reader.locate(0) == "line 2"
+    prediction_table.write(table, {"q": np.array([0.125, 0.75])}, tmp_path / "out.csv")
+    assert (tmp_path / "out.csv").read_text() == (
+        "id;p;income;q\n007;0,25;1.234,5;0,125\n8;0,5;NA;0,75\n"
+    )
+
+
+@pytest.mark.parametrize("marker", MISSING)
+def test_read_groups_has_the_missing_values_of_python(tmp_path: Path, marker: str) -> None:
+    sex = ["f", "m", marker, "f", "m"]
+    (one,) = attributes(sex, 5)
+    assert one.groups == ("f", "m")
+    assert one.sens.tolist() == [0, 1, -1, 0, 1]
+    pd.DataFrame({"sex": sex, "p": 0.5}).to_csv(tmp_path / "in.csv", index=False)
+    table = PredictionTable.read(tmp_path / "in.csv", id=None)
+    groups = prediction_table.read_groups(table, ["sex"], None, cross=False)
+    assert groups[0].groups == one.groups
+    assert groups[0].sens.tolist() == one.sens.tolist()
+
+
+@pytest.mark.parametrize("safe", [True, False])
+def test_write_quotes_text_that_a_spreadsheet_would_run(tmp_path: Path, safe: bool) -> None:
+    path = tmp_path / "in.csv"
+    cells = ["=1+1", "+cmd", "-x", "@sum", "-1.5", "-", "plain", ""]
+    frame = pd.DataFrame({"=who": cells, "p": [0.5, -1.5] * 4})
+    frame.to_csv(path, index=False)
+    table = PredictionTable.read(path, id="=who")
+    prediction_table.write(table, {"d": ["=no"] * 8}, tmp_path / "out.csv", safe=safe)
+    found = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    mark = "'" if safe else ""
+    assert list(found) == [f"{mark}=who", "p", "d"]
+    expected = [f"{mark}{cell}" for cell in cells[:4]] + cells[4:]
+    assert found[f"{mark}=who"].tolist() == expected
+    assert found["p"].tolist() == frame["p"].tolist()
+    assert set(found["d"]) == {f"{mark}=no"}
+    again = PredictionTable.read(tmp_path / "out.csv", id="=who")  # as it was, marked or not
+    assert again.columns == ["=who", "p", "d"]
+    assert again.raw["=who"].to_pylist() == cells
+
+
+def test_class_names_are_what_columns_do_not_share() -> None:
+    assert class_names(["no", "yes"]) == ("no", "yes")
+    assert class_names(["p_0", "p_1", "p_2"]) == ("0", "1", "2")
+    assert class_names(["north", "nowhere"]) == ("north", "nowhere")
+    assert class_names(["p", "p_1"]) == ("p", "p_1")
+
+
+def table_of(tmp_path: Path, **columns: object) -> PredictionTable:
+    pd.DataFrame(columns).to_csv(tmp_path / "t.csv", index=False)
+    return PredictionTable.read(tmp_path / "t.csv")
+
+
+def test_read_scores_finds_columns_that_sum_to_1(tmp_path: Path) -> None:
+    p = np.linspace(0.1, 0.9, 5)
+    table = table_of(tmp_path, p_no=1 - p, p_yes=p, q=p / 2)
+    scores = prediction_table.read_scores(table, taken={})
+    assert scores.columns == ("p_no", "p_yes")
+    assert scores.class_names == ("no", "yes")
+    np.testing.assert_allclose(scores.values[:, 1], p)
+    single = prediction_table.read_scores(table, probabilities="q", taken={})
+    np.testing.assert_allclose(single.values[:, 1], p / 2)
+    odds = prediction_table.read_scores(table, logits="q", taken={})
+    assert (odds.kind, odds.are_log_odds) == ("logits", True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        ({"probabilities": "age"}, "probabilities"),
+        ({"probabilities": "p,p"}, "probabilities"),
+        ({"probabilities": "none"}, "probabilities"),
+        ({"probabilities": "p", "logits": "p"}, "logits"),
+        ({"decision": "empty"}, "decision"),
+        ({"taken": {"p": "sensitive"}}, "sensitive"),
+    ],
+)
+def test_read_scores_names_wrong_columns(
+    tmp_path: Path, arguments: dict[str, object], argument: str
+) -> None:
+    table = table_of(tmp_path, p=[0.2, 0.5, 0.7], age=[20, 30, 40], empty=["a", "b", None])
+    with pytest.raises(InputError) as error:
+        prediction_table.read_scores(table, **({"taken": {}} | arguments))  # type: ignore[arg-type]
+    assert error.value.argument == argument
+
+
+def test_read_labels_follow_the_classes_of_the_scores(tmp_path: Path) -> None:
+    p = np.linspace(0.1, 0.9, 5)
+    table = table_of(tmp_path, p_no=1 - p, p_yes=p, y=["yes", "no", "", "yes", "no"], s=p / 2)
+    scores = prediction_table.read_scores(table, probabilities="p_yes,p_no", taken={})
+    labels = prediction_table.read_labels(table, "y", scores)
+    assert labels.class_names == ("yes", "no")
+    assert labels.y.tolist() == [0, 1, -1, 0, 1]
+    single = prediction_table.read_scores(table, probabilities="s", taken={})
+    named = prediction_table.read_labels(table, "y", single, positive="no")
+    assert named.class_names == ("yes", "no")
+    assert "class 1 is 'no'" in named.notes[0]
+
+
+def test_mask_reads_true_and_false(tmp_path: Path) -> None:
+    table = table_of(tmp_path, ours=["yes", "0", "True", ""], odd=["yes", "0", "maybe", ""])
+    assert table.mask("population", "ours").tolist() == [True, False, True, False]
+    with pytest.raises(InputError, match="'maybe'"):
+        table.mask("population", "odd")

@@ -1,0 +1,84 @@
+"""A result of post-processing as text, HTML and plot."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from fairmp import debias
+from fairmp.postprocessing.result import DebiasResult
+from fairmp.report import corrections
+
+RNG = np.random.default_rng(0)
+SEX = np.where(RNG.random(500) < 0.5, "f", "m")
+Y = (RNG.random(500) < np.where(SEX == "m", 0.7, 0.3)).astype(int)
+P = 1 / (1 + np.exp(-2 * (2 * Y - 1) - RNG.normal(size=500)))
+
+
+@pytest.fixture(scope="module")
+def result() -> DebiasResult:
+    found = debias(P, SEX, target=0.02, y=Y, full_output=True)
+    assert isinstance(found, DebiasResult)
+    return found
+
+
+@pytest.mark.parametrize("on", ["decisions", "probabilities"])
+def test_text_has_each_gap_beside_its_target(result: DebiasResult, on: str) -> None:
+    header, parity, *_ = corrections._criteria(replace(result, on=on))
+    (one, *_) = result.criteria
+    assert header[1:7] == [
+        "decided before", "after", "target", "probability before", "after", "target",
+    ]  # fmt: skip
+    assert parity[2] == f"{100 * one.decisions_after:.1f}"
+    assert parity[5] == f"{100 * one.after:.2f}"
+    assert (parity[3], parity[6]) == (("2.00", "–") if on == "decisions" else ("–", "2.00"))
+    assert corrections._criteria(result)[2][3] == "–"  # not requested
+
+
+def test_text_starts_with_gaps_that_grew(result: DebiasResult) -> None:
+    headline = corrections.text(result).split("\n\n")[0]
+    assert "WORSE: the gap of equal opportunity" in headline
+    assert f"{result.changed} decisions changed" in headline
+    assert "accuracy on 500 labelled nodes" in headline
+
+
+def test_text_and_html_show_the_same_notes() -> None:
+    known = np.where(np.arange(500) % 5 == 0, "", SEX)
+    labels = np.where(np.arange(500) < 400, Y, -1)
+    found = debias(P, known, criterion="equal_opportunity", y=labels, full_output=True)
+    lines = corrections.notes(found.criteria, found.group_uncertainty)
+    assert any("100 nodes of unknown group" in line for line in lines)
+    assert any("unlabelled nodes" in line for line in lines)
+    page = corrections.html(found)
+    for line in lines:
+        assert line in corrections.text(found)
+        assert line in page
+    record = json.loads(json.dumps(found.to_dict()))
+    assert corrections.notes_of_record(record) == lines
+
+
+def test_text_says_where_no_estimate_can_be_made() -> None:
+    odd = np.where(SEX == "f", 1 - P, P)
+    labels = np.where(np.arange(500) < 400, Y, -1)
+    found = debias(odd, SEX, criterion="eo", y=labels, target=0.1, full_output=True)
+    unlabelled = found.criteria[0].unlabelled
+    assert unlabelled is not None
+    words = "cannot be estimated" if not unlabelled.reliable else "estimated"
+    assert words in corrections.text(found)
+
+
+def test_title_names_the_attribute(result: DebiasResult) -> None:
+    (one, *_) = result.criteria
+    assert corrections.title(one) == "demographic parity"
+    assert corrections.title(replace(one, attribute="sex")) == "demographic parity, sex"
+
+
+def test_plot_draws_rates_before_and_after(result: DebiasResult) -> None:
+    ax = corrections.plot(result)
+    widths = [patch.get_width() / 100 for patch in ax.patches]
+    rates = [group.decided_before[1] for group in result.groups]
+    rates += [group.decided_after[1] for group in result.groups]
+    assert sorted(widths) == pytest.approx(sorted(rates))
