@@ -8,8 +8,8 @@ from pathlib import Path
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from fairmp.comparison import Record, page
-from fairmp.comparison.summary import Comparison
 from fairmp.comparison.grid import METHODS
+from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 
 FIGURES = ("accuracy", "auc", "f1", "dp", "eo")

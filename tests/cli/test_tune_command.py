@@ -11,8 +11,8 @@ import pytest
 from fairmp import FairClassifier
 from fairmp.cli import options
 from fairmp.datasets import from_tables, social_network
-from fairmp.search import study as tune_study
-from fairmp.search import tune as _imported_before_patches  # noqa: F401
+from fairmp.tuning import tune as _imported_before_patches  # noqa: F401
+from fairmp.tuning import workers
 from tests.cli.conftest import Program
 
 TABLES = ["--nodes", "people.csv", "--edges", "ties.csv", "--id", "who"]
@@ -103,7 +103,7 @@ def test_the_front(fairmp: Program, tmp_path: Path) -> None:
 
 def test_out_of_reach_is_written_and_told(fairmp: Program, tmp_path: Path) -> None:
     status, _, err = fairmp(
-        *("tune", *TABLES, *SHORT, "--dp", "0", "--backbone", "gcn", "--strategy", "regulariser")
+        *("tune", *TABLES, *SHORT, "--dp", "0", "--method", "gcn", "--strategy", "regulariser")
     )
     assert status == 1
     line = err.splitlines()[-1]
@@ -116,7 +116,7 @@ def test_out_of_reach_is_written_and_told(fairmp: Program, tmp_path: Path) -> No
 
 
 def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, seen = tune_study.train, []
+    train, seen = workers.train, []
 
     def stop(*arguments: object, **options: object) -> object:
         seen.append(1)
@@ -125,7 +125,7 @@ def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.Monke
         return train(*arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune_study, "train", stop)
+        patch.setattr(workers, "train", stop)
         status, out, err = fairmp("tune", *TABLES, *SHORT)
     assert (status, out) == (130, "")
     assert err.endswith("fairmp: stopped; 2 trials are kept, the same command continues\n")
@@ -154,7 +154,7 @@ def test_a_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--trials", "0"], "--trials"),
         (["--workers", "0"], "--workers"),
         (["--timeout", "-1"], "timeout: -1"),
-        (["--backbone", "rnn"], "backbone: 'rnn'"),
+        (["--method", "rnn"], "--method: 'rnn'"),
         (["--strategy", "hope"], "strategy: 'hope'"),
         (["--strategy", "adversary", "--epochs", "20"], "epochs: 20 end before the adversary"),
         (["--space", "lr=0"], "space: lr=0 is outside"),
@@ -181,7 +181,7 @@ def test_without_optuna_it_says_what_to_install(
     fairmp: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    for name in [name for name in sys.modules if name.startswith("fairmp.search")]:
+    for name in [name for name in sys.modules if name.startswith("fairmp.tuning")]:
         monkeypatch.delitem(sys.modules, name)
     status, _, err = fairmp("tune", *TABLES, *SHORT)
     assert status == 2

@@ -108,9 +108,7 @@ def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Rec
         if "protocol" in data:  # its split is fixed: initialisations vary instead
             model.fit(data, seed=first.seed + first.split, bootstrap=0, progress=False)
         else:
-            model.fit(
-                data, seed=first.seed, split_seed=first.split, bootstrap=0, progress=False
-            )
+            model.fit(data, seed=first.seed, split_seed=first.split, bootstrap=0, progress=False)
             data = with_split(data, seed=first.split)
     except Exception as error:  # whatever it was, the other runs go on
         return [_failure(spec, error) for spec in specs]
@@ -167,9 +165,7 @@ def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[st
     for name, mask in masks.items():
         sens = data.sens[mask]
         in_batch = spec.strategy == "thresholds-batch"
-        thresholds = (
-            fitted.solve(logits[name], sensitive_features=sens) if in_batch else fitted
-        )
+        thresholds = fitted.solve(logits[name], sensitive_features=sens) if in_batch else fitted
         evaluations[name] = evaluate(
             thresholds.shift(logits[name], sensitive_features=sens),
             data.y[mask],

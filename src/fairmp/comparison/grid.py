@@ -70,8 +70,9 @@ class Setting:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> Setting:
         """Read a setting from a record, which may be older than some fields."""
-        names = {stored: name for name, stored in _STORED.items()}
-        return cls(**{names.get(name, name): value for name, value in (_ADDED | stored).items()})
+        names = {stored_name: name for name, stored_name in _STORED.items()}
+        values = {**_ADDED, **stored}
+        return cls(**{names.get(name, name): value for name, value in values.items()})
 
 
 # Names that fields of settings and specs have in records.
@@ -101,8 +102,9 @@ class RunSpec:
     @classmethod
     def from_dict(cls, stored: Mapping[str, Any]) -> RunSpec:
         """Read a spec from a record."""
-        rest = {name: value for name, value in stored.items() if name not in ("backbone", "setting")}
-        return cls(**rest, method=stored["backbone"], setting=Setting.from_dict(stored["setting"]))
+        spec = dict(stored)
+        method, setting = spec.pop("backbone"), Setting.from_dict(spec.pop("setting"))
+        return cls(method=method, setting=setting, **spec)
 
     @property
     def key(self) -> str:

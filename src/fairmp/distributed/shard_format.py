@@ -49,6 +49,16 @@ class Part:
     halo: int  # neighbours in other parts
     files: dict[str, File]
 
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.stop - self.start
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.bytes for file in self.files.values())
+
 
 @dataclass(frozen=True)
 class Manifest:
