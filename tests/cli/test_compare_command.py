@@ -74,7 +74,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
         (["--targets", "2"], "target"),
     ],
 )
-def test_a_wrong_comparison_is_one_line(
+def test_wrong_comparison_ends_in_one_line(
     fairmp, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     status, _, err = fairmp("compare", "--out", "c", *arguments)
@@ -107,7 +107,7 @@ def test_settings_are_those_of_train_or_the_papers(fairmp, tmp_path: Path) -> No
     assert "epochs=4, this run has epochs=300" in err
 
 
-def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
+def test_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("all my work")
     status, _, err = fairmp("compare", *GRID, *SHORT, "--out", "c")
@@ -116,7 +116,7 @@ def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["thesis.tex"]
 
 
-def test_stopped_it_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_compare_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
     train, seen = compare.train, []
 
     def stop(*arguments: object, **named: object) -> object:
@@ -162,7 +162,7 @@ def test_compare_on_your_own_tables(fairmp, tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path: Path) -> None:
+def test_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path: Path) -> None:
     words = ["--data", "embedded:240", "--protocol", "fairgnn", "--epochs", "3", "--out"]
     grid = ["--methods", "fmp", "--strategies", "vanilla", "--splits", "2", "--workers", "1"]
     status, out, err = fairmp("compare", *words, "c", *grid)
