@@ -1,4 +1,4 @@
-"""Run a grid of methods where only torch, PyG and scipy are installed.
+"""Run a grid of methods where only torch, PyG, scipy and scikit-learn are installed.
 
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --out records.jsonl
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --experiment recorded --out FOLDER

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairmp import FairClassifier
-from fairmp.cli import options
+from fairmp.cli.spelling import rerun_command
 from fairmp.datasets import from_tables, social_network
 from fairmp.tuning import tune as _imported_before_patches  # noqa: F401
 from fairmp.tuning import workers
@@ -138,7 +138,7 @@ def test_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "postgresql://me:secret@host/db"
     for words in (["--storage", place], [f"--storage={place}"]):
         monkeypatch.setattr(sys, "argv", ["fairmp", "tune", *words])
-        again = options.rerun_command()
+        again = rerun_command()
         assert "secret" not in again
         assert "me:***@host/db" in again
 

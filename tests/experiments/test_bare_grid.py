@@ -25,7 +25,7 @@ GRID = "--methods mlp,fmp --strategies vanilla,regulariser,thresholds-val --spli
 
 def started(folder: Path, out: Path, workers: int) -> subprocess.Popen[str]:
     """The grid in a process of its own, where only what a bare machine has can be imported."""
-    absent = ["pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib", "safetensors"]
+    absent = ["pandas", "pyarrow", "typer", "rich", "matplotlib", "safetensors"]
     code = (
         "import sys\n"
         f"for name in {absent!r}: sys.modules[name] = None\n"
