@@ -1,4 +1,4 @@
-"""Run a grid of methods where only torch, PyG and scipy are installed.
+"""Run a grid of methods where only torch, PyG, scipy and scikit-learn are installed.
 
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --out records.jsonl
     PYTHONPATH=src python -m experiments.bare_grid --npz FOLDER --experiment recorded --out FOLDER
@@ -28,12 +28,13 @@ from experiments.grids import GRIDS, NETWORKS, RECORDED
 from fairmp.comparison import Record
 from fairmp.comparison.compare import missing, read, run
 from fairmp.comparison.grid import (
-    BACKBONES,
+    METHODS,
     STRATEGIES,
     RunSpec,
     Setting,
+    parse_names,
+    parse_strengths,
     run_specs,
-    specs_of_options,
 )
 from fairmp.errors import InputError
 
@@ -135,7 +136,16 @@ def _names(options: argparse.Namespace) -> list[str]:
 def _specs(options: argparse.Namespace) -> list[RunSpec]:
     if options.experiment:
         return GRIDS[options.experiment](_names(options))
-    return specs_of_options(_names(options), vars(options))
+    return run_specs(
+        _names(options),
+        parse_names("methods", options.methods, METHODS),
+        parse_names("strategies", options.strategies, STRATEGIES),
+        splits=options.splits,
+        seeds=options.seeds,
+        strengths=parse_strengths("strengths", options.strengths),
+        targets=options.targets and parse_strengths("targets", options.targets),
+        setting=Setting(**{field.name: getattr(options, field.name) for field in fields(Setting)}),
+    )
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -149,7 +159,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--data", help="names of graphs, separated by commas; by default all in --npz")
     text = "the grid of 'python -m experiments NAME', or all that the documentation shows"
     add("--experiment", choices=[*GRIDS, "recorded"], help=text)
-    add("--backbones", default="all", help=", ".join(BACKBONES))
+    add("--methods", default="all", help=", ".join(METHODS))
     add("--strategies", default="all", help=", ".join(STRATEGIES))
     add("--strengths", default="default", help="default, all, or 1,2,5")
     add("--targets", help="of fmp and thresholds: default, all, or 0,0.02")

@@ -25,7 +25,7 @@ from experiments import (
 from experiments.committed import FIGURES, ROOT, cell, runs
 from experiments.paper import Claim, claims_table
 from fairmp.comparison import Record
-from fairmp.comparison.page import Comparison, compared
+from fairmp.comparison.summary import Comparison, compared
 from fairmp.report.formats import Table, markdown, spread
 
 BLOCK = re.compile(r"(<!-- table: (.+?) -->\n)(.*?)(<!-- end -->)", re.DOTALL)

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from fairmp.comparison.grid import (
-    BACKBONES,
     LAMBDAS_F,
+    METHODS,
     PENALTIES,
     TARGETS,
     RunSpec,
@@ -32,7 +32,7 @@ PRINTED = Setting(
     **{field.name: PAPER[field.name] for field in fields(Setting) if field.name in PAPER}
 )
 """The paper's setting."""
-NETWORKS = tuple(name for name in BACKBONES if name != "auto")  # those of the paper, and PPR
+NETWORKS = tuple(name for name in METHODS if name != "auto")  # those of the paper, and PPR
 SMOOTHING = (0.0, 0.1, 0.5, 1.0, 3.0, 5.0, 10.0, 15.0, 20.0)
 RUNTIME_EPOCHS = 200
 Names = Sequence[str]

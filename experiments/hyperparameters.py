@@ -13,6 +13,7 @@ from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.paper import FAILS, VERDICTS, Claim, DataRuns, by_data, claims_table, verdict
 from fairmp.comparison import Record, page
+from fairmp.comparison.summary import Comparison, results
 from fairmp.report import figures as charts
 from fairmp.report.formats import Line, spread
 
@@ -25,7 +26,7 @@ def command(scope: Scope, training: GridOptions) -> None:
     run_grid("hyperparameters", grids.hyperparameters, write, scope, training)
 
 
-def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comparison:
+def write(records: Sequence[Record], folder: Path, *, command: str) -> Comparison:
     """Write one figure per data set, the tables behind them, and the page."""
     named = []
     for record in records:
@@ -40,14 +41,18 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comp
         command=command,
         more=lambda comparison: [claims_table(claims(records))],
         note=VERDICTS,
-        draw=hyperparameters,
-        caption="Each number is varied alone; the others keep their defaults (λ_s = 3, target 0), "
-        "and λ_f = 10 while λ_s varies. Bands are 95 % intervals of the mean over splits, or with "
-        "fewer than five splits their range.",
+        figure=page.Figure(
+            "hyperparameters",
+            hyperparameters,
+            caption="Each number is varied alone; the others keep their defaults (λ_s = 3, target "
+            "0), and λ_f = 10 while λ_s varies. Bands are 95 % intervals of the mean over splits, "
+            "or with fewer than five splits their range.",
+            is_tradeoff=False,
+        ),
     )
 
 
-def hyperparameters(comparison: page.Comparison, name: str) -> Any:
+def hyperparameters(comparison: Comparison, name: str) -> Any:
     """Draw accuracy above and ΔDP below, against each hyperparameter."""
     lines = {line.name: line for line in comparison.lines[name]}
     figure, axes = charts.figure(9, 5.4, nrows=2, ncols=len(PANELS), sharey="row")
@@ -75,7 +80,7 @@ def families(
     panel: str, lines: dict[str, Line], records: Sequence[Record]
 ) -> dict[str, dict[float, Line]]:
     """Lines of one panel by method and value of its hyperparameter."""
-    runs = page.results(records).drop_duplicates("name")
+    runs = results(records).drop_duplicates("name")
     runs = runs[runs["name"].isin(list(lines))]
     projection = runs["solver"] == "projection"
     strength = runs["strength"].astype(float)

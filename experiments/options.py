@@ -12,12 +12,14 @@ from torch_geometric.data import Data
 
 from experiments.grids import Grid
 from experiments.paper import Claims
+from fairmp import outputs
 from fairmp.cli import compare as compare_command
 from fairmp.cli import options, output, spelling
 from fairmp.cli.options import option
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
-from fairmp.comparison.page import Comparison, write_page
+from fairmp.comparison.page import write_page
+from fairmp.comparison.summary import Comparison
 from fairmp.datasets.by_name import available, from_files
 from fairmp.errors import InputError
 from fairmp.report import Section
@@ -101,10 +103,11 @@ def run_grid(
 ) -> None:
     """Train the runs of a grid that have no record yet; write and show tables and figures."""
     folder = training.out or Path(f"fairmp-{name}")
-    compare_command.check_folder(folder)
+    outputs.hold(folder, overwrite=True)
+    compare.check_folder(folder)
     graphs = scope.load([quick], usual).graphs
     specs = grid(list(graphs), quick=scope.quick, splits=training.splits)
-    keys = {record["key"] for record in compare.read(folder / compare_command.RECORDS)}
+    keys = {record["key"] for record in compare.read(folder / compare.RECORDS)}
     if keys - {spec.key for spec in specs}:
         hint = "give another folder, or the options they were made with"
         raise InputError("--out", f"{folder} has records of another run", hint)

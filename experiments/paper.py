@@ -12,7 +12,7 @@ import pandas as pd
 
 from experiments.grids import paper_key
 from fairmp.comparison import Record
-from fairmp.comparison.page import results
+from fairmp.comparison.summary import results
 from fairmp.metrics import Interval
 from fairmp.report.formats import Table
 

@@ -9,6 +9,7 @@ from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.paper import FAILS, HOLDS, OPEN, Claim, claims_table
 from fairmp.comparison import Record, page
+from fairmp.comparison.summary import Comparison
 from fairmp.metrics import Interval
 from fairmp.report.formats import cell_text
 
@@ -21,7 +22,7 @@ def command(scope: Scope, training: GridOptions) -> None:
     run_grid("pareto", grids.pareto, write, scope, training)
 
 
-def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comparison:
+def write(records: Sequence[Record], folder: Path, *, command: str) -> Comparison:
     """Write the tables, one figure per data set, and the verdicts on the paper's claim."""
     return page.write(
         records,

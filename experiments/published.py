@@ -8,7 +8,8 @@ from pathlib import Path
 from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from fairmp.comparison import Record, page
-from fairmp.comparison.grid import BACKBONES
+from fairmp.comparison.grid import METHODS
+from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 
 FIGURES = ("accuracy", "auc", "f1", "dp", "eo")
@@ -21,7 +22,7 @@ def command(scope: Scope, training: GridOptions) -> None:
     run_grid("published", grids.published, write, scope, training, quick="german+nifty", usual=DATA)
 
 
-def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comparison:
+def write(records: Sequence[Record], folder: Path, *, command: str) -> Comparison:
     """Write our tables, and the published rows beside ours."""
     return page.write(
         records,
@@ -69,7 +70,7 @@ def _constant_answer(record: Record) -> list[str]:
 
 
 def _our_rows(records: Sequence[Record]) -> list[list[str]]:
-    order = list(BACKBONES)
+    order = list(METHODS)
     by_name: dict[str, list[Record]] = {}
     for record in sorted(records, key=lambda record: order.index(record["spec"]["backbone"])):
         by_name.setdefault(record["name"], []).append(record["run"]["test"])

@@ -14,7 +14,7 @@ from experiments.paper import FAILS, HOLDS, Claim, by_data, claims_table
 from fairmp.cli.options import Results
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
-from fairmp.comparison.grid import BACKBONES, STRATEGIES, RunSpec
+from fairmp.comparison.grid import METHODS, STRATEGIES, RunSpec
 from fairmp.progress import bar
 from fairmp.report.formats import Table
 
@@ -75,7 +75,7 @@ def tables(records: Sequence[Record]) -> list[Table]:
             texts += (seconds / mlp).map(" ×{:.1f}".format)
         rows = [
             [title, *(texts.get((backbone, strategy), "n/a") for strategy in STRATEGIES)]
-            for backbone, title in BACKBONES.items()
+            for backbone, title in METHODS.items()
             if backbone in seconds.index.get_level_values("backbone")
         ]
         title = f"{data.title}: seconds, and multiples of the MLP's"

@@ -13,6 +13,7 @@ from experiments import grids
 from experiments.options import GridOptions, Scope, run_grid
 from experiments.paper import VERDICTS, Claim, DataRuns, by_data, claims_table, verdict
 from fairmp.comparison import Record, page
+from fairmp.comparison.summary import Comparison
 from fairmp.report.formats import COLUMNS, Table, cell_text, spread
 
 FIGURES = ("accuracy", "dp", "eo")
@@ -28,7 +29,7 @@ def command(scope: Scope, training: GridOptions) -> None:
     run_grid("table1", grids.table1, write, scope, training)
 
 
-def write(records: Sequence[Record], folder: Path, *, command: str) -> page.Comparison:
+def write(records: Sequence[Record], folder: Path, *, command: str) -> Comparison:
     """Write our table, the paper's beside it, and the verdicts on its claims."""
     return page.write(
         records,

@@ -19,11 +19,18 @@ from fairmp.errors import InputError, check_integer
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
+MAX_REASON = 300  # characters
 
 
 def default_workers() -> int:
     """One process per core, at most 8."""
     return min(os.cpu_count() or 1, 8)
+
+
+def failure_reason(error: Exception) -> str:
+    """One line that says why a job failed: a wrong input in its own words, or a bug by its type."""
+    reason = " ".join(str(error).split())[:MAX_REASON]
+    return reason if isinstance(error, InputError) else f"{type(error).__name__}: {reason}"
 
 
 class WorkerPool(Generic[Job, Result]):

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from fairmp.comparison import compare
-from fairmp.comparison.grid import BACKBONES, STRATEGIES
+from fairmp.comparison.grid import METHODS, STRATEGIES
 
-GRID = ["--data", "embedded:240", "--backbones", "mlp,fmp", "--strategies", "vanilla,regulariser"]
+GRID = ["--data", "embedded:240", "--methods", "mlp,fmp", "--strategies", "vanilla,regulariser"]
 SHORT = ["--epochs", "5", "--hidden", "8", "--splits", "2", "--workers", "1"]
 
 
@@ -65,7 +65,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--backbones", "mpl"], "'mpl' is unknown"),
+        (["--methods", "mpl"], "'mpl' is unknown"),
         (["--strengths", "much"], "--strengths: 'much'"),
         (["--data", "nbs"], "did you mean 'nba'"),
         (["--data", "embedded:many"], "embedded:many"),
@@ -74,7 +74,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
         (["--targets", "2"], "target"),
     ],
 )
-def test_a_wrong_comparison_is_one_line(
+def test_wrong_comparison_ends_in_one_line(
     fairmp, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     status, _, err = fairmp("compare", "--out", "c", *arguments)
@@ -86,7 +86,7 @@ def test_a_wrong_comparison_is_one_line(
 
 def test_settings_are_those_of_train_or_the_papers(fairmp, tmp_path: Path) -> None:
     words = ["--data", "embedded:240", "--splits", "1", "--json"]
-    one = ["--backbones", "fmp", "--strategies", "vanilla", "--workers", "1"]
+    one = ["--methods", "fmp", "--strategies", "vanilla", "--workers", "1"]
     for name, given in {
         "defaults": [],
         "paper": ["--paper", "--epochs", "4"],
@@ -107,7 +107,7 @@ def test_settings_are_those_of_train_or_the_papers(fairmp, tmp_path: Path) -> No
     assert "epochs=4, this run has epochs=300" in err
 
 
-def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
+def test_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> None:
     (tmp_path / "c").mkdir()
     (tmp_path / "c" / "thesis.tex").write_text("all my work")
     status, _, err = fairmp("compare", *GRID, *SHORT, "--out", "c")
@@ -116,7 +116,7 @@ def test_a_folder_of_something_else_is_left_alone(fairmp, tmp_path: Path) -> Non
     assert [path.name for path in (tmp_path / "c").iterdir()] == ["thesis.tex"]
 
 
-def test_stopped_it_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stopped_compare_says_what_is_kept(fairmp, monkeypatch: pytest.MonkeyPatch) -> None:
     train, seen = compare.train, []
 
     def stop(*arguments: object, **named: object) -> object:
@@ -143,7 +143,7 @@ def test_compare_on_your_own_tables(fairmp, tmp_path: Path) -> None:
     edges.to_csv("edges.csv", index=False)
     tables = ["--nodes", "people.csv", "--edges", "edges.csv", "--id", "who", "--label", "hired"]
     words = ["compare", *tables, "--sensitive", "sex", *SHORT, "--out", "c"]
-    words += ["--backbones", "ppr,fmp", "--strategies", "vanilla,thresholds-batch,per-node"]
+    words += ["--methods", "ppr,fmp", "--strategies", "vanilla,thresholds-batch,per-node"]
     status, out, err = fairmp(*words, "--workers", "2")
     assert status == 0, err
     assert "10 runs, 0 done already" in err
@@ -162,9 +162,9 @@ def test_compare_on_your_own_tables(fairmp, tmp_path: Path) -> None:
     assert not (tmp_path / "d").exists()
 
 
-def test_a_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path: Path) -> None:
+def test_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path: Path) -> None:
     words = ["--data", "embedded:240", "--protocol", "fairgnn", "--epochs", "3", "--out"]
-    grid = ["--backbones", "fmp", "--strategies", "vanilla", "--splits", "2", "--workers", "1"]
+    grid = ["--methods", "fmp", "--strategies", "vanilla", "--splits", "2", "--workers", "1"]
     status, out, err = fairmp("compare", *words, "c", *grid)
     assert status == 0, err
     runs = [record["run"] for record in compare.read(tmp_path / "c" / "records.jsonl")]
@@ -187,5 +187,5 @@ def test_no_name_is_cut_off_in_the_help(fairmp, monkeypatch: pytest.MonkeyPatch)
         status, out, _ = fairmp(command, "--help")
         assert status == 0
         assert "…" not in out
-    for name in (*STRATEGIES, *BACKBONES):
+    for name in (*STRATEGIES, *METHODS):
         assert name in out

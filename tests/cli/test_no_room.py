@@ -29,7 +29,7 @@ FOLDERS = {
     "monitor": "monitor run p.csv --sensitive s --out out",
     "speed": "experiments speed --nodes 60 --edges 200 --features 3 --rounds 1 --out out",
     "demo": "demo --nodes 500 --splits 1 --out out",
-    "compare": f"compare {SMALL} --epochs 2 --splits 1 --backbones mlp --workers 1"
+    "compare": f"compare {SMALL} --epochs 2 --splits 1 --methods mlp --workers 1"
     " --strategies vanilla --out out",
     "tune": f"tune {SMALL} --epochs 2 --splits 1 --trials 1 --out out",
     "statistics": f"experiments statistics {SMALL} --out out",

@@ -71,7 +71,7 @@ def test_stopped_train_leaves_nothing_and_says_so(tmp_path: Path, by: signal.Sig
 
 
 def test_stopped_compare_says_once_what_is_kept(tmp_path: Path) -> None:
-    words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--backbones", "mlp")
+    words = ("compare", "--data", "embedded:300", "--epochs", "5000", "--methods", "mlp")
     words = (*words, "--patience", "0", "--workers", "1", "--out", "c")
     status, _, err = stopped(*words, by=signal.SIGTERM, cwd=tmp_path, when="c")
     assert status in ENDED, err

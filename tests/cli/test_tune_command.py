@@ -11,8 +11,8 @@ import pytest
 from fairmp import FairClassifier
 from fairmp.cli.spelling import rerun_command
 from fairmp.datasets import from_tables, social_network
-from fairmp.search import study as tune_study
-from fairmp.search import tune as _imported_before_patches  # noqa: F401
+from fairmp.tuning import tune as _imported_before_patches  # noqa: F401
+from fairmp.tuning import workers
 from tests.cli.conftest import Program
 
 TABLES = ["--nodes", "people.csv", "--edges", "ties.csv", "--id", "who"]
@@ -37,7 +37,7 @@ def fairmp(fairmp: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return fairmp
 
 
-def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) -> None:
+def test_tune_writes_continues_and_refuses(fairmp: Program, tmp_path: Path) -> None:
     status, out, err = fairmp("tune", *TABLES, *SHORT, *PLAIN, "--dp", "0.1")
     assert status == 0, err
     assert err == "4 trials, 0 done already, 4 to go in t.\n"
@@ -89,7 +89,7 @@ def test_tune_finds_writes_goes_on_and_refuses(fairmp: Program, tmp_path: Path) 
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-def test_the_front(fairmp: Program, tmp_path: Path) -> None:
+def test_front(fairmp: Program, tmp_path: Path) -> None:
     status, out, err = fairmp("tune", *TABLES, *SHORT, "--front", "--criterion", "eo")
     assert status == 0, err
     assert "accuracy against ΔEO" in out
@@ -101,9 +101,9 @@ def test_the_front(fairmp: Program, tmp_path: Path) -> None:
     assert all("test" in entry for entry in found["front"])
 
 
-def test_out_of_reach_is_written_and_told(fairmp: Program, tmp_path: Path) -> None:
+def test_unmet_goal_is_written_and_said(fairmp: Program, tmp_path: Path) -> None:
     status, _, err = fairmp(
-        *("tune", *TABLES, *SHORT, "--dp", "0", "--backbone", "gcn", "--strategy", "regulariser")
+        *("tune", *TABLES, *SHORT, "--dp", "0", "--method", "gcn", "--strategy", "regulariser")
     )
     assert status == 1
     line = err.splitlines()[-1]
@@ -115,8 +115,8 @@ def test_out_of_reach_is_written_and_told(fairmp: Program, tmp_path: Path) -> No
     assert FairClassifier.load(tmp_path / "t" / "model").backbone == "gcn"
 
 
-def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    train, seen = tune_study.train, []
+def test_stopped_tune_says_what_is_kept(fairmp: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    train, seen = workers.train, []
 
     def stop(*arguments: object, **options: object) -> object:
         seen.append(1)
@@ -125,7 +125,7 @@ def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.Monke
         return train(*arguments, **options)  # type: ignore[arg-type]
 
     with monkeypatch.context() as patch:
-        patch.setattr(tune_study, "train", stop)
+        patch.setattr(workers, "train", stop)
         status, out, err = fairmp("tune", *TABLES, *SHORT)
     assert (status, out) == (130, "")
     assert err.endswith("fairmp: stopped; 2 trials are kept, the same command continues\n")
@@ -134,7 +134,7 @@ def test_stopped_it_says_what_is_kept(fairmp: Program, monkeypatch: pytest.Monke
     assert status in (0, 1)
 
 
-def test_a_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     place = "postgresql://me:secret@host/db"
     for words in (["--storage", place], [f"--storage={place}"]):
         monkeypatch.setattr(sys, "argv", ["fairmp", "tune", *words])
@@ -154,7 +154,7 @@ def test_a_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--trials", "0"], "--trials"),
         (["--workers", "0"], "--workers"),
         (["--timeout", "-1"], "timeout: -1"),
-        (["--backbone", "rnn"], "backbone: 'rnn'"),
+        (["--method", "rnn"], "--method: 'rnn'"),
         (["--strategy", "hope"], "strategy: 'hope'"),
         (["--strategy", "adversary", "--epochs", "20"], "epochs: 20 end before the adversary"),
         (["--space", "lr=0"], "space: lr=0 is outside"),
@@ -166,7 +166,7 @@ def test_a_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--out", "."], "--out: . is not empty"),
     ],
 )
-def test_wrong_input_is_one_line_and_leaves_nothing(
+def test_wrong_input_ends_in_one_line_and_leaves_nothing(
     fairmp: Program, tmp_path: Path, arguments: list[str], message: str
 ) -> None:
     tables = [] if "nba" in arguments else TABLES
@@ -177,11 +177,11 @@ def test_wrong_input_is_one_line_and_leaves_nothing(
     assert {path.name for path in tmp_path.iterdir()} <= {"people.csv", "ties.csv", "cache"}
 
 
-def test_without_optuna_it_says_what_to_install(
+def test_missing_optuna_names_the_extra(
     fairmp: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "optuna", None)
-    for name in [name for name in sys.modules if name.startswith("fairmp.search")]:
+    for name in [name for name in sys.modules if name.startswith("fairmp.tuning")]:
         monkeypatch.delitem(sys.modules, name)
     status, _, err = fairmp("tune", *TABLES, *SHORT)
     assert status == 2

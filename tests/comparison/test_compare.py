@@ -1,8 +1,7 @@
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +10,8 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.comparison import compare
-from fairmp.comparison.grid import (
-    PENALTIES,
-    TARGETS,
-    RunSpec,
-    Setting,
-    classifier,
-    parse_strengths,
-    run_specs,
-    trainings,
-)
-from fairmp.comparison.page import compared
+from fairmp.comparison.grid import Setting, run_specs, trainings
+from fairmp.comparison.summary import compared
 from fairmp.datasets import social_network
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import with_split
@@ -30,7 +20,6 @@ from fairmp.metrics import evaluate
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.report.formats import markdown
 from fairmp.training.classifier import FairClassifier
-from fairmp.training.penalties import Adversary, Regulariser
 
 SHORT = Setting(epochs=6, lr=0.02, hidden=8, pretrain=2)
 SMALL = "embedded:240"
@@ -50,86 +39,7 @@ def figures(records: list[dict[str, Any]]) -> list[Any]:
     return [(r["key"], r["run"]["test"], r["run"]["val"]) for r in records]
 
 
-def test_keys_identify_runs() -> None:
-    spec = RunSpec("nba", "fmp", "vanilla", 0.02, split=3)
-    assert spec.key == replace(spec).key != replace(spec, seed=1).key
-    grid = run_specs(["nba", "bail"], strengths="all", splits=2, seeds=2)
-    assert len({spec.key for spec in grid}) == len(grid)
-
-
-def test_the_defaults_are_those_of_training() -> None:
-    ours, theirs = (vars(model) for model in (classifier(RunSpec("nba", "auto")), FairClassifier()))
-    assert str(ours.pop("propagation")) == str(theirs.pop("propagation"))
-    assert ours == theirs
-    old = RunSpec("nba", "fmp", setting=Setting(patience=None))
-    assert classifier(old).patience is None
-    spec = json.loads(json.dumps(asdict(old)))
-    assert spec["setting"].pop("patience") is None
-    assert spec["setting"].pop("calibrate") is True
-    text = json.dumps(spec, sort_keys=True).encode()
-    assert old.key == hashlib.sha256(text).hexdigest()[:20]
-    for change in ({"patience": 7}, {"calibrate": False}):
-        assert replace(old, setting=replace(old.setting, **change)).key != old.key
-
-
-def test_the_grid_has_every_strength() -> None:
-    grid = run_specs(["nba"], strengths="all", splits=1)
-    penalties = sum(map(len, PENALTIES.values()))
-    plain, fair = 1 + penalties + 2 * len(TARGETS), 4 * len(TARGETS) + penalties
-    assert len(grid) == 6 * plain + fair + 2 * len(TARGETS)  # auto, in a batch and per node
-    default = run_specs(["nba"], splits=1)
-    assert len(default) == 7 * 5 + 1 + 2  # and FMP per node, and auto
-    assert {c.strength for c in default if c.strategy == "regulariser"} == {5.0}
-    papc = run_specs(
-        ["nba"], ["fmp"], ["vanilla"], splits=1, targets=[7], setting=Setting(solver="papc")
-    )
-    assert papc[0].name == "FMP (papc) λ_f=7"
-    assert classifier(papc[0]).config()["propagation"]["lambda_f"] == 7.0
-
-
-def test_a_spec_makes_its_classifier() -> None:
-    fair = classifier(RunSpec("nba", "fmp", "regulariser", 2.0, setting=Setting(target=0.1, K=2)))
-    assert fair.strategy == Regulariser(2.0)
-    assert fair.config()["propagation"]["target"] == 0.1
-    assert fair.config()["propagation"]["K"] == 2
-    other = classifier(RunSpec("nba", "gat", "adversary", 3.0))
-    assert isinstance(other.strategy, Adversary)
-    assert other.strategy.h == 3.0
-    assert (other.backbone, other.propagation) == ("gat", None)
-    behind = RunSpec("nba", "fmp", "thresholds-val", 0.2, setting=Setting(target=0.05))
-    assert classifier(behind).config()["propagation"]["target"] == 0.05
-
-
-@pytest.mark.parametrize(
-    ("changed", "argument", "value"),
-    [
-        ({"backbones": ["mpl"]}, "backbones", "'mpl'"),
-        ({"strategies": ["none"]}, "strategies", "'none'"),
-        ({"splits": 0}, "splits", "0"),
-        ({"setting": Setting(epochs=50)}, "epochs", "50"),
-        ({"setting": Setting(solver="newton")}, "solver", "'newton'"),
-        ({"backbones": ["mlp"], "targets": [1.5]}, "targets", "1.5"),
-    ],
-)
-def test_a_wrong_grid_is_refused_before_training(
-    changed: dict[str, Any], argument: str, value: str
-) -> None:
-    with pytest.raises(InputError) as refused:
-        run_specs(["nba"], **changed)
-    assert refused.value.argument == argument
-    assert value in str(refused.value.value)
-
-
-def test_strengths_are_parsed() -> None:
-    assert parse_strengths("all", "x") == "all"
-    assert parse_strengths("1,2", "x") == [1.0, 2.0]
-    for text in ("1,x", "-1", "nan", ""):
-        with pytest.raises(InputError) as refused:
-            parse_strengths(text, "strengths")
-        assert refused.value.argument == "strengths"
-
-
-def test_thresholds_share_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_thresholds_share_one_training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fits = []
     fit = FairClassifier.fit
 
@@ -160,9 +70,11 @@ def test_thresholds_share_a_training(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert found["majority"] == pytest.approx(float(share))
 
 
-def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
+def test_number_of_processes_does_not_change_records(tmp_path: Path) -> None:
     setting = replace(SHORT, epochs=4)
-    grid = run_specs([SMALL], strategies=["vanilla", "adversary"], splits=1, setting=setting)
+    grid = run_specs(
+        [SMALL], ["mlp", "gat", "fmp"], ["vanilla", "adversary"], splits=1, setting=setting
+    )
     one = compare.run(grid, from_files, tmp_path / "one.jsonl")
     two = compare.run(grid, from_files, tmp_path / "two.jsonl", workers=2)
     assert not [r["failed"] for r in one if "failed" in r]
@@ -170,7 +82,7 @@ def test_several_processes_find_what_one_does(tmp_path: Path) -> None:
     assert table(one) == table(two)
 
 
-def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path) -> None:
+def test_failed_run_does_not_stop_the_others(tmp_path: Path) -> None:
     def load(name: str) -> Data:
         if name == "broken":
             raise OSError("disk\non fire")
@@ -191,14 +103,14 @@ def test_a_failing_run_does_not_stop_the_rest(tmp_path: Path) -> None:
     assert len(compare.read(path)) == 2
 
 
-def test_a_line_cut_short_anywhere_is_dropped(tmp_path: Path) -> None:
+def test_incomplete_last_line_is_dropped(tmp_path: Path) -> None:
     grid = run_specs([SMALL], ["mlp"], ["vanilla", "regulariser"], splits=1, setting=SHORT)
     whole = tmp_path / "whole.jsonl"
     records = compare.run(grid, small, whole)
     content = whole.read_bytes()
     first = content.index(b"\n") + 1
     part = tmp_path / "part.jsonl"
-    for length in range(len(content) + 1):
+    for length in (*range(0, len(content), 97), first - 1, first, len(content) - 1, len(content)):
         part.write_bytes(content[:length])
         count = (length >= first) + (length == len(content))
         assert len(compare.read(part)) == count
@@ -208,7 +120,7 @@ def test_a_line_cut_short_anywhere_is_dropped(tmp_path: Path) -> None:
         assert all(json.loads(line) for line in part.read_bytes().splitlines())
 
 
-def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
+def test_file_of_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "r.jsonl"
     path.write_text('{"a": 1}\n{"key": "b"}\n')
     with pytest.raises(InputError, match="line 1 of"):
@@ -216,7 +128,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
     assert path.read_text() == '{"a": 1}\n{"key": "b"}\n'
 
 
-def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
+def test_file_is_written_by_one_process(tmp_path: Path) -> None:
     pytest.importorskip("fcntl")
     path = tmp_path / "r.jsonl"
     grid = run_specs([SMALL], ["mlp"], ["vanilla"], splits=1, setting=SHORT)
@@ -226,3 +138,16 @@ def test_two_runs_do_not_write_to_one_file(tmp_path: Path) -> None:
             compare.run(grid, small, path)
 
     compare.run(grid, small, path, on_record=second)
+
+
+def test_folder_of_another_setting_is_refused(tmp_path: Path) -> None:
+    compare.check_folder(tmp_path, SHORT)
+    grid = run_specs([SMALL], ["mlp"], ["vanilla"], splits=1, setting=SHORT)
+    compare.run(grid, small, tmp_path / compare.RECORDS)
+    compare.check_folder(tmp_path, SHORT)
+    with pytest.raises(InputError, match="this run has lr") as error:
+        compare.check_folder(tmp_path, replace(SHORT, lr=0.1))
+    assert error.value.argument == "folder"
+    (tmp_path / compare.RECORDS).rename(tmp_path / "other")
+    with pytest.raises(InputError, match="not empty"):
+        compare.check_folder(tmp_path)

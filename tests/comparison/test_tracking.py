@@ -37,7 +37,7 @@ def runs() -> list:
     )
 
 
-def test_a_training_is_a_run_per_split_with_report_and_model(fairmp, tmp_path: Path) -> None:
+def test_training_is_logged_with_report_and_model(fairmp, tmp_path: Path) -> None:
     short = ["--data", "embedded:240", "--epochs", "3", "--no-picture"]
     status, err = fairmp("train", *short, "--splits", "2", "--out", "t", "--track", "mlflow")
     assert (status, err.splitlines()[-1]) == (0, "2 runs logged to mlflow.")
@@ -53,8 +53,8 @@ def test_a_training_is_a_run_per_split_with_report_and_model(fairmp, tmp_path: P
     FairClassifier.load(place / "model")
 
 
-def test_a_comparison_is_a_run_per_record_once(fairmp, tmp_path: Path) -> None:
-    words = ["compare", "--data", "embedded:240", "--backbones", "mlp,fmp", "--epochs", "3"]
+def test_comparison_is_logged_once(fairmp, tmp_path: Path) -> None:
+    words = ["compare", "--data", "embedded:240", "--methods", "mlp,fmp", "--epochs", "3"]
     words += ["--strategies", "vanilla", "--splits", "2", "--workers", "1", "--out", "c"]
     assert fairmp(*words, "--track", "mlflow")[1].endswith("4 runs logged to mlflow.\n")
     assert fairmp(*words, "--track", "mlflow")[1].endswith("0 runs logged to mlflow.\n")
@@ -64,7 +64,7 @@ def test_a_comparison_is_a_run_per_record_once(fairmp, tmp_path: Path) -> None:
         assert run.data.metrics["test_accuracy"] == test["accuracy"]
 
 
-def test_a_search_is_a_run_per_trial_once(fairmp, tmp_path: Path) -> None:
+def test_search_is_logged_once(fairmp, tmp_path: Path) -> None:
     words = ["tune", "embedded:240", "--trials", "2", "--epochs", "3", "--splits", "1"]
     words += ["--dp", "1", "--out", "s", "--track", "mlflow"]
     assert fairmp(*words)[1].endswith("2 runs logged to mlflow.\n")
@@ -77,7 +77,7 @@ def test_a_search_is_a_run_per_trial_once(fairmp, tmp_path: Path) -> None:
     assert (Path(chosen.info.artifact_uri.removeprefix("file://")) / "report.html").is_file()
 
 
-def test_what_cannot_be_tracked_is_said_first(fairmp, monkeypatch, tmp_path: Path) -> None:
+def test_unknown_tracker_is_refused_before_training(fairmp, monkeypatch, tmp_path: Path) -> None:
     status, err = fairmp("train", "--data", "embedded:240", "--out", "t", "--track", "wandb")
     assert (status, err.count("\n")) == (2, 1)
     monkeypatch.setitem(sys.modules, "mlflow", None)

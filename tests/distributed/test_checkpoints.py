@@ -57,7 +57,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("more", [{}, {"patience": 3, "select": "loss", "eval_every": 1}])
-def test_an_interrupted_training_ends_as_if_it_had_not_been(
+def test_interrupted_training_resumes_exactly(
     mine: Shard, tmp_path: Path, more: dict[str, Any]
 ) -> None:
     expected = trained(mine, None, **more)
@@ -70,7 +70,7 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
     assert same(trained(mine, kept(path), **more), expected)
 
 
-def test_a_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path) -> None:
+def test_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path) -> None:
     path = tmp_path / "c.pt"
     with pytest.raises(PowerCut):
         trained(mine, kept(path, Interrupted))

@@ -32,7 +32,7 @@ def exchanged(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=60), st.data())
-def test_ranges_are_whole_and_even(weight: list[int], data: st.DataObject) -> None:
+def test_ranges_cover_nodes_evenly(weight: list[int], data: st.DataObject) -> None:
     parts = data.draw(st.integers(1, len(weight)))
     heavy = np.array(weight) + 1
     bounds = partition.ranges(heavy, parts)
@@ -45,7 +45,7 @@ def test_ranges_are_whole_and_even(weight: list[int], data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("find", [partition.locality, partition.metis])
-def test_orders_are_numberings_that_exchange_little(find: object) -> None:
+def test_orders_renumber_nodes_and_cut_few_edges(find: object) -> None:
     assert callable(find)
     row, col = grid(24)
     weight = np.diff(row) + 10
@@ -58,7 +58,7 @@ def test_orders_are_numberings_that_exchange_little(find: object) -> None:
     assert exchanged(row, col, found) < exchanged(row, col, partition.given(weight, 4)) / 4
 
 
-def test_an_order_that_is_good_already_is_kept() -> None:
+def test_locality_keeps_a_better_given_order() -> None:
     n, rng = 600, np.random.default_rng(0)
     one = np.concatenate([np.repeat(np.arange(n), 3), rng.integers(0, n, 40)])
     other = np.concatenate(
@@ -72,7 +72,7 @@ def test_an_order_that_is_good_already_is_kept() -> None:
     assert partition.cut(row, col, found) == (np.sort(source) // 150 != col // 150).sum()
 
 
-def test_a_graph_without_edges_and_several_pieces() -> None:
+def test_graphs_without_edges_or_in_pieces() -> None:
     row, col = np.zeros(6, dtype=np.int64), np.zeros(0, dtype=np.int32)
     assert sorted(partition.locality(row, col, np.ones(5), 2).place.tolist()) == [0, 1, 2, 3, 4]
 

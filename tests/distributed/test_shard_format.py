@@ -26,7 +26,7 @@ def folder(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "shards"))
 
 
-def test_manifest_comes_back(folder: Path) -> None:
+def test_manifest_is_read_back(folder: Path) -> None:
     manifest = Manifest.read(folder)
     assert manifest.nodes == 120
     assert [part.start for part in manifest.parts[1:]] == [p.stop for p in manifest.parts[:-1]]
@@ -39,7 +39,7 @@ def test_manifest_comes_back(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_a_missing_truncated_or_altered_file_is_named(folder: Path, name: str) -> None:
+def test_missing_truncated_or_altered_file_is_named(folder: Path, name: str) -> None:
     path = folder / "part-00001" / f"{name}.npy"
     content = path.read_bytes()
     changed = bytearray(content)
@@ -54,7 +54,7 @@ def test_a_missing_truncated_or_altered_file_is_named(folder: Path, name: str) -
     load_shard(folder)
 
 
-def test_a_wrong_manifest_is_refused(folder: Path) -> None:
+def test_wrong_manifest_is_refused(folder: Path) -> None:
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     for change, says in (
@@ -72,7 +72,7 @@ def test_a_wrong_manifest_is_refused(folder: Path) -> None:
         Manifest.read(folder / "part-00000")
 
 
-def test_nothing_is_left_of_a_failure_and_nothing_replaced(folder: Path, tmp_path: Path) -> None:
+def test_failure_leaves_nothing_and_replaces_nothing(folder: Path, tmp_path: Path) -> None:
     def fail() -> None:
         with staged(tmp_path / "new") as staging:
             (staging / "a").write_text("b")

@@ -78,7 +78,7 @@ def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int)
             assert np.array_equal(part[setting]["duals"], found[0][setting]["duals"])
 
 
-def test_the_graph_is_awkward() -> None:
+def test_awkward_graph_has_hubs_and_isolated_nodes() -> None:
     data = awkward()
     degree = torch.bincount(data.edge_index[0], minlength=data.num_nodes)
     assert degree.max() > 100

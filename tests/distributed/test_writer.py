@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import gzip
 from pathlib import Path
 from typing import Any
@@ -8,17 +9,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch_geometric.data import Data
 
 from fairmp.datasets import from_tables, social_network
-from fairmp.datasets.edges import undirected
 from fairmp.datasets.encoding import Encoding
-from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.statistics import statistics
-from fairmp.distributed import Manifest, external_sort, shard, shard_tables
-from fairmp.distributed.external_sort import EdgeSet, csr_blocks
+from fairmp.distributed import Manifest, edge_store, shard, shard_tables
 from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
 
@@ -58,7 +54,7 @@ def check_equal(folder: Path, data: Data) -> None:
 
 
 @pytest.mark.parametrize("order", ["given", "locality", "metis"])
-def test_a_graph_comes_back(tmp_path: Path, order: Any) -> None:
+def test_shards_hold_the_graph(tmp_path: Path, order: Any) -> None:
     data = social_network(300, average_degree=6)
     shard(data, tmp_path / "s", parts=4, order=order)
     check_equal(tmp_path / "s", data)
@@ -93,7 +89,7 @@ def people(n: int = 80) -> tuple[pd.DataFrame, pd.DataFrame]:
 
 def save(table: pd.DataFrame, path: Path) -> Path:
     if path.suffix == ".parquet":
-        table.to_parquet(path)
+        table.to_parquet(path, index=False)
     else:
         table.to_csv(path, index=False, sep="\t" if ".tsv" in path.suffixes else ",")
     return path
@@ -108,11 +104,10 @@ COLUMNS: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", [".csv", ".tsv", ".csv.gz", ".parquet"])
-def test_tables_become_what_from_tables_makes_of_them(
+def test_tables_are_encoded_as_by_from_tables(
     tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(external_sort, "BUCKET_ENTRIES", 40)  # several blocks per part
-    monkeypatch.setattr(external_sort, "EDGES_PER_PIECE", 7)
+    monkeypatch.setattr(edge_store, "BATCH_ROWS", 40)  # several batches per part
     nodes, edges = people()
     tables = save(nodes, tmp_path / f"n{kind}"), save(edges, tmp_path / f"e{kind}")
     data = from_tables(*tables, **COLUMNS, drop=("member",))
@@ -125,23 +120,7 @@ def test_tables_become_what_from_tables_makes_of_them(
     assert sorted(p.name for p in tmp_path.iterdir()) == sorted([*(t.name for t in tables), "s"])
 
 
-@pytest.mark.parametrize("cells", ["{},5", "{},101", "{},101,000"])
-def test_commas_in_numbers_mean_what_they_mean_in_memory(tmp_path: Path, cells: str) -> None:
-    nodes, edges = people()
-    nodes["income"] = [cells.format(k + 1) for k in range(len(nodes))]
-    tables = save(nodes, tmp_path / "n.tsv"), save(edges, tmp_path / "e.csv")
-    if cells == "{},101":
-        for write in (from_tables, lambda *a, **k: shard_tables(*a, tmp_path / "s", parts=2, **k)):
-            with pytest.raises(InputError, match=r"'income' of n\.tsv, line 2 has '1,101'"):
-                write(*tables, **COLUMNS)
-        tables[0].write_text(tables[0].read_text().replace("\t7,101", "\t7,1"))
-    shard_tables(*tables, tmp_path / "s", **COLUMNS, parts=2)
-    data = from_tables(*tables, **COLUMNS)
-    assert "income" in data.feature_names
-    check_equal(tmp_path / "s", data)
-
-
-def test_ids_of_any_kind(tmp_path: Path) -> None:
+def test_text_and_large_ids(tmp_path: Path) -> None:
     nodes, edges = people()
     far = {0: "a1", 1: 10**15 + 1}
     for change in far.values():
@@ -157,7 +136,7 @@ def test_ids_of_any_kind(tmp_path: Path) -> None:
         check_equal(folder / "s", from_tables(*tables, **COLUMNS))
 
 
-def test_row_numbers_no_header_no_features_and_text_among_numbers(tmp_path: Path) -> None:
+def test_row_numbers_as_ids_without_header_or_features(tmp_path: Path) -> None:
     nodes, _ = people()
     path = save(nodes[["hired", "sex"]], tmp_path / "n.csv")
     rows = np.random.default_rng(1).integers(0, 80, (300, 2))
@@ -172,7 +151,7 @@ def test_row_numbers_no_header_no_features_and_text_among_numbers(tmp_path: Path
         assert sorted(report) == sorted(data.report.lines())
 
 
-def test_spaces_between_cells(tmp_path: Path) -> None:
+def test_edges_in_aligned_text(tmp_path: Path) -> None:
     nodes, edges = people()
     path = save(nodes[["who", "hired", "sex", "town"]], tmp_path / "n.csv")
     lines = [f"{a:<9} {b}\n" for a, b in zip(edges["from"], edges["to"], strict=True)]
@@ -182,45 +161,7 @@ def test_spaces_between_cells(tmp_path: Path) -> None:
     check_equal(tmp_path / "s", from_tables(path, tmp_path / "e.txt", **column))
 
 
-@given(
-    st.integers(2, 20).flatmap(
-        lambda n: st.tuples(
-            st.just(n),
-            st.lists(st.tuples(st.integers(-1, n - 1), st.integers(-1, n - 1)), max_size=80),
-        )
-    ),
-    st.integers(1, 6),
-    st.data(),
-)
-def test_distinct_edges_are_those_of_one_sort(
-    graph: tuple[int, list[tuple[int, int]]], room: int, data: st.DataObject
-) -> None:
-    import tempfile
-
-    n, rows = graph
-    source, target = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-    expected = LoadReport()
-    index = undirected(source, target, n, expected)
-    place = np.array(data.draw(st.permutations(range(n))))
-    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(external_sort, "BUCKET_ENTRIES", room)
-        patch.setattr(external_sort, "BUCKETS", 4)
-        folder, report = Path(name), LoadReport()
-        found = EdgeSet(folder, n, report)
-        for k in range(0, len(rows), 9):
-            found.add(source[k : k + 9], target[k : k + 9])
-        found.finish(np.zeros(n, dtype=np.int32), np.zeros(n, dtype=np.int32))
-        assert report == expected
-        assert np.array_equal(found.degree, np.bincount(index[0], minlength=n))
-        blocks = list(csr_blocks(found, place, [0, n // 2, n], folder / "b", loops=False))
-        assert n // 2 in {0, *(stop for stop, _ in blocks)}
-        rows = np.repeat(np.arange(n), found.degree[np.argsort(place)])
-        got = np.stack([rows, np.concatenate([col for _, col in blocks])])
-        wanted = place[index]
-        assert np.array_equal(got, wanted[:, np.lexsort((wanted[1], wanted[0]))])
-
-
-def test_several_splits_are_those_of_their_seeds(tmp_path: Path) -> None:
+def test_splits_follow_their_seeds(tmp_path: Path) -> None:
     from fairmp.datasets import split
 
     data = social_network(200, average_degree=4)
@@ -231,7 +172,7 @@ def test_several_splits_are_those_of_their_seeds(tmp_path: Path) -> None:
         assert np.array_equal(found["split"][:, k] == 0, split(data, seed=seed).train.numpy())
 
 
-def test_graphs_that_shards_cannot_hold_are_refused(tmp_path: Path) -> None:
+def test_unsupported_graphs_are_refused(tmp_path: Path) -> None:
     data = social_network(100, average_degree=4)
     weighted = data.clone()
     weighted.edge_weight = torch.ones(data.edge_index.size(1))
@@ -249,7 +190,7 @@ def test_graphs_that_shards_cannot_hold_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-def test_wrong_tables_are_refused_and_leave_nothing(tmp_path: Path) -> None:
+def test_wrong_tables_leave_nothing_behind(tmp_path: Path) -> None:
     nodes, edges = people()
     good = save(nodes, tmp_path / "n.csv"), save(edges, tmp_path / "e.csv")
     short = tmp_path / "short.csv"
@@ -276,3 +217,56 @@ def test_wrong_tables_are_refused_and_leave_nothing(tmp_path: Path) -> None:
             shard_tables(*tables, tmp_path / "s", **arguments)
         assert "\n" not in str(error.value)
         assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_folders_of_parquet_make_the_shards_of_one_csv(tmp_path: Path) -> None:
+    nodes, edges = people()
+    nodes = nodes[["who", "hired", "age", "town", "member", "sex"]].sort_values(
+        "sex", kind="stable"
+    )
+    edges["year"] = np.arange(len(edges)) % 3 + 2020
+    for number, rows in enumerate(np.array_split(np.arange(len(edges)), 3)):
+        folder = tmp_path / "edges" / f"batch={number}"
+        folder.mkdir(parents=True)
+        save(edges.iloc[rows], folder / "part-00000-c000.snappy.parquet")
+        (folder / ".part-00000-c000.snappy.parquet.crc").write_bytes(b"crc")
+    edges["batch"] = np.arange(len(edges)) * 3 // len(edges)
+    for sex in ("f", "m"):
+        folder = tmp_path / "nodes" / f"sex={sex}"
+        folder.mkdir(parents=True)
+        rows = nodes[nodes["sex"] == sex].drop(columns="sex")
+        save(rows[:9], folder / "data_0.parquet")
+        save(rows[9:], folder / "data_1.parquet")
+    for name in ("nodes", "edges"):
+        (tmp_path / name / "_SUCCESS").touch()
+        (tmp_path / name / "_metadata").write_bytes(b"statistics of the parts")
+    sources = {
+        "csv": (save(nodes, tmp_path / "nodes.csv"), save(edges, tmp_path / "edges.csv")),
+        "folders": (tmp_path / "nodes", tmp_path / "edges"),
+        "patterns": (tmp_path / "nodes" / "*" / "*.parquet", tmp_path / "edges" / "**" / "part-*"),
+    }
+    made = {}
+    for kind, tables in sources.items():
+        shard_tables(*tables, tmp_path / kind, **COLUMNS, parts=3, name="people")
+        made[kind] = contents(tmp_path / kind)
+    assert made["folders"] == made["csv"]
+    assert made["patterns"] == made["csv"]
+
+
+def test_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    data = social_network(100, average_degree=4)
+    for place in ("add", "find_edges", "renumber"):
+        with monkeypatch.context() as patch:
+            patch.setattr(edge_store.EdgeStore, place, full)
+            with pytest.raises(InputError, match="no space") as error:
+                shard(data, tmp_path / "s", parts=2, order="locality")
+        assert error.value.argument == "folder"
+        assert not list(tmp_path.iterdir())

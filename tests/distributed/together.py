@@ -24,6 +24,11 @@ def _context() -> Any:
     return context
 
 
+def event() -> Any:
+    """An event that ranks share."""
+    return _context().Event()
+
+
 def together(
     size: int,
     work: Callable[..., Any],

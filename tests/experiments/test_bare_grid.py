@@ -20,12 +20,12 @@ from fairmp.comparison.grid import run_specs
 from tests.comparison.test_compare import figures, small, table
 
 ROOT = Path(__file__).parents[2]
-GRID = "--backbones mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
+GRID = "--methods mlp,fmp --strategies vanilla,regulariser,thresholds-val --splits 4 --hidden 8"
 
 
 def started(folder: Path, out: Path, workers: int) -> subprocess.Popen[str]:
     """The grid in a process of its own, where only what a bare machine has can be imported."""
-    absent = ["pandas", "pyarrow", "sklearn", "typer", "rich", "matplotlib", "safetensors"]
+    absent = ["pandas", "pyarrow", "typer", "rich", "matplotlib", "safetensors"]
     code = (
         "import sys\n"
         f"for name in {absent!r}: sys.modules[name] = None\n"

@@ -9,7 +9,7 @@ import pytest
 from experiments import grids
 from experiments.committed import RESULTS
 from fairmp.comparison import compare
-from fairmp.comparison.grid import ADDED, STRATEGIES, RunSpec, Setting, run_specs
+from fairmp.comparison.grid import STRATEGIES, RunSpec, run_specs
 from fairmp.datasets import by_name
 from tests.experiments.records import DP
 
@@ -68,8 +68,7 @@ def test_committed_records_are_read(name: str, grid: Any, tmp_path: Path) -> Non
     records = compare.read(path)
     assert records
     for record in records:
-        stored = record["spec"]
-        spec = RunSpec(**stored | {"setting": Setting(**ADDED | stored["setting"])})
+        spec = RunSpec.from_dict(record["spec"])
         assert (spec.key, spec.name, spec.family) == tuple(
             record[key] for key in ("key", "name", "family")
         )

@@ -8,7 +8,7 @@ import pytest
 from experiments import grids, hyperparameters, paper
 from fairmp.comparison import compare
 from fairmp.comparison.grid import RunSpec, Setting
-from fairmp.comparison.page import Comparison
+from fairmp.comparison.summary import Comparison
 from tests.report.test_figures import assert_possible, named
 
 

@@ -39,7 +39,7 @@ BEFORE = (
 COMMANDS = {
     "train": (f"train {SMALL} --splits 1 --no-picture --out out", ["out/model/model.safetensors"]),
     "compare": (
-        f"compare {SMALL} --splits 1 --backbones mlp --strategies vanilla --workers 1 --out out",
+        f"compare {SMALL} --splits 1 --methods mlp --strategies vanilla --workers 1 --out out",
         ["out/table.csv"],
     ),
     "tune": (
@@ -71,7 +71,7 @@ COMMANDS = {
 }
 IMPORTED_LATER = (  # by commands, when they run
     *("experiments.speed", "experiments.statistics", "fairmp.distributed.writer"),
-    *("fairmp.report.figures", "fairmp.search.tune", "fairmp.training.classifier"),
+    *("fairmp.report.figures", "fairmp.tuning.tune", "fairmp.training.classifier"),
 )
 DONE = ("is not empty", "exists")  # what a command says if the results were there before the kill
 LIMIT_S = 300

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fairmp.cli.options import Results, Seed, Splits, option
-from fairmp.cli.output import elapsed, report
+from fairmp.cli.output import elapsed, open_page, report
 from fairmp.progress import bar
 
 DEBIAS = (
@@ -23,30 +23,28 @@ def command(
     folder = results.folder("demo")
 
     from fairmp.comparison import demo
-    from fairmp.datasets.synthetic import social_network
 
-    data = social_network(n=nodes, seed=seed)
     rerun = f"fairmp demo --nodes {nodes} --splits {splits} --seed {seed}"
     commands = demo.Commands(rerun, DEBIAS, TRAIN)
-    count = splits * len(demo.METHODS)
+    count = splits * len(demo.methods())
     with results.staging(folder) as staging, bar(count, "training") as advance:
-        records, lines = demo.run(data, splits, seed, staging, commands, advance)
+        shown = demo.run(nodes, splits, seed, staging, commands, advance=advance)
     from rich.text import Text
 
     from fairmp.datasets.statistics import statistics
     from fairmp.report import over, to_rich
 
-    facts = statistics(data)
+    facts = statistics(shown.data)
     report(
         results.as_json,
-        records,
+        shown.records,
         Text(
             f"The embedded network: {facts.nodes:,} nodes, {facts.edges // 2:,} edges, sensitive "
             f"homophily {100 * (facts.sens_homophily or 0):.1f} %, "
             f"label homophily {100 * (facts.label_homophily or 0):.1f} %."
         ),
-        to_rich(lines, f"Test nodes, {over(lines[0].splits)}"),
+        to_rich(shown.lines, f"Test nodes, {over(splits)}"),
         "ΔDP: difference between the groups' rates of positive decisions, in points.",
         "ΔEO: the same among nodes whose label is positive.",
-        f"{elapsed():.0f} s. Open {folder / 'report.html'}.",
+        f"{elapsed():.0f} s. {open_page(folder)}",
     )

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import option
+
+if TYPE_CHECKING:
+    from fairmp.distributed import Manifest
+
+MAX_PARTS = 16  # that are printed
 
 
 def command(
@@ -20,8 +26,8 @@ def command(
 ) -> None:
     """Write a graph as shards, to train on several processes or machines.
 
-    Your own tables are read once, and may be larger than memory. Train on the shards with
-    'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
+    Your own tables are read once, and may be larger than memory; a folder of Parquet files is a
+    table too. Train on the shards with 'torchrun --nproc-per-node 4 -m fairmp train --shards DIR'.
     """
     graph.without_weights()
     folder = outputs.free_name("fairmp-shards") if results.out is None else results.out
@@ -37,34 +43,56 @@ def command(
             manifest = shard_tables(folder=folder, **tables, **common)
     else:
         manifest = shard(graph.load(), folder, **common)
-    part_sizes = [
-        {
-            "nodes": part.stop - part.start,
-            "entries": part.entries,
-            "halo": part.halo,
-            "bytes": sum(file.bytes for file in part.files.values()),
-        }
-        for part in manifest.parts
-    ]
-    keys = ("name", "nodes", "edges", "order", "fingerprint", "report")
-    record = {"folder": str(folder), **{key: getattr(manifest, key) for key in keys}}
+    rate = f"{output.elapsed():.0f} s, {manifest.edges / output.elapsed():,.0f} edges per second"
+    output.report(
+        results.as_json,
+        _record(manifest, folder),
+        *manifest.report,
+        _table(manifest),
+        f"{rate}. Shards in {folder}; train with",
+        f"  {_train_command(manifest, folder)}",
+    )
+
+
+def _record(manifest: Manifest, folder: Path) -> dict[str, Any]:
+    """What is printed for programs."""
+    return {
+        "folder": str(folder),
+        "name": manifest.name,
+        "nodes": manifest.nodes,
+        "edges": manifest.edges,
+        "order": manifest.order,
+        "fingerprint": manifest.fingerprint,
+        "report": manifest.report,
+        "parts": [
+            {
+                "nodes": part.num_nodes,
+                "entries": part.entries,
+                "halo": part.halo,
+                "bytes": part.num_bytes,
+            }
+            for part in manifest.parts
+        ],
+    }
+
+
+def _table(manifest: Manifest) -> Any:
     from fairmp.report.formats import Table, rich_table
 
-    sizes = ("nodes", "entries", "halo")
-    rows = [
-        [str(k), *(f"{part[key]:,}" for key in sizes), f"{part['bytes'] / 1e6:,.1f}"]
-        for k, part in enumerate(part_sizes[:16])
-    ]
-    if len(part_sizes) > 16:
-        rows.append([f"… {len(part_sizes) - 16} more", "", "", "", ""])
-    title = f"{manifest.name}: {len(part_sizes)} parts, order {manifest.order}"
-    table = Table(title, ["part", "nodes", "entries", "halo nodes", "MB"], rows)
-    rate = f"{output.elapsed():.0f} s, {manifest.edges / output.elapsed():,.0f} edges per second"
-    words = ["torchrun", "--nproc-per-node", str(len(part_sizes)), "-m", "fairmp", "train"]
+    rows = []
+    for k, part in enumerate(manifest.parts[:MAX_PARTS]):
+        counts = f"{part.num_nodes:,}", f"{part.entries:,}", f"{part.halo:,}"
+        rows.append([str(k), *counts, f"{part.num_bytes / 1e6:,.1f}"])
+    if len(manifest.parts) > MAX_PARTS:
+        rows.append([f"… {len(manifest.parts) - MAX_PARTS} more", "", "", "", ""])
+    title = f"{manifest.name}: {len(manifest.parts)} parts, order {manifest.order}"
+    return rich_table(Table(title, ["part", "nodes", "entries", "halo nodes", "MB"], rows))
+
+
+def _train_command(manifest: Manifest, folder: Path) -> str:
+    words = ["torchrun", "--nproc-per-node", str(len(manifest.parts)), "-m", "fairmp", "train"]
     words += ["--shards", str(folder)]
     seeds = manifest.split_seeds
     if seeds[0] is not None:  # None: the split came with the graph
         words += ["--splits", str(len(seeds)), "--seed", str(seeds[0])]
-    last = [f"{rate}. Shards in {folder}; train with", f"  {shlex.join(words)}"]
-    record |= {"parts": part_sizes}
-    output.report(results.as_json, record, *manifest.report, rich_table(table), *last)
+    return shlex.join(words)

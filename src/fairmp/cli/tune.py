@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, cast
 
 import typer
 
@@ -21,8 +21,8 @@ from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:
-    from fairmp.search.study import TrialResult
-    from fairmp.search.tune import Tuned
+    from fairmp.tuning.trials import TrialResult
+    from fairmp.tuning.tune import Tuned
 
 _goal_option = panel("Goal")
 _search = panel("Search")
@@ -32,7 +32,6 @@ MAX_FRONT_ROWS = 12
 
 
 def command(
-    context: typer.Context,
     source: options.Graph,
     dataset: str | None = argument("A data set, as --data takes it.", None, metavar="[DATASET]"),
     out: Path = option("Folder; a search in it is continued.", Path("fairmp-tune")),
@@ -41,20 +40,20 @@ def command(
     eo: float | None = _goal_option("The same with ΔEO (equal opportunity)."),
     front: bool = _goal_option("The whole Pareto front instead.", False, "--front"),
     criterion: str | None = _goal_option("Gap of the front: dp (the default) or eo."),
-    backbone: str = _search("fmp, ppr (fmp uncorrected), mlp, gcn, gat, sgc or appnp.", "fmp"),
+    method: str = _search("fmp, ppr (fmp uncorrected), mlp, gcn, gat, sgc or appnp.", "fmp"),
     strategy: str = _search("vanilla, or regulariser or adversary (h is searched).", "vanilla"),
     space: list[str] | None = _search("As lr=0.01, hidden=16,64 or lambda_s=1..10; repeatable."),
     trials: int = _search("Total number of trials.", 50, min=1),
     timeout: float | None = _search("Seconds after which no trial begins."),
     workers: int = _search("Processes; with one, the same seed gives the same trials.", 1, min=1),
-    storage: str | None = _search("File, or URL like postgresql://user@host/name."),
+    storage: str | None = _search("SQLite file, or URL like postgresql://user@host/name."),
     study_name: str = _search("Name of the study in its storage.", "fairmp"),
     splits: int = _search("Splits each trial is trained on.", 3, min=1),
     epochs: options.Epochs = defaults.EPOCHS,
     patience: options.Patience = defaults.PATIENCE,
     eval_every: options.EvalEvery = defaults.EVAL_EVERY,
     layers: options.Layers = defaults.NUM_LAYERS,
-    pretrain: options.Pretrain = 70,
+    pretrain: options.Pretrain = defaults.PRETRAIN,
     device: options.Device = "cpu",
     seed: options.Seed = 0,
     track: options.Track = None,
@@ -66,87 +65,128 @@ def command(
     the chosen trial. Each finished trial is kept in --out: if it is stopped or killed, the same
     command continues, and with more --trials it adds some. Another goal needs another folder.
     """
-    goal, gap = _goal(dp, eo, front, criterion)
-    if dataset is not None:
-        if source.data != "embedded":
-            value = f"{source.data!r} beside the data set {dataset!r}"
-            raise InputError("--data", value, "give one of them")
-        source = replace(source, data=dataset)
-    continued = any((out / file).is_file() for file in (STUDY, BEST))
-    outputs.hold(out, overwrite=overwrite or continued)
+    goal = _goal(dp, eo, front, criterion)
+    source = _with_dataset(source, dataset)
+    is_continued = any((out / file).is_file() for file in (STUDY, BEST))
+    outputs.hold(out, overwrite=overwrite or is_continued)
 
     from fairmp.datasets.splits import check_groups, with_split
-    from fairmp.search import page
-    from fairmp.search.space import Method
-    from fairmp.search.tune import tune
+    from fairmp.tuning import page
+    from fairmp.tuning.space import Method
+    from fairmp.tuning.tune import tune
 
-    method = Method(backbone, strategy, epochs, layers, patience or None, eval_every, pretrain)
+    searched = Method(method, strategy, epochs, layers, patience or None, eval_every, pretrain)
     graph = source.load()
-    if backbone == "fmp":
+    if method == "fmp":
         check_groups(graph, [seed])
-    kept = 0
-    try:
-        with ExitStack() as stack:
-            advance: Callable[[str], None]
-
-            def on_start(done: int, left: int) -> None:
-                nonlocal kept, advance
-                kept = done
-                where = f" in {out}" if storage is None else ""
-                say(f"{done + left} trials, {done} done already, {left} to go{where}.")
-                advance = stack.enter_context(bar(left, "trials"))
-
-            def on_trial(trial: TrialResult) -> None:
-                nonlocal kept
-                kept += 1
-                accuracy, points = 100 * trial.figure("accuracy"), 100 * trial.figure(gap)
-                text = f"{accuracy:.1f} %, Δ{gap.upper()} {points:.1f}"
-                advance(f"trial {trial.number}: {'failed' if trial.failed else text}")
-
-            shared = ("trials", "timeout", "workers", "splits", "seed", "study_name", "device")
-            data = with_split(graph, seed=seed)
-            tuned = tune(
-                data,
-                goal=cast(Any, goal),
-                criterion=gap,
-                method=method,
-                space=space or (),
-                storage=storage or str(out / STUDY),
-                exclusive=storage is None,
-                on_start=on_start,
-                on_trial=on_trial,
-                **{name: context.params[name] for name in shared},
-            )
-    except KeyboardInterrupt:
-        say(f"fairmp: stopped; {kept} trials are kept, the same command continues")
-        sys.exit(130)
-    train_options = _train_options(tuned, vars(source))
-    train = train_command(train_options)
-    with outputs.results(out, overwrite=True, in_place=True) as staging:
-        found = page.write(
-            tuned,
-            staging,
+    data = with_split(graph, seed=seed)
+    with _progress(goal.criterion, f" in {out}" if storage is None else "") as progress:
+        tuned = tune(
             data,
-            train=train,
-            panel_command=train_command(train_options, "criterion", "target"),
-            command=rerun_command(),
+            goal=goal.limit,
+            criterion=goal.criterion,
+            method=searched,
+            space=space or (),
+            trials=trials,
+            timeout=timeout,
+            workers=workers,
+            splits=splits,
+            seed=seed,
+            storage=storage or str(out / STUDY),
+            study_name=study_name,
+            exclusive=storage is None,
+            device=device,
+            on_start=progress.start,
+            on_trial=progress.add,
         )
+    train_options = _train_options(tuned, vars(source))
+    commands = page.Commands(
+        train=train_command(train_options),
+        panel=train_command(train_options, "criterion", "target"),
+        rerun=rerun_command(),
+    )
+    with outputs.results(out, overwrite=True, in_place=True) as staging:
+        record = page.write(tuned, staging, data, commands)
     if track is not None:
         output.track(track, page.trial_records(tuned), out)
-    output.report(as_json, found, *_parts(tuned, train, out))
+    output.report(as_json, record, *_parts(tuned, commands.train, out))
     if not tuned.met:
-        hint = "try more --trials, a larger gap, or another --backbone or --strategy"
+        hint = "try more --trials, a larger gap, or another --method or --strategy"
         say(f"fairmp: {page.not_met(tuned)} Its results are in {out}; {hint}")
         raise typer.Exit(1)
 
 
-def _train_options(tuned: Tuned, given: Mapping[str, Any]) -> dict[str, Any]:
+class _Goal(NamedTuple):
+    limit: float | Literal["front"]
+    criterion: Literal["dp", "eo"]
+
+
+def _goal(dp: float | None, eo: float | None, front: bool, criterion: str | None) -> _Goal:
+    goals = {"--dp": dp, "--eo": eo, "--front": "front" if front else None}
+    asked = [option for option, goal in goals.items() if goal is not None]
+    if len(asked) > 1:
+        raise InputError(asked[1], f"does not go with {asked[0]}", "give one goal")
+    gap = check_choice("--criterion", criterion or ("dp" if eo is None else "eo"), ("dp", "eo"))
+    key = cast(Literal["dp", "eo"], gap)
+    if front:
+        return _Goal("front", key)
+    option = asked[0] if asked else f"--{gap}"
+    if option != f"--{gap}":
+        raise InputError(option, f"does not go with --criterion {gap}", f"give --{gap}")
+    limit = DEFAULT_LIMIT if goals[option] is None else goals[option]
+    hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
+    return _Goal(check_number(option, limit, hint, low=0, high=1), key)
+
+
+def _with_dataset(source: options.Graph, dataset: str | None) -> options.Graph:
+    if dataset is None:
+        return source
+    if source.data != "embedded":
+        value = f"{source.data!r} beside the data set {dataset!r}"
+        raise InputError("--data", value, "give one of them")
+    return replace(source, data=dataset)
+
+
+@contextmanager
+def _progress(criterion: str, where: str) -> Iterator[_Progress]:
+    """Show the progress of trials; if they are stopped, say how many are kept."""
+    with ExitStack() as bars:
+        progress = _Progress(criterion, where, bars)
+        try:
+            yield progress
+        except KeyboardInterrupt:
+            bars.close()
+            say(f"fairmp: stopped; {progress.kept} trials are kept, the same command continues")
+            sys.exit(130)
+
+
+class _Progress:
+    """A bar over the trials, shown once their number is known."""
+
+    def __init__(self, criterion: str, where: str, bars: ExitStack) -> None:
+        self.criterion, self.where, self.bars = criterion, where, bars
+        self.kept = 0
+        self.advance: Callable[[str], None] = lambda text: None
+
+    def start(self, done: int, left: int) -> None:
+        self.kept = done
+        say(f"{done + left} trials, {done} done already, {left} to go{self.where}.")
+        self.advance = self.bars.enter_context(bar(left, "trials"))
+
+    def add(self, trial: TrialResult) -> None:
+        self.kept += 1
+        accuracy, gap = trial.figure("accuracy"), trial.figure(self.criterion)
+        figures = f"{100 * accuracy:.1f} %, Δ{self.criterion.upper()} {100 * gap:.1f}"
+        self.advance(f"trial {trial.number}: {'failed' if trial.failed else figures}")
+
+
+def _train_options(tuned: Tuned, source: Mapping[str, Any]) -> dict[str, Any]:
     """Options of ``fairmp train`` for the chosen classifier, on the first split."""
-    from fairmp.search.space import format_value
+    from fairmp.tuning.space import PROPAGATING, format_value
 
     search, method = tuned.search, tuned.search.method
-    chosen: dict[str, Any] = {"solver": "plain" if method.backbone == "ppr" else "none"}
-    chosen["backbone"] = method.transform
+    chosen: dict[str, Any] = {"solver": PROPAGATING.get(method.name, "none")}
+    chosen["backbone"] = method.backbone
     for name, value in tuned.chosen.settings.items():
         if (name, value) != ("on", "decisions"):  # the default
             chosen[method.strategy if name == "h" else name.lower()] = format_value(value)
@@ -159,26 +199,9 @@ def _train_options(tuned: Tuned, given: Mapping[str, Any]) -> dict[str, Any]:
     chosen |= {} if search.device == "cpu" else {"device": search.device}
     return {
         name: value
-        for name, value in {**given, **chosen}.items()
+        for name, value in {**source, **chosen}.items()
         if value is not None and (name, value) != ("data", "embedded")
     }
-
-
-def _goal(
-    dp: float | None, eo: float | None, front: bool, criterion: str | None
-) -> tuple[float | str, Literal["dp", "eo"]]:
-    goals = {"--dp": dp, "--eo": eo, "--front": "front" if front else None}
-    given = [(option, goal) for option, goal in goals.items() if goal is not None]
-    if len(given) > 1:
-        raise InputError(given[1][0], f"does not go with {given[0][0]}", "give one goal")
-    gap = check_choice("--criterion", criterion or ("dp" if eo is None else "eo"), ("dp", "eo"))
-    option, goal = given[0] if given else (f"--{gap}", DEFAULT_LIMIT)
-    if not front:
-        hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
-        check_number(option, goal, hint, low=0, high=1)
-        if option != f"--{gap}":
-            raise InputError(option, f"does not go with --criterion {gap}", f"give --{gap}")
-    return goal, cast(Literal["dp", "eo"], gap)
 
 
 def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
@@ -186,8 +209,8 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     from rich.text import Text
 
     from fairmp.report.formats import Table, rich_table
-    from fairmp.search import page
-    from fairmp.search.space import format_settings
+    from fairmp.tuning import page
+    from fairmp.tuning.space import format_settings
 
     header = [f"trial {tuned.chosen.number}", *page.COLUMNS.values()]
     figures = rich_table(Table("", header, page.figures_table(tuned)))

@@ -6,25 +6,32 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import BinaryIO
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp.comparison import Record
-from fairmp.comparison.grid import PER_NODE, THRESHOLDS, RunSpec, classifier, trainings
+from fairmp.comparison.grid import (
+    PER_NODE,
+    THRESHOLDS,
+    RunSpec,
+    Setting,
+    classifier,
+    trainings,
+)
 from fairmp.datasets.splits import with_split
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.outputs import exclusive
-from fairmp.parallel import WorkerPool
+from fairmp.parallel import WorkerPool, failure_reason
 from fairmp.postprocessing.thresholds import GroupThresholds
 from fairmp.training.classifier import FairClassifier
 
+RECORDS = "records.jsonl"
 Load = Callable[[str], Data]
 
 
@@ -49,21 +56,18 @@ def run(
     path.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(path), path.open("a+b") as file:
         file.seek(0)
-        kept, length = _parse(file.read(), path)
+        stored, length = _parse(file.read(), path)
         file.truncate(length)  # without an incomplete last line
-        found = {record["key"]: record for record in kept}
-        jobs = trainings(missing(specs, kept, retry=retry))
-        work = partial(train, load=_Graphs(load).__getitem__, device=device)
-        with WorkerPool(work, workers) as pool:
-            for _, records in pool.map(jobs):
-                for record in records:
-                    line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
-                    file.write(line.encode())
-                    file.flush()
-                    os.fsync(file.fileno())
-                    found[record["key"]] = record
+        records = {record["key"]: record for record in stored}
+        jobs = trainings(missing(specs, stored, retry=retry))
+        train_job = partial(train, load=_Graphs(load).__getitem__, device=device)
+        with WorkerPool(train_job, workers) as pool:
+            for _, new_records in pool.map(jobs):
+                for record in new_records:
+                    _append(record, file)
+                    records[record["key"]] = record
                     on_record(record)
-    return [found[spec.key] for spec in specs]
+    return [records[spec.key] for spec in specs]
 
 
 def missing(
@@ -80,18 +84,34 @@ def read(path: str | Path) -> list[Record]:
     return _parse(path.read_bytes(), path)[0] if path.exists() else []
 
 
+def check_folder(folder: Path, setting: Setting | None = None) -> None:
+    """Refuse a folder that holds something else, or records of another setting."""
+    path = folder / RECORDS
+    if folder.is_dir() and any(folder.iterdir()) and not path.is_file():
+        value = f"{folder} is not empty and has no {RECORDS}"
+        raise InputError("folder", value, "give another folder")
+    for record in read(path) if setting is not None else ():
+        before = Setting.from_dict(record["spec"]["setting"])
+        for name, value in vars(setting).items():
+            if getattr(before, name) != value:
+                change = f"{name}={getattr(before, name)}, this run has {name}={value}"
+                hint = "give another folder, or the same setting"
+                raise InputError("folder", f"{folder} has records with {change}", hint)
+
+
 def train(specs: Sequence[RunSpec], load: Load, device: str = "cpu") -> list[Record]:
     """Train one network, and make the records of all runs that share it."""
     first = specs[0].training()
     try:
         data = load(first.data)
         model = classifier(first, device)
-        fixed = "protocol" in data  # its split: initialisations vary instead
-        seed, split = (first.seed + first.split, None) if fixed else (first.seed, first.split)
-        model.fit(data, seed=seed, split_seed=split, bootstrap=0, progress=False)
-        data = data if split is None else with_split(data, seed=split)
+        if "protocol" in data:  # its split is fixed: initialisations vary instead
+            model.fit(data, seed=first.seed + first.split, bootstrap=0, progress=False)
+        else:
+            model.fit(data, seed=first.seed, split_seed=first.split, bootstrap=0, progress=False)
+            data = with_split(data, seed=first.split)
     except Exception as error:  # whatever it was, the other runs go on
-        return [_failed(spec, error) for spec in specs]
+        return [_failure(spec, error) for spec in specs]
     return [_record(spec, model, data, device) for spec in specs]
 
 
@@ -107,16 +127,16 @@ class _Graphs(dict[str, Data]):
 
 
 def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Record:
-    record = model.run_.to_dict()
-    record.pop("train")
+    run = model.run_.to_dict()
+    run.pop("train")
     if spec.strategy in THRESHOLDS or spec.strategy == PER_NODE:
         start = time.perf_counter()
         try:
             parts = _post_processed(spec, model, data)
-        except Exception as error:
-            return _failed(spec, error)
-        record |= {name: part.to_dict() for name, part in parts.items()}
-        record["seconds"] += time.perf_counter() - start
+        except Exception as error:  # whatever it was, the other runs go on
+            return _failure(spec, error)
+        run |= {name: evaluation.to_dict() for name, evaluation in parts.items()}
+        run["seconds"] += time.perf_counter() - start
     labels = data.y[data.test_mask]
     return {
         **_head(spec),
@@ -124,50 +144,67 @@ def _record(spec: RunSpec, model: FairClassifier, data: Data, device: str) -> Re
         "dataset": str(getattr(data, "name", spec.data)),
         "majority": float(torch.bincount(labels).max() / labels.numel()),
         "positive": float((labels == 1).float().mean()),
-        "run": record,
+        "run": run,
     }
 
 
 def _post_processed(spec: RunSpec, model: FairClassifier, data: Data) -> dict[str, Evaluation]:
     """Evaluate other predictions of a network: per node, or with a threshold per group."""
+    masks = {"val": data.val_mask, "test": data.test_mask}
     if spec.strategy == PER_NODE:
         return {
-            name: model.evaluate(data, nodes=data[f"{name}_mask"], mode="per-node", bootstrap=0)
-            for name in ("val", "test")
+            name: model.evaluate(data, nodes=mask, mode="per-node", bootstrap=0)
+            for name, mask in masks.items()
         }
-
-    def logits_of(mask: Tensor) -> Tensor:
-        scores = model.predict_proba(data, nodes=mask).cpu()
-        return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
-
     assert spec.strength is not None
-    val = logits_of(data.val_mask)
+    logits = {name: _log_scores(model, data, mask) for name, mask in masks.items()}
     fitted = GroupThresholds(spec.strength, kind="logits").fit(
-        val, data.y[data.val_mask], sensitive_features=data.sens[data.val_mask]
+        logits["val"], data.y[data.val_mask], sensitive_features=data.sens[data.val_mask]
     )
-    names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
-    found = {}
-    for name, logits in (("val", val), ("test", logits_of(data.test_mask))):
-        mask = data[f"{name}_mask"]
+    evaluations = {}
+    for name, mask in masks.items():
         sens = data.sens[mask]
-        chosen = fitted
-        if spec.strategy != "thresholds-val":
-            chosen = fitted.solve(logits, sensitive_features=sens)
-        shifted = chosen.shift(logits, sensitive_features=sens)
-        found[name] = evaluate(shifted, data.y[mask], sens, bootstrap=0, **names)
-    return found
+        in_batch = spec.strategy == "thresholds-batch"
+        thresholds = fitted.solve(logits[name], sensitive_features=sens) if in_batch else fitted
+        evaluations[name] = evaluate(
+            thresholds.shift(logits[name], sensitive_features=sens),
+            data.y[mask],
+            sens,
+            class_names=model.classes_,
+            group_names=model.groups_,
+            bootstrap=0,
+        )
+    return evaluations
+
+
+def _log_scores(model: FairClassifier, data: Data, mask: Tensor) -> Tensor:
+    scores = model.predict_proba(data, nodes=mask).cpu()
+    return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
 
 
 def _head(spec: RunSpec) -> Record:
-    names = ("key", "name", "family", "data", "split", "seed", "strength")
-    return {name: getattr(spec, name) for name in names} | {"spec": asdict(spec)}
+    """The part of a record that every run has."""
+    return {
+        "key": spec.key,
+        "name": spec.name,
+        "family": spec.family,
+        "data": spec.data,
+        "split": spec.split,
+        "seed": spec.seed,
+        "strength": spec.strength,
+        "spec": spec.to_dict(),
+    }
 
 
-def _failed(spec: RunSpec, error: Exception) -> Record:
-    reason = " ".join(str(error).split())[:300]
-    if not isinstance(error, InputError):
-        reason = f"{type(error).__name__}: {reason}"
-    return {**_head(spec), "failed": reason}
+def _failure(spec: RunSpec, error: Exception) -> Record:
+    return {**_head(spec), "failed": failure_reason(error)}
+
+
+def _append(record: Record, file: BinaryIO) -> None:
+    line = json.dumps(record, ensure_ascii=False, allow_nan=False) + "\n"
+    file.write(line.encode())
+    file.flush()
+    os.fsync(file.fileno())
 
 
 def _parse(content: bytes, path: Path) -> tuple[list[Record], int]:
@@ -183,7 +220,7 @@ def _parse(content: bytes, path: Path) -> tuple[list[Record], int]:
         except (ValueError, KeyError, TypeError):
             if number == len(lines):
                 break
-            reason = f"line {number} of {path} is not a record of a comparison"
-            raise InputError("out", reason, "give another folder, or repair the file") from None
+            value = f"line {number} of {path} is not a record of a comparison"
+            raise InputError("folder", value, "give another folder, or repair the file") from None
         length += len(line)
     return list(records.values()), length

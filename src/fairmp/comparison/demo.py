@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch_geometric.data import Data
@@ -17,7 +18,7 @@ from fairmp.comparison.train_report import write_runs
 from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
-from fairmp.nn.fmp import FMP, SOLVERS
+from fairmp.nn.fmp import FMP, PPR, SOLVERS
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.report import Document, Line, Point, Section, over, summarise, tradeoff
 from fairmp.report.audits import graph_summary
@@ -25,26 +26,13 @@ from fairmp.report.document import write as write_document
 from fairmp.report.evaluations import from_evaluations
 from fairmp.report.formats import MIN_SPLITS, of_lines
 from fairmp.report.panel import live_parts
-from fairmp.training.classifier import FairClassifier, build_classifier
+from fairmp.training import defaults
+from fairmp.training.classifier import FairClassifier
+from fairmp.training.penalties import Regulariser
 
-K, LAMBDA_S = 5, 3.0
-SETTING: dict[str, Any] = {
-    "backbone": "mlp",
-    "K": K,
-    "lambda_s": LAMBDA_S,
-    "epochs": 40,
-    "lr": 0.02,
-    "eval_every": 5,
-}
-METHODS: dict[str, dict[str, Any]] = {
-    "MLP (no graph)": {"solver": "none"},
-    "GCN, no regulariser": {"solver": "none", "backbone": "gcn"},
-    "plain propagation": {"solver": "plain"},
-    "plain + regulariser h=2": {"solver": "plain", "strategy": "regulariser", "h": 2.0},
-    "FMP, paper (λ_f=30)": {"solver": "paper", "lambda_f": 30.0},
-    "FMP, papc (λ_f=10)": {"solver": "papc", "lambda_f": 10.0},
-    "FMP, projection": {"solver": "projection"},
-}
+K, LAMBDA_S = defaults.K, defaults.PAPER["lambda_s"]
+EPOCHS, LR = 40, 0.02  # enough for the embedded network
+PLAIN, FAIR = "plain propagation", "FMP, projection"
 STEPS = (
     "The logits of one trained network through each solver: the gap of predicted probabilities "
     "after each propagation step, over all nodes, in points. The printed step size is made for an "
@@ -52,7 +40,6 @@ STEPS = (
     "steps the dual is thousands of times too small, whatever λ_f allows. The same steps with the "
     "right step size (papc) reduce the gap, and the projection closes it in every step."
 )
-PLAIN, FAIR = "plain propagation", "FMP, projection"
 ASSUMPTIONS = [
     "The correction uses each person's group at prediction. Where that is not allowed, train with "
     "the regulariser, which needs groups in training only.",
@@ -73,30 +60,20 @@ class Commands:
     train: str  # for the reader's own graph
 
 
-def run(
-    data: Data,
-    splits: int,
-    seed: int,
-    folder: Path,
-    commands: Commands,
-    advance: Callable[[str], None],
-) -> tuple[list[Record], list[Line]]:
-    """Train every method on an embedded network; write records, table, figure, model and report."""
-    jobs = [(name, split) for name in METHODS for split in range(splits)]
-    trained: dict[tuple[str, int], Trained] = {}
-    train = partial(_train, n=data.num_nodes, seed=seed)
-    with WorkerPool(train, default_workers()) as pool:
-        for job, result in pool.map(jobs[::-1]):
-            trained[job] = result
-            advance(job[0])
-    records = [trained[job].record for job in jobs]
-    model, uncorrected = trained[FAIR, 0].model, trained[PLAIN, 0].model
-    lines = summarise(records)
-    figure = tradeoff(lines, f"Embedded network, {over(lines[0].splits)}")
-    write_runs(records, lines, figure, model, folder)
-    gaps = _gaps_by_step(uncorrected, data)
-    write_document(_document(data, lines, gaps, uncorrected, model, commands), folder)
-    return records, lines
+@dataclass(frozen=True)
+class Demo:
+    """Every method on an embedded network."""
+
+    data: Data
+    records: list[Record]
+    lines: list[Line]
+
+
+class Job(NamedTuple):
+    """A method to train on a split."""
+
+    method: str
+    split: int
 
 
 @dataclass(frozen=True)
@@ -107,16 +84,73 @@ class Trained:
     model: FairClassifier
 
 
-def _train(job: tuple[str, int], *, n: int, seed: int) -> Trained:
-    name, split = job
-    data = social_network(n=n, seed=seed)
-    model = build_classifier(**(SETTING | METHODS[name]))
-    model.fit(data, seed=seed, split_seed=seed + split, bootstrap=0, progress=False)
-    record = {"name": name, "dataset": data.name, "split": split, "run": model.run_.to_dict()}
-    return Trained(record, model)
+def methods(epochs: int = EPOCHS) -> dict[str, FairClassifier]:
+    """The classifiers that are compared."""
+    classifier = partial(FairClassifier, backbone="mlp", epochs=epochs, lr=LR, eval_every=5)
+    plain = PPR(K, LAMBDA_S)
+    return {
+        "MLP (no graph)": classifier(None),
+        "GCN, no regulariser": classifier(None, backbone="gcn"),
+        PLAIN: classifier(plain),
+        "plain + regulariser h=2": classifier(plain, strategy=Regulariser(2.0)),
+        "FMP, paper (λ_f=30)": classifier(FMP(K, LAMBDA_S, 30.0, "paper")),
+        "FMP, papc (λ_f=10)": classifier(FMP(K, LAMBDA_S, 10.0, "papc")),
+        FAIR: classifier(FMP(K, LAMBDA_S)),
+    }
 
 
-def _gaps_by_step(model: FairClassifier, data: Data) -> dict[str, list[float]]:
+def run(
+    nodes: int,
+    splits: int,
+    seed: int,
+    folder: Path,
+    commands: Commands,
+    *,
+    classifiers: Mapping[str, FairClassifier] | None = None,
+    workers: int | None = None,
+    advance: Callable[[str], None] = lambda method: None,
+) -> Demo:
+    """Train every method on an embedded network; write records, table, figure, model and report.
+
+    Args:
+        nodes: size of the network.
+        splits: number of splits.
+        seed: seed of the network, the initialisations and the first split.
+        folder: where to write.
+        commands: what the report shows.
+        classifiers: unfitted classifiers, by default those of :func:`methods`.
+        workers: number of processes, by default one per core.
+        advance: called with the name of each trained method.
+    """
+    data = social_network(n=nodes, seed=seed)
+    classifiers = methods() if classifiers is None else classifiers
+    jobs = [Job(method, split) for method in classifiers for split in range(splits)]
+    train = partial(_train, classifiers=classifiers, nodes=nodes, seed=seed)
+    trained: dict[Job, Trained] = {}
+    with WorkerPool(train, workers or default_workers()) as pool:
+        for job, result in pool.map(jobs[::-1]):
+            trained[job] = result
+            advance(job.method)
+    records = [trained[job].record for job in jobs]
+    model, uncorrected = trained[Job(FAIR, 0)].model, trained[Job(PLAIN, 0)].model
+    lines = summarise(records)
+    figure = tradeoff(lines, f"Embedded network, {over(splits)}")
+    write_runs(records, lines, figure, model, folder)
+    write_document(_document(data, lines, uncorrected, model, commands), folder)
+    return Demo(data, records, lines)
+
+
+def _train(
+    job: Job, *, classifiers: Mapping[str, FairClassifier], nodes: int, seed: int
+) -> Trained:
+    data = social_network(n=nodes, seed=seed)
+    model = copy.deepcopy(classifiers[job.method])
+    model.fit(data, seed=seed, split_seed=seed + job.split, bootstrap=0, progress=False)
+    record = {"name": job.method, "dataset": data.name, "split": job.split}
+    return Trained({**record, "run": model.run_.to_dict()}, model)
+
+
+def gaps_by_step(model: FairClassifier, data: Data) -> dict[str, list[float]]:
     """Gap after each step of each solver on the logits of one network, over all nodes."""
     graph = Graph(data.edge_index, data.x.size(0))
     layers = {str(name): FMP(K, LAMBDA_S, lambda_f=30.0, solver=name) for name in SOLVERS}
@@ -136,7 +170,6 @@ def _gaps_by_step(model: FairClassifier, data: Data) -> dict[str, list[float]]:
 def _document(
     data: Data,
     lines: list[Line],
-    gaps: dict[str, list[float]],
     uncorrected: FairClassifier,
     model: FairClassifier,
     commands: Commands,
@@ -160,7 +193,7 @@ def _document(
         "passing. Both are trained separately, with the same setting.",
         "points": [_point(line) for line in lines],
         "lines": _every_method(lines),
-        "extra": [_printed_algorithm(gaps, data.num_nodes)],
+        "extra": [_printed_algorithm(gaps_by_step(uncorrected, data), data.num_nodes)],
         "assumptions": [text.format(train=commands.train) for text in ASSUMPTIONS],
         "command": commands.rerun,
         "versions": model.run_.versions,
@@ -200,7 +233,7 @@ def _every_method(lines: list[Line]) -> Section:
         header=table.header,
         rows=table.rows,
         caption=f"Test nodes, {over(lines[0].splits)}. "
-        f"{SETTING['epochs']} epochs, lr {SETTING['lr']}, 64 hidden units; fair predictions "
+        f"{EPOCHS} epochs, lr {LR}, {defaults.HIDDEN} hidden units; fair predictions "
         "were solved for the test nodes as a batch.",
     )
 

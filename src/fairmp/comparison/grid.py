@@ -1,11 +1,11 @@
-"""The runs of a comparison: data set × backbone × strategy × strength × split × seed."""
+"""The runs of a comparison: data set × method × strategy × strength × split × seed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, cast
 
 import torch
@@ -15,10 +15,12 @@ from fairmp.nn.fmp import On, Smoothing
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 
-BACKBONES = {name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")}
-BACKBONES["auto"] = "FMP (auto)"
-"""Titles by name; ``ppr`` is ``fmp`` without its correction: an MLP and plain propagation;
-``auto`` is ``fmp`` on the model that validation nodes choose."""
+METHODS = {
+    **{name: name.upper() for name in ("mlp", "gcn", "gat", "sgc", "appnp", "ppr", "fmp")},
+    "auto": "FMP (auto)",
+}
+"""Titles by name: networks; ``ppr``, an MLP and plain propagation; ``fmp``, an MLP and FMP;
+``auto``, FMP on the model that validation nodes choose."""
 FAIR = ("fmp", "auto")
 
 PER_NODE = "per-node"  # prediction of fmp with the correction found on validation nodes
@@ -34,7 +36,6 @@ PENALTIES: dict[str, tuple[float, ...]] = {
 }
 TARGETS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2)
 LAMBDAS_F = (0.0, 5.0, 10.0, 15.0, 20.0, 30.0, 100.0, 1000.0)
-DEFAULT_H = 5.0
 
 Strengths = Literal["default", "all"] | Sequence[float]
 
@@ -52,19 +53,32 @@ class Setting:
     select: str = "accuracy"
     select_adversary: str = "last"  # its most accurate epochs are those in which it loses
     eval_every: int = defaults.EVAL_EVERY
-    K: int = 5  # of ppr and fmp, like lambda_s
+    K: int = defaults.K  # of ppr and fmp, like lambda_s
     lambda_s: Smoothing = defaults.LAMBDA_S
-    lambda_f: float = 1.0  # of fmp, like the three that follow
+    lambda_f: float = defaults.LAMBDA_F  # of fmp, like the three that follow
     solver: str = "projection"
     target: float = 0.0
     on: On = "decisions"
-    pretrain: int = 70  # epochs before an adversary joins
+    pretrain: int = defaults.PRETRAIN  # epochs before an adversary is active
     patience: int | None = defaults.PATIENCE
     calibrate: bool = True
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the setting as records store it."""
+        return {_STORED.get(name, name): value for name, value in asdict(self).items()}
 
-ADDED: dict[str, Any] = {"patience": None, "calibrate": True}
-"""Fields of :class:`Setting` that older records lack, with the values they were made with."""
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> Setting:
+        """Read a setting from a record, which may be older than some fields."""
+        names = {stored_name: name for name, stored_name in _STORED.items()}
+        values = {**_ADDED, **stored}
+        return cls(**{names.get(name, name): value for name, value in values.items()})
+
+
+# Names that fields of settings and specs have in records.
+_STORED = {"on": "predict_temperature", "method": "backbone"}
+# Fields of settings that older records lack, with the values they were made with.
+_ADDED: dict[str, Any] = {"patience": None, "calibrate": True}
 
 
 @dataclass(frozen=True)
@@ -72,7 +86,7 @@ class RunSpec:
     """One training on one split, and the post-processing of its predictions."""
 
     data: str
-    backbone: str
+    method: str
     strategy: str = "vanilla"
     # h of regulariser and adversary, the target of thresholds and fmp, λ_f of papc and paper.
     strength: float | None = None
@@ -80,11 +94,23 @@ class RunSpec:
     seed: int = 0
     setting: Setting = Setting()
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return the spec as records store it."""
+        stored = {_STORED.get(name, name): value for name, value in vars(self).items()}
+        return stored | {"setting": self.setting.to_dict()}
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any]) -> RunSpec:
+        """Read a spec from a record."""
+        spec = dict(stored)
+        method, setting = spec.pop("backbone"), Setting.from_dict(spec.pop("setting"))
+        return cls(method=method, setting=setting, **spec)
+
     @property
     def key(self) -> str:
         """Hash that identifies this run, the same on every machine and for older records."""
-        spec = asdict(self)
-        for name, value in ADDED.items():
+        spec = self.to_dict()
+        for name, value in _ADDED.items():
             if spec["setting"][name] == value:
                 del spec["setting"][name]
         return hashlib.sha256(json.dumps(spec, sort_keys=True).encode()).hexdigest()[:20]
@@ -92,8 +118,8 @@ class RunSpec:
     @property
     def family(self) -> str:
         """Name of the method without its strength."""
-        title = BACKBONES[self.backbone]
-        if self.backbone == "fmp" and self.setting.solver != "projection":
+        title = METHODS[self.method]
+        if self.method == "fmp" and self.setting.solver != "projection":
             title += f" ({self.setting.solver})"
         if self.strategy == PER_NODE:
             return f"{title}, per node"
@@ -105,8 +131,8 @@ class RunSpec:
         """Name of the method with its strength."""
         if self.strength is None:
             return self.family
-        target = self.strategy in THRESHOLDS or self.setting.solver == "projection"
-        symbol = "h" if self.strategy in PENALTIES else "target" if target else "λ_f"
+        has_target = self.strategy in THRESHOLDS or self.setting.solver == "projection"
+        symbol = "h" if self.strategy in PENALTIES else "target" if has_target else "λ_f"
         return f"{self.family} {symbol}={self.strength:g}"
 
     def training(self) -> RunSpec:
@@ -115,12 +141,12 @@ class RunSpec:
             return replace(self, strategy="vanilla")
         if self.strategy not in THRESHOLDS:
             return self
-        return replace(self, strategy="vanilla", strength=_own(self.backbone, self.setting))
+        return replace(self, strategy="vanilla", strength=_fmp_strength(self.method, self.setting))
 
 
 def run_specs(
     data: Sequence[str],
-    backbones: Sequence[str] = tuple(BACKBONES),
+    methods: Sequence[str] = tuple(METHODS),
     strategies: Sequence[str] = STRATEGIES,
     *,
     splits: int = 10,
@@ -131,54 +157,62 @@ def run_specs(
 ) -> list[RunSpec]:
     """List the runs of a grid; targets follow the strengths where those are a word."""
     setting = setting or Setting()
-    axes = {"data": (data, data), "strategies": (strategies, STRATEGIES)}
-    for argument, (names, known) in (axes | {"backbones": (backbones, BACKBONES)}).items():
-        if not names:
-            raise InputError(argument, "none given", "name at least one")
-        for name in names:
-            check_choice(argument, name, known)
+    _check_names("data", data, data)
+    _check_names("methods", methods, METHODS)
+    _check_names("strategies", strategies, STRATEGIES)
     check_integer("splits", splits, "give a number of splits, 1 or more")
     check_integer("seeds", seeds, "give a number of initialisations, 1 or more")
     if targets is None:
         targets = strengths if isinstance(strengths, str) else "default"
     specs = [
-        RunSpec(name, backbone, strategy, strength, split, seed, setting)
+        RunSpec(name, method, strategy, strength, split, seed, setting)
         for name in dict.fromkeys(data)
-        for backbone in dict.fromkeys(backbones)
+        for method in dict.fromkeys(methods)
         for strategy in dict.fromkeys(strategies)
-        for strength in _strengths(backbone, strategy, strengths, targets, setting)
+        for strength in _strengths(method, strategy, strengths, targets, setting)
         for split in range(splits)
         for seed in range(seeds)
     ]
     if not specs:
-        value = f"{', '.join(strategies)} with {', '.join(backbones)} has no runs"
+        value = f"{', '.join(strategies)} with {', '.join(methods)} has no runs"
         raise InputError("strategies", value, "per-node is of fmp with the projection")
-    # A wrong setting is reported before anything is trained.
     for spec in {replace(spec, split=0, seed=0): spec for spec in specs}.values():
-        penalty = classifier(spec).strategy
-        if penalty is not None and penalty.warmup >= setting.epochs:
-            late = f"{setting.epochs} end before the adversary joins, after {penalty.warmup}"
-            raise InputError("epochs", late, "give more epochs, or a smaller pretrain")
-        if spec.strategy in THRESHOLDS:
-            hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
-            check_number("targets", spec.strength, hint, low=0, high=1)
+        _check_settings(spec)
     return specs
+
+
+def _check_names(argument: str, names: Sequence[str], known: Iterable[str]) -> None:
+    if not names:
+        raise InputError(argument, "none given", "name at least one")
+    for name in names:
+        check_choice(argument, name, list(known))
+
+
+def _check_settings(spec: RunSpec) -> None:
+    """Report a wrong setting before anything is trained."""
+    epochs, penalty = spec.setting.epochs, classifier(spec).strategy
+    if penalty is not None and penalty.warmup >= epochs:
+        late = f"{epochs} end before the adversary is active, after {penalty.warmup}"
+        raise InputError("epochs", late, "give more epochs, or a smaller {pretrain}")
+    if spec.strategy in THRESHOLDS:
+        hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
+        check_number("targets", spec.strength, hint, low=0, high=1)
 
 
 def classifier(spec: RunSpec, device: str | torch.device = "cpu") -> FairClassifier:
     """Build the classifier that a run trains."""
     spec = spec.training()
     setting: dict[str, Any] = {**asdict(spec.setting), "adversary_lr": spec.setting.lr}
-    last = setting.pop("select_adversary")
+    select_adversary = setting.pop("select_adversary")
+    if spec.strategy == "adversary":
+        setting["select"] = select_adversary
     if spec.strategy != "vanilla":
-        setting["h"] = DEFAULT_H if spec.strength is None else spec.strength
+        setting["h"] = defaults.H if spec.strength is None else spec.strength
     elif spec.strength is not None:
         setting["target" if spec.setting.solver == "projection" else "lambda_f"] = spec.strength
-    if spec.strategy == "adversary":
-        setting["select"] = last
-    if spec.backbone not in FAIR:
-        setting["solver"] = "plain" if spec.backbone == "ppr" else "none"
-    backbone = "mlp" if spec.backbone in ("fmp", "ppr") else spec.backbone
+    if spec.method not in FAIR:
+        setting["solver"] = "plain" if spec.method == "ppr" else "none"
+    backbone = "mlp" if spec.method in ("fmp", "ppr") else spec.method
     return build_classifier(backbone=backbone, strategy=spec.strategy, device=device, **setting)
 
 
@@ -192,59 +226,52 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
     return [jobs[spec] for spec in order]
 
 
-def specs_of_options(data: Sequence[str], given: Mapping[str, Any]) -> list[RunSpec]:
-    """List the runs that the options of a command describe, given by name as they were typed."""
-    backbones = _parse_names("backbones", given["backbones"], list(BACKBONES))
-    strategies = _parse_names("strategies", given["strategies"], list(STRATEGIES))
-    axes = {name: given[name] for name in ("splits", "seeds")}
-    for name in ("strengths", "targets"):
-        if given[name] is not None:
-            axes[name] = parse_strengths(given[name], name)
-    setting = {own.name: given[own.name] for own in fields(Setting) if own.name in given}
-    return run_specs(data, backbones, strategies, **axes, setting=Setting(**setting))
-
-
-def _parse_names(option: str, text: str, known: list[str]) -> list[str]:
+def parse_names(argument: str, text: str, known: Iterable[str]) -> list[str]:
+    """Parse ``all``, or names separated by commas."""
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
-        check_choice(option, name, [*known, "all"])
-    return known if names == ["all"] else names
+        check_choice(argument, name, [*known, "all"])
+    return list(known) if names == ["all"] else names
 
 
-def parse_strengths(text: str, option: str) -> Strengths:
+def parse_strengths(argument: str, text: str) -> Strengths:
     """Parse ``default``, ``all``, or numbers separated by commas."""
     if text in ("default", "all"):
         return cast(Strengths, text)
     hint = "give default, all, or 1,2,5"
     try:
-        return [check_number("", float(part), hint, low=0) for part in text.split(",")]
+        return [check_number(argument, float(part), hint, low=0) for part in text.split(",")]
     except ValueError:
-        raise InputError(option, f"{text!r} is not a list of strengths", hint) from None
+        raise InputError(argument, f"{text!r} is not a list of strengths", hint) from None
 
 
-def _own(backbone: str, setting: Setting) -> float | None:
-    """Strength of a backbone without any strategy."""
-    if backbone not in FAIR:
+def _fmp_strength(method: str, setting: Setting) -> float | None:
+    """Target or λ_f of a method without any strategy; None if it does not correct predictions."""
+    if method not in FAIR:
         return None
     return setting.target if setting.solver == "projection" else setting.lambda_f
 
 
 def _strengths(
-    backbone: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
+    method: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
-    projects = backbone in FAIR and setting.solver == "projection"
-    if (strategy == PER_NODE or backbone == "auto") and not projects:
+    """The strengths a method is run with; none if the strategy does not go with it."""
+    projects = method in FAIR and setting.solver == "projection"
+    if strategy == PER_NODE and not projects:
         return []
-    if backbone == "auto" and strategy not in ("vanilla", PER_NODE):
+    if method == "auto" and not (projects and strategy in ("vanilla", PER_NODE)):
         return []
-    given, default = targets, _own(backbone, setting)
-    every: Sequence[float] = TARGETS if setting.solver == "projection" else LAMBDAS_F
     if strategy in PENALTIES:
-        given, every, default = strengths, PENALTIES[strategy], DEFAULT_H
-    elif strategy in THRESHOLDS:
-        every, default = TARGETS, setting.target
-    if default is None:
+        return _expand(strengths, PENALTIES[strategy], defaults.H)
+    if strategy in THRESHOLDS:
+        return _expand(targets, TARGETS, setting.target)
+    strength = _fmp_strength(method, setting)
+    if strength is None:
         return [None]
-    if isinstance(given, str):
-        return [float(value) for value in (every if given == "all" else (default,))]
-    return [float(value) for value in dict.fromkeys(given)]
+    return _expand(targets, TARGETS if projects else LAMBDAS_F, strength)
+
+
+def _expand(wanted: Strengths, every: Sequence[float], default: float) -> list[float | None]:
+    if isinstance(wanted, str):
+        wanted = every if wanted == "all" else [default]
+    return [float(value) for value in dict.fromkeys(wanted)]

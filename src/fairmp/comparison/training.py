@@ -84,14 +84,14 @@ def train_shards(
     from fairmp.distributed import FileCheckpoints, fit_shard, load_shard
     from fairmp.distributed.loading import split_column
 
-    first = ranks.together(job.make)
+    first = ranks.raise_on_all_ranks(job.make)
     setting = {
         **first.config(),
         "seed": job.seeds[0],
         "splits": len(job.seeds),
         "method": job.name,
     }
-    ranks.agree("configuration", setting, "start all ranks with the same command")
+    ranks.check_equal("configuration", setting, "start all ranks with the same command")
     folder = ranks.on_rank_zero(lambda: _results_folder(out, overwrite=overwrite))
     shard = load_shard(shards, ranks, device=str(first.device))
     manifest = shard.manifest
@@ -102,7 +102,7 @@ def train_shards(
         for split_seed in split_seeds:
             split_column(manifest, split_seed)
 
-    ranks.together(check_splits)
+    ranks.raise_on_all_ranks(check_splits)
     runs: list[Run] = []
     for number, split_seed in enumerate(split_seeds):
         path = folder / CHECKPOINTS / f"split-{number}.pt"

@@ -13,6 +13,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from fairmp.datasets.parquet_folders import is_several_files
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten
 
@@ -45,6 +46,8 @@ class Dialect:
 
 def read_start(path: Path, argument: str) -> FileStart:
     """Read the first bytes of a file, and tell its format by them."""
+    if is_several_files(path):
+        return FileStart("parquet", False, b"")
     try:
         with path.open("rb") as file:
             magic = file.read(6)

@@ -14,6 +14,7 @@ from fairmp.datasets import dialects, numerals
 from fairmp.datasets.column_names import check_unique
 from fairmp.datasets.dialects import NOT_UTF8, SEPARATORS, Dialect, FileStart, read_start
 from fairmp.datasets.numerals import CommaMeaning, is_text
+from fairmp.datasets.parquet_folders import is_several_files, open_files
 from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile, is_utf8
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten, shortlist
@@ -27,7 +28,8 @@ class _ColumnarFile:
     def __init__(self, path: Path, argument: str, start: FileStart) -> None:
         self.path, self.argument, self.start = path, argument, start
         try:
-            self.dataset = _open_dataset(path, start)
+            several = is_several_files(path)
+            self.dataset = open_files(path, argument) if several else _open_dataset(path, start)
             self.names = list(self.dataset.schema.names)
         except READ_ERRORS as error:
             raise self._explain(error) from None

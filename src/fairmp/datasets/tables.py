@@ -27,6 +27,7 @@ from fairmp.datasets.encoding import (
 )
 from fairmp.datasets.ids import node_ids
 from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import UnknownGroups
@@ -218,8 +219,10 @@ def _build(
 
 
 def name_of(nodes: Table) -> str:
-    """Name a graph after the file of its node table."""
-    return Path(nodes).name.split(".")[0] if isinstance(nodes, str | os.PathLike) else "table"
+    """Name a graph after the file or folder of its node table."""
+    if not isinstance(nodes, str | os.PathLike):
+        return "table"
+    return base_folder(Path(nodes)).name.split(".")[0]
 
 
 def _read_nodes(

@@ -41,15 +41,17 @@ class Halo(NamedTuple):
     def plan(cls, ranks: Ranks, needed: Tensor, bounds: Tensor) -> Halo:
         """Request nodes by their increasing numbers; rank r holds ``bounds[r]`` and following."""
         if ranks.size == 1:
-            return cls(ranks, needed[:0], [0], [0], False)
+            return cls(ranks, needed[:0], [0], [0], needed=False)
         received = torch.searchsorted(needed, bounds).diff()
         sent = torch.empty_like(received)
         one_each = [1] * ranks.size
-        ranks.swap(sent, received, one_each, one_each, "plan")()
-        counts = sent.tolist(), received.tolist()
-        requested = ranks.swap(needed.new_empty(sum(counts[0])), needed, *counts, "plan")()
-        exchanged = int(ranks.total(sent.sum().view(1))) > 0
-        return cls(ranks, requested - bounds[ranks.rank], *counts, exchanged)
+        ranks.exchange(sent, received, one_each, one_each, "plan")()
+        # What this rank requests from others, they send; what others request, it sends.
+        to_send, to_receive = sent.tolist(), received.tolist()
+        requested = needed.new_empty(sum(to_send))
+        ranks.exchange(requested, needed, to_send, to_receive, "plan")()
+        is_needed = int(ranks.total(sent.sum().view(1))) > 0
+        return cls(ranks, requested - bounds[ranks.rank], to_send, to_receive, is_needed)
 
     @property
     def size(self) -> int:
@@ -61,8 +63,8 @@ class Halo(NamedTuple):
         rows = f.new_empty(self.size, f.size(1))
         if not self.needed:
             return lambda: rows
-        own = f.index_select(0, self.send)
-        return self.ranks.swap(rows, own, self.received, self.sent, "halo")
+        sent = f.index_select(0, self.send)
+        return self.ranks.exchange(rows, sent, self.received, self.sent, "halo")
 
 
 @dataclass(frozen=True)
@@ -128,8 +130,8 @@ class Shard:
     def with_split(self, folder: str | Path, split_seed: int | None) -> Shard:
         """Read the masks of another split."""
         data = copy.copy(self.data)
-        own = _parts_by_rank(self.manifest, self.ranks)[self.ranks.rank]
-        _set_masks(data, Path(folder), own, split_column(self.manifest, split_seed))
+        parts = _parts_by_rank(self.manifest, self.ranks)[self.ranks.rank]
+        _set_masks(data, Path(folder), parts, split_column(self.manifest, split_seed))
         return replace(self, data=data)
 
 
@@ -159,27 +161,32 @@ def load_shard(
 
     def read_manifest() -> tuple[Manifest, list[range], int]:
         manifest = Manifest.read(folder)
-        parts = _parts_by_rank(manifest, ranks)
-        for index in parts[ranks.rank] if check else ():
+        parts_by_rank = _parts_by_rank(manifest, ranks)
+        for index in parts_by_rank[ranks.rank] if check else ():
             verify(folder, index, manifest.parts[index])
-        return manifest, parts, split_column(manifest, split_seed)
+        return manifest, parts_by_rank, split_column(manifest, split_seed)
 
-    manifest, parts, column = ranks.together(read_manifest)
+    manifest, parts_by_rank, column = ranks.raise_on_all_ranks(read_manifest)
     fingerprint = {"the graph's fingerprint": manifest.fingerprint[:16]}
-    ranks.agree("shards", fingerprint, "give all ranks the same shards")
-    own, names = parts[ranks.rank], ("feature_names", "class_names", "group_names")
-    data = Data(_concatenate(folder, own, "x"), torch.empty(2, 0, dtype=torch.int64))
-    data.update({name: _concatenate(folder, own, name).long() for name in ("y", "sens")})
-    data.update({name: list(getattr(manifest, name)) for name in names})
-    _set_masks(data, folder, own, column)
-    bounds = torch.tensor([*(manifest.parts[run[0]].start for run in parts), manifest.nodes])
+    ranks.check_equal("shards", fingerprint, "give all ranks the same shards")
+    parts = parts_by_rank[ranks.rank]
+    data = Data(_concatenate(folder, parts, "x"), torch.empty(2, 0, dtype=torch.int64))
+    data.y = _concatenate(folder, parts, "y").long()
+    data.sens = _concatenate(folder, parts, "sens").long()
+    data.feature_names = list(manifest.feature_names)
+    data.class_names = list(manifest.class_names)
+    data.group_names = list(manifest.group_names)
+    _set_masks(data, folder, parts, column)
+    starts = [manifest.parts[run[0]].start for run in parts_by_rank]
+    bounds = torch.tensor([*starts, manifest.nodes])
     device = ranks.device or torch.device(device)
-    adjacency = _adjacency(folder, own, bounds, ranks, device)
-    number = _concatenate(folder, own, "number")
+    adjacency = _adjacency(folder, parts, bounds, ranks, device)
+    number = _concatenate(folder, parts, "number")
     return Shard(manifest, ranks, data.to(device), ShardedGraph(adjacency), number)
 
 
 def _parts_by_rank(manifest: Manifest, ranks: Ranks) -> list[range]:
+    """Divide the parts among ranks: runs of about equal cost."""
     if ranks.size > len(manifest.parts):
         hint = f"shard into more parts ({{parts={ranks.size}}}), or start fewer ranks"
         raise InputError("shards", f"{len(manifest.parts)} parts for {ranks.size} ranks", hint)
@@ -200,63 +207,77 @@ def split_column(manifest: Manifest, split_seed: int | None) -> int:
     return manifest.split_seeds.index(split_seed)
 
 
-def _concatenate(folder: Path, own: range, name: str) -> Tensor:
+def _concatenate(folder: Path, parts: range, name: str) -> Tensor:
     """Copy an array of several parts to memory, one part after the other."""
-    parts = [mapped(folder, index, name) for index in own]
-    stops = np.cumsum([*map(len, parts)])
-    result = np.empty((stops[-1], *parts[0].shape[1:]), dtype=parts[0].dtype)
-    for index, rows in zip(own, np.split(result, stops[:-1]), strict=True):
+    arrays = [mapped(folder, index, name) for index in parts]
+    stops = np.cumsum([*map(len, arrays)])
+    result = np.empty((stops[-1], *arrays[0].shape[1:]), dtype=arrays[0].dtype)
+    for index, rows in zip(parts, np.split(result, stops[:-1]), strict=True):
         read_rows(folder, index, name, rows)
     return torch.from_numpy(result)
 
 
-def _set_masks(data: Data, folder: Path, own: range, column: int) -> None:
-    part = np.concatenate([mapped(folder, index, "split")[:, column] for index in own])
+def _set_masks(data: Data, folder: Path, parts: range, column: int) -> None:
+    subset = np.concatenate([mapped(folder, index, "split")[:, column] for index in parts])
     for code, name in enumerate(MASKS):
-        data[name] = torch.from_numpy(part == code).to(data.x.device)
+        data[name] = torch.from_numpy(subset == code).to(data.x.device)
 
 
 def _adjacency(
-    folder: Path, own: range, bounds: Tensor, ranks: Ranks, device: torch.device
+    folder: Path, parts: range, bounds: Tensor, ranks: Ranks, device: torch.device
 ) -> ShardedAdjacency:
     start, stop = bounds[ranks.rank : ranks.rank + 2].tolist()
-    degree = np.concatenate([np.diff(mapped(folder, index, "row")) for index in own])
+    degree = np.concatenate([np.diff(mapped(folder, index, "row")) for index in parts])
     inside, needed = np.zeros_like(degree), np.zeros(0, dtype=np.int64)
-    for rows, offsets, col, local in _columns(folder, own, start, stop):
-        needed = np.union1d(needed, col[~local])
-        inside[rows] = np.add.reduceat(local, offsets, dtype=np.int64)
+    for block in _row_blocks(folder, parts):
+        is_local = (block.col >= start) & (block.col < stop)
+        needed = np.union1d(needed, block.col[~is_local])
+        inside[block.rows] = np.add.reduceat(is_local, block.offsets, dtype=np.int64)
     outside = degree - inside
     near = np.empty(inside.sum(), dtype=np.int32 if stop - start <= INT32 else np.int64)
     far = np.empty(outside.sum(), dtype=np.int32 if len(needed) <= INT32 else np.int64)
-    at_near = at_far = 0
-    for _, _, col, local in _columns(folder, own, start, stop):
-        mine, others = col[local], col[~local]
-        near[at_near : at_near + len(mine)] = mine - start
-        far[at_far : at_far + len(others)] = np.searchsorted(needed, others)
-        at_near, at_far = at_near + len(mine), at_far + len(others)
+    near_end = far_end = 0
+    for block in _row_blocks(folder, parts):
+        is_local = (block.col >= start) & (block.col < stop)
+        local, remote = block.col[is_local], block.col[~is_local]
+        near_end, far_end = near_end + len(local), far_end + len(remote)
+        near[near_end - len(local) : near_end] = local - start
+        far[far_end - len(remote) : far_end] = np.searchsorted(needed, remote)
     on_border = np.flatnonzero(outside)
     halo = Halo.plan(ranks, torch.from_numpy(needed).to(device), bounds.to(device))
     scale = torch.from_numpy(degree.astype(np.float64)).rsqrt().to(device)
-    halo_scale = halo.start(scale.unsqueeze(1))().squeeze(1)
-    border = _csr(outside[on_border], far).to(device), torch.from_numpy(on_border).to(device)
     forward = _csr(inside, near).to(device)
-    return ShardedAdjacency(stop - start, scale, forward, forward, *border, halo_scale, halo)
+    return ShardedAdjacency(
+        num_nodes=stop - start,
+        scale=scale,
+        forward=forward,
+        backward=forward,
+        border=_csr(outside[on_border], far).to(device),
+        border_nodes=torch.from_numpy(on_border).to(device),
+        halo_scale=halo.start(scale.unsqueeze(1))().squeeze(1),
+        halo=halo,
+    )
 
 
-def _columns(
-    folder: Path, own: range, start: int, stop: int
-) -> Iterator[tuple[slice, np.ndarray, np.ndarray, np.ndarray]]:
-    """Read whole rows in pieces: which rows, their offsets, columns, which are on this rank."""
+class _RowBlock(NamedTuple):
+    """Some rows of Â: which of this rank's rows, where each begins in ``col``, their columns."""
+
+    rows: slice
+    offsets: np.ndarray
+    col: np.ndarray
+
+
+def _row_blocks(folder: Path, parts: range) -> Iterator[_RowBlock]:
+    """Read the rows of some parts in pieces."""
     first = 0
-    for index in own:
+    for index in parts:
         row, at = mapped(folder, index, "row"), 0
         while at < len(row) - 1:
             end = int(np.searchsorted(row, row[at] + COLUMNS_PER_READ, side="right")) - 1
             end = max(at + 1, end)
             # A copy through a new map, so that pages of the file do not pile up in memory.
             col = np.array(mapped(folder, index, "col")[row[at] : row[end]], dtype=np.int64)
-            rows = slice(first + at, first + end)
-            yield rows, row[at:end] - row[at], col, (col >= start) & (col < stop)
+            yield _RowBlock(slice(first + at, first + end), row[at:end] - row[at], col)
             at = end
         first += len(row) - 1
 

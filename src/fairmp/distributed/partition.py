@@ -56,13 +56,14 @@ def given(weight: np.ndarray, parts: int) -> Partition:
 def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> Partition:
     """Order nodes by reverse Cuthill-McKee, unless the given order cuts fewer edges."""
     order = locality_order(row, col)
-    found, kept = Partition(inverse(order), ranges(weight[order], parts)), given(weight, parts)
-    return found if cut(row, col, found) < cut(row, col, kept) else kept
+    reordered = Partition(inverse(order), ranges(weight[order], parts))
+    kept = given(weight, parts)
+    return reordered if cut(row, col, reordered) < cut(row, col, kept) else kept
 
 
-def cut(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
+def cut(row: np.ndarray, col: np.ndarray, partition: Partition) -> int:
     """Count the entries whose endpoints are in different parts."""
-    part = np.searchsorted(found.bounds, found.place, side="right").astype(np.int32)
+    part = np.searchsorted(partition.bounds, partition.place, side="right").astype(np.int32)
     count = 0
     for start in range(0, len(part), _ROWS):
         rows = row[start : start + _ROWS + 1]
@@ -77,19 +78,19 @@ def metis(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -> P
     try:
         import pymetis
     except ImportError:
-        hint = "run pip install 'fairmp[scale]', or choose 'locality'"
+        hint = "run pip install 'fairmp[scale]', or choose {order='locality'}"
         raise InputError("order", "'metis' needs the package pymetis", hint) from None
     kind = pymetis.zero_copy_dtype() if hasattr(pymetis, "zero_copy_dtype") else np.int32
     if len(col) > np.iinfo(kind).max:
         value = f"this METIS was not built for {len(col):,} entries"
-        raise InputError("order", value, "choose 'locality'")
+        raise InputError("order", value, "choose {order='locality'}")
     graph = pymetis.CSRAdjacency(np.asarray(row, dtype=kind), np.asarray(col, dtype=kind))
-    _, found = pymetis.part_graph(parts, graph, vweights=np.asarray(weight, dtype=kind))
-    sizes = np.bincount(found, minlength=parts)
+    _, part = pymetis.part_graph(parts, graph, vweights=np.asarray(weight, dtype=kind))
+    sizes = np.bincount(part, minlength=parts)
     if not sizes.all():
         value = f"METIS left part {int(np.argmin(sizes))} of {parts} empty"
-        raise InputError("parts", value, "give fewer parts, or choose the order 'locality'")
-    place = inverse(np.argsort(found, kind="stable"))
+        raise InputError("parts", value, "give fewer parts, or choose {order='locality'}")
+    place = inverse(np.argsort(part, kind="stable"))
     return Partition(place, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
 

@@ -67,15 +67,17 @@ class Ranks(LocalReducer):
         return ShardedGroupOperator(self, population, mean_rows(counts), sens.int())
 
     def total(self, part: Tensor) -> Tensor:
-        """Sum a small tensor over all ranks, and its gradients in the backward pass."""
+        """All-reduce (sum) of a small tensor, forward and backward."""
         return part if self.size == 1 else _Total.apply(part, self)
 
     def largest(self, part: Tensor) -> Tensor:
-        """Return the element-wise maximum over all ranks, without gradients."""
-        return part if self.size == 1 else torch.stack(self._all(part.detach(), "total")).amax(0)
+        """All-reduce (element-wise maximum) of a small tensor, without gradients."""
+        if self.size == 1:
+            return part
+        return torch.stack(self._all_gather(part.detach(), "total")).amax(0)
 
     def add_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Sum the gradients over the ranks, in place, in one message."""
+        """All-reduce the gradients in place, in one message."""
         if self.size == 1:
             return
         trained = [p for p in parameters if p.requires_grad]
@@ -89,20 +91,28 @@ class Ranks(LocalReducer):
             p.grad = part.view_as(p).clone()
 
     def gather(self, rows: Tensor) -> Tensor | None:
-        """Bring the rows of all ranks to rank 0, in the order of ranks; ``None`` elsewhere."""
+        """Gather the rows of all ranks on rank 0, in the order of ranks; ``None`` elsewhere."""
         if self.size == 1:
             return rows
-        own = torch.tensor([rows.size(0)], device=rows.device)
-        counts = [int(count) if self.rank == 0 else 0 for count in self._all(own, "gather")]
+        count = torch.tensor([rows.size(0)], device=rows.device)
+        counts = [int(n) if self.rank == 0 else 0 for n in self._all_gather(count, "gather")]
         result = rows.new_empty(sum(counts), *rows.shape[1:])
         sent = [rows.size(0), *[0] * (self.size - 1)]
-        self.swap(result, rows.contiguous(), counts, sent, "gather")()
+        self.exchange(result, rows.contiguous(), counts, sent, "gather")()
         return result if self.rank == 0 else None
 
-    def swap(
+    def exchange(
         self, out: Tensor, rows: Tensor, received: list[int], sent: list[int], kind: str
     ) -> Callable[[], Tensor]:
-        """Start to send each rank its rows; return a function that waits for those received."""
+        """Start an all-to-all of rows, and return a function that waits for it.
+
+        Args:
+            out: where rows are received.
+            rows: rows to send, those for rank 0 first.
+            received: number of rows from each rank.
+            sent: number of rows for each rank.
+            kind: what the bytes are counted as.
+        """
         with self._communicating("an exchange of rows"):
             work = dist.all_to_all_single(out, rows, received, sent, async_op=True)
         self.sent[kind] += rows.nbytes - sent[self.rank] * rows[:1].nbytes
@@ -118,47 +128,47 @@ class Ranks(LocalReducer):
         """Return the objects of all ranks, in their order."""
         if self.size == 1:
             return [mine]
-        found: list[Any] = [None] * self.size
+        gathered: list[Any] = [None] * self.size
         with self._communicating("an exchange of objects"):
-            dist.all_gather_object(found, mine)
-        return found
+            dist.all_gather_object(gathered, mine)
+        return gathered
 
-    def on_rank_zero(self, work: Callable[..., Result], *rows: Tensor | None) -> Result:
-        """Return what ``work`` returns on rank 0, given all rows; if it fails, all ranks do."""
+    def on_rank_zero(self, function: Callable[..., Result], *rows: Tensor | None) -> Result:
+        """Call a function on rank 0 with the rows of all ranks; all ranks return its result."""
         gathered = [None if part is None else self.gather(part) for part in rows]
-        mine = partial(work, *gathered) if self.rank == 0 else lambda: None
-        found: list[Any] = [self.together(mine)]
+        call = partial(function, *gathered) if self.rank == 0 else lambda: None
+        result: list[Any] = [self.raise_on_all_ranks(call)]
         if self.size > 1:
             with self._communicating("a broadcast"):
-                dist.broadcast_object_list(found, 0, device=self.device)
-        return found[0]
+                dist.broadcast_object_list(result, 0, device=self.device)
+        return result[0]
 
-    def together(self, work: Callable[[], Result]) -> Result:
-        """Do work that may fail on some ranks; if so, raise a :class:`SharedError` on all."""
+    def raise_on_all_ranks(self, function: Callable[[], Result]) -> Result:
+        """Call a function; if it fails on some ranks, raise a :class:`SharedError` on all."""
         error: InputError | None = None
         try:
-            result = work()
+            result = function()
         except InputError as failure:
             error = failure
         except OSError as failure:
             error = InputError(failure.filename or "a file", failure.strerror, "check its disk")
-        for rank, found in enumerate(self.objects(error)):
-            if found is not None:
-                where = "" if self.size == 1 else f"rank {rank} of {self.size}: "
-                raise SharedError(where + found.argument, found.value, found.hint)
+        for rank, other in enumerate(self.objects(error)):
+            if other is not None:
+                where = "" if self.size == 1 else f"on rank {rank} of {self.size}, "
+                raise SharedError(other.argument, f"{where}{other.value}", other.hint)
         return result
 
-    def agree(self, what: str, mine: Mapping[str, Any], hint: str) -> None:
+    def check_equal(self, argument: str, values: Mapping[str, Any], hint: str) -> None:
         """Raise a :class:`SharedError` on every rank if some value is not the same on all."""
-        texts = self.objects({k: json.dumps(v, sort_keys=True) for k, v in mine.items()})
+        texts = self.objects({k: json.dumps(v, sort_keys=True) for k, v in values.items()})
         for rank, other in enumerate(texts):
             for key in sorted({*texts[0], *other}):
                 one, two = (values.get(key, "nothing")[:60] for values in (texts[0], other))
                 if one != two:
                     value = f"ranks disagree on {key}: rank 0 has {one}, rank {rank} has {two}"
-                    raise SharedError(what, f"the {value}", hint)
+                    raise SharedError(argument, f"the {value}", hint)
 
-    def _all(self, part: Tensor, kind: str) -> list[Tensor]:
+    def _all_gather(self, part: Tensor, kind: str) -> list[Tensor]:
         part = part.contiguous()
         parts = [torch.empty_like(part) for _ in range(self.size)]
         with self._communicating("a sum"):
@@ -167,12 +177,13 @@ class Ranks(LocalReducer):
         return parts
 
     @contextmanager
-    def _communicating(self, what: str) -> Iterator[None]:
+    def _communicating(self, operation: str) -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
+            where = f"rank {self.rank} of {self.size}"
             raise RankLostError(
-                f"rank {self.rank} of {self.size} lost the others in {what} ({_reason(error)}); "
+                f"{where} lost the others in {operation} ({_reason(error)}); "
                 "if torchrun may restart, training resumes from the last checkpoint"
             ) from error
 
@@ -181,7 +192,7 @@ class _Total(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, part: Tensor, ranks: Ranks) -> Tensor:
         ctx.ranks = ranks
-        return torch.stack(ranks._all(part, "total")).sum(0)
+        return torch.stack(ranks._all_gather(part, "total")).sum(0)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
@@ -207,7 +218,7 @@ def _reason(error: Exception) -> str:
 
 @contextmanager
 def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks]:
-    """Join the process group (gloo, or NCCL with one GPU per rank), or be the only rank."""
+    """Join the process group (gloo, or NCCL with one GPU per rank); without one, be alone."""
     check_number("timeout", timeout, "give the seconds to wait, above 0", low=0, above=True)
     if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
         yield Ranks()
@@ -216,7 +227,7 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks
     if on_gpu:
         local, gpus = int(os.environ.get("LOCAL_RANK", 0)), torch.cuda.device_count()
         if local >= gpus:
-            hint = "start one rank per GPU (torchrun's nproc-per-node), or use {device='cpu'}"
+            hint = "start one rank per GPU (torchrun's --nproc-per-node), or set {device='cpu'}"
             raise InputError("device", f"{gpus} GPUs for {local + 1} ranks here", hint)
         torch.cuda.set_device(local)
     try:
@@ -237,9 +248,11 @@ def joined(*, device: str = "cpu", timeout: float = TIMEOUT_S) -> Iterator[Ranks
 
 
 def fresh_store(store: Store, rank: int, size: int, timeout: float) -> Store:
-    """Agree on a prefix of a store that no earlier start of these ranks has written to."""
-    # torchrun keeps its store when it restarts ranks, with the addresses of those that died. So
-    # rank 0 answers every process that asks with a new prefix; earlier requests do no harm.
+    """Agree on a prefix of a store that no earlier start of these ranks has written to.
+
+    torchrun keeps its store when it restarts ranks, with the addresses of those that died. So rank
+    0 answers every process that asks with a new prefix; earlier requests do no harm.
+    """
     mine = uuid.uuid4().hex
     if rank > 0:
         store.set(f"fairmp/hello/{rank}", mine)

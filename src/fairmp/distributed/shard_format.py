@@ -22,7 +22,7 @@ from fairmp.errors import InputError
 from fairmp.schema import conform
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST, SCRATCH = "manifest.json", "scratch"
 ARRAYS = ("x", "y", "sens", "split", "number", "row", "col")
 
 
@@ -48,6 +48,16 @@ class Part:
     entries: int  # entries of Â in these rows: every neighbour, and the node itself
     halo: int  # neighbours in other parts
     files: dict[str, File]
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.stop - self.start
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of all files."""
+        return sum(file.bytes for file in self.files.values())
 
 
 @dataclass(frozen=True)
@@ -84,14 +94,14 @@ class Manifest:
         """Read a folder's manifest; one that is missing, damaged or altered is refused."""
         path, again = Path(folder) / MANIFEST, "shard the graph again"
         if not path.is_file():
-            hint = "give the folder 'fairmp shard' wrote"
+            hint = "give a folder of shards"
             raise InputError("shards", f"{folder} has no {MANIFEST}", hint)
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             version, fingerprint = content["format"], content["fingerprint"]
             manifest = conform(content, cls, MANIFEST) if version == FORMAT else None
         except (ValueError, KeyError, TypeError):
-            value = f"{path} is damaged or no manifest of shards"
+            value = f"{path} is damaged or not a manifest of shards"
             raise InputError("shards", value, again) from None
         if manifest is None:
             value = f"format {version}, this fairmp ({__version__}) reads {FORMAT}"
@@ -161,10 +171,11 @@ def check_target(folder: Path, *, overwrite: bool) -> None:
     outputs.check_free(folder, overwrite=overwrite)
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    others = [p.name for p in folder.iterdir() if p.name != MANIFEST and p.name[:5] != "part-"]
-    if others or not (folder / MANIFEST).is_file():
-        name = others[0] if others else "no manifest"
-        value = f"{folder} holds something other than shards ({name}), and is not replaced"
+    names = {path.name for path in folder.iterdir()}
+    others = sorted(n for n in names if n != MANIFEST and not n.startswith("part-"))
+    if others or MANIFEST not in names:
+        example = others[0] if others else "no manifest"
+        value = f"{folder} holds something other than shards ({example}), and is not replaced"
         raise InputError("folder", value, "give another folder")
 
 
@@ -173,6 +184,6 @@ def staged(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
     """Yield a folder to write shards to, which replaces ``folder`` if no exception is raised."""
     check_target(folder, overwrite=overwrite)
     with outputs.results(folder, overwrite=overwrite, keep=False) as staging:
-        (staging / "scratch").mkdir()  # for temporary files
+        (staging / SCRATCH).mkdir()  # for temporary files
         yield staging
-        shutil.rmtree(staging / "scratch")
+        shutil.rmtree(staging / SCRATCH)

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
-from collections.abc import Mapping
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from fairmp import outputs
 from fairmp.datasets.encoding import Encoding
 from fairmp.datasets.splits import MASKS
 from fairmp.distributed.loading import Shard
-from fairmp.distributed.ranks import Ranks
-from fairmp.errors import InputError, check_integer
+from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
 from fairmp.training.fitted import Predicted
 from fairmp.training.nodes import Names, TrainingNodes
 from fairmp.training.penalties import Adversary
-from fairmp.training.run import Epoch, Run
-from fairmp.training.trainer import Checkpoints, State
+from fairmp.training.run import Run
+from fairmp.training.trainer import Checkpoints
 
 
 def fit_shard(
@@ -81,7 +71,7 @@ def predict_shard(
     nodes, all by default; in mode ``"batch"`` those of all ranks are the population whose gap is
     closed. Returns one row per predicted node of this rank.
     """
-    data, nodes = shard.ranks.together(lambda: model.fitted_.align(shard.data, nodes))
+    data, nodes = shard.ranks.raise_on_all_ranks(lambda: model.fitted_.align(shard.data, nodes))
     return model.fitted_.logits(data, shard.graph, nodes, mode, shard.ranks).softmax(1)
 
 
@@ -101,7 +91,7 @@ def evaluate_shard(
     ranks = shard.ranks
     nodes = shard.data.test_mask if nodes is None else nodes
     fitted = model.fitted_
-    data, nodes = ranks.together(lambda: fitted.align(shard.data, nodes))
+    data, nodes = ranks.raise_on_all_ranks(lambda: fitted.align(shard.data, nodes))
     logits = fitted.logits(data, shard.graph, nodes, mode, ranks)
     return fitted.measure(Predicted(data, nodes, logits), mode, bootstrap, ranks)
 
@@ -126,74 +116,4 @@ def _check(model: FairClassifier, shard: Shard) -> None:
         if not all(bool(torch.isfinite(rows).all()) for rows in data.x.split(1 << 16)):
             raise InputError("data.x", "some features are not finite", "fill or drop them")
 
-    shard.ranks.together(check_finite)
-
-
-class FileCheckpoints:
-    """A file that rank 0 writes and reads, for all ranks, which call each method together.
-
-    It holds a checksum and what ``torch.save`` writes, and is read without executing anything.
-
-    Args:
-        path: the file; its folder must be reachable wherever rank 0 may be restarted.
-        ranks: the ranks.
-        fingerprint: data and configuration; a checkpoint of another training is an error.
-        every: epochs between two checkpoints.
-    """
-
-    def __init__(
-        self, path: Path, ranks: Ranks, fingerprint: Mapping[str, Any], every: int = 10
-    ) -> None:
-        self.path, self.ranks = path, ranks
-        self.every = check_integer("checkpoint_every", every, "give 1 epoch or more")
-        self.fingerprint = json.loads(json.dumps(dict(fingerprint)))
-
-    def due(self, epoch: int) -> bool:
-        """Whether to save after an epoch."""
-        return epoch % self.every == 0
-
-    def save(self, state: State) -> None:
-        """Save a state; a process killed meanwhile leaves the previous one."""
-        random = self.ranks.objects(state.random)
-        if self.ranks.rank == 0:
-            buffer = io.BytesIO()
-            torch.save([self.fingerprint, {**asdict(state), "random": random}], buffer)
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            with outputs.atomic_file(self.path) as draft:
-                content = buffer.getvalue()
-                draft.write_bytes(hashlib.sha256(content).digest() + content)
-
-    def load(self) -> State:
-        """Return the last state saved, or a new one."""
-        content = self.ranks.on_rank_zero(self._content)
-        if content is None:
-            return State()
-        found = _read(content)[1]
-        found["history"] = [Epoch(**epoch) for epoch in found["history"]]
-        found["best"] = found["best"] and Epoch(**found["best"])
-        # More ranks than before: the new ones continue with the state they have.
-        found["random"] = dict(enumerate(found["random"])).get(
-            self.ranks.rank, [torch.get_rng_state()]
-        )
-        return State(**found)
-
-    def _content(self) -> bytes | None:
-        """Read and check the file."""
-        if not self.path.is_file():
-            return None
-        content = self.path.read_bytes()
-        if hashlib.sha256(content[32:]).digest() != content[:32]:
-            value = f"the checkpoint {self.path} is damaged"
-            raise InputError("path", value, "remove it to start from the beginning")
-        found = _read(content)[0]
-        for key in sorted({*self.fingerprint, *found}):
-            then, now = (json.dumps(source.get(key)) for source in (found, self.fingerprint))
-            if now != then:
-                change = f"{key} was {then[:60]}, and is {now[:60]}"
-                value = f"the checkpoint {self.path} is of another training: {change}"
-                raise InputError("path", value, "give another folder, or remove it")
-        return content
-
-
-def _read(content: bytes) -> Any:
-    return torch.load(io.BytesIO(content[32:]), map_location="cpu", weights_only=True)
+    shard.ranks.raise_on_all_ranks(check_finite)

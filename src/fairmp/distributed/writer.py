@@ -5,39 +5,44 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, get_args
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import torch
 from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
-from fairmp.datasets.columns import Column
-from fairmp.datasets.edges import EdgeTable
-from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
-from fairmp.datasets.ids import comparable, node_ids
+from fairmp.datasets.edges import EdgeTable, proper_rows
+from fairmp.datasets.encoding import Roles
+from fairmp.datasets.ids import comparable
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import MASKS, split
 from fairmp.datasets.statistics import Statistics, sizes
+from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
 from fairmp.datasets.text_files import TableReadError
 from fairmp.datasets.validation import check
 from fairmp.distributed import partition
-from fairmp.distributed.external_sort import EdgeSet, csr_blocks
+from fairmp.distributed.edge_store import EdgeStore
+from fairmp.distributed.node_table import FEATURE_ROWS, read_nodes
 from fairmp.distributed.partition import Order, Partition
-from fairmp.distributed.shard_format import Manifest, Part, part_folder, staged, write_array
-from fairmp.errors import InputError, check_choice
+from fairmp.distributed.shard_format import (
+    SCRATCH,
+    File,
+    Manifest,
+    Part,
+    part_folder,
+    staged,
+    write_array,
+)
+from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.progress import bar
-
-FEATURE_ROWS = 1 << 16  # rows of features computed or copied at a time
-Progress = Callable[[str], None]
+from fairmp.training.nodes import Names
 
 
 def shard(
@@ -72,40 +77,28 @@ def shard(
     """
     check(data)
     _check_undirected(data)
-    y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
-    seeds: tuple[int | None, ...] = tuple(split_seeds or (0,))
-    if split_seeds is None and all(name in data for name in MASKS):
-        check(data, masks=True)
-        seeds, splits = (None,), _subset(data[name] for name in MASKS)[:, None]
-    else:
-        splits = _splits(y, sens, seeds)
-    report, encoding = getattr(data, "report", None), getattr(data, "encoding", None)
-
-    def names(attribute: str, count: int) -> tuple[str, ...]:
-        given = data.get(attribute) or ()
-        return tuple(map(str, given if len(given) >= count else range(count)))
-
+    nodes, seeds = _nodes_of(data, split_seeds)
+    encoding, loaded = getattr(data, "encoding", None), getattr(data, "report", None)
+    names = Names.of(data)
     manifest = Manifest(
-        str(getattr(data, "name", "graph")),
-        order,
-        names("feature_names", data.x.size(1)),
-        names("class_names", int(data.y.max()) + 1),
-        names("group_names", int(data.sens.max()) + 1),
-        seeds,
-        encoding and encoding.to_dict(),
-        report=tuple(report.lines()) if report else (),
+        name=str(getattr(data, "name", "graph")),
+        order=order,
+        feature_names=tuple(names.features),
+        class_names=tuple(names.classes),
+        group_names=tuple(names.groups),
+        split_seeds=seeds,
+        encoding=encoding and encoding.to_dict(),
+        report=tuple(loaded.lines()) if loaded else (),
     )
-    x = data.x.detach().cpu().to_dense()
-    x = (x if x.dtype == torch.float64 else x.float()).numpy()
-    nodes = Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows])
-    with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
-        partition.check_parts(parts, len(y))
-        edges = EdgeSet(staging / "scratch", len(y), LoadReport(nodes=len(y)))
-        source, target = data.edge_index.cpu().numpy()
-        forward = source <= target
-        edges.add(source[forward], target[forward])
-        advance("edges")
-        return _write(staging, manifest, edges, nodes, parts, advance)
+    report = LoadReport(nodes=len(nodes.y))
+    with _writing(Path(folder), overwrite, parts, order, progress) as job:
+        partition.check_parts(parts, report.nodes)
+        with EdgeStore(job.scratch, report.nodes) as edges:
+            source, target = data.edge_index.cpu().numpy()
+            once = source <= target
+            edges.add(*proper_rows(source[once], target[once], report))
+            job.advance("edges")
+            return _write(job, manifest, edges, nodes, report)
 
 
 def shard_tables(  # noqa: PLR0913
@@ -131,70 +124,80 @@ def shard_tables(  # noqa: PLR0913
 ) -> Manifest:
     """Write tables as shards, reading each of them once.
 
-    ``nodes`` and ``edges`` are files. ``folder``, ``parts``, ``order``, ``split_seeds``,
-    ``overwrite`` and ``progress`` are those of :func:`shard`, all other arguments those of
-    :func:`fairmp.datasets.from_tables`, which makes the same numbers of them. Memory holds one
-    column of the node table at a time, some twenty numbers per node, and blocks of edges;
-    ``"locality"`` and ``"metis"`` also need each edge twice, in 4 bytes.
+    ``nodes`` and ``edges`` are files, or folders or patterns of Parquet files. ``folder``,
+    ``parts``, ``order``, ``split_seeds``, ``overwrite`` and ``progress`` are those of
+    :func:`shard`, all other arguments those of :func:`fairmp.datasets.from_tables`, which makes the
+    same numbers of them. Memory holds one column of the node table at a time, some twenty numbers
+    per node, and a gigabyte of edges; ``"locality"`` and ``"metis"`` also need each edge twice, in
+    4 bytes.
     """
-    nodes = Path(nodes)
-    used_as = id, label, sensitive, None, tuple(drop), tuple(categorical), source, target
-    roles = Roles(*used_as, sensitive_bins=sensitive_bins, unknown=unknown)
-    with _writing(Path(folder), overwrite, parts, order, progress) as (staging, advance):
-        scratch, report = staging / "scratch", LoadReport()
-        encoded, ids, encoding = _read_nodes(nodes, roles, split_seeds, scratch, report)
-        partition.check_parts(parts, len(ids))
-        advance("nodes")
-        table = EdgeTable(edges, ids, source, target, report)
-        integers = pa.types.is_integer(comparable(ids)[0].type)
-        found = _read_edges(table, scratch, report, integers)
-        advance("edges")
-        manifest = Manifest(
-            name or nodes.name.split(".")[0],
-            order,
-            tuple(encoding.feature_names),
-            encoding.label.classes,
-            encoding.groups,
-            tuple(split_seeds),
-            encoding.to_dict(),
-        )
-        return _write(staging, manifest, found, encoded, parts, advance)
+    roles = Roles(
+        id=id,
+        label=label,
+        sensitive=sensitive,
+        drop=tuple(drop),
+        categorical=tuple(categorical),
+        source=source,
+        target=target,
+        sensitive_bins=sensitive_bins,
+        unknown=unknown,
+    )
+    report = LoadReport()
+    with _writing(Path(folder), overwrite, parts, order, progress) as job:
+        table = read_nodes(Path(nodes), roles, job.scratch, report)
+        splits = _splits(table.y, table.sens, split_seeds)
+        partition.check_parts(parts, report.nodes)
+        job.advance("nodes")
+        with EdgeStore(job.scratch, report.nodes) as store:
+            _read_edges(EdgeTable(edges, table.ids, source, target, report), store, report)
+            job.advance("edges")
+            manifest = Manifest(
+                name=name or name_of(nodes),
+                order=order,
+                feature_names=tuple(table.encoding.feature_names),
+                class_names=table.encoding.label.classes,
+                group_names=table.encoding.groups,
+                split_seeds=tuple(split_seeds),
+                encoding=table.encoding.to_dict(),
+            )
+            features = table.features if table.feature_files else None
+            encoded = Nodes(table.y, table.sens, splits, features)
+            return _write(job, manifest, store, encoded, report)
 
 
-def _read_edges(table: EdgeTable, scratch: Path, report: LoadReport, integers: bool) -> EdgeSet:
-    edges = EdgeSet(scratch, len(table.ids), report)
-    try:
-        for source, target in table.batches(integers=integers):
-            edges.add(source, target)
-    except TableReadError:
-        if not integers:
-            raise
-        edges.discard()  # an endpoint is not an integer: read them as text
-        return _read_edges(table, scratch, report, integers=False)
-    return edges
+@dataclass(frozen=True)
+class Nodes:
+    """Classes and groups (n, int32, −1 unknown), splits, and the features of any rows."""
+
+    y: np.ndarray
+    sens: np.ndarray
+    splits: np.ndarray  # n×s, int8: 0 training, 1 validation, 2 test, −1 none
+    features: Callable[[np.ndarray], np.ndarray] | None  # None: log(1 + degree)
 
 
-def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
-    if not seeds:
-        raise InputError("split_seeds", "none given", "give one or more, such as 0")
-    return np.stack([_subset(split((y, sens), seed=seed or 0)) for seed in seeds], axis=1)
+@dataclass(frozen=True)
+class _Job:
+    """Where shards are written, in how many parts, and how far that is."""
 
+    staging: Path
+    parts: int
+    advance: Callable[[str], None]
 
-def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
-    """The mask each node is in: 0 training, 1 validation, 2 test, −1 none."""
-    return np.select([mask.cpu().numpy() for mask in masks], [0, 1, 2], -1).astype(np.int8)
+    @property
+    def scratch(self) -> Path:
+        return self.staging / SCRATCH
 
 
 @contextmanager
 def _writing(
     folder: Path, overwrite: bool, parts: int, order: str, progress: bool | None
-) -> Iterator[tuple[Path, Progress]]:
+) -> Iterator[_Job]:
     check_choice("order", order, get_args(Order))
-    partition.check_parts(parts, 1 << 62)
-    shown = bar(parts + 4, "sharding", show=progress)
-    with staged(folder, overwrite=overwrite) as staging, shown as advance:
+    check_integer("parts", parts, "give 1 to the number of nodes")
+    steps = bar(parts + 4, "sharding", show=progress)
+    with staged(folder, overwrite=overwrite) as staging, steps as advance:
         try:
-            yield staging, advance
+            yield _Job(staging, parts, advance)
         except OSError as error:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
@@ -208,159 +211,191 @@ def _check_undirected(data: Data) -> None:
     if groups.soft(data.sens):
         value = "shards hold one group per node, not probabilities"
         raise InputError("data.sens", value, "give codes, -1 where unknown")
-    there = coalesce(data.edge_index, num_nodes=data.x.size(0))
-    back = coalesce(data.edge_index.flip(0), num_nodes=data.x.size(0))
-    if there.shape != data.edge_index.shape or not torch.equal(there, back):
+    forward = coalesce(data.edge_index, num_nodes=data.x.size(0))
+    backward = coalesce(data.edge_index.flip(0), num_nodes=data.x.size(0))
+    if forward.shape != data.edge_index.shape or not torch.equal(forward, backward):
         value = "directed or with repeated edges, and shards are undirected"
         raise InputError("data.edge_index", value, "use torch_geometric.utils.to_undirected")
 
 
+def _nodes_of(
+    data: Data, split_seeds: Sequence[int] | None
+) -> tuple[Nodes, tuple[int | None, ...]]:
+    """The nodes of a graph in memory, and the seeds of their splits; None: its own masks."""
+    y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
+    seeds: tuple[int | None, ...] = tuple(split_seeds or (0,))
+    if split_seeds is None and all(name in data for name in MASKS):
+        check(data, masks=True)
+        seeds, splits = (None,), _subset(data[name] for name in MASKS)[:, None]
+    else:
+        splits = _splits(y, sens, seeds)
+    x = data.x.detach().cpu().to_dense()
+    x = (x if x.dtype == torch.float64 else x.float()).numpy()
+    return Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows]), seeds
+
+
+def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
+    if not seeds:
+        raise InputError("split_seeds", "none given", "give one or more, such as 0")
+    return np.stack([_subset(split((y, sens), seed=seed or 0)) for seed in seeds], axis=1)
+
+
+def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
+    """The mask each node is in: 0 training, 1 validation, 2 test, −1 none."""
+    return np.select([mask.cpu().numpy() for mask in masks], [0, 1, 2], -1).astype(np.int8)
+
+
+def _read_edges(table: EdgeTable, edges: EdgeStore, report: LoadReport) -> None:
+    """Read an edge table; endpoints are text if the nodes' ids or any of them is no integer."""
+    if pa.types.is_integer(comparable(table.ids)[0].type):
+        try:
+            return _add_batches(table, edges, report, integers=True)
+        except TableReadError:  # some endpoint is not an integer
+            report.edge_rows = report.dangling = report.self_loops = 0
+            edges.clear()
+    return _add_batches(table, edges, report, integers=False)
+
+
+def _add_batches(table: EdgeTable, edges: EdgeStore, report: LoadReport, *, integers: bool) -> None:
+    for source, target in table.batches(integers=integers):
+        edges.add(*proper_rows(source, target, report))
+
+
 def _write(
-    staging: Path, manifest: Manifest, edges: EdgeSet, nodes: Nodes, parts: int, advance: Progress
+    job: _Job, manifest: Manifest, edges: EdgeStore, nodes: Nodes, report: LoadReport
 ) -> Manifest:
     """Order the nodes, write the parts, and complete and write the manifest."""
-    label, labelled, sens = edges.finish(nodes.y, nodes.sens)
-    advance("edges sorted")
-    count, features = edges.nodes, len(manifest.feature_names)
-    ordered = _ordered(edges, manifest.order, parts, features, staging / "scratch")
-    advance("order")
-    classes = sizes(torch.from_numpy(nodes.y), manifest.class_names)
-    members = sizes(torch.from_numpy(nodes.sens), manifest.group_names)
-    known, entries = int((nodes.y >= 0).sum()), 2 * edges.report.edges
+    counts = edges.find_edges()
+    report.edges, report.repeated = counts.edges, counts.repeated
+    report.reciprocal = counts.reciprocal
+    job.advance("edges sorted")
+    degree, homophily = _scan(edges, nodes)
+    num_features = len(manifest.feature_names)
+    partitioned = _partition(job, edges, manifest.order, degree, num_features)
+    job.advance("order")
     statistics = Statistics(
-        manifest.name, count, features, entries, label, labelled, sens, known, classes, members
+        name=manifest.name,
+        nodes=report.nodes,
+        features=num_features,
+        edges=2 * report.edges,
+        label_homophily=homophily.label,
+        label_homophily_labelled=homophily.known_label,
+        sens_homophily=homophily.group,
+        labelled=int((nodes.y >= 0).sum()),
+        classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
+        groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),
     )
     manifest = replace(
         manifest,
-        nodes=count,
-        edges=edges.report.edges,
+        nodes=report.nodes,
+        edges=report.edges,
         statistics=statistics.as_dict(),
-        report=manifest.report or tuple(edges.report.lines()),
-        parts=tuple(_write_parts(staging, edges, nodes, ordered, advance)),
+        report=manifest.report or tuple(report.lines()),
+        parts=tuple(_write_parts(job, edges, nodes, degree, partitioned)),
     )
-    manifest.write(staging)
+    manifest.write(job.staging)
     return manifest
 
 
-def _ordered(edges: EdgeSet, order: str, parts: int, features: int, scratch: Path) -> Partition:
-    weight = partition.cost(edges.degree, features)
+@dataclass(frozen=True)
+class _Homophily:
+    """Shares of edges between alike nodes, as in :class:`Statistics`; None without edges."""
+
+    label: float | None  # unlabelled counts as a class
+    known_label: float | None
+    group: float | None
+
+
+def _scan(edges: EdgeStore, nodes: Nodes) -> tuple[np.ndarray, _Homophily]:
+    """Degree of each node (n), and the homophily of the graph."""
+    degree = np.zeros(edges.num_nodes, dtype=np.int64)
+    alike, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    for low, high in edges.edges():
+        np.add.at(degree, low, 1)
+        np.add.at(degree, high, 1)
+        labelled = (nodes.y[low] >= 0) & (nodes.y[high] >= 0)
+        grouped = (nodes.sens[low] >= 0) & (nodes.sens[high] >= 0)
+        same_label = nodes.y[low] == nodes.y[high]
+        same_group = grouped & (nodes.sens[low] == nodes.sens[high])
+        alike += [same_label.sum(), (same_label & labelled).sum(), same_group.sum()]
+        total += [len(low), labelled.sum(), grouped.sum()]
+    shares = [int(k) / int(n) if n else None for k, n in zip(alike, total, strict=True)]
+    return degree, _Homophily(*shares)
+
+
+def _partition(
+    job: _Job, edges: EdgeStore, order: str, degree: np.ndarray, num_features: int
+) -> Partition:
+    """Assign nodes to parts, and renumber them in the order of the parts."""
+    weight = partition.cost(degree, num_features)
     if order == "given":
-        return partition.given(weight, parts)
-    row, path = np.concatenate([[0], np.cumsum(edges.degree)]), scratch / "neighbours.npy"
-    blocks = csr_blocks(edges, None, [0, edges.nodes], scratch / "plain", loops=False)
-    write_array(path, (col for _, col in blocks), (int(row[-1]),), edges.kind)
+        return partition.given(weight, job.parts)
+    row, path = np.concatenate([[0], np.cumsum(degree)]), job.scratch / "neighbours.npy"
+    write_array(path, edges.columns(loops=False), (int(row[-1]),), edges.dtype)
     find = partition.locality if order == "locality" else partition.metis
-    ordered = find(row, np.load(path, mmap_mode="c"), weight, parts)
+    found = find(row, np.load(path, mmap_mode="c"), weight, job.parts)
     path.unlink()
-    return ordered
+    edges.renumber(found.place)
+    return found
 
 
 def _write_parts(
-    staging: Path, edges: EdgeSet, nodes: Nodes, ordered: Partition, advance: Progress
+    job: _Job, edges: EdgeStore, nodes: Nodes, degree: np.ndarray, partitioned: Partition
 ) -> Iterator[Part]:
-    def degree(rows: np.ndarray) -> np.ndarray:
-        return np.log1p(edges.degree[rows]).astype(np.float32)[:, None]
-
-    def columns(stop: int) -> Iterator[np.ndarray]:
-        for end, col in blocks:
-            neighbour[col] = True
-            yield col
-            if end == stop:
-                return
-
-    number, bounds = partition.inverse(ordered.place), ordered.bounds.tolist()
-    features = nodes.features or degree
-    first = features(number[:1])
-    scratch = staging / "scratch" / "ordered"
-    blocks = csr_blocks(edges, ordered.place, bounds, scratch, loops=True)
-    neighbour = np.zeros(edges.nodes, dtype=bool)
-    for index, (start, stop) in enumerate(pairwise(bounds)):
-        count, own = stop - start, number[start:stop]
-        row = np.concatenate([[0], np.cumsum(edges.degree[own] + 1)])
-        entries = int(row[-1])
-        x = (features(own[k : k + FEATURE_ROWS]) for k in range(0, count, FEATURE_ROWS))
-        arrays: dict[str, tuple[Iterable[np.ndarray], tuple[int, ...], Any]] = {
-            "x": (x, (count, first.shape[1]), first.dtype),
-            "y": ([nodes.y[own]], (count,), np.int32),
-            "sens": ([nodes.sens[own]], (count,), np.int32),
-            "split": ([nodes.splits[own]], (count, nodes.splits.shape[1]), np.int8),
-            "number": ([own], (count,), np.int64),
-            "row": ([row], (count + 1,), np.int64),
-            "col": (columns(stop), (entries,), edges.kind),
-        }
-        folder = part_folder(staging, index)
+    number = partition.inverse(partitioned.place)  # row of each node in its table
+    columns = _ArrayStream(edges.columns(loops=True))
+    for index, (start, stop) in enumerate(pairwise(partitioned.bounds.tolist())):
+        folder = part_folder(job.staging, index)
         folder.mkdir()
-        files = {name: write_array(folder / f"{name}.npy", *arrays[name]) for name in arrays}
-        neighbour[start:stop] = False
-        yield Part(start, stop, entries, int(np.count_nonzero(neighbour)), files)
-        neighbour[:] = False
-        advance(f"part {index + 1}")
+        rows = number[start:stop]
+        pointers = np.concatenate([[0], np.cumsum(degree[rows] + 1)])
+        entries = int(pointers[-1])
+        files = {"x": _write_features(folder, nodes, degree, rows)}
+        for name, array in (
+            ("y", nodes.y[rows]),
+            ("sens", nodes.sens[rows]),
+            ("split", nodes.splits[rows]),
+            ("number", rows),
+            ("row", pointers),
+        ):
+            files[name] = write_array(folder / f"{name}.npy", [array], array.shape, array.dtype)
+        is_neighbour = np.zeros(edges.num_nodes, dtype=bool)
+        marked = _mark(columns.take(entries), is_neighbour)
+        files["col"] = write_array(folder / "col.npy", marked, (entries,), edges.dtype)
+        is_neighbour[start:stop] = False
+        yield Part(start, stop, entries, int(np.count_nonzero(is_neighbour)), files)
+        job.advance(f"part {index + 1}")
 
 
-class Nodes(NamedTuple):
-    """Classes and groups (n, int32, −1 unknown), splits, and the features of any rows."""
+def _write_features(folder: Path, nodes: Nodes, degree: np.ndarray, rows: np.ndarray) -> File:
+    def features(some: np.ndarray) -> np.ndarray:
+        if nodes.features is not None:
+            return nodes.features(some)
+        return np.log1p(degree[some]).astype(np.float32)[:, None]
 
-    y: np.ndarray
-    sens: np.ndarray
-    splits: np.ndarray  # n×s, int8: 0 training, 1 validation, 2 test, −1 none
-    features: Callable[[np.ndarray], np.ndarray] | None  # none: log(1 + degree)
-
-
-def _read_nodes(
-    path: Path, roles: Roles, seeds: Sequence[int], folder: Path, report: LoadReport
-) -> tuple[Nodes, Any, Encoding]:
-    """Read a node table, one column in memory at a time: the nodes, their ids, the encoding."""
-    table = _ColumnStore(path, roles, folder, report)
-    files: list[Path] = []
-
-    def save(column: Column, codes: np.ndarray) -> None:
-        files.append(folder / f"features-{len(files)}.npy")
-        shape = len(codes), len(column.feature_names)
-        # In blocks of rows: twenty categories take twenty times the room of their column.
-        starts = range(0, len(codes), FEATURE_ROWS)
-        blocks = (column.expand(codes[start : start + FEATURE_ROWS]) for start in starts)
-        write_array(files[-1], blocks, shape, np.float32)
-
-    def features(rows: np.ndarray) -> np.ndarray:
-        blocks = [np.take(np.load(file, mmap_mode="r"), rows, axis=0) for file in files]
-        return np.concatenate(blocks, axis=1)
-
-    encoding, y, sens = fit_encoding(table.names, table.load, roles, report, save)
-    report.nodes = len(y)
-    ids = node_ids(y if roles.id is None else {roles.id: table.load(roles.id)}, roles.id)
-    codes, splits = (y.astype(np.int32), sens.astype(np.int32)), _splits(y, sens, seeds)
-    return Nodes(*codes, splits, features if files else None), ids, encoding
+    first = features(rows[:1])
+    blocks = (features(rows[k : k + FEATURE_ROWS]) for k in range(0, len(rows), FEATURE_ROWS))
+    return write_array(folder / "x.npy", blocks, (len(rows), first.shape[1]), first.dtype)
 
 
-class _ColumnStore:
-    """The columns of a table file, loaded one at a time; text is copied to an Arrow file first."""
+def _mark(arrays: Iterable[np.ndarray], mask: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield arrays of indices, and set the mask where they point."""
+    for indices in arrays:
+        mask[indices] = True
+        yield indices
 
-    def __init__(self, path: Path, roles: Roles, folder: Path, report: LoadReport) -> None:
-        self.reader, self.copy = TableReader(path, "nodes", notes=report.notes), folder / "nodes"
-        self.names = self.reader.find_header((roles.id, roles.label, *roles.groups))
-        self.id = roles.id
-        used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
-        wanted = [name for name in self.names if name in used]
-        if self.reader.dialect is None:
-            return
-        schema = pa.schema([(name, pa.string()) for name in wanted])
-        with pa.OSFile(str(self.copy), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            for batch in self.reader.batches(wanted):
-                writer.write(pa.record_batch(batch.columns, schema=schema))
-        self.reader.settle_commas([name for name in wanted if name != self.id], self._cells)
 
-    def _cells(self, name: str) -> Any:
-        if self.reader.dialect is None:
-            column = self.reader.table([name]).column(0)
-        else:
-            with pa.memory_map(str(self.copy)) as file:
-                column = pa.ipc.open_file(file).read_all().column(name)
-        return self.reader.strip(name, column, missing=name != self.id)
+class _ArrayStream:
+    """Arrays one after another, taken in pieces of any length."""
 
-    def load(self, name: str) -> pd.Series:
-        """Return a column, with the types that :meth:`TableReader.frame` gives it."""
-        cells = self._cells(name)
-        if not len(cells):
-            raise InputError("nodes", "the table has a header and no rows", "give one row per node")
-        cells = cells if name == self.id else self.reader.infer(name, cells)
-        return pa.table({name: cells}).to_pandas(date_as_object=False)[name]
+    def __init__(self, arrays: Iterator[np.ndarray]) -> None:
+        self._arrays, self._rest = arrays, np.empty(0)
+
+    def take(self, count: int) -> Iterator[np.ndarray]:
+        """Yield the next ``count`` elements."""
+        while count:
+            if not len(self._rest):
+                self._rest = next(self._arrays)
+            piece, self._rest = self._rest[:count], self._rest[count:]
+            count -= len(piece)
+            yield piece

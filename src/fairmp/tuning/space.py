@@ -16,8 +16,7 @@ from optuna.trial import Trial
 from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.metrics.evaluation import TITLES
 from fairmp.nn.fmp import SOLVERS, On
-from fairmp.nn.models import BACKBONES as TRANSFORMS
-from fairmp.nn.models import GAT_HEADS
+from fairmp.nn.models import BACKBONES, GAT_HEADS
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 
@@ -26,12 +25,12 @@ Settings: TypeAlias = dict[str, Value]
 Space: TypeAlias = dict[str, BaseDistribution]
 Criterion = Literal["dp", "eo"]
 
-BACKBONES = ("fmp", "ppr", *TRANSFORMS)
+METHODS = ("fmp", "ppr", *BACKBONES)
 STRATEGIES = ("vanilla", "regulariser", "adversary")
 ON: tuple[str, ...] = get_args(On)
 SYMBOLS = {key: TITLES[key] for key in ("dp", "eo")}
 PROPAGATING = {"fmp": "projection", "ppr": "plain"}
-"""Default solvers of the backbones that propagate the output of an MLP."""
+"""Default solvers of the methods that propagate the output of an MLP."""
 
 NONNEGATIVE, POSITIVE = (pd.Interval(0, math.inf, closed) for closed in ("left", "neither"))
 COUNT = pd.Interval(1, math.inf, "left")
@@ -46,26 +45,26 @@ class Hyperparameter:
     domain: BaseDistribution
     allowed: pd.Interval = NONNEGATIVE
     words: tuple[str, ...] = ()
-    backbones: tuple[str, ...] = BACKBONES
+    methods: tuple[str, ...] = METHODS
     solvers: tuple[str, ...] = SOLVERS
 
 
 _log = partial(FloatDistribution, log=True)
-_fmp = partial(Hyperparameter, backbones=("fmp",))
-_propagating = partial(Hyperparameter, backbones=tuple(PROPAGATING))
+_fmp = partial(Hyperparameter, methods=("fmp",))
+_propagating = partial(Hyperparameter, methods=tuple(PROPAGATING))
 # A linear network has no hidden layer.
-_layered = partial(Hyperparameter, backbones=tuple(b for b in BACKBONES if b != "sgc"))
+_layered = partial(Hyperparameter, methods=tuple(name for name in METHODS if name != "sgc"))
 HYPERPARAMETERS: dict[str, Hyperparameter] = {
     "solver": _fmp("projection", Choice(("projection", "papc")), words=SOLVERS),
     "target": _fmp(0.0, FloatDistribution(0.0, 0.3), SHARE, solvers=("projection",)),
-    "lambda_f": _fmp(10.0, _log(0.1, 100.0), solvers=("papc", "paper")),
+    "lambda_f": _fmp(defaults.LAMBDA_F, _log(0.1, 100.0), solvers=("papc", "paper")),
     "on": _fmp("decisions", Choice(ON), words=ON, solvers=("projection",)),
     "lambda_s": _propagating(
         defaults.LAMBDA_S, Choice((defaults.LAMBDA_S, 0.3, 1.0, 3.0, 10.0)), words=("learned",)
     ),
-    "K": _propagating(5, IntDistribution(1, 10), COUNT),
-    "h": Hyperparameter(5.0, _log(0.1, 100.0)),
-    "hidden": _layered(64, Choice((16, 32, 64, 128)), COUNT),
+    "K": _propagating(defaults.K, IntDistribution(1, 10), COUNT),
+    "h": Hyperparameter(defaults.H, _log(0.1, 100.0)),
+    "hidden": _layered(defaults.HIDDEN, Choice((16, 32, 64, 128)), COUNT),
     "lr": Hyperparameter(defaults.LR, _log(1e-3, 0.1), POSITIVE),
     "dropout": _layered(defaults.DROPOUT, FloatDistribution(0.0, 0.7), FRACTION),
     "weight_decay": Hyperparameter(defaults.WEIGHT_DECAY, _log(1e-6, 1e-2)),
@@ -77,28 +76,28 @@ HYPERPARAMETERS: dict[str, Hyperparameter] = {
 class Method:
     """What all trials of a search share."""
 
-    backbone: str = "fmp"  # an MLP and fair propagation; "ppr": and plain; or a transform alone
+    name: str = "fmp"  # an MLP and fair propagation; "ppr": and plain; or a network alone
     strategy: str = "vanilla"  # or "regulariser" or "adversary"
-    epochs: int = 300  # at most
-    num_layers: int = 2  # of the transform
-    patience: int | None = None  # stop after so many epochs without an improvement
-    eval_every: int = 1  # epochs between two evaluations on the validation nodes
-    pretrain: int = 70  # epochs of the classifier before an adversary joins
+    epochs: int = defaults.EPOCHS  # at most
+    num_layers: int = defaults.NUM_LAYERS  # of the network
+    patience: int | None = defaults.PATIENCE  # epochs without an improvement; None: all epochs
+    eval_every: int = defaults.EVAL_EVERY  # epochs between two evaluations on validation nodes
+    pretrain: int = defaults.PRETRAIN  # epochs of the classifier before an adversary is active
 
     def __post_init__(self) -> None:
-        check_choice("backbone", self.backbone, BACKBONES)
+        check_choice("method", self.name, METHODS)
         check_choice("strategy", self.strategy, STRATEGIES)
         for name in ("epochs", "num_layers", "patience", "eval_every"):
             if getattr(self, name) is not None:
                 check_integer(name, getattr(self, name), "give a whole number, 1 or more")
         if self.strategy == "adversary" and not 0 <= self.pretrain < self.epochs:
-            late = f"{self.epochs} end before the adversary joins, after {self.pretrain}"
-            raise InputError("epochs", late, "give more epochs, or a smaller pretrain")
+            late = f"{self.epochs} end before the adversary is active, after {self.pretrain}"
+            raise InputError("epochs", late, "give more epochs, or a smaller {pretrain}")
 
     @property
-    def transform(self) -> str:
-        """Backbone of the classifier: an MLP, if a propagation follows."""
-        return "mlp" if self.backbone in PROPAGATING else self.backbone
+    def backbone(self) -> str:
+        """The network: an MLP, if a propagation follows."""
+        return "mlp" if self.name in PROPAGATING else self.name
 
     @property
     def select(self) -> Literal["accuracy", "last"]:
@@ -109,9 +108,9 @@ class Method:
 def default_space(method: Method, limit: float | None, criterion: str = "dp") -> Space:
     """Return the default search space of a method, with FMP's targets not far above a limit."""
     space = {
-        name: known.domain
-        for name, known in HYPERPARAMETERS.items()
-        if method.backbone in known.backbones and (name != "h" or method.strategy != "vanilla")
+        name: hyperparameter.domain
+        for name, hyperparameter in HYPERPARAMETERS.items()
+        if method.name in hyperparameter.methods and (name != "h" or method.strategy != "vanilla")
     }
     if "target" in space and limit is not None and criterion == "dp":
         space["target"] = FloatDistribution(0.0, min(1.0, max(2 * limit, 0.02)))
@@ -124,8 +123,8 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
     """Replace distributions by typed ones: a value, several with commas, or ``low..high``."""
     result = dict(space)
     for change in changes:
-        name, given, text = (part.strip() for part in change.partition("="))
-        if not given or not text:
+        name, equals, text = (part.strip() for part in change.partition("="))
+        if not equals or not text:
             hint = "write lr=0.01, hidden=16,64 or lambda_s=1..10"
             raise InputError("space", f"{change!r} is not a setting and its values", hint)
         if name not in space:
@@ -133,7 +132,7 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
         result[name] = _parse(name, text, space[name])
     hidden = result.get("hidden")
     widths = hidden.choices if isinstance(hidden, Choice) else [1]
-    if method.backbone == "gat" and any(width % GAT_HEADS for width in widths):
+    if method.name == "gat" and any(width % GAT_HEADS for width in widths):
         value = f"hidden={format_domain(hidden)} does not divide by the {GAT_HEADS} heads of 'gat'"
         raise InputError("space", value, f"give multiples of {GAT_HEADS} with commas between")
     return result
@@ -141,18 +140,18 @@ def narrowed(space: Space, changes: Sequence[str], method: Method) -> Space:
 
 def suggest(trial: Trial, space: Space) -> Settings:
     """Sample every setting that applies: only the projection has a target, for example."""
-    found: Settings = {}
+    settings: Settings = {}
     for name, domain in space.items():
-        if found.get("solver", SOLVERS[0]) not in HYPERPARAMETERS[name].solvers:
+        if settings.get("solver", SOLVERS[0]) not in HYPERPARAMETERS[name].solvers:
             continue
         if isinstance(domain, Choice):
-            found[name] = trial.suggest_categorical(name, domain.choices)
+            settings[name] = trial.suggest_categorical(name, domain.choices)
         elif isinstance(domain, IntDistribution):
-            found[name] = trial.suggest_int(name, domain.low, domain.high)
+            settings[name] = trial.suggest_int(name, domain.low, domain.high)
         else:
             value = trial.suggest_float(name, domain.low, domain.high, log=domain.log)
-            found[name] = float(f"{value:.4g}")  # as many digits as anyone types
-    return found
+            settings[name] = float(f"{value:.4g}")  # as many digits as anyone types
+    return settings
 
 
 def first_settings(space: Space, limit: float | None) -> list[Settings]:
@@ -162,9 +161,10 @@ def first_settings(space: Space, limit: float | None) -> list[Settings]:
     if "solver" in space and space["solver"].single():
         solver = space["solver"].choices[0]
     for name, domain in space.items():
-        known = HYPERPARAMETERS[name]
-        if solver in known.solvers and not domain.single() and _contains(domain, known.default):
-            first[name] = known.default
+        default = HYPERPARAMETERS[name].default
+        applies = solver in HYPERPARAMETERS[name].solvers
+        if applies and not domain.single() and _contains(domain, default):
+            first[name] = default
     if limit and "target" in first and _contains(space["target"], limit):
         return [first, first | {"target": limit}]
     return [first]
@@ -172,9 +172,18 @@ def first_settings(space: Space, limit: float | None) -> list[Settings]:
 
 def classifier(method: Method, settings: Mapping[str, Any], device: str = "cpu") -> FairClassifier:
     """Build the classifier that a trial's settings describe."""
-    chosen = {"solver": PROPAGATING.get(method.backbone, "none"), **settings}
-    chosen |= vars(method) | {"backbone": method.transform, "select": method.select}
-    return build_classifier(**chosen, device=device)
+    return build_classifier(
+        **{"solver": PROPAGATING.get(method.name, "none"), **settings},
+        strategy=method.strategy,
+        pretrain=method.pretrain,
+        backbone=method.backbone,
+        num_layers=method.num_layers,
+        epochs=method.epochs,
+        patience=method.patience,
+        eval_every=method.eval_every,
+        select=method.select,
+        device=device,
+    )
 
 
 def python_code(model: FairClassifier) -> str:
@@ -228,17 +237,19 @@ def _parse(name: str, text: str, before: BaseDistribution) -> BaseDistribution:
 
 def _value(name: str, text: str) -> Value:
     """Parse one value of a setting, and check that it is one."""
-    known = HYPERPARAMETERS[name]
-    if text in known.words:
+    hyperparameter = HYPERPARAMETERS[name]
+    words = hyperparameter.words
+    if text in words:
         return text
     if name in ("solver", "on"):
-        raise InputError("space", f"{name}={text!r} is unknown", f"choose {', '.join(known.words)}")
-    integer = isinstance(known.default, int)
+        raise InputError("space", f"{name}={text!r} is unknown", f"choose {', '.join(words)}")
+    integer = isinstance(hyperparameter.default, int)
     try:
         value = int(text) if integer else float(text)
     except ValueError:
         kind = "a whole number" if integer else "a number"
         raise InputError("space", f"{name}={text!r} is not {kind}") from None
-    if value not in known.allowed:
-        raise InputError("space", f"{name}={format_value(value)} is outside {known.allowed}")
+    if value not in hyperparameter.allowed:
+        outside = f"{name}={format_value(value)} is outside {hyperparameter.allowed}"
+        raise InputError("space", outside)
     return value

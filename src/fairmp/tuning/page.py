@@ -7,6 +7,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,9 +25,11 @@ from fairmp.report.evaluations import from_evaluations, point
 from fairmp.report.figures import curve, to_svg
 from fairmp.report.formats import SPREAD, cell_text, points, spread
 from fairmp.report.panel import live_parts
-from fairmp.search.space import format_settings, format_value, python_code
-from fairmp.search.study import FIGURES, TrialResult, means, plain, shown
-from fairmp.search.tune import Tuned
+from fairmp.tuning.space import format_settings, format_value, python_code
+from fairmp.tuning.study import display_name
+from fairmp.tuning.trials import TrialResult
+from fairmp.tuning.tune import Tuned
+from fairmp.tuning.workers import METRICS, figures_of, means
 
 TRADEOFF = (
     "Each circle is a trial, evaluated on the validation nodes. The star is the chosen one; the "
@@ -40,46 +43,57 @@ FRONT = "Validation nodes, in points: trials that no other trial dominates."
 COLUMNS = {"accuracy": "accuracy %", "dp": "ΔDP", "eo": "ΔEO"}
 
 
-def write(
-    tuned: Tuned, folder: Path, data: Data, *, train: str, panel_command: str, command: str
-) -> dict[str, Any]:
-    """Write everything under a folder, and return the contents of ``best.json``.
+@dataclass(frozen=True)
+class Commands:
+    """Commands that a page shows."""
 
-    ``train`` trains the chosen classifier again, and ``panel_command`` for another target
-    (:func:`fairmp.report.panel.panel`).
-    """
-    search, done, run = tuned.search, len(tuned.done), tuned.model.run_
-    counts = {"done": done, "failed": len(tuned.trials) - done}
-    chosen = _entry(tuned, tuned.chosen) | {
-        "train_command": train,
-        "python": python_code(tuned.model),
-        "config": tuned.model.config(),
-        "model_test": run.test.to_dict(),
-    }
-    found = {
-        "data": tuned.name,
-        "goal": {"criterion": search.criterion, "limit": search.limit},
-        "met": tuned.met,
-        "trials": {"asked": search.trials, **counts, "running": tuned.running},
-        "splits": search.splits,
-        "seed": search.seed,
-        "chosen": chosen,
-        "front": [_entry(tuned, trial) for trial in tuned.front],
-        "study": {"storage": shown(search.storage), "name": search.study_name},
-        "versions": run.versions,
-    }
-    write_json(folder / "best.json", found)
-    report = _document(tuned, data, chosen, panel_command)
-    report["command"] = command
+    train: str  # trains the chosen classifier again
+    panel: str  # the same for another target (:func:`fairmp.report.panel.panel`)
+    rerun: str  # repeats the search
+
+
+def write(tuned: Tuned, folder: Path, data: Data, commands: Commands) -> dict[str, Any]:
+    """Write everything under a folder, and return the contents of ``best.json``."""
+    summary = to_dict(tuned, commands.train)
+    write_json(folder / "best.json", summary)
+    report = document(tuned, data, commands)
     drawn = curve(report)
     drawn.savefig(folder / "tradeoff.png", dpi=150)
     (folder / "tradeoff.svg").write_text(to_svg(drawn), encoding="utf-8")
-    how: Any = {"index": False, "float_format": "%.6g", "lineterminator": "\n"}
     for name, trials in (("front.csv", tuned.front), ("trials.csv", tuned.trials)):
-        table(tuned, trials).to_csv(folder / name, **how)
+        rows = table(tuned, trials)
+        rows.to_csv(folder / name, index=False, float_format="%.6g", lineterminator="\n")
     write_document(report, folder)
     tuned.model.save(folder / "model")
-    return found
+    return summary
+
+
+def to_dict(tuned: Tuned, train_command: str) -> dict[str, Any]:
+    """The result of a search as JSON types."""
+    search, num_done, run = tuned.search, len(tuned.done), tuned.model.run_
+    return {
+        "data": tuned.name,
+        "goal": {"criterion": search.criterion, "limit": search.limit},
+        "met": tuned.met,
+        "trials": {
+            "asked": search.trials,
+            "done": num_done,
+            "failed": len(tuned.trials) - num_done,
+            "running": tuned.running,
+        },
+        "splits": search.splits,
+        "seed": search.seed,
+        "chosen": {
+            **_entry(tuned, tuned.chosen),
+            "train_command": train_command,
+            "python": python_code(tuned.model),
+            "config": tuned.model.config(),
+            "model_test": run.test.to_dict(),
+        },
+        "front": [_entry(tuned, trial) for trial in tuned.front],
+        "study": {"storage": display_name(search.storage), "name": search.study_name},
+        "versions": run.versions,
+    }
 
 
 def trial_records(tuned: Tuned) -> list[dict[str, Any]]:
@@ -147,8 +161,8 @@ def figures_table(tuned: Tuned) -> list[list[str]]:
         parts = {f"validation, {len(runs)} splits": parts["validation"]}
         parts[f"test, {len(runs)} splits"] = [run.test for run in runs]
     rows = [
-        [part, *(cell_text(spread([getattr(one, key) for one in found])) for key in COLUMNS)]
-        for part, found in parts.items()
+        [part, *(cell_text(spread([getattr(e, key) for e in evaluations])) for key in COLUMNS)]
+        for part, evaluations in parts.items()
     ]
     ends = {key: test.intervals.get(key, (math.nan, math.nan)) for key in COLUMNS}
     saved = [cell_text(Interval(getattr(test, key), *ends[key], 1)) for key in COLUMNS]
@@ -174,31 +188,20 @@ def table(tuned: Tuned, trials: Sequence[TrialResult]) -> pd.DataFrame:
         test = _entry(tuned, trial).get("test", {})
         row: dict[str, Any] = {"trial": trial.number}
         row["chosen"] = int(trial.number == tuned.chosen.number)
-        row |= {f"validation_{key}": trial.figures.get(key) for key in FIGURES}
-        row |= {f"test_{key}": test.get(key) for key in FIGURES}
+        row |= {f"validation_{key}": trial.figures.get(key) for key in METRICS}
+        row |= {f"test_{key}": test.get(key) for key in METRICS}
         row |= {"seconds": trial.seconds, "failed": trial.failed}
         rows.append(row | {name: trial.settings.get(name, "") for name in tuned.search.space})
     return pd.DataFrame(rows)
 
 
-def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: str) -> Document:
+def document(tuned: Tuned, data: Data, commands: Commands) -> Document:
     """Contents of the report: the chosen model, and the trials it was chosen from."""
     model, test, search = tuned.model, data.test_mask, tuned.search
-    titles, train = list(COLUMNS.values()), chosen["train_command"]
-    rows = []
-    for trial in tuned.front:
-        settings = [format_value(trial.settings.get(name, "")) for name in search.space]
-        rows.append([str(trial.number), *(points(trial.figure(k)) for k in COLUMNS), *settings])
-    reasons = [[str(count), reason] for reason, count in failures(tuned).items()]
-    parts = [
-        Section("Pareto front", header=["trial", *titles, *search.space], rows=rows, caption=FRONT),
-        *[Section("Failed trials", header=["trials", "reason"], rows=reasons)] * bool(reasons),
-        Section("Train it again", code=f"{train}\n\n{chosen['python']}".strip()),
-    ]
-    given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
-    own = model.run_.test
-    report = from_evaluations(own, None, search.limit if search.criterion == "dp" else None)
-    report |= live_parts(model, *given, command=panel_command)
+    evaluation, logits = model.run_.test, model.uncorrected().cpu()[test]
+    report = from_evaluations(evaluation, None, search.limit if search.criterion == "dp" else None)
+    sens = certain(data.sens)[test]
+    report |= live_parts(model, logits, data.y[test], sens, command=commands.panel)
     return report | {
         "title": title(tuned),
         "summary": summary(tuned),
@@ -209,25 +212,42 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: s
         "points": [
             _point(tuned, tuned.chosen)
             | {"name": f"chosen: trial {tuned.chosen.number}", "kind": "chosen"},
-            point("its model on the test nodes", "other", own, search.criterion),
+            point("its model on the test nodes", "other", evaluation, search.criterion),
         ],
         "gap": tuned.symbol,
         "target": search.limit,
-        "measured": f"{model.run_.test.n:,} test nodes, which no trial has seen",
+        "measured": f"{evaluation.n:,} test nodes, which no trial has seen",
         "lines": Section(
             "Chosen trial",
             text=[format_settings(tuned.chosen.settings)],
-            header=["nodes", *titles],
+            header=["nodes", *COLUMNS.values()],
             rows=figures_table(tuned),
-            caption=f"{SPREAD} " * (search.splits > 1) + CHOSEN,
+            caption=f"{SPREAD} {CHOSEN}" if search.splits > 1 else CHOSEN,
         ),
-        "extra": parts,
+        "extra": _sections(tuned, commands.train),
+        "command": commands.rerun,
         "assumptions": [
             "The choice was made on validation nodes; the test nodes need not agree with it."
         ],
-        "setting": chosen["config"],
+        "setting": model.config(),
         "versions": model.run_.versions,
     }
+
+
+def _sections(tuned: Tuned, train_command: str) -> list[Section]:
+    """The front, failed trials, and how to train the chosen classifier again."""
+    names = list(tuned.search.space)
+    rows = []
+    for trial in tuned.front:
+        figures = [points(trial.figure(metric)) for metric in COLUMNS]
+        settings = [format_value(trial.settings.get(name, "")) for name in names]
+        rows.append([str(trial.number), *figures, *settings])
+    header = ["trial", *COLUMNS.values(), *names]
+    sections = [Section("Pareto front", header=header, rows=rows, caption=FRONT)]
+    if reasons := [[str(count), reason] for reason, count in failures(tuned).items()]:
+        sections.append(Section("Failed trials", header=["trials", "reason"], rows=reasons))
+    code = f"{train_command}\n\n{python_code(tuned.model)}".strip()
+    return [*sections, Section("Train it again", code=code)]
 
 
 def _point(tuned: Tuned, trial: TrialResult) -> Point:
@@ -241,6 +261,6 @@ def _entry(tuned: Tuned, trial: TrialResult) -> dict[str, Any]:
         "validation": {**trial.figures, "per_split": list(trial.per_split)},
     }
     if trial.number in tuned.checked:
-        per_split = [plain(run.test) for run in tuned.checked[trial.number]]
+        per_split = [figures_of(run.test) for run in tuned.checked[trial.number]]
         entry["test"] = {**means(per_split), "per_split": per_split}
     return entry

@@ -12,12 +12,12 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import optuna
 import torch
-from optuna.study import Study
 from torch_geometric.data import Data
 
 from fairmp import groups
@@ -26,10 +26,15 @@ from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool
-from fairmp.search import study as studies
-from fairmp.search.space import SYMBOLS, Criterion, Method, default_space, narrowed
-from fairmp.search.study import Search, TrialPool, TrialResult
-from fairmp.training.classifier import FairClassifier, Run
+from fairmp.training.classifier import FairClassifier
+from fairmp.training.run import Run
+from fairmp.tuning.search import Search
+from fairmp.tuning.space import SYMBOLS, Criterion, Method, default_space, narrowed
+from fairmp.tuning.study import open_study
+from fairmp.tuning.trials import TrialResult, end_dead, results, running
+from fairmp.tuning.workers import run_trials, train, training_data
+
+BOOTSTRAP = 1000  # resamples of the test nodes
 
 
 @dataclass(frozen=True)
@@ -94,7 +99,7 @@ def tune(  # noqa: PLR0913
 
     With a ``storage`` a search is resumable: the same call adds trials until there are ``trials``
     in total. Trials whose process was killed are repeated. With one worker the same seed gives the
-    same trials, however often the search was stopped; between two of them, unless ``exclusive``.
+    same trials, however often the search was stopped.
 
     Args:
         data: a graph. Its own masks are kept; without them labelled nodes of known group are split
@@ -102,18 +107,18 @@ def tune(  # noqa: PLR0913
         goal: largest gap accepted on the validation nodes, 0.02 for two points; or ``"front"``.
         criterion: the gap that is limited: ``"dp"``, or ``"eo"``, equal opportunity. FMP's own
             target is always of ``"dp"``.
-        method: what all trials share; FMP for 300 epochs by default.
+        method: what all trials share; FMP by default.
         space: changes to the search space: ``"lr=0.01"``, ``"hidden=16,64"``, ``"lambda_s=1..10"``.
         trials: total number of trials.
         timeout: seconds after which no further trial begins.
         workers: number of processes, with one torch thread each; several need a ``storage``.
         splits: number of splits over which a trial's figures are means.
         seed: seed of the splits, the initialisations and the search.
-        storage: an SQLite file, another file for optuna's journal, or a URL of optuna's such as
+        storage: an SQLite file, or the URL of a database such as
             ``postgresql://user@host/name``; ``None`` keeps the study in memory.
         study_name: name of the study in its storage.
-        exclusive: no other process uses the study. Trials that were cut short begin again at once,
-            in their places, and not after the others once their heartbeat has stopped.
+        exclusive: no other process uses the study. Trials that were cut short are repeated at
+            once, and not only after their heartbeat has stopped.
         device: device to train on.
         on_start: called once, with the numbers of trials done already and still to do.
         on_trial: called with each new finished trial.
@@ -130,44 +135,59 @@ def tune(  # noqa: PLR0913
         (3, 75)
     """
     began = time.time()
-    if timeout is not None:
-        check_number("timeout", timeout, "give seconds, more than 0", low=0, above=True)
     method = method or Method()
-    check_choice("criterion", criterion, SYMBOLS)
-    hint = "give the largest gap you accept in [0, 1], 0.02 for two points, or 'front'"
-    limit = None if goal == "front" else check_number("goal", goal, hint, low=0, high=1)
+    limit = _check_goal(goal, criterion)
     for name, count in (("trials", trials), ("workers", workers), ("splits", splits)):
         check_integer(name, count, "give a whole number, 1 or more")
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
+    if timeout is not None:
+        check_number("timeout", timeout, "give seconds, more than 0", low=0, above=True)
     if workers > 1 and storage is None:
-        raise InputError("workers", f"{workers} need a storage that they share", "name a file")
+        hint = "name a file in {storage}"
+        raise InputError("workers", f"{workers} need a storage that they share", hint)
     domains = narrowed(default_space(method, limit, criterion), space, method)
     FairClassifier(device=device)
     check(data)
-    parts = _parts(data, splits, seed)
-    deadline = None if timeout is None else began + timeout
-    shared = (trials, splits, seed, device, storage, study_name)
-    graph = _fingerprint(parts[0])
-    search = Search(method, domains, limit, criterion, *shared, graph, deadline)
-    with studies.open_study(search) as study:
-        studies.restart(study) if exclusive else optuna.storages.fail_stale_trials(study)
-        seen = {trial.number for trial in studies.results(study)}
+    parts = data_splits(data, splits, seed)
+    search = Search(
+        method=method,
+        space=domains,
+        limit=limit,
+        criterion=criterion,
+        trials=trials,
+        splits=splits,
+        seed=seed,
+        device=device,
+        storage=storage,
+        study_name=study_name,
+        graph=fingerprint(parts[0]),
+        deadline=None if timeout is None else began + timeout,
+    )
+    with open_study(search) as study:
+        end_dead(study, running(study)) if exclusive else optuna.storages.fail_stale_trials(study)
+        seen = {trial.number for trial in results(study)}
         left = max(0, trials - len(seen))
         on_start(len(seen), left)
 
-        def report() -> None:
-            for trial in studies.results(study):
+        def report_new() -> None:
+            for trial in results(study):
                 if trial.number not in seen:
                     seen.add(trial.number)
                     on_trial(trial)
 
-        worker = studies.TrialWorker(search, parts, study)
-        with WorkerPool(worker, max(1, min(workers, left))) as pool:
-            studies.run_trials(study, search, pool, report)
-            return _result(study, search, parts, pool)
+        workers = max(1, min(workers, left))
+        run_trials(study, search, parts, workers, report_new)
+        return _choose_and_check(search, results(study), parts, workers, len(running(study)))
 
 
-def _parts(data: Data, splits: int, seed: int) -> list[Data]:
+def _check_goal(goal: float | str, criterion: str) -> float | None:
+    """The largest gap accepted, or None for a front."""
+    check_choice("criterion", criterion, SYMBOLS)
+    hint = "give the largest gap you accept in [0, 1], 0.02 for two points, or 'front'"
+    return None if goal == "front" else check_number("goal", goal, hint, low=0, high=1)
+
+
+def data_splits(data: Data, splits: int, seed: int) -> list[Data]:
     """One copy of the graph per split: same test nodes, the others split anew."""
     sens = groups.likeliest(data.sens)
     first = copy.copy(data)
@@ -186,7 +206,7 @@ def _parts(data: Data, splits: int, seed: int) -> list[Data]:
     return parts
 
 
-def _fingerprint(data: Data) -> dict[str, Any]:
+def fingerprint(data: Data) -> dict[str, Any]:
     """What distinguishes one graph from another, the same on every machine."""
     digest = hashlib.sha256()
     codes = [data[name] for name in ("edge_index", "y", *MASKS)]
@@ -203,20 +223,41 @@ def _fingerprint(data: Data) -> dict[str, Any]:
     }
 
 
-def _result(study: Study, search: Search, parts: Sequence[Data], pool: TrialPool) -> Tuned:
-    found = studies.results(study)
-    done = [trial for trial in found if trial.failed is None]
+def _choose_and_check(
+    search: Search,
+    trials: Sequence[TrialResult],
+    splits: Sequence[Data],
+    workers: int,
+    num_running: int,
+) -> Tuned:
+    """Choose a trial, train it again, and evaluate it on the test nodes; so the whole front."""
+    done = [trial for trial in trials if trial.failed is None]
     if not done:
-        reason = f"the first failed: {found[0].failed}" if found else "the time was up before"
-        raise InputError("trials", f"none of {len(found)} has any figures", reason)
+        reason = f"the first failed: {trials[0].failed}" if trials else "the time was up before"
+        raise InputError("trials", f"none of {len(trials)} has any figures", reason)
     best = pareto(done, search.criterion)
     chosen, met = choose(done, search.limit, search.criterion)
-    models = studies.train(search, chosen.settings, parts, bootstrap=1000)
+    models = train(search, chosen.settings, splits, bootstrap=BOOTSTRAP)
     checked = {chosen.number: [model.run_ for model in models]}
-    others = [] if search.limit is not None else [t for t in best if t is not chosen]
-    checked |= {trial.number: runs for trial, runs in pool.map(others) if trial is not None}
-    rest = tuple(best), checked, models[0], studies.running(study)
-    return Tuned(search, search.graph["data"], tuple(found), chosen, met, *rest)
+    others = [] if search.limit is not None else [trial for trial in best if trial is not chosen]
+    runs_of = partial(_runs_of, search=search, splits=[training_data(data) for data in splits])
+    with WorkerPool(runs_of, max(1, min(workers, len(others)))) as pool:
+        checked |= {trial.number: runs for trial, runs in pool.map(others)}
+    return Tuned(
+        search=search,
+        name=search.graph["data"],
+        trials=tuple(trials),
+        chosen=chosen,
+        met=met,
+        front=tuple(best),
+        checked=checked,
+        model=models[0],
+        running=num_running,
+    )
+
+
+def _runs_of(trial: TrialResult, search: Search, splits: Sequence[Data]) -> list[Run]:
+    return [model.run_ for model in train(search, trial.settings, splits, bootstrap=BOOTSTRAP)]
 
 
 def pareto(trials: Sequence[TrialResult], criterion: str) -> list[TrialResult]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -7,11 +8,10 @@ import numpy as np
 import pytest
 import torch
 
-from fairmp.distributed import Manifest, Ranks, load_shard, loading, shard
+from fairmp.distributed import Manifest, Ranks, SharedError, load_shard, loading, shard
 from fairmp.distributed.shard_format import mapped
 from fairmp.errors import InputError
 from fairmp.graph import normalise
-from fairmp.groups import group_operator
 from tests.distributed.jobs import awkward, classifier
 from tests.distributed.together import together
 
@@ -53,7 +53,7 @@ def product(rank: int, folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("size", [1, 3])
-def test_product_gradient_and_bytes(
+def test_product_and_gradient_are_those_of_one_process(
     shards: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = awkward()
@@ -90,7 +90,7 @@ def epoch_bytes(rank: int, folder: Path, setting: str) -> tuple[dict[str, int], 
     return {k: counted[1][k] - counted[0][k] for k in counted[0]}, sum(mine.graph.exact.halo.sent)
 
 
-def test_bytes_of_an_epoch_are_the_formula(shards: Path) -> None:
+def test_bytes_of_an_epoch_follow_the_formula(shards: Path) -> None:
     weights = 5 * 16 + 16 + 16 * 2 + 2
     for sent, rows in together(2, epoch_bytes, shards, "papc"):
         # Two epochs: K = 3 steps forward, backward and validation; 2 classes of 8 bytes.
@@ -101,9 +101,7 @@ def test_bytes_of_an_epoch_are_the_formula(shards: Path) -> None:
         assert sent["total"] == 2 * ((3 * 3 + 2) * 4 + 2 * 2) * 8
 
 
-def test_pieces_of_any_size_make_the_same_rows(
-    shards: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_piece_size_does_not_change_rows(shards: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = load_shard(shards).graph.exact
     for piece in (1, 7, 64):
         monkeypatch.setattr(loading, "COLUMNS_PER_READ", piece)
@@ -112,22 +110,7 @@ def test_pieces_of_any_size_make_the_same_rows(
         assert torch.equal(found.forward.col, expected.forward.col)
 
 
-def test_the_group_operator_is_that_of_one_process() -> None:
-    for groups in (2, 3):
-        data = awkward(groups, groups)
-        population = data.train_mask | data.val_mask
-        found = Ranks().group_operator(data.sens, population, groups)
-        expected = group_operator(data.sens, population)
-        assert torch.equal(found.rows, expected.rows)
-        assert torch.equal(found.matrix, expected.matrix)
-        assert found.norm == expected.norm
-    with pytest.raises(InputError, match="group 1 has no node"):
-        Ranks().group_operator(torch.tensor([0, 0, -1]), torch.ones(3).bool(), 2)
-
-
-def test_a_rank_reads_its_own_parts_alone(shards: Path, tmp_path: Path) -> None:
-    import shutil
-
+def test_rank_reads_only_its_own_parts(shards: Path, tmp_path: Path) -> None:
     folders = []
     for rank, own in enumerate(((0, 1, 2), (3, 4, 5))):
         folder = tmp_path / str(rank)
@@ -145,19 +128,38 @@ def read_own(rank: int, folders: list[Path]) -> int:
     return int(load_shard(folders[rank]).data.x.size(0))
 
 
-def test_too_few_parts_and_unknown_splits_are_told(shards: Path) -> None:
-    with pytest.raises(InputError, match="no split with seed 7"):
-        load_shard(shards, split_seed=7)
-    for line in together(2, many_ranks, shards):
-        assert (
-            line == "shards: 6 parts for 7 ranks; shard into more parts (--parts 7), or start "
-            "fewer ranks"
-        )
-
-
-def many_ranks(rank: int, folder: Path) -> str:
-    ranks = Ranks()
-    ranks.size, ranks.rank = 7, rank
+def test_too_few_parts_and_unknown_splits_are_refused(shards: Path) -> None:
     with pytest.raises(InputError) as error:
-        loading._parts_by_rank(Manifest.read(folder), ranks)
-    return str(error.value)
+        load_shard(shards, split_seed=7)
+    assert error.value.argument == "split_seed"
+    many = Ranks()
+    many.size = 7
+    with pytest.raises(InputError, match="6 parts for 7 ranks"):
+        loading._parts_by_rank(Manifest.read(shards), many)
+
+
+def load_in_turn(rank: int, places: list[list[Path]]) -> list[str]:
+    lines = []
+    for folders in places:
+        with pytest.raises(SharedError) as error:
+            load_shard(folders[rank])
+        lines.append(str(error.value))
+    return lines
+
+
+def test_broken_shards_of_one_rank_stop_all(shards: Path, tmp_path: Path) -> None:
+    for name in ("cut", "gone", "bare"):
+        shutil.copytree(shards, tmp_path / name)
+    path = tmp_path / "cut" / "part-00005" / "x.npy"
+    path.write_bytes(path.read_bytes()[:-1])
+    (tmp_path / "gone" / "part-00005" / "x.npy").unlink()
+    (tmp_path / "bare" / "manifest.json").unlink()
+    shard(awkward(3, 3), tmp_path / "other", parts=6)
+    names = ("cut", "gone", "bare", "other")
+    one, two = together(2, load_in_turn, [[shards, tmp_path / name] for name in names])
+    assert one == two
+    parts = ("x.npy has", "x.npy is missing", "manifest", "fingerprint")
+    for line, part in zip(one, parts, strict=True):
+        assert line.startswith("shards: ")
+        assert part in line
+        assert "\n" not in line
