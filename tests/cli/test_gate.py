@@ -117,7 +117,7 @@ def test_audit_train_and_predict_pass_or_fail(fairmp: Program, tmp_path: Path) -
     status, _, err = fairmp(f"{audit} --out c --fail-over {gap - 0.001}")
     assert status == 3
     assert "the gap of the labels is" in err
-    train = "train --data embedded:600 --splits 1 --epochs 3 --no-picture"
+    train = "train --data embedded:600 --backbone mlp --splits 1 --epochs 3 --no-picture"
     assert fairmp(f"{train} --out t --fail-over 0.05")[0] == 0
     assert fairmp(f"{train} --out u --solver none --fail-over 0.0")[0] == 3
     assert (tmp_path / "u/report.html").exists()  # the results are there to look into
