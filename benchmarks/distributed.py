@@ -46,11 +46,11 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, found: dict[str, Any]) -> None:
+def save(name: str, record: dict[str, Any]) -> None:
     RESULTS.mkdir(exist_ok=True)
     path = RESULTS / f"distributed-{name}.json"
-    path.write_text(json.dumps({"machine": machine(), **found}, indent=1) + "\n")
-    print(json.dumps(found, indent=1))
+    path.write_text(json.dumps({"machine": machine(), **record}, indent=1) + "\n")
+    print(json.dumps(record, indent=1))
 
 
 def ends(nodes: int, edges: int, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
@@ -90,9 +90,9 @@ def tables(folder: Path, nodes: int, edges: int, features: int) -> tuple[Path, P
     return paths
 
 
-def here(command: Sequence[str], **more: str) -> dict[str, str]:
-    kept = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", **more}
-    return {**kept, "PYTHONWARNINGS": "ignore"}
+def environment() -> dict[str, str]:
+    threads = {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    return {**os.environ, **threads, "PYTHONWARNINGS": "ignore"}
 
 
 def torchrun(size: int, *words: str, restarts: int = 0) -> list[str]:
@@ -144,7 +144,7 @@ def rank(folder: str, epochs: str, out: str) -> None:
         busy = (time.process_time() - busy) / 3
         ranks.sent.clear()
         run = fit_shard(model(int(epochs)), mine, bootstrap=0)
-        found = {
+        record = {
             "rank": ranks.rank,
             "nodes": mine.data.x.size(0),
             "entries": mine.graph.exact.forward.col.numel() + mine.graph.exact.border.col.numel(),
@@ -158,13 +158,13 @@ def rank(folder: str, epochs: str, out: str) -> None:
             "product_cpu_seconds": busy,
             "epoch_seconds": run.history.seconds / int(epochs),
         }
-        Path(out, f"{ranks.size}-{epochs}-{ranks.rank}.json").write_text(json.dumps(found))
+        Path(out, f"{ranks.size}-{epochs}-{ranks.rank}.json").write_text(json.dumps(record))
 
 
 def ranks_of(folder: Path, size: int, epochs: int, out: Path, prefix: Sequence[str] = ()) -> Any:
     words = [__file__, "rank", str(folder), str(epochs), str(out)]
     command = [*prefix, *torchrun(size, *words)]
-    done = subprocess.run(command, env=here(command), capture_output=True, text=True, check=False)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr[-3000:])
     return [json.loads((out / f"{size}-{epochs}-{k}.json").read_text()) for k in range(size)]
@@ -179,7 +179,7 @@ def memory(scratch: Path, nodes: int, edges: int) -> None:
         manifest = shard_tables(
             *paths, folder / "s", id="id", label="label", sensitive="group", parts=4, order="given"
         )
-        found: dict[str, Any] = {"nodes": nodes, "edges": manifest.edges, "ranks": {}}
+        record: dict[str, Any] = {"nodes": nodes, "edges": manifest.edges, "ranks": {}}
         whole = 0.0
         for size in (1, 2, 4):
             parts = ranks_of(folder / "s", size, 2, folder)
@@ -190,7 +190,7 @@ def memory(scratch: Path, nodes: int, edges: int) -> None:
             halo = [
                 p["halo"] * (CLASSES * 4 + 20) + p["rows_sent"] * (CLASSES * 4 + 8) for p in parts
             ]
-            found["ranks"][size] = {
+            record["ranks"][size] = {
                 "parts": parts,
                 "used_mb": used,
                 "allowed_mb": [1.3 / size * whole + bytes_ / 1e6 for bytes_ in halo],
@@ -199,7 +199,7 @@ def memory(scratch: Path, nodes: int, edges: int) -> None:
                     u <= 1.3 / size * whole + b / 1e6 for u, b in zip(used, halo, strict=True)
                 ),
             }
-    save("memory", found)
+    save("memory", record)
 
 
 def sent_on_lo(host: str) -> int:
@@ -213,7 +213,7 @@ def count_bytes(scratch: Path) -> None:
 
     host = f"fairmp{os.getpid() % 10_000}"
     alone = subprocess.run(["ip", "netns", "add", host], capture_output=True).returncode == 0
-    found: dict[str, Any] = {"K": K, "classes": CLASSES, "bytes_a_number": 4, "ranks": {}}
+    record: dict[str, Any] = {"K": K, "classes": CLASSES, "bytes_a_number": 4, "ranks": {}}
     try:
         prefix = ["ip", "netns", "exec", host] if alone else []
         if alone:
@@ -236,7 +236,7 @@ def count_bytes(scratch: Path) -> None:
                 }
                 halo = sum(part["halo"] for part in counted[0])
                 formula = 3 * K * CLASSES * 4 * halo
-                found["ranks"][size] = {
+                record["ranks"][size] = {
                     "halo_rows": halo,
                     "formula_halo": formula,
                     "counted_an_epoch": per,
@@ -246,7 +246,7 @@ def count_bytes(scratch: Path) -> None:
     finally:
         if alone:
             subprocess.run(["ip", "netns", "del", host], check=False)
-    save("bytes", found)
+    save("bytes", record)
 
 
 def shard_large(scratch: Path, nodes: int, edges: int, orders: Sequence[str]) -> None:
@@ -254,7 +254,7 @@ def shard_large(scratch: Path, nodes: int, edges: int, orders: Sequence[str]) ->
         folder = Path(place)
         start = time.perf_counter()
         paths = tables(folder, nodes, edges, 2)
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "nodes": nodes,
             "rows": edges,
             "table_gb": sum(path.stat().st_size for path in paths) / 1e9,
@@ -264,19 +264,19 @@ def shard_large(scratch: Path, nodes: int, edges: int, orders: Sequence[str]) ->
         for order in orders:
             words = [sys.executable, __file__, "one", *map(str, paths), str(folder / order), order]
             start = time.perf_counter()
-            done = subprocess.run(words, env=here(words), capture_output=True, text=True)
+            done = subprocess.run(words, env=environment(), capture_output=True, text=True)
             if done.returncode:
                 raise SystemExit(done.stderr[-3000:])
             seconds = time.perf_counter() - start
             told = json.loads(done.stdout.splitlines()[-1])
-            found["orders"][order] = {
+            record["orders"][order] = {
                 **told,
                 "seconds": seconds,
                 "rows_a_second": edges / seconds,
                 "within_4_gb": told["peak_gb"] <= 4,
             }
             subprocess.run(["rm", "-r", str(folder / order)], check=True)
-    save("shard", found)
+    save("shard", record)
 
 
 def one(nodes: str, edges: str, out: str, order: str) -> None:
@@ -323,7 +323,7 @@ def kills(scratch: Path, count: int) -> None:
 
         start = time.perf_counter()
         command = torchrun(2, *train, "quiet")
-        subprocess.run(command, cwd=folder, env=here(command), capture_output=True, check=True)
+        subprocess.run(command, cwd=folder, env=environment(), capture_output=True, check=True)
         whole, expected, runs = time.perf_counter() - start, digest("quiet"), []
         k = 0
         while sum(run["killed"] for run in runs) < count:
@@ -333,7 +333,7 @@ def kills(scratch: Path, count: int) -> None:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env=here(command),
+                env=environment(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
@@ -359,20 +359,20 @@ def orders(parts: Sequence[int] = (4, 16)) -> None:
     from fairmp.datasets import load, social_network
     from fairmp.distributed import shard
 
-    found: dict[str, Any] = {}
+    record: dict[str, Any] = {}
     for name in ("embedded", "bail", "credit", "pokec-province", "pokec-n-graph"):
         data = social_network() if name == "embedded" else load(name)
-        found[name] = {"nodes": data.num_nodes, "edges": data.edge_index.size(1) // 2}
+        record[name] = {"nodes": data.num_nodes, "edges": data.edge_index.size(1) // 2}
         for order in ("given", "locality", "metis"):
             for count in parts:
                 with tempfile.TemporaryDirectory() as place:
                     start = time.perf_counter()
                     made = shard(data, Path(place, "s"), parts=count, order=order)
-                    found[name][f"{order}, {count} parts"] = {
+                    record[name][f"{order}, {count} parts"] = {
                         "halo_a_node": sum(p.halo for p in made.parts) / made.nodes,
                         "seconds": time.perf_counter() - start,
                     }
-    save("orders", found)
+    save("orders", record)
 
 
 def main() -> None:
@@ -391,17 +391,17 @@ def main() -> None:
     )
     parser.add_argument("--orders", default="given,locality", help="of shard")
     parser.add_argument("--count", type=int, default=10, help="of kills")
-    given = parser.parse_args()
-    match given.what:
+    options = parser.parse_args()
+    match options.what:
         case "memory":
-            memory(given.scratch, given.nodes or 10**6, given.edges or 11_800_000)
+            memory(options.scratch, options.nodes or 10**6, options.edges or 11_800_000)
         case "bytes":
-            count_bytes(given.scratch)
+            count_bytes(options.scratch)
         case "shard":
-            wanted = given.orders.split(",")
-            shard_large(given.scratch, given.nodes or 10**7, given.edges or 10**8, wanted)
+            wanted = options.orders.split(",")
+            shard_large(options.scratch, options.nodes or 10**7, options.edges or 10**8, wanted)
         case "kills":
-            kills(given.scratch, given.count)
+            kills(options.scratch, options.count)
         case _:
             orders()
     return None

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.ids import check_ids, comparable, id_array, node_ids, positions
+from fairmp.datasets.ids import check_ids, comparable, id_array, node_ids, position_finder, positions
 from fairmp.errors import InputError
 
 IDS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 50), unique=True, min_size=1)
@@ -69,3 +69,12 @@ def test_node_ids_without_a_column_are_row_numbers():
     frame = pd.DataFrame({"who": ["b", "a"]})
     assert node_ids(frame, None).to_pylist() == [0, 1]
     assert node_ids(frame, "who").to_pylist() == ["b", "a"]
+
+
+@pytest.mark.parametrize("ids", [[5, 3, 9], [10**15, -7, 0], [-(2**63), 2**63 - 1]])
+def test_position_finder_agrees_with_positions(ids: list[int]) -> None:
+    known = pa.array(ids, pa.int64())
+    find = position_finder(known)
+    for column in ([*ids, None, 4, -8], [*ids[::-1]], []):
+        values = pa.array(column, pa.int64())
+        assert find(values).tolist() == positions(known, values).tolist()

@@ -14,7 +14,14 @@ import scipy.sparse as sp
 
 from fairmp.datasets.column_names import CHECK_SEPARATOR, require_column
 from fairmp.datasets.dialects import Dialect
-from fairmp.datasets.ids import blank_to_null, check_ids, comparable, id_array, positions
+from fairmp.datasets.ids import (
+    blank_to_null,
+    check_ids,
+    comparable,
+    id_array,
+    position_finder,
+    positions,
+)
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.readers import TableReader
 from fairmp.errors import InputError
@@ -80,12 +87,13 @@ class EdgeTable:
         """Read a file front to back, as text or, faster, integers."""
         assert self.reader is not None
         ids = _check_again(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
+        find = position_finder(ids)
         matched, rows = False, 0
         example: list[Any] = []
         type = pa.int64() if integers else pa.string()
         for batch in self.reader.batches(self.endpoints, type, multiline=False):
             columns = [blank_to_null(column) for column in batch.columns]
-            ends = Endpoints(*(positions(ids, column) for column in columns))
+            ends = Endpoints(*map(find, columns))
             matched = matched or _any_match(ends)
             rows += len(ends.source)
             example = example or [column[0].as_py() for column in columns if len(column)]

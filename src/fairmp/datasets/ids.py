@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairmp.datasets.numerals import is_text
 from fairmp.errors import InputError, plural
 
+MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
 _DECIMAL = r"^(0|-?[1-9][0-9]*)(\.[0-9]+(e[+-]?[0-9]+)?)?$"
 
@@ -59,6 +63,37 @@ def positions(ids: Any, column: Any) -> np.ndarray:
     ids = ids.combine_chunks() if isinstance(ids, pa.ChunkedArray) else ids
     rows = pc.index_in(pc.cast(column, ids.type), value_set=ids)
     return pc.fill_null(rows, -1).to_numpy()
+
+
+def position_finder(ids: Any) -> Callable[[Any], np.ndarray]:
+    """Return :func:`positions` for many columns of the ids' type.
+
+    Integers are found in an index that is built once: an array, where they are close together.
+    """
+    if not pa.types.is_integer(ids.type):
+        return partial(positions, ids)
+    numbers = ids.to_numpy()
+    low, high = int(numbers.min()), int(numbers.max())
+    if high - low < MAX_IDS_PER_NODE * len(numbers):
+        rows = np.full(high - low + 1, -1, dtype=np.int32 if len(numbers) < 2**31 else np.int64)
+        rows[numbers - low] = np.arange(len(numbers), dtype=rows.dtype)
+    else:
+        index = pd.Index(numbers)
+        rows = None
+
+    def find(column: Any) -> np.ndarray:
+        if column.null_count:
+            known = column.is_valid().to_numpy(zero_copy_only=False)
+            return np.where(known, find(pc.fill_null(column, low)), -1)
+        values = column.to_numpy()
+        if rows is None:
+            return index.get_indexer(values)
+        inside = (values >= low) & (values <= high)
+        if inside.all():
+            return rows[values - low]
+        return np.where(inside, rows[np.where(inside, values - low, 0)], -1)
+
+    return find
 
 
 def comparable(*columns: Any) -> list[Any]:

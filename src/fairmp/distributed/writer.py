@@ -333,10 +333,10 @@ def _partition(
     row, path = np.concatenate([[0], np.cumsum(degree)]), job.scratch / "neighbours.npy"
     write_array(path, edges.columns(loops=False), (int(row[-1]),), edges.dtype)
     find = partition.locality if order == "locality" else partition.metis
-    found = find(row, np.load(path, mmap_mode="c"), weight, job.parts)
+    partitioned = find(row, np.load(path, mmap_mode="c"), weight, job.parts)
     path.unlink()
-    edges.renumber(found.place)
-    return found
+    edges.renumber(partitioned.place)
+    return partitioned
 
 
 def _write_parts(
