@@ -8,9 +8,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
@@ -37,45 +39,21 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def to_scipy(x: Tensor) -> csr_array:
-    """A matrix as scipy's, in CSR format."""
+    """Convert a matrix, dense or sparse, to scipy's CSR format."""
     from scipy.sparse import coo_array, csr_array
 
     if x.layout == torch.strided:
         return csr_array(x.detach().cpu().numpy())
     x = x.detach().cpu().coalesce()
-    places = tuple(x.indices().int().numpy())  # scikit-learn's trees take no int64
+    places = tuple(x.indices().int().numpy())  # scikit-learn's trees refuse int64
     return coo_array((x.values().numpy(), places), shape=tuple(x.shape)).tocsr()
 
 
 def from_scipy(matrix: csr_array) -> Tensor:
-    """A matrix of scipy's as a sparse tensor, in COO format."""
+    """Convert a matrix of scipy's to a sparse tensor in COO format."""
     rows, columns = matrix.tocoo().coords
     place = torch.stack([torch.from_numpy(part).long() for part in (rows, columns)])
     return torch.sparse_coo_tensor(place, torch.from_numpy(matrix.data), matrix.shape).coalesce()
-
-
-class Operator(Protocol):
-    """A graph, as the solvers use it; :class:`Adjacency` is one."""
-
-    is_local: bool  # False where other processes hold a part of the graph
-
-    @property
-    def layout(self) -> Layout:
-        """The order of nodes in which passes over the graph are fastest."""
-
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
-
-    def aggregate_vjp(
-        self,
-        grad: Tensor,
-        gamma: float,
-        x: Tensor | None = None,
-        propagated: Tensor | None = None,
-    ) -> AggregateGradient:
-        """The gradients of :meth:`aggregate`; see :meth:`fairmp.kernels.Kernels.aggregate_vjp`."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +79,10 @@ class Adjacency:
 
     @cached_property
     def layout(self) -> Layout:
-        """Its nodes sorted by degree within windows, so that a processor predicts where rows end.
+        """The graph with nodes sorted by degree, within windows: a processor predicts equal rows.
 
-        Elsewhere than on a CPU, where other processes hold a part of the graph, and above
-        ``MAX_RENUMBERED_EDGES`` edges, nodes keep their order.
+        Nodes keep their order on other devices than the CPU, where other processes hold a part of
+        the graph, and above ``MAX_RENUMBERED_EDGES`` edges.
         """
         movable = self.is_local and self.scale.device.type == "cpu"
         if not movable or self.forward.col.numel() > MAX_RENUMBERED_EDGES:
@@ -121,29 +99,26 @@ class Adjacency:
         return Layout(graph, order, place)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold: the matrix, and nothing that is computed from it."""
+        """Copy and pickle the matrix without what is computed from it."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def __matmul__(self, x: Tensor) -> Tensor:
         rounded = x.to(compute_dtype(x.dtype))
-        product = spmm(self.matrix(transposed=False), self.matrix(transposed=True), rounded)
-        return product.to(x.dtype)
+        return spmm(self.matrix, self.transposed_matrix, rounded).to(x.dtype)
 
     @cached_property
-    def _matrices(self) -> tuple[Matrix, Matrix]:
-        forward = Matrix(self.forward, self.scale, self.scale)
-        symmetric = self.symmetric
-        return forward, forward if symmetric else Matrix(self.backward, self.scale, self.scale)
+    def matrix(self) -> Matrix:
+        """Ã, as the kernels take it."""
+        return Matrix(self.forward, self.scale, self.scale)
 
-    def matrix(self, *, transposed: bool) -> Matrix:
-        """Ã or Ãᵀ, as the kernels take it."""
-        return self._matrices[transposed]
+    @cached_property
+    def transposed_matrix(self) -> Matrix:
+        """Ãᵀ, as the kernels take it."""
+        return self.matrix if self.symmetric else Matrix(self.backward, self.scale, self.scale)
 
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
-        return implementation(f).aggregate(self.matrix(transposed=transposed), f, x, gamma)
+    def aggregate(self, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
+        """γX + (1−γ)ÃF, or (1−γ)ÃF where X is ``None``; without a gradient."""
+        return implementation(f).aggregate(self.matrix, f, x, gamma)
 
     def aggregate_vjp(
         self,
@@ -153,8 +128,8 @@ class Adjacency:
         propagated: Tensor | None = None,
     ) -> AggregateGradient:
         """The gradients of :meth:`aggregate`; see :meth:`fairmp.kernels.Kernels.aggregate_vjp`."""
-        matrix = self.matrix(transposed=True)
-        return implementation(grad).aggregate_vjp(matrix, grad, gamma, x, propagated)
+        kernels = implementation(grad)
+        return kernels.aggregate_vjp(self.transposed_matrix, grad, gamma, x, propagated)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Move to a device."""
@@ -173,7 +148,7 @@ class Layout:
         place: the place of each node (n).
     """
 
-    graph: Operator
+    graph: Adjacency
     order: Tensor | None = None
     place: Tensor | None = None
     _groups: weakref.WeakKeyDictionary[GroupOperator, GroupOperator] = field(
@@ -261,7 +236,7 @@ def _renumber(matrix: CSR, order: Tensor, place: Tensor) -> CSR:
     return CSR(row.to(matrix.row.dtype), col, weight)
 
 
-def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
+def aggregate(f: Tensor, x: Tensor, graph: Adjacency, gamma: float | Tensor) -> Tensor:
     """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
     if isinstance(gamma, Tensor):
         return apply(_AggregateLearned, f, x, gamma, graph)
@@ -270,7 +245,7 @@ def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> T
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float, graph: Operator) -> Tensor:
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float, graph: Adjacency) -> Tensor:
         ctx.graph, ctx.gamma = graph, gamma
         return graph.aggregate(f.contiguous(), x.contiguous(), gamma)
 
@@ -283,7 +258,7 @@ class _Aggregate(torch.autograd.Function):
 
 class _AggregateLearned(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: Tensor, graph: Operator) -> Tensor:
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: Tensor, graph: Adjacency) -> Tensor:
         f, x = f.contiguous(), x.contiguous()
         # On a GPU the host would have to wait for γ.
         number = float(gamma) if gamma.is_cpu else None
@@ -304,7 +279,7 @@ class _AggregateLearned(torch.autograd.Function):
         if ctx.number is not None:
             gradient = graph.aggregate_vjp(grad, ctx.number, x, propagated)
             return gradient.f, gradient.x, gamma.new_tensor(gradient.away / ctx.rest), None
-        grad_f = (1 - gamma) * graph.aggregate(grad, None, 0.0, transposed=True)
+        grad_f = (1 - gamma) * graph.aggregate_vjp(grad, 0.0).f
         return grad_f, gamma * grad, (grad * (x - propagated)).sum(), None
 
 
@@ -428,8 +403,8 @@ def _edges(
     parts: dict[str, object] = {"edge_index": edge_index, "edge_weight": edge_weight}
     for name, part in parts.items():
         if part is not None and not isinstance(part, Tensor):
-            kind = type(part).__name__
-            raise InputError(name, f"{kind} is no tensor", f"give torch.as_tensor({name})")
+            value = f"expected a Tensor, got {type(part).__name__}"
+            raise InputError(name, value, f"give torch.as_tensor({name})")
     if edge_index.layout in SPARSE_LAYOUTS:
         if edge_index.shape != (num_nodes, num_nodes):
             value = f"a sparse tensor of shape {tuple(edge_index.shape)} for {num_nodes} nodes"
@@ -482,10 +457,10 @@ def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:
     return CSR(row, col, weight)
 
 
-def locality_order(row: Any, col: Any) -> Any:
-    """Order of the nodes of a symmetric CSR matrix that puts neighbours near each other (n).
+def locality_order(row: NDArray[Any], col: NDArray[Any]) -> NDArray[np.int64]:
+    """Order the nodes of a symmetric CSR matrix so that neighbours are near each other (n).
 
-    Reverse Cuthill-McKee, on arrays.
+    This is the reverse Cuthill-McKee order.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -494,7 +469,8 @@ def locality_order(row: Any, col: Any) -> Any:
     graph = csr_array((len(row) - 1, len(row) - 1), dtype="int8")
     # Set directly: the constructor wants a value per entry, which nobody reads.
     graph.indptr, graph.indices = row.astype(kind, copy=False), col.astype(kind, copy=False)
-    return reverse_cuthill_mckee(graph, symmetric_mode=True).astype("int64")
+    order: NDArray[np.int64] = reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
+    return order
 
 
 class Graph:
@@ -512,8 +488,8 @@ class Graph:
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """The normalised adjacency matrix Ã."""
         if dtype not in self._adjacency:
-            edges = self.edge_index, self.num_nodes, self.edge_weight
-            self._adjacency[dtype] = normalise(*edges, dtype)
+            adjacency = normalise(self.edge_index, self.num_nodes, self.edge_weight, dtype)
+            self._adjacency[dtype] = adjacency
         return self._adjacency[dtype]
 
     def with_self_loops(self) -> Tensor:

@@ -80,9 +80,7 @@ class ShardedAdjacency(Adjacency):
     def __matmul__(self, x: Tensor) -> Tensor:
         return aggregate(x, x, self, 0.0)
 
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
+    def aggregate(self, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
         """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
         arrived = self.halo.start(f)  # rows of F travel during the product with this rank's
         result = super().aggregate(f, x, gamma)

@@ -14,7 +14,6 @@ kernel finds (:class:`BinaryDual`). Any other is found by Newton's method (:clas
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from torch.autograd.function import once_differentiable
 from fairmp.groups import GroupOperator
 from fairmp.kernels import apply, implementation, relative_to_largest
 from fairmp.kernels.root import MAX_MARGIN, find_root
-from fairmp.kernels.types import BinaryGroups, BinaryProblem, BinaryRoot, Clip
+from fairmp.kernels.types import BinaryProblem, Clip
 from fairmp.nn.newton import DualProblem, DualSolution, Moments, implicit_gradient, solve
 from fairmp.nn.quadratic import FLAT, Array
 
@@ -138,6 +137,7 @@ class BinaryDual(Dual):
     """
 
     needs_logits = False
+    margin: Number
 
     def __init__(self, problem: BinaryProblem, start: BinaryDual | None) -> None:
         guess: Number | None = None
@@ -152,10 +152,12 @@ class BinaryDual(Dual):
     @property
     def u(self) -> Tensor:
         """The dual of both classes (1×2), or of the margin (1×1)."""
-        row = [self.margin] if self._columns == 1 else [self.margin / -2, self.margin / 2]
-        if isinstance(self.margin, Tensor):
-            return torch.stack(row, 1)
-        return torch.from_numpy(np.array([row]))
+        margin = self.margin
+        if isinstance(margin, Tensor):
+            row = margin if self._columns == 1 else torch.cat([margin / -2, margin / 2])
+            return row.view(1, self._columns)
+        numbers = [margin] if self._columns == 1 else [-margin / 2, margin / 2]
+        return torch.tensor([numbers], dtype=torch.float64)
 
     def shift(self, z: Tensor) -> Tensor:
         """Shift margins by a column times a number."""
@@ -182,6 +184,7 @@ class NewtonDual(Dual):
     """The dual of any number of gaps and classes, by Newton's method."""
 
     needs_logits = True
+    _solution: DualSolution
 
     def __init__(
         self, problem: GroupProblem, target: float, tol: float, start: NewtonDual | None

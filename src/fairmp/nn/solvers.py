@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from fairmp.graph import Operator, aggregate
+from fairmp.graph import Adjacency, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import not_compiled, softmax
 from fairmp.nn.decisions import DecisionShift
@@ -112,7 +112,7 @@ class Solution:
 
 @not_compiled
 def propagate(
-    x: Tensor, graph: Operator, *, K: int, lambda_s: Strength, softmax_only: bool = False
+    x: Tensor, graph: Adjacency, *, K: int, lambda_s: Strength, softmax_only: bool = False
 ) -> Tensor:
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s).
 
@@ -130,7 +130,7 @@ def propagate(
 @not_compiled
 def projection(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -187,7 +187,7 @@ def projection(
 @not_compiled
 def primal_dual(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -215,7 +215,7 @@ def primal_dual(
 
 def paper(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -236,7 +236,7 @@ def paper(
 
 def papc(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -261,7 +261,7 @@ def papc(
 
 def frozen(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     membership: Tensor,
     group_duals: Tensor,
     *,
@@ -316,7 +316,7 @@ def _step(
     f: Tensor,
     u: Tensor,
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     gamma: float | Tensor,
     *,

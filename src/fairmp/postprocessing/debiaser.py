@@ -17,7 +17,7 @@ from torch import Tensor
 
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, check_number, shortlist
-from fairmp.groups import soft
+from fairmp.groups import is_soft
 from fairmp.metrics.evaluation import canonical
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import criteria, odds
@@ -275,10 +275,10 @@ class Debiaser(TransformerMixin, BaseEstimator):
         found = []
         for one, (name, groups) in zip(own, self.groups_, strict=True):
             codes = one.sens
-            if soft(codes) and codes.size(1) != len(groups):
+            if is_soft(codes) and codes.size(1) != len(groups):
                 value, hint = f"{codes.size(1)} probabilities", f"give one for each of {groups}"
                 raise InputError("sensitive_features", value, hint)
-            if not soft(codes):
+            if not is_soft(codes):
                 places = [groups.index(group) if group in groups else -1 for group in one.groups]
                 codes = torch.tensor([*places, -1])[one.sens]
                 unseen = one.sens[(codes < 0) & (one.sens >= 0)].tolist()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_integer, check_number
 from fairmp.graph import normalise
-from fairmp.groups import GroupOperator, soft, stack
+from fairmp.groups import GroupOperator, is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
@@ -179,7 +179,7 @@ def solve(
     criteria.check_feasible(measures, classes)
     problem = replace(problem, measures=tuple(measures), warnings=tuple(notes))
     exact = len(wanted) == len(own) == 1 and wanted[0].name in EXACT_DECISIONS and classes == 2
-    if decisions and exact and graph is None and not soft(own[0].sens):
+    if decisions and exact and graph is None and not is_soft(own[0].sens):
         rule = GroupThresholds(wanted[0].target, ties=ties, seed=seed, kind="logits")
         return _by_thresholds(problem, rule, calibrate)
     # The projection needs rows that sum to 0, over nodes of equal weight.

@@ -15,7 +15,7 @@ import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.datasets.columns import counted
-from fairmp.groups import certain
+from fairmp.groups import certain_group
 from fairmp.metrics import Interval
 from fairmp.outputs import write_json
 from fairmp.report import Document, Point, Section
@@ -194,7 +194,7 @@ def _document(tuned: Tuned, data: Data, chosen: dict[str, Any], panel_command: s
         *[Section("Failed trials", header=["trials", "reason"], rows=reasons)] * bool(reasons),
         Section("Train it again", code=f"{train}\n\n{chosen['python']}".strip()),
     ]
-    given = model.uncorrected().cpu()[test], data.y[test], certain(data.sens)[test]
+    given = model.uncorrected().cpu()[test], data.y[test], certain_group(data.sens)[test]
     own = chosen["model_test"]
     report = from_evaluations(own, None, search.limit if search.criterion == "dp" else None)
     report |= live_parts(model, *given, command=panel_command)

@@ -201,10 +201,10 @@ class FairClassifier(Predictor):
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
         if split_seed is not None:
-            parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
+            parts = split((data.y, groups.most_likely_group(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        soft = groups.soft(data.sens)
+        soft = groups.is_soft(data.sens)
         if soft:
             predictor.check_certain(data)
         if data.x.device != self.device:
@@ -261,7 +261,7 @@ class FairClassifier(Predictor):
                 }
                 # Parity needs no labels: unlabelled nodes make the served correction more precise.
                 serving, unused = found["val_mask"], ~(data.train_mask | data.test_mask)
-                population = groups.known(data.sens) & unused
+                population = groups.known_mask(data.sens) & unused
                 spare = population & ~data.val_mask
                 if reducer.total(spare.sum().double().view(1)) > 0:
                     operator = reducer.group_operator(data.sens, population, len(self.groups_))
@@ -335,7 +335,7 @@ class FairClassifier(Predictor):
                 self.criterion,
                 cast(FMP, self.propagation).target,
                 kind="logits",
-                decisions=tau == "decisions" and not groups.soft(sens),
+                decisions=tau == "decisions" and not groups.is_soft(sens),
                 temperature=predictor.SOFT_TEMPERATURE if tau == "decisions" else tau,
                 class_names=self.classes_,
             )

@@ -21,8 +21,7 @@ from torch_geometric.data import Data
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Graph
-from fairmp.groups import GroupOperator, group_operator
-from fairmp.groups import known as known_groups
+from fairmp.groups import GroupOperator, group_operator, known_mask
 from fairmp.metrics import Evaluation
 from fairmp.nn.decisions import close_decision_gap
 from fairmp.nn.fmp import FMP, Temperature
@@ -157,7 +156,7 @@ class GroupOperators(dict[str, GroupOperator]):
 
     def __missing__(self, mask: str) -> GroupOperator:
         sens = self.data.sens
-        population = self.data[mask] & known_groups(sens)
+        population = self.data[mask] & known_mask(sens)
         self[mask] = self.reducer.group_operator(sens, population, self.num_groups)
         return self[mask]
 
@@ -167,7 +166,7 @@ class GroupOperators(dict[str, GroupOperator]):
         """Groups and population as the propagation takes them."""
         if needs_groups(network.propagation):
             return self[mask], None
-        return self.data.sens, self.data[mask] & known_groups(self.data.sens)
+        return self.data.sens, self.data[mask] & known_mask(self.data.sens)
 
 
 def needs_groups(propagation: nn.Module | None) -> TypeGuard[FMP]:
@@ -235,7 +234,7 @@ class _Validation:
             if layer.at_prediction(self.temperature).get("decisions"):
                 if self.among is None:
                     sens = self.data.sens[self.nodes].to(self.device)
-                    self.among = group_operator(sens, known_groups(sens))
+                    self.among = group_operator(sens, known_mask(sens))
                 return close_decision_gap(out, self.among, layer.target).logits
         inputs = logits, graph, *self.groups, self.temperature
         out = network.propagate(*inputs, softmax_only=True).index_select(0, self.nodes)

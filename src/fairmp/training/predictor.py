@@ -120,7 +120,7 @@ class Predictor:
         data, nodes, logits = self._predict(data, nodes, mode)
         measured = None
         if "y" in data and "sens" in data:
-            known = groups.certain(data.sens)[nodes]
+            known = groups.certain_group(data.sens)[nodes]
             if len(known[known >= 0].unique()) > 1:
                 measured = self._measure(data, nodes, logits, mode, bootstrap)
         return logits.softmax(1), measured
@@ -170,7 +170,7 @@ class Predictor:
                 adjacency = graph.adjacency(logits.dtype)
                 return layer.frozen(logits, adjacency, sens, self.group_duals_)[nodes]
             alignment.check_population(sens, nodes, self.groups_, reducer.total)
-            inside = nodes & groups.known(sens)
+            inside = nodes & groups.known_mask(sens)
             operator = reducer.group_operator(sens, inside, len(self.groups_))
             tau = self.predict_temperature
             logits = self.network_(data.x, graph, operator, temperature=tau)[nodes]
@@ -183,7 +183,7 @@ class Predictor:
         from fairmp.postprocessing.solver import debias
 
         tau, sens = self.predict_temperature, data.sens[nodes]
-        if tau == "decisions" and (logits.size(1) > 2 or groups.soft(sens)):
+        if tau == "decisions" and (logits.size(1) > 2 or groups.is_soft(sens)):
             tau = SOFT_TEMPERATURE
         target = getattr(self.network_.propagation, "target", 0.0)
         how: Any = {"kind": "logits", "target": target, "temperature": tau}
@@ -202,11 +202,11 @@ class Predictor:
         """Evaluate logits of some nodes, on the first process if there are several."""
 
         def measure(logits: Tensor, y: Tensor, sens: Tensor, *weight: Tensor) -> Evaluation:
-            sure = groups.certain(sens)
+            sure = groups.certain_group(sens)
             names: dict[str, Any] = {"class_names": self.classes_, "group_names": self.groups_}
             names["sample_weight"] = next(iter(weight), None)
             found = evaluate(logits, y, sure, bootstrap=bootstrap, **names)
-            if groups.soft(sens):
+            if groups.is_soft(sens):
                 unsure = int((sure < 0).sum())
                 note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
                 found = replace(found, notes=(*found.notes, note))
@@ -264,7 +264,7 @@ def attributes(sens: Tensor, names: Sequence[str]) -> list[Attribute]:
 
 def check_certain(data: Data) -> None:
     """Raise if a part of the split has fewer than two certain groups, so that it has no gap."""
-    certain = groups.certain(data.sens)
+    certain = groups.certain_group(data.sens)
     for mask in MASKS:
         found = certain[data[mask]]
         if len(found[found >= 0].unique()) < 2:

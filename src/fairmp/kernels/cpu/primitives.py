@@ -169,16 +169,14 @@ def _matrix_arrays(matrix: Matrix, dtype: torch.dtype) -> tuple[CSRArrays, Array
 @Chunked
 def _gather_rows(x: Array, order: Array, out: Array) -> None:
     """Fill ``out`` with the rows of x in another order."""
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i = np.uint64(order[p])
-            if x.shape[1] == 2:
-                out[p, 0] = x[i, 0]
-                out[p, 1] = x[i, 1]
-                continue
+    for p in prange(order.size):
+        row, i = np.uint64(p), np.uint64(order[p])
+        if x.shape[1] == 2:  # a loop would take three times as long
+            out[row, 0] = x[i, 0]
+            out[row, 1] = x[i, 1]
+        else:
             for c in range(np.uint64(x.shape[1])):
-                out[p, c] = x[i, c]
+                out[row, c] = x[i, c]
 
 
 def gather_rows(x: Tensor, order: Tensor) -> Tensor:
@@ -191,11 +189,9 @@ def gather_rows(x: Tensor, order: Tensor) -> Tensor:
 def _gather_margins(x: Array, order: Array, factor: float, out: Array) -> None:
     """Fill ``out`` with the margins of rows in another order, times a factor."""
     scale = out.dtype.type(factor)
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i = np.uint64(order[p])
-            out[p, 0] = scale * (x[i, 1] - x[i, 0])
+    for p in prange(order.size):
+        i = np.uint64(order[p])
+        out[np.uint64(p), 0] = scale * (x[i, 1] - x[i, 0])
 
 
 def gather_margins(x: Tensor, order: Tensor, factor: float) -> Tensor:
@@ -208,12 +204,10 @@ def gather_margins(x: Tensor, order: Tensor, factor: float) -> Tensor:
 def _spread_margins(m: Array, order: Array, factor: float, out: Array) -> None:
     """Fill the rows of ``out`` with (−factor·m, factor·m)."""
     scale = out.dtype.type(factor)
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i, half = np.uint64(order[p]), scale * m[p, 0]
-            out[i, 0] = -half
-            out[i, 1] = half
+    for p in prange(order.size):
+        i, half = np.uint64(order[p]), scale * m[np.uint64(p), 0]
+        out[i, 0] = -half
+        out[i, 1] = half
 
 
 def spread_margins(m: Tensor, order: Tensor, factor: float) -> Tensor:
@@ -305,11 +299,8 @@ def _binary_root(
             break
         root = following
     slope[:] = 0
-    for k in prange(chunks):
-        for p in range(
-            np.uint64(k * CHUNK_NODES), np.uint64(min((k + 1) * CHUNK_NODES, nodes.size))
-        ):
-            slope[np.uint64(nodes[p])] = weighted[p]
+    for p in prange(nodes.size):
+        slope[np.uint64(nodes[p])] = weighted[p]
     return w, following.residual, passes, curvature
 
 
