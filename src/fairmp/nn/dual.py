@@ -2,7 +2,6 @@ r"""The dual problem of the projection: how a step is solved, applied and differ
 
 :func:`solve_dual` finds the dual u of a step, :func:`shift_groups` applies it. Logits are n×C;
 those of two classes may be margins :math:`z_1 - z_0` instead (n×1), which is all that softmax sees.
-A dual has a column for each column of the logits.
 
 The dual of one gap between two classes is one number, the root of a decreasing function, which a
 kernel finds (:class:`BinaryDual`). Any other is found by Newton's method (:class:`NewtonDual`,
@@ -151,13 +150,10 @@ class BinaryDual(Dual):
 
     @property
     def u(self) -> Tensor:
-        """The dual of both classes (1×2), or of the margin (1×1)."""
-        margin = self.margin
-        if isinstance(margin, Tensor):
-            row = margin if self._columns == 1 else torch.cat([margin / -2, margin / 2])
-            return row.view(1, self._columns)
-        numbers = [margin] if self._columns == 1 else [-margin / 2, margin / 2]
-        return torch.tensor([numbers], dtype=torch.float64)
+        """The dual of both classes (1×2, float64)."""
+        if isinstance(self.margin, Tensor):
+            return torch.stack([self.margin / -2, self.margin / 2], 1)
+        return torch.tensor([[-self.margin / 2, self.margin / 2]], dtype=torch.float64)
 
     def shift(self, z: Tensor) -> Tensor:
         """Shift margins by a column times a number."""

@@ -170,13 +170,10 @@ def projection(
     if not x.is_cuda and u.residual > MAX_EXCESS:
         excess = f"it is exceeded by up to {float(u.residual):.2g}"
         warnings.warn(f"the projection did not meet the target: {excess}", stacklevel=2)
-    rows = torch.stack([dual.u for dual in duals]).to(x.dtype)
-    if margins:  # the dual of a margin is that of two classes which move apart
-        rows = torch.cat([rows / -2, rows / 2], 2)
     return Solution(
         f=layout.from_layout(f),
         groups=groups,
-        duals=rows,
+        duals=torch.stack([dual.u for dual in duals]).to(x.dtype),
         temperature=temperature,
         steps=tuple(steps),
         last_residual=u.residual,

@@ -214,9 +214,10 @@ def softmax_vjp_chunk(
 @inlined
 def shift_extreme_row(z: Array, i: Index, by: Array, floor: float, out: Array) -> None:
     """Shift a row relative to its largest logit; see ``Kernels.shift``."""
-    reach, top = abs(by[0]), z[i, 0]
+    # In float64: in float32 the differences of large logits have too few digits.
+    reach, top = abs(by[0]), np.float64(z[i, 0])
     for c in range(np.uint64(1), np.uint64(by.size)):
-        reach, top = max(reach, abs(by[c])), max(top, z[i, c])
+        reach, top = max(reach, abs(by[c])), max(top, np.float64(z[i, c]))
     lowest = -floor if reach > floor / 4 else -np.inf
     highest = -np.inf
     for c in range(np.uint64(by.size)):
