@@ -218,6 +218,8 @@ def shift_extreme_row(z: Array, i: Index, by: Array, floor: float, out: Array) -
     reach, top = abs(by[0]), np.float64(z[i, 0])
     for c in range(np.uint64(1), np.uint64(by.size)):
         reach, top = max(reach, abs(by[c])), max(top, np.float64(z[i, c]))
+    if reach == 0:  # not shifted at all
+        return
     lowest = -floor if reach > floor / 4 else -np.inf
     highest = -np.inf
     for c in range(np.uint64(by.size)):
@@ -262,8 +264,7 @@ def shift_pairs_chunk(
         out[i, 1] = z[i, 1] - half
     by = np.empty(2)
     for i in range(start, stop if extreme else start):
-        ordinary = abs(z[i, 0]) <= limit and abs(z[i, 1]) <= limit
-        if not ordinary and column[i] != 0:
+        if not (abs(z[i, 0]) <= limit and abs(z[i, 1]) <= limit):
             by[0], by[1] = -amount / 2 * column[i], amount / 2 * column[i]
             shift_extreme_row(z, i, by, floor, out)
 
