@@ -278,7 +278,8 @@ class _AggregateLearned(torch.autograd.Function):
         graph, grad, (x, propagated, gamma) = ctx.graph, grad.contiguous(), ctx.saved_tensors
         if ctx.number is not None:
             gradient = graph.aggregate_vjp(grad, ctx.number, x, propagated)
-            return gradient.f, gradient.x, gamma.new_tensor(gradient.away / ctx.rest), None
+            grad_gamma = torch.as_tensor(gradient.away / ctx.rest, dtype=gamma.dtype)
+            return gradient.f, gradient.x, grad_gamma, None
         grad_f = (1 - gamma) * graph.aggregate_vjp(grad, 0.0).f
         return grad_f, gamma * grad, (grad * (x - propagated)).sum(), None
 
