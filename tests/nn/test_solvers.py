@@ -423,7 +423,7 @@ class TestProjection:
             ).f
             moved.append(float((f - problem.x).abs().mean()))
         assert moved == sorted(moved, reverse=True)
-        assert moved[0] > 0.5
+        assert moved[0] > 0.1
 
     def test_a_small_temperature_closes_the_gap_of_decisions(self) -> None:
         sens = (torch.arange(4000) % 4 == 0).long()

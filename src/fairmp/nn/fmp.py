@@ -82,7 +82,7 @@ class PPR(nn.Module):
     def gamma(self) -> tuple[float, ...]:
         """The skip weight of each step, γ = 1/(1+λ_s)."""
         weights = solvers.skip_weights(self._strength(torch.float64), self.K)
-        return tuple(float(weight) for weight in weights)
+        return tuple(weights.tolist() if isinstance(weights, Tensor) else weights)
 
     @not_compiled
     def forward(
