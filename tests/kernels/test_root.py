@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from fairmp.kernels.root import MAX_PASSES, first_root, find_root, next_root
+from fairmp.kernels.root import MAX_PASSES, find_root, first_root, next_root
 
 
 class Gap:

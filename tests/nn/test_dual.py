@@ -163,9 +163,7 @@ class TestTheClosest:
             first = projection(x, graph, one, K=3, lambda_s=2.0, target=target)
             second = projection(x, graph, two, K=3, lambda_s=2.0, target=target)
             # Two methods, each converged to a residual of 1e-6 or less.
-            torch.testing.assert_close(
-                first.f.softmax(1), second.f.softmax(1), atol=1e-5, rtol=0
-            )
+            torch.testing.assert_close(first.f.softmax(1), second.f.softmax(1), atol=1e-5, rtol=0)
             # One multiplier per group, which sum to 0.
             assert second.duals.sum(1).abs().max() <= 1e-6 * (1 + second.duals.abs().max())
         # Unclipped, the right step size makes up for the different rows.
@@ -257,9 +255,7 @@ class TestLargeLogits:
         x, graph, delta = 3 * torch.randn(300, classes), ring(300), group_operator(sens)
         steps: dict[str, Any] = {"K": 2, "lambda_s": 1.0}
         for target in (0.0, 1.0):
-            solution = projection(
-                x, graph, delta, target=target, temperature=temperature, **steps
-            )
+            solution = projection(x, graph, delta, target=target, temperature=temperature, **steps)
             gap = delta.gap((solution.f / temperature).softmax(1)).abs().max()
             assert float(gap) <= target + 1e-4
             again = frozen(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -141,9 +142,7 @@ class TestTheLoopIsWhatRuns:
 
 class TestIdentities:
     @given(problem=problems(), k=st.integers(1, 6), lambda_s=st.sampled_from([0.5, 1.0, 3.0, 20.0]))
-    def test_without_fairness_it_is_appnp(
-        self, problem: PROBLEM, k: int, lambda_s: float
-    ) -> None:
+    def test_without_fairness_it_is_appnp(self, problem: PROBLEM, k: int, lambda_s: float) -> None:
         x, edge_index, sens = problem
         expected = APPNP(k, alpha=1 / (1 + lambda_s))(x, edge_index)
         torch.testing.assert_close(PPR(k, lambda_s)(x, edge_index), expected)
@@ -174,9 +173,7 @@ class TestIdentities:
         assert_same_predictions(layer(x, edge_index, sens), layer(x, edge_index, renamed))
 
     @given(problem=problems(), solver=st.sampled_from(SOLVERS))
-    def test_a_node_of_unknown_group_is_never_shifted(
-        self, problem: PROBLEM, solver: str
-    ) -> None:
+    def test_a_node_of_unknown_group_is_never_shifted(self, problem: PROBLEM, solver: str) -> None:
         x, edge_index, sens = problem
         unknown = sens < 0
         # One step, so that nothing a neighbour was shifted by comes back.
@@ -239,7 +236,9 @@ class TestGradients:
 
         def run(x: Tensor, *theta: Tensor) -> Tensor:
             inputs = (x, problem.edge_index, problem.sens, problem.population)
-            return torch.func.functional_call(layer, dict(zip(parameters, theta)), inputs)
+            return torch.func.functional_call(
+                layer, dict(zip(parameters, theta, strict=True)), inputs
+            )
 
         leaves = (problem.x.requires_grad_(), *parameters.values())
         assert torch.autograd.gradcheck(run, leaves, atol=1e-4)
@@ -276,26 +275,25 @@ class TestGradients:
 
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize("classes", [2, 3])
-    def test_an_input_modified_before_its_gradient_does_not_corrupt_it(
+    def test_an_input_modified_before_its_gradient_is_noticed_or_harmless(
         self, solver: str, classes: int
     ) -> None:
-        """The gradient is right, or torch notices."""
         problem = random_problem(12, classes)
         layer = FMP(2, 0.0, solver=solver)
-        gradients = []
-        for modify in (False, True):
+
+        def gradient(modify: bool) -> Tensor | None:
             x = problem.x.clone().requires_grad_()
             features = 2 * x  # not a leaf: torch allows an in-place change
             loss = layer(features, problem.edge_index, problem.sens).square().sum()
             if modify:
                 features.add_(1)
-            try:
-                loss.backward()
-            except RuntimeError as error:
-                assert "modified by an inplace operation" in str(error)
-                return
-            gradients.append(x.grad)
-        assert torch.equal(*gradients)
+            with suppress(RuntimeError):  # torch's
+                return torch.autograd.grad(loss, x)[0]
+            return None
+
+        expected, found = gradient(modify=False), gradient(modify=True)
+        assert expected is not None
+        assert found is None or torch.equal(found, expected)
 
 
 class TestProjection:
@@ -660,9 +658,7 @@ class TestPrimalDual:
 class TestTrace:
     @pytest.mark.parametrize("solver", SOLVERS)
     @pytest.mark.parametrize(("classes", "groups"), [(2, 2), (3, 3)])
-    def test_steps_are_those_of_shorter_runs(
-        self, solver: str, classes: int, groups: int
-    ) -> None:
+    def test_steps_are_those_of_shorter_runs(self, solver: str, classes: int, groups: int) -> None:
         problem = random_problem(30, classes, groups)
         inputs = (problem.x, problem.edge_index, problem.sens)
         traced = FMP(3, 2.0, 0.5, solver, 0.05).solve(*inputs, trace=True)

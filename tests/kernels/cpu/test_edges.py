@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from scipy import sparse
 from torch import Tensor
 
-pytest.importorskip("numba")
-
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import edges
 from fairmp.kernels.cpu import primitives as cpu

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 from scipy import special
 from torch import Tensor
 
-pytest.importorskip("numba")
-
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
 from fairmp.kernels.cpu.nodes import BLOCK_NODES, UNDERFLOW, exp_minus

@@ -5,8 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-pytest.importorskip("numba")
-
 from fairmp.kernels import reference
 from fairmp.kernels.cpu import primitives as cpu
 from fairmp.kernels.types import CSR

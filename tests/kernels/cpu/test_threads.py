@@ -9,15 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numba
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
-
-numba = pytest.importorskip("numba")
-
 from filelock import FileLock, Timeout
 from numba.core.event import Event, Listener, install_listener
+from torch import Tensor
 
 import fairmp
 from fairmp.graph import CSR, Adjacency

@@ -30,9 +30,7 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
         torch.testing.assert_close(result, expected)
         grad = torch.randn_like(expected)
         found = recording.backward(replay_id, inputs[k], grad)
-        for part, other in zip(
-            found, torch.autograd.grad(expected, (x, w), grad), strict=True
-        ):
+        for part, other in zip(found, torch.autograd.grad(expected, (x, w), grad), strict=True):
             torch.testing.assert_close(part, other)
 
 
