@@ -64,7 +64,7 @@ def networks(data: Data) -> dict[str, Callable[[], nn.Module]]:
     edges = data.edge_index
     adjacency = normalise(edges, n)
     groups = group_operator(data.sens, data.train_mask)
-    our_mlp = partial(Dense, [d, HIDDEN, CLASSES], norm=None)
+    our_mlp = partial(Dense, [d, HIDDEN, CLASSES])
     pyg_mlp = partial(MLP, [d, HIDDEN, CLASSES], norm=None)
 
     def plain() -> nn.Module:

@@ -8,16 +8,18 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairmp.errors import InputError
 from fairmp.groups import GroupOperator
-from fairmp.kernels import implementation, spmm
-from fairmp.kernels.types import CSR, Matrix
+from fairmp.kernels import apply, implementation, spmm
+from fairmp.kernels.types import CSR, AggregateGradient, Matrix
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -37,36 +39,21 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def to_scipy(x: Tensor) -> csr_array:
-    """A matrix as scipy's, in CSR format."""
+    """Convert a matrix, dense or sparse, to scipy's CSR format."""
     from scipy.sparse import coo_array, csr_array
 
     if x.layout == torch.strided:
         return csr_array(x.detach().cpu().numpy())
     x = x.detach().cpu().coalesce()
-    places = tuple(x.indices().int().numpy())  # scikit-learn's trees take no int64
+    places = tuple(x.indices().int().numpy())  # scikit-learn's trees refuse int64
     return coo_array((x.values().numpy(), places), shape=tuple(x.shape)).tocsr()
 
 
 def from_scipy(matrix: csr_array) -> Tensor:
-    """A matrix of scipy's as a sparse tensor, in COO format."""
+    """Convert a matrix of scipy's to a sparse tensor in COO format."""
     rows, columns = matrix.tocoo().coords
     place = torch.stack([torch.from_numpy(part).long() for part in (rows, columns)])
     return torch.sparse_coo_tensor(place, torch.from_numpy(matrix.data), matrix.shape).coalesce()
-
-
-class Operator(Protocol):
-    """A graph, as the solvers use it; :class:`Adjacency` is one."""
-
-    is_local: bool  # False where other processes hold a part of the graph
-
-    @property
-    def layout(self) -> Layout:
-        """The order of nodes in which passes over the graph are fastest."""
-
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
 
 
 @dataclass(frozen=True)
@@ -92,10 +79,10 @@ class Adjacency:
 
     @cached_property
     def layout(self) -> Layout:
-        """Its nodes sorted by degree within windows, so that a processor predicts where rows end.
+        """The graph with nodes sorted by degree, within windows: a processor predicts equal rows.
 
-        Elsewhere than on a CPU, where other processes hold a part of the graph, and above
-        ``MAX_RENUMBERED_EDGES`` edges, nodes keep their order.
+        Nodes keep their order on other devices than the CPU, where other processes hold a part of
+        the graph, and above ``MAX_RENUMBERED_EDGES`` edges.
         """
         movable = self.is_local and self.scale.device.type == "cpu"
         if not movable or self.forward.col.numel() > MAX_RENUMBERED_EDGES:
@@ -112,29 +99,37 @@ class Adjacency:
         return Layout(graph, order, place)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What copies and pickles hold: the matrix, and nothing that is computed from it."""
+        """Copy and pickle the matrix without what is computed from it."""
         return {entry.name: getattr(self, entry.name) for entry in fields(self)}
 
     def __matmul__(self, x: Tensor) -> Tensor:
         rounded = x.to(compute_dtype(x.dtype))
-        product = spmm(self.matrix(transposed=False), self.matrix(transposed=True), rounded)
-        return product.to(x.dtype)
+        return spmm(self.matrix, self.transposed_matrix, rounded).to(x.dtype)
 
     @cached_property
-    def _matrices(self) -> tuple[Matrix, Matrix]:
-        forward = Matrix(self.forward, self.scale, self.scale)
-        symmetric = self.symmetric
-        return forward, forward if symmetric else Matrix(self.backward, self.scale, self.scale)
+    def matrix(self) -> Matrix:
+        """Ã, as the kernels take it."""
+        return Matrix(self.forward, self.scale, self.scale)
 
-    def matrix(self, *, transposed: bool) -> Matrix:
-        """Ã or Ãᵀ, as the kernels take it."""
-        return self._matrices[transposed]
+    @cached_property
+    def transposed_matrix(self) -> Matrix:
+        """Ãᵀ, as the kernels take it."""
+        return self.matrix if self.symmetric else Matrix(self.backward, self.scale, self.scale)
 
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
-        """γX + (1−γ)ÃF, or with Ãᵀ; (1−γ)ÃF where X is ``None``. Not seen by autograd."""
-        return implementation(f).aggregate(self.matrix(transposed=transposed), f, x, gamma)
+    def aggregate(self, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
+        """γX + (1−γ)ÃF, or (1−γ)ÃF where X is ``None``; without a gradient."""
+        return implementation(f).aggregate(self.matrix, f, x, gamma)
+
+    def aggregate_vjp(
+        self,
+        grad: Tensor,
+        gamma: float,
+        x: Tensor | None = None,
+        propagated: Tensor | None = None,
+    ) -> AggregateGradient:
+        """The gradients of :meth:`aggregate`; see :meth:`fairmp.kernels.Kernels.aggregate_vjp`."""
+        kernels = implementation(grad)
+        return kernels.aggregate_vjp(self.transposed_matrix, grad, gamma, x, propagated)
 
     def to(self, device: torch.device | str) -> Adjacency:
         """Move to a device."""
@@ -145,15 +140,15 @@ class Adjacency:
 
 @dataclass(frozen=True)
 class Layout:
-    """A graph, and the order its nodes are processed in.
+    """A graph whose nodes are sorted for speed, and the way there and back.
 
     Attributes:
-        graph: the graph in that order.
+        graph: the graph in this order.
         order: the node at each place (n); ``None`` where nodes keep their order.
         place: the place of each node (n).
     """
 
-    graph: Operator
+    graph: Adjacency
     order: Tensor | None = None
     place: Tensor | None = None
     _groups: weakref.WeakKeyDictionary[GroupOperator, GroupOperator] = field(
@@ -161,7 +156,7 @@ class Layout:
     )
 
     def reorder(self, groups: GroupOperator) -> GroupOperator:
-        """The group operator of the nodes in this order; computed once."""
+        """Sort the nodes of a group operator; computed once."""
         if self.order is None:
             return groups
         reordered = self._groups.get(groups)
@@ -169,56 +164,49 @@ class Layout:
             reordered = self._groups[groups] = groups.reorder(self.order)
         return reordered
 
-    def enter(self, x: Tensor, *, margins: bool = False) -> Tensor:
-        """Logits in this order (n×C); with ``margins`` those of two classes, x₁ − x₀ (n×1)."""
+    def to_layout(self, x: Tensor, *, margins: bool = False) -> Tensor:
+        """Sort logits (n×C); with ``margins`` return those of two classes, x₁ − x₀ (n×1)."""
         if self.order is None and not margins:
             return x
-        if not torch.is_grad_enabled():
-            return _gather_margins(x, self.order, 1.0) if margins else _gather_rows(x, self.order)
-        return _enter(x, self.order, self.place, margins)
+        return apply(_ToLayout, x, self, margins)
 
-    def leave(self, f: Tensor) -> Tensor:
-        """Logits in the order of the nodes (n×C); those of margins (n×1) have mean 0."""
+    def from_layout(self, f: Tensor) -> Tensor:
+        """Return logits (n×C) to the order of the nodes; margins (n×1) become logits of mean 0."""
         if self.order is None and f.size(1) > 1:
             return f
-        if not torch.is_grad_enabled():
-            margins = f.size(1) == 1
-            return _spread_margins(f, self.order, 0.5) if margins else _gather_rows(f, self.place)
-        return _leave(f, self.order, self.place)
+        return apply(_FromLayout, f, self)
 
 
-class _Enter(torch.autograd.Function):
+class _ToLayout(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, x: Tensor, order: Tensor | None, place: Tensor | None, margins: bool
-    ) -> Tensor:
-        ctx.order, ctx.place, ctx.margins = order, place, margins
-        return _gather_margins(x, order, 1.0) if margins else _gather_rows(x, order)
+    def forward(ctx: Any, x: Tensor, layout: Layout, margins: bool) -> Tensor:
+        ctx.layout, ctx.margins = layout, margins
+        return _gather_margins(x, layout.order, 1.0) if margins else _gather_rows(x, layout.order)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        layout: Layout = ctx.layout
         if ctx.margins:
-            return _spread_margins(grad, ctx.order, 1.0), None, None, None
-        return _gather_rows(grad, ctx.place), None, None, None
+            return _spread_margins(grad, layout.order, 1.0), None, None
+        return _gather_rows(grad, layout.place), None, None
 
 
-class _Leave(torch.autograd.Function):
+class _FromLayout(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, order: Tensor | None, place: Tensor | None) -> Tensor:
-        ctx.order, ctx.margins = order, f.size(1) == 1
-        return _spread_margins(f, order, 0.5) if ctx.margins else _gather_rows(f, place)
+    def forward(ctx: Any, f: Tensor, layout: Layout) -> Tensor:
+        ctx.layout, ctx.margins = layout, f.size(1) == 1
+        if ctx.margins:
+            return _spread_margins(f, layout.order, 0.5)
+        return _gather_rows(f, layout.place)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        layout: Layout = ctx.layout
         if ctx.margins:
-            return _gather_margins(grad, ctx.order, 0.5), None, None
-        return _gather_rows(grad, ctx.order), None, None
-
-
-_enter: Callable[..., Tensor] = _Enter.apply
-_leave: Callable[..., Tensor] = _Leave.apply
+            return _gather_margins(grad, layout.order, 0.5), None
+        return _gather_rows(grad, layout.order), None
 
 
 def _gather_rows(x: Tensor, order: Tensor | None) -> Tensor:
@@ -248,56 +236,52 @@ def _renumber(matrix: CSR, order: Tensor, place: Tensor) -> CSR:
     return CSR(row.to(matrix.row.dtype), col, weight)
 
 
-def aggregate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
+def aggregate(f: Tensor, x: Tensor, graph: Adjacency, gamma: float | Tensor) -> Tensor:
     """γX + (1−γ)ÃF, with gradients for F, X and, where it is a tensor, γ."""
-    if not isinstance(gamma, Tensor) and gamma == 1:
-        return x
-    if not torch.is_grad_enabled():
-        return _propagate(f.contiguous(), x.contiguous(), graph, gamma)
-    return _aggregate(f, x, gamma, graph)
-
-
-def _propagate(f: Tensor, x: Tensor, graph: Operator, gamma: float | Tensor) -> Tensor:
-    if isinstance(gamma, Tensor) and not gamma.is_cpu:  # the host would have to wait for γ
-        return torch.lerp(graph.aggregate(f, None, 0.0), x, gamma)
-    return graph.aggregate(f, x, float(gamma))
+    if isinstance(gamma, Tensor):
+        return apply(_AggregateLearned, f, x, gamma, graph)
+    return x if gamma == 1 else apply(_Aggregate, f, x, gamma, graph)
 
 
 class _Aggregate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float | Tensor, graph: Operator) -> Tensor:
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: float, graph: Adjacency) -> Tensor:
         ctx.graph, ctx.gamma = graph, gamma
-        result = _propagate(f.contiguous(), x.contiguous(), graph, gamma)
-        if isinstance(gamma, Tensor):
-            ctx.save_for_backward(f, x, result)
+        return graph.aggregate(f.contiguous(), x.contiguous(), gamma)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        gradient = ctx.graph.aggregate_vjp(grad.contiguous(), ctx.gamma)
+        return gradient.f, gradient.x, None, None
+
+
+class _AggregateLearned(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, x: Tensor, gamma: Tensor, graph: Adjacency) -> Tensor:
+        f, x = f.contiguous(), x.contiguous()
+        # On a GPU the host would have to wait for γ.
+        number = float(gamma) if gamma.is_cpu else None
+        if number is None or number == 1:
+            propagated, rest = graph.aggregate(f, None, 0.0), 1.0
+            result = torch.lerp(propagated, x, gamma)
+        else:
+            result = propagated = graph.aggregate(f, x, number)
+            rest = 1 - number  # X minus the result is this share of X − ÃF
+        ctx.graph, ctx.number, ctx.rest = graph, number, rest
+        ctx.save_for_backward(x, propagated, gamma)
         return result
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        graph, gamma, grad = ctx.graph, ctx.gamma, grad.contiguous()
-        if not isinstance(gamma, Tensor):
-            grad_f = graph.aggregate(grad, None, gamma, transposed=True)
-            return grad_f, gamma * grad, None, None
-        f, x, result = ctx.saved_tensors
-        grad_gamma = _gradient_of_gamma(grad, f, x, result, graph, gamma)
-        if gamma.is_cpu:
-            grad_f = graph.aggregate(grad, None, float(gamma), transposed=True)
-        else:
-            grad_f = (1 - gamma) * graph.aggregate(grad, None, 0.0, transposed=True)
-        return grad_f, gamma * grad, grad_gamma, None
-
-
-def _gradient_of_gamma(
-    grad: Tensor, f: Tensor, x: Tensor, result: Tensor, graph: Operator, gamma: Tensor
-) -> Tensor:
-    """⟨grad, X − ÃF⟩; the result is γX + (1−γ)ÃF."""
-    if gamma.is_cpu and float(gamma) == 1:  # and does not have ÃF
-        return torch.dot(grad.flatten(), (x - graph.aggregate(f, None, 0.0)).flatten())
-    return torch.dot(grad.flatten(), (x - result).flatten()) / (1 - gamma)
-
-
-_aggregate: Callable[..., Tensor] = _Aggregate.apply
+        graph, grad, (x, propagated, gamma) = ctx.graph, grad.contiguous(), ctx.saved_tensors
+        if ctx.number is not None:
+            gradient = graph.aggregate_vjp(grad, ctx.number, x, propagated)
+            grad_gamma = torch.as_tensor(gradient.away / ctx.rest, dtype=gamma.dtype)
+            return gradient.f, gradient.x, grad_gamma, None
+        grad_f = (1 - gamma) * graph.aggregate_vjp(grad, 0.0).f
+        return grad_f, gamma * grad, (grad * (x - propagated)).sum(), None
 
 
 def normalise(
@@ -362,9 +346,9 @@ def normalise(
 class TensorCache:
     """LRU cache keyed by tensor identity and version.
 
-    A tensor is recognised by its identity and version counter, so a change by an in-place operation
-    is noticed. A change that torch does not see (through ``.data``, or through memory shared with
-    NumPy) is not: pass a new tensor then. Inference tensors have no version, and are not cached.
+    An in-place operation changes a tensor's version, so its result is computed again. A change that
+    torch does not see (through ``.data``, or through memory shared with NumPy) is not noticed: pass
+    a new tensor then. Inference tensors have no version, and are not cached.
 
     Args:
         size: number of results kept.
@@ -372,24 +356,29 @@ class TensorCache:
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
-        self._held: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], Any]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, tuple[list[weakref.ref[Tensor]], Any]] = OrderedDict()
 
-    def get(self, given: Sequence[Any], numbers: Hashable, compute: Callable[[], T]) -> T:
-        """Return what ``compute`` returned for the same tensors and numbers, or call it."""
-        tensors = [part for part in given if part is not None]
-        if any(not isinstance(t, Tensor) or t.is_inference() for t in tensors):
+    def get(
+        self, tensors: Sequence[Tensor | None], options: Hashable, compute: Callable[[], T]
+    ) -> T:
+        """Return what ``compute`` returned for the same tensors and options, or call it."""
+        present = [tensor for tensor in tensors if tensor is not None]
+        if any(not isinstance(t, Tensor) or t.is_inference() for t in present):
             return compute()
-        key = (tuple(None if t is None else (id(t), _version(t)) for t in given), numbers)
-        references, value = self._held.get(key, ([], None))
+        versions = tuple(None if t is None else (id(t), _version(t)) for t in tensors)
+        key = (versions, options)
+        references, value = self._entries.get(key, ([], None))
         # The identity of a tensor that is gone may be another's by now.
-        if not references or any(r() is not t for r, t in zip(references, tensors, strict=True)):
-            value = compute()
-            self._held[key] = [weakref.ref(t) for t in tensors], value
-        self._held.move_to_end(key)
-        for old, (parts, _) in list(self._held.items()):
-            if len(self._held) > self.size or any(part() is None for part in parts):
-                del self._held[old]
-        return cast("T", value)
+        if references and all(r() is t for r, t in zip(references, present, strict=True)):
+            self._entries.move_to_end(key)
+            return cast("T", value)
+        computed = compute()
+        self._entries[key] = [weakref.ref(tensor) for tensor in present], computed
+        self._entries.move_to_end(key)
+        for old, (parts, _) in list(self._entries.items()):
+            if len(self._entries) > self.size or any(part() is None for part in parts):
+                del self._entries[old]
+        return computed
 
     def __reduce__(self) -> tuple[type[TensorCache], tuple[int]]:
         """Copies and pickles start empty."""
@@ -415,8 +404,8 @@ def _edges(
     parts: dict[str, object] = {"edge_index": edge_index, "edge_weight": edge_weight}
     for name, part in parts.items():
         if part is not None and not isinstance(part, Tensor):
-            kind = type(part).__name__
-            raise InputError(name, f"{kind} is no tensor", f"give torch.as_tensor({name})")
+            value = f"expected a Tensor, got {type(part).__name__}"
+            raise InputError(name, value, f"give torch.as_tensor({name})")
     if edge_index.layout in SPARSE_LAYOUTS:
         if edge_index.shape != (num_nodes, num_nodes):
             value = f"a sparse tensor of shape {tuple(edge_index.shape)} for {num_nodes} nodes"
@@ -469,10 +458,10 @@ def _compress(index: Tensor, weight: Tensor | None, num_nodes: int) -> CSR:
     return CSR(row, col, weight)
 
 
-def locality_order(row: Any, col: Any) -> Any:
-    """Order of the nodes of a symmetric CSR matrix that puts neighbours near each other (n).
+def locality_order(row: NDArray[Any], col: NDArray[Any]) -> NDArray[np.int64]:
+    """Order the nodes of a symmetric CSR matrix so that neighbours are near each other (n).
 
-    Reverse Cuthill-McKee, on arrays.
+    This is the reverse Cuthill-McKee order.
     """
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import reverse_cuthill_mckee
@@ -481,7 +470,8 @@ def locality_order(row: Any, col: Any) -> Any:
     graph = csr_array((len(row) - 1, len(row) - 1), dtype="int8")
     # Set directly: the constructor wants a value per entry, which nobody reads.
     graph.indptr, graph.indices = row.astype(kind, copy=False), col.astype(kind, copy=False)
-    return reverse_cuthill_mckee(graph, symmetric_mode=True).astype("int64")
+    order: NDArray[np.int64] = reverse_cuthill_mckee(graph, symmetric_mode=True).astype(np.int64)
+    return order
 
 
 class Graph:
@@ -499,8 +489,8 @@ class Graph:
     def adjacency(self, dtype: torch.dtype) -> Adjacency:
         """The normalised adjacency matrix Ã."""
         if dtype not in self._adjacency:
-            edges = self.edge_index, self.num_nodes, self.edge_weight
-            self._adjacency[dtype] = normalise(*edges, dtype)
+            adjacency = normalise(self.edge_index, self.num_nodes, self.edge_weight, dtype)
+            self._adjacency[dtype] = adjacency
         return self._adjacency[dtype]
 
     def with_self_loops(self) -> Tensor:

@@ -183,11 +183,9 @@ class GroupOperator:
     def gap(self, p: Tensor) -> Tensor:
         """Δ p, the gap between groups (G'×C)."""
         if self.population_codes is None:
-            return self.gap_of_sums(self.population_membership.to(p.dtype).T @ p)
-        return self.gap_of_sums(segment_sum(p, self.population_codes, self.num_groups))
-
-    def gap_of_sums(self, sums: Tensor) -> Tensor:
-        """The gap, from this process's sums of predictions per group (G×C)."""
+            sums = self.population_membership.to(p.dtype).T @ p
+        else:
+            sums = segment_sum(p, self.population_codes, self.num_groups)
         return self.rows.to(sums.dtype) @ self.total(sums)
 
     def largest_gap(self, p: Tensor) -> Tensor:
@@ -296,7 +294,7 @@ def group_operator(
     """
     sens = torch.as_tensor(sens)
     codes, membership = None, None
-    if not soft(sens):
+    if not is_soft(sens):
         codes = _codes(sens)
         groups = int(codes.max()) + 1 if codes.numel() else 0
         if groups < 2 and absent == "error":
@@ -306,10 +304,10 @@ def group_operator(
         check_probabilities("sens", sens, sens.size(0))
         groups = sens.size(1)
         if bool(((sens == 0) | (sens == 1)).all()):  # all certain: codes say the same, and faster
-            codes = likeliest(sens).int()
+            codes = most_likely_group(sens).int()
         else:
             membership = sens.to(dtype)
-    inside = known(sens)
+    inside = known_mask(sens)
     if population is not None:
         population = torch.as_tensor(population, device=sens.device)
         if population.dtype != torch.bool or population.shape != inside.shape:
@@ -346,7 +344,7 @@ def mean_rows(counts: Tensor) -> Tensor:
 
 def memberships(sens: Tensor, groups: int) -> Tensor:
     """Probability of each of ``groups`` groups (n×G), whether or not all of them occur."""
-    if soft(sens):
+    if is_soft(sens):
         check_probabilities("sens", sens, sens.size(0))
         if sens.size(1) != groups:
             value = f"probabilities of {sens.size(1)} groups, the correction is for {groups}"
@@ -374,29 +372,29 @@ def _codes(sens: Tensor) -> Tensor:
     return sens.int()
 
 
-def soft(sens: Tensor) -> bool:
-    """Whether groups are given as probabilities."""
+def is_soft(sens: Tensor) -> bool:
+    """Whether groups are given as probabilities (n×G)."""
     return sens.dim() == 2 and sens.is_floating_point()
 
 
-def known(sens: Tensor) -> Tensor:
+def known_mask(sens: Tensor) -> Tensor:
     """The nodes of known group (n, bool).
 
     Example:
-        >>> known(torch.tensor([[0.3, 0.7], [0.0, 0.0]]))
+        >>> known_mask(torch.tensor([[0.3, 0.7], [0.0, 0.0]]))
         tensor([ True, False])
     """
-    return sens.sum(1) > 0 if soft(sens) else sens >= 0
+    return sens.sum(1) > 0 if is_soft(sens) else sens >= 0
 
 
-def likeliest(sens: Tensor) -> Tensor:
+def most_likely_group(sens: Tensor) -> Tensor:
     """The most probable group of each node, −1 where unknown (n)."""
-    return torch.where(known(sens), sens.argmax(1), -1) if soft(sens) else sens
+    return torch.where(known_mask(sens), sens.argmax(1), -1) if is_soft(sens) else sens
 
 
-def certain(sens: Tensor) -> Tensor:
+def certain_group(sens: Tensor) -> Tensor:
     """The group of each node that has one of probability 1, else −1 (n)."""
-    if not soft(sens):
+    if not is_soft(sens):
         return sens
     top, group = sens.max(1)
     return torch.where(top >= 1 - CERTAIN, group, -1)

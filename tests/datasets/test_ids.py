@@ -6,7 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.ids import check_ids, comparable, id_array, node_ids, position_finder, positions
+from fairmp.datasets.ids import (
+    check_ids,
+    comparable,
+    id_array,
+    node_ids,
+    position_finder,
+    positions,
+)
 from fairmp.errors import InputError
 
 IDS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 50), unique=True, min_size=1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
 
 import pytest
 import torch
@@ -14,13 +13,16 @@ from torch_geometric.nn import MLP
 from fairmp.nn.dense import BLOCK_ROWS, CHUNK_ROWS, MIN_COMPRESSED_NUMEL, Dense, compress
 
 
-def pair(channels: list[int], **options: Any) -> tuple[Dense, MLP]:
+def pair(channels: list[int]) -> tuple[Dense, MLP]:
     """One of ours and PyG's with the same weights, in double precision."""
     torch.manual_seed(0)
-    ours = Dense(channels, norm=None, **options).double()
-    theirs = MLP(channels, norm=None, **options).double()
+    ours, theirs = Dense(channels).double(), MLP(channels, norm=None).double()
     theirs.load_state_dict(ours.state_dict())
     return ours, theirs
+
+
+def is_fused(result: Tensor) -> bool:
+    return "_Layers" in type(result.grad_fn).__name__
 
 
 def gradients(network: nn.Module, x: Tensor, weight: Tensor) -> list[Tensor | None]:
@@ -31,7 +33,7 @@ def gradients(network: nn.Module, x: Tensor, weight: Tensor) -> list[Tensor | No
 
 @pytest.mark.parametrize("channels", [[3, 2], [5, 8, 2], [5, 8, 20, 3], [4, 40, 30]])
 @pytest.mark.parametrize("n", [1, 50, CHUNK_ROWS, 2 * CHUNK_ROWS + 7])
-def test_equals_pyg(channels: list[int], n: int) -> None:
+def test_results_and_gradients_equal_pyg(channels: list[int], n: int) -> None:
     ours, theirs = pair(channels)
     x = torch.randn(n, channels[0], dtype=torch.float64)
     torch.testing.assert_close(ours(x), theirs(x))
@@ -40,7 +42,7 @@ def test_equals_pyg(channels: list[int], n: int) -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_gradient_by_finite_differences() -> None:
+def test_gradients_equal_finite_differences() -> None:
     ours, _ = pair([3, 4, 2])
     x = torch.randn(6, 3, dtype=torch.float64, requires_grad=True)
     parameters = tuple(ours.parameters())
@@ -79,35 +81,8 @@ def test_the_input_is_not_modified() -> None:
     assert torch.equal(x, before)
 
 
-@pytest.mark.parametrize("options", [{"dropout": 0.5}, {"act": "elu"}, {"bias": False}])
-def test_unsupported_options_run_pygs_code(options: dict[str, Any]) -> None:
-    ours, theirs = pair([3, 4, 2], **options)
-    x = torch.randn(9, 3, dtype=torch.float64)
-    results = []
-    for network in (ours, theirs):
-        torch.manual_seed(1)
-        results.append(network(x))
-    assert torch.equal(*results)
-    assert "_Layers" not in type(results[0].grad_fn).__name__
-
-
-def test_dropout_applies_in_training_only() -> None:
-    ours, theirs = pair([3, 4, 2], dropout=0.5)
-    x = torch.randn(9, 3, dtype=torch.float64)
-    torch.testing.assert_close(ours.eval()(x), theirs.eval()(x))
-    assert "_Layers" in type(ours(x).grad_fn).__name__
-
-
-def test_normalization_runs_pygs_code() -> None:
-    torch.manual_seed(0)
-    ours, theirs = Dense([3, 4, 2], norm="batch_norm"), MLP([3, 4, 2], norm="batch_norm")
-    theirs.load_state_dict(copy.deepcopy(ours.state_dict()))
-    x = torch.randn(9, 3)
-    assert torch.equal(ours(x), theirs(x))
-
-
 def test_half_precision_by_autocast() -> None:
-    ours, theirs = Dense([3, 4, 2], norm=None), MLP([3, 4, 2], norm=None)
+    ours, theirs = Dense([3, 4, 2]), MLP([3, 4, 2], norm=None)
     theirs.load_state_dict(ours.state_dict())
     with torch.autocast("cpu", dtype=torch.bfloat16):
         a, b = ours(torch.ones(5, 3)), theirs(torch.ones(5, 3))
@@ -115,22 +90,41 @@ def test_half_precision_by_autocast() -> None:
     assert torch.equal(a, b)
 
 
-def test_hooks_and_pruning_of_layers_take_effect() -> None:
+def test_layers_are_fused_on_a_cpu() -> None:
+    ours, _ = pair([3, 8, 2])
+    assert is_fused(ours(torch.randn(9, 3, dtype=torch.float64)))
+
+
+REGISTRATIONS = {
+    "forward": lambda layer, hook: layer.register_forward_hook(hook),
+    "forward_pre": lambda layer, hook: layer.register_forward_pre_hook(hook),
+    "backward": lambda layer, hook: layer.register_full_backward_hook(hook),
+    "backward_pre": lambda layer, hook: layer.register_full_backward_pre_hook(hook),
+}
+
+
+@pytest.mark.parametrize("kind", REGISTRATIONS)
+@pytest.mark.parametrize("copied", [False, True])
+def test_hooks_of_layers_are_called(kind: str, copied: bool) -> None:
     ours, theirs = pair([3, 8, 2])
-    seen: list[int] = []
-    ours.lins[0].register_forward_hook(lambda *_: seen.append(1))
+    calls: list[int] = []
+    REGISTRATIONS[kind](ours.lins[0], lambda *_: calls.append(1))
+    ours = copy.deepcopy(ours) if copied else ours
+    x = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
+    result = ours(x)
+    torch.testing.assert_close(result, theirs(x))
+    result.sum().backward()
+    assert len(calls) == 1
+
+
+def test_pruned_weights_take_effect() -> None:
+    ours, theirs = pair([3, 8, 2])
     x = torch.randn(9, 3, dtype=torch.float64)
-    torch.testing.assert_close(ours(x), theirs(x))
-    assert seen
     for network in (ours, theirs):
         prune.l1_unstructured(network.lins[1], "weight", 0.3)
         with torch.no_grad():
             network.lins[1].weight_orig.mul_(3)
     torch.testing.assert_close(ours(x), theirs(x))
-
-
-def test_lazy_initialisation() -> None:
-    assert Dense([-1, 8, 2], norm=None)(torch.randn(5, 3)).shape == (5, 2)
 
 
 def test_gradients_of_gradients() -> None:
@@ -151,6 +145,19 @@ def test_transformed_by_torch_func() -> None:
     torch.testing.assert_close(torch.vmap(ours)(x), torch.vmap(theirs)(x))
     gradients = [torch.func.grad(lambda v, m=m: m(v).square().sum())(x[0]) for m in (ours, theirs)]
     torch.testing.assert_close(*gradients)
+    jacobians = [torch.func.jacfwd(network)(x[0]) for network in (ours, theirs)]
+    torch.testing.assert_close(*jacobians)
+
+
+def test_an_error_is_that_of_torch() -> None:
+    with pytest.raises(RuntimeError, match="shape"):
+        Dense([3, 4, 2])(torch.ones(5, 7))
+
+
+def test_construction_on_the_meta_device() -> None:
+    with torch.device("meta"):
+        network = Dense([3, 4, 2])
+    assert {part.device.type for part in network.parameters()} == {"meta"}
 
 
 def sparse_features(n: int, columns: int, standardised: bool = False) -> Tensor:

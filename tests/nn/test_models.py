@@ -1,3 +1,5 @@
+"""Networks by the name of their backbone, and those of your own."""
+
 from __future__ import annotations
 
 import subprocess
@@ -8,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
-from torch_geometric.nn import APPNP, GAT, GCN, MLP, SGConv
+from torch_geometric.nn import GCN, MLP
 
 from fairmp import FMP, FairClassifier, InputError
 from fairmp.datasets import social_network
 from fairmp.graph import Graph
-from fairmp.nn.models import BACKBONES, Network, build
+from fairmp.nn.dense import Dense
+from fairmp.nn.models import BACKBONES, Network, build, check_backbone, name_of
 
 
 @pytest.fixture(scope="module")
@@ -21,62 +24,32 @@ def data() -> Data:
     return social_network(n=300, average_degree=6, seed=1)
 
 
-class TheirAPPNP(nn.Module):
-    def __init__(self, in_channels: int) -> None:
-        super().__init__()
-        self.mlp = MLP([in_channels, 64, 3], norm=None)
-        self.smooth = APPNP(K=10, alpha=0.1)
-
-    def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor | None) -> Tensor:
-        return self.smooth(self.mlp(x), edge_index, edge_weight)
-
-
-THEIRS = {
-    "gcn": lambda d: GCN(d, 64, 2, 3),
-    "gat": lambda d: GAT(d, 64, 2, 3, heads=4),
-    "sgc": lambda d: SGConv(d, 3, K=2),
-    "appnp": TheirAPPNP,
-}
-
-
-@pytest.mark.parametrize("backbone", THEIRS)
-@pytest.mark.parametrize("kind", ["plain", "weighted", "loops", "directed"])
-def test_backbones_equal_pyg(data: Data, backbone: str, kind: str) -> None:
-    edges, weight = data.edge_index, None
-    if kind == "weighted":
-        weight = torch.rand(edges.size(1), generator=torch.Generator().manual_seed(0))
-    elif kind == "loops":
-        edges = torch.cat([edges, torch.tensor([[0, 7], [0, 7]])], 1)
-    elif kind == "directed":
-        edges = edges[:, edges[0] < edges[1]]
-    x = data.x.double()
-    torch.manual_seed(0)
-    mine = build(backbone, in_channels=x.size(1), out_channels=3).double()  # type: ignore[arg-type]
-    theirs = THEIRS[backbone](x.size(1)).double()
-    theirs.load_state_dict(mine.transform.state_dict())  # weight for weight
-    graph = Graph(edges, x.size(0), None if weight is None else weight.double())
-    ours, pygs = mine(x, graph), theirs(x, edges, graph.edge_weight)
-    torch.testing.assert_close(ours, pygs)
-    again = mine(x, graph)  # what was made of the graph serves a second call
-    assert torch.equal(ours, again)
-    ours.square().sum().backward()
-    pygs.square().sum().backward()
-    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(a.grad, b.grad)
-
-
-def test_heads_share_the_hidden_width(data: Data) -> None:
-    convs = build("gat", in_channels=5, out_channels=3).transform.convs  # type: ignore[union-attr]
-    assert [(c.heads, c.out_channels, c.concat) for c in convs] == [  # type: ignore[union-attr]
-        (4, 16, True),
-        (4, 3, False),
-    ]
+def test_build_refuses_a_width_that_heads_do_not_share() -> None:
     with pytest.raises(InputError, match="10") as error:
         build("gat", in_channels=5, out_channels=3, hidden=10)
     assert error.value.argument == "hidden"
 
 
-def test_an_unknown_backbone_is_refused_with_the_known_ones() -> None:
+@pytest.mark.parametrize(
+    ("argument", "value"),
+    [("hidden", 0), ("num_layers", 0), ("dropout", 1.0), ("norm", "magic")],
+)
+def test_build_names_wrong_arguments(argument: str, value: object) -> None:
+    with pytest.raises(InputError) as error:
+        build("mlp", in_channels=5, out_channels=3, **{argument: value})  # type: ignore[arg-type]
+    assert error.value.argument == argument
+
+
+@pytest.mark.parametrize(
+    ("options", "kind"),
+    [({}, Dense), ({"dropout": 0.5}, MLP), ({"norm": "batch_norm"}, MLP)],
+)
+def test_build_takes_the_fast_mlp_where_it_can(options: dict[str, object], kind: type) -> None:
+    network = build("mlp", in_channels=5, out_channels=3, **options)  # type: ignore[arg-type]
+    assert type(network.transform) is kind
+
+
+def test_build_refuses_an_unknown_backbone_with_the_known_ones() -> None:
     assert BACKBONES == ("mlp", "gcn", "gat", "sgc", "appnp")
     with pytest.raises(InputError) as error:
         build("rnn", in_channels=2, out_channels=2)  # type: ignore[arg-type]
@@ -95,10 +68,18 @@ def test_any_backbone_takes_a_propagation(data: Data, backbone: str) -> None:
     assert abs(float(p[data.sens == 0].mean() - p[data.sens == 1].mean())) < 0.0102
 
 
-def test_a_custom_transform_is_called_like_a_pyg_model(data: Data) -> None:
-    own = GCN(data.x.size(1), 8, 2, 2)
+def test_a_custom_transform_is_called_as_pyg_models_are(data: Data) -> None:
+    custom = GCN(data.x.size(1), 8, 2, 2)
     graph = Graph(data.edge_index, data.num_nodes)
-    assert torch.equal(Network(own)(data.x, graph), own(data.x, data.edge_index))
+    assert torch.equal(Network(custom)(data.x, graph), custom(data.x, data.edge_index))
+
+
+def test_a_custom_transform_may_take_features_alone(data: Data) -> None:
+    class Alone(nn.Linear):
+        takes_graph = False
+
+    graph, custom = Graph(data.edge_index, data.num_nodes), Alone(data.x.size(1), 2)
+    assert torch.equal(Network(custom)(data.x, graph), custom(data.x))
 
 
 @pytest.mark.parametrize("backbone", BACKBONES)
@@ -114,18 +95,18 @@ def test_backbones_are_saved_and_loaded(
 
 
 def test_a_custom_propagation_gets_the_edge_weights() -> None:
-    class Own(nn.Module):
+    class Custom(nn.Module):
         def forward(self, x, edge_index, sens=None, population=None, edge_weight=None):  # type: ignore[no-untyped-def]
             self.seen = edge_weight
             return x
 
-    own, weight = Own(), torch.tensor([0.5, 0.5])
-    network = build("mlp", in_channels=3, out_channels=2, propagation=own)
+    custom, weight = Custom(), torch.tensor([0.5, 0.5])
+    network = build("mlp", in_channels=3, out_channels=2, propagation=custom)
     network(torch.ones(2, 3), Graph(torch.tensor([[0, 1], [1, 0]]), 2, weight))
-    assert own.seen is weight
+    assert custom.seen is weight
 
 
-def test_a_module_that_does_not_take_edges_is_one_line(data: Data) -> None:
+def test_a_module_that_does_not_take_edges_is_refused(data: Data) -> None:
     class Wrong(nn.Linear):
         def forward(self, x: Tensor, edge_index: Tensor) -> Tensor:
             return super().forward(x, edge_index)  # type: ignore[call-arg]
@@ -137,6 +118,29 @@ def test_a_module_that_does_not_take_edges_is_one_line(data: Data) -> None:
         FairClassifier(FMP(), backbone=Wrong(*channels)).fit(data)
 
 
-def test_pygs_layers_are_imported_when_a_network_is_built() -> None:
+def test_pyg_is_imported_when_a_network_is_built() -> None:
     code = "import sys, fairmp.nn.models; assert 'fairmp.nn.dense' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("backbone", ["rnn", 3, nn.Linear])
+def test_check_backbone_refuses_what_no_classifier_takes(backbone: object) -> None:
+    with pytest.raises(InputError) as error:
+        check_backbone(backbone)
+    assert error.value.argument == "backbone"
+
+
+def test_names_of_backbones() -> None:
+    check_backbone("auto")
+    check_backbone(nn.Linear(2, 2))
+    assert name_of("gcn") == "gcn"
+    assert name_of(nn.Linear(2, 2)) == "Linear"
+
+
+def test_calibration_is_applied_to_the_logits_of_the_transform() -> None:
+    network, graph = build("mlp", in_channels=3, out_channels=2), Graph(torch.zeros(2, 0).long(), 4)
+    x = torch.randn(4, 3)
+    before = network.logits(x, graph)
+    network.calibration = torch.tensor([2.0, 1.0, -1.0])
+    expected = 2 * before + torch.tensor([1.0, -1.0])
+    torch.testing.assert_close(network.logits(x, graph), expected)

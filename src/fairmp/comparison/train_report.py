@@ -114,9 +114,9 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
     test = (
         data.test_mask
         if run.split_seed is None
-        else split((data.y, groups.likeliest(data.sens)), seed=run.split_seed).test
+        else split((data.y, groups.most_likely_group(data.sens)), seed=run.split_seed).test
     )
-    y, sens = data.y[test], groups.certain(data.sens)[test]
+    y, sens = data.y[test], groups.certain_group(data.sens)[test]
     plain, before = model.uncorrected().cpu()[test], None
     if fair:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
@@ -138,9 +138,9 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
             "what it predicts."
         )
     report["read"] = list(data.report.lines()) if getattr(data, "report", None) is not None else []
-    if not groups.soft(data.sens):
+    if not groups.is_soft(data.sens):
         report["graph"] = describe(data)
-    unknown = int((~groups.known(data.sens)).sum())
+    unknown = int((~groups.known_mask(data.sens)).sum())
     if unknown:
         report["assumptions"].append(
             f"The group of {unknown:,} of {data.sens.size(0):,} nodes is unknown: they count in no "

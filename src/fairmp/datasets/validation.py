@@ -31,7 +31,7 @@ def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
     n = data.x.size(0)
     for name in ("y", "sens"):
         values = data.get(name)
-        if name == "sens" and isinstance(values, Tensor) and groups.soft(values):
+        if name == "sens" and isinstance(values, Tensor) and groups.is_soft(values):
             groups.check_probabilities("data.sens", values, n)
         elif isinstance(values, Tensor):
             _check_codes(f"data.{name}", values, n)
@@ -87,7 +87,7 @@ def _check_labels(y: Tensor) -> None:
 
 
 def _check_groups(sens: Tensor) -> None:
-    soft = groups.soft(sens)
+    soft = groups.is_soft(sens)
     sizes = sens.sum(0) if soft else torch.bincount(sens[sens >= 0])
     if not sizes.numel():
         raise InputError("data.sens", "all groups are unknown (-1)", "give those that are known")

@@ -23,7 +23,7 @@ from fairmp.distributed.shard_format import Manifest, mapped, read_rows, verify
 from fairmp.errors import InputError
 from fairmp.graph import INT32, Adjacency, Graph, aggregate
 from fairmp.kernels import implementation
-from fairmp.kernels.types import CSR, Matrix
+from fairmp.kernels.types import CSR, AggregateGradient, Matrix
 
 COLUMNS_PER_READ = 1 << 20
 
@@ -82,17 +82,30 @@ class ShardedAdjacency(Adjacency):
     def __matmul__(self, x: Tensor) -> Tensor:
         return aggregate(x, x, self, 0.0)
 
-    def aggregate(
-        self, f: Tensor, x: Tensor | None, gamma: float, *, transposed: bool = False
-    ) -> Tensor:
+    def aggregate(self, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
         """γX + (1−γ)ÃF, this rank's rows; Ã is its own transpose."""
         arrived = self.halo.start(f)  # rows of F travel during the product with this rank's
-        product = implementation(f).aggregate
-        result = product(self.matrix(transposed=False), f, x, gamma)
-        rows = arrived()
+        result = super().aggregate(f, x, gamma)
+        return self._add_border(result, arrived(), gamma)
+
+    def aggregate_vjp(
+        self,
+        grad: Tensor,
+        gamma: float,
+        x: Tensor | None = None,
+        propagated: Tensor | None = None,
+    ) -> AggregateGradient:
+        """The gradients of :meth:`aggregate`, this rank's rows."""
+        arrived = self.halo.start(grad)
+        gradient = super().aggregate_vjp(grad, gamma, x, propagated)
+        return gradient._replace(f=self._add_border(gradient.f, arrived(), gamma))
+
+    def _add_border(self, result: Tensor, rows: Tensor, gamma: float) -> Tensor:
+        """Add (1−γ) times the product of the border with rows of the halo."""
         if self.border_nodes.numel():
             left = self.scale.index_select(0, self.border_nodes)
-            more = product(Matrix(self.border, left, self.halo_scale), rows, None, 0.0)
+            border = Matrix(self.border, left, self.halo_scale)
+            more = implementation(rows).aggregate(border, rows, None, 0.0)
             result.index_add_(0, self.border_nodes, more, alpha=1 - gamma)
         return result
 

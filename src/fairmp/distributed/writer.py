@@ -208,7 +208,7 @@ def _writing(
 def _check_undirected(data: Data) -> None:
     if data.get("edge_weight") is not None:
         raise InputError("data.edge_weight", "shards have no edge weights", "leave them out")
-    if groups.soft(data.sens):
+    if groups.is_soft(data.sens):
         value = "shards hold one group per node, not probabilities"
         raise InputError("data.sens", value, "give codes, -1 where unknown")
     forward = coalesce(data.edge_index, num_nodes=data.x.size(0))

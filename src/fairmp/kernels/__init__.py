@@ -12,6 +12,7 @@ from fairmp.kernels.functional import shift as shift
 from fairmp.kernels.functional import softmax as softmax
 from fairmp.kernels.functional import spmm as spmm
 from fairmp.kernels.protocol import Kernels as Kernels
+from fairmp.kernels.protocol import apply as apply
 from fairmp.kernels.protocol import implementation as implementation
 from fairmp.kernels.protocol import not_compiled as not_compiled
 from fairmp.kernels.protocol import use as use

@@ -19,6 +19,7 @@ from fairmp.kernels import reference
 from fairmp.kernels.types import (
     CSR,
     NO_CLIP,
+    AggregateGradient,
     BinaryGroups,
     BinaryProblem,
     BinaryRoot,
@@ -46,6 +47,19 @@ class Kernels(Protocol):
 
     def aggregate(self, matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
         r"""Propagate: :math:`\gamma X + (1-\gamma) D_l A D_r F`; without x the second term."""
+
+    def aggregate_vjp(
+        self,
+        matrix: Matrix,
+        grad: Tensor,
+        gamma: float,
+        x: Tensor | None = None,
+        propagated: Tensor | None = None,
+    ) -> AggregateGradient:
+        """The gradients of :meth:`aggregate`, given the transposed matrix.
+
+        With x and what was propagated also ⟨grad, x − propagated⟩, which γ's gradient needs.
+        """
 
     def gather_rows(self, x: Tensor, order: Tensor) -> Tensor:
         """The rows of x in another order."""
@@ -145,6 +159,20 @@ def use(name: str) -> Iterator[None]:
         yield
     finally:
         _chosen.reset(token)
+
+
+class _NoGradient:
+    """The context of a call that no gradient is asked of."""
+
+    def save_for_backward(self, *tensors: Tensor | None) -> None:
+        """Keep nothing."""
+
+
+def apply(function: type[torch.autograd.Function], *args: object) -> Tensor:
+    """Apply a differentiable function; in ``torch.no_grad()`` without what autograd costs."""
+    if torch.is_grad_enabled():
+        return cast("Tensor", function.apply(*args))
+    return cast("Tensor", function.forward(_NoGradient(), *args))
 
 
 def not_compiled(function: Callable[P, T]) -> Callable[P, T]:

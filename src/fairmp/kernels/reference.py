@@ -14,6 +14,7 @@ from fairmp.kernels.root import MAX_MARGIN, find_root
 from fairmp.kernels.types import (
     CSR,
     NO_CLIP,
+    AggregateGradient,
     BinaryGroups,
     BinaryProblem,
     BinaryRoot,
@@ -42,6 +43,19 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
     product = (values @ (right.unsqueeze(1) * f).contiguous()) * left.unsqueeze(1)
     product = (1 - gamma) * product
     return (product if x is None else gamma * x + product).contiguous()
+
+
+def aggregate_vjp(
+    matrix: Matrix,
+    grad: Tensor,
+    gamma: float,
+    x: Tensor | None = None,
+    propagated: Tensor | None = None,
+) -> AggregateGradient:
+    away: float | Tensor = 0.0
+    if x is not None and propagated is not None:
+        away = (grad * (x - propagated)).sum(dtype=torch.float64)
+    return AggregateGradient(aggregate(matrix, grad, None, gamma), gamma * grad, away)
 
 
 def gather_rows(x: Tensor, order: Tensor) -> Tensor:

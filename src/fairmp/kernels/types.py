@@ -32,6 +32,14 @@ class Matrix:
     cache: dict[object, Any] = field(default_factory=dict, repr=False)  # for implementations
 
 
+class AggregateGradient(NamedTuple):
+    r"""Gradients of :math:`\gamma X + (1-\gamma) A F`."""
+
+    f: Tensor
+    x: Tensor
+    away: float | Tensor = 0.0  # ⟨grad, X − propagated⟩, if these were given
+
+
 class Clip(NamedTuple):
     """How rows of extreme logits are rounded; see :meth:`~fairmp.kernels.Kernels.shift`."""
 

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor, nn
-from torch_geometric.nn import GAT, GCN, GCNConv, SGConv
+from torch_geometric.nn import GAT, GCN, SGConv
 
 from fairmp.graph import Adjacency, Graph
-from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import PPR
 
 APPNP_STEPS, APPNP_ALPHA = 10, 0.1
 
 
-class NormalisedGCNConv(GCNConv):
-    """PyG's ``GCNConv``, called with a normalised adjacency."""
+class GCNTransform(nn.Module):
+    """PyG's ``GCN``; see it for the arguments."""
+
+    takes_graph = True
+
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.gcn = GCN(**options)
+        self.gcn.convs = nn.ModuleList(_NormalisedConv(conv) for conv in self.gcn.convs)
+
+    def forward(self, x: Tensor, graph: Graph) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.gcn(x, graph.adjacency(x.dtype))
+        return logits
+
+
+class _NormalisedConv(nn.Module):
+    """A ``GCNConv`` called with a normalised adjacency."""
+
+    def __init__(self, conv: nn.Module) -> None:
+        super().__init__()
+        self.lin, self.bias = conv.get_submodule("lin"), conv.get_parameter("bias")
 
     def forward(self, x: Tensor, adjacency: Adjacency, edge_weight: None = None) -> Tensor:
-        """Multiply with the adjacency."""
-        return adjacency @ self.lin(x) + self.bias
+        features: Tensor = self.lin(x)
+        return adjacency @ features + self.bias
 
 
-class GCNTransform(GCN):
-    """PyG's ``GCN``."""
-
-    takes_graph = True
-
-    def init_conv(self, in_channels: int, out_channels: int, **kwargs: Any) -> NormalisedGCNConv:
-        """Build a layer."""
-        return NormalisedGCNConv(in_channels, out_channels, **kwargs)
-
-    def forward(self, x: Tensor, graph: Graph) -> Tensor:
-        """Return logits."""
-        return super().forward(x, graph.adjacency(x.dtype))
-
-
-class GATTransform(GAT):
-    """PyG's ``GAT``; it reads the edges and not their weights."""
+class GATTransform(nn.Module):
+    """PyG's ``GAT``, which reads the edges and not their weights; see it for the arguments."""
 
     takes_graph = True
 
+    def __init__(self, **options: object) -> None:
+        super().__init__()
+        self.gat = GAT(**options, add_self_loops=False)
+
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits."""
-        return super().forward(x, graph.with_self_loops())
+        logits: Tensor = self.gat(x, graph.with_self_loops())
+        return logits
 
 
-class SGCTransform(SGConv):
+class SGCTransform(nn.Module):
     """PyG's ``SGConv``."""
 
     takes_graph = True
 
-    K: int
-    lin: nn.Linear
+    def __init__(self, in_channels: int, out_channels: int, K: int) -> None:
+        super().__init__()
+        self.K = K
+        self.lin: nn.Linear = SGConv(in_channels, out_channels, K=K).lin
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits, as Ã^K (X W), which has fewer columns than Ã^K X."""
@@ -68,11 +78,12 @@ class APPNPTransform(nn.Module):
 
     takes_graph = True
 
-    def __init__(self, mlp: Dense) -> None:
+    def __init__(self, mlp: nn.Module) -> None:
         super().__init__()
         self.mlp = mlp
         self.smooth = PPR(APPNP_STEPS, lambda_s=1 / APPNP_ALPHA - 1)
 
     def forward(self, x: Tensor, graph: Graph) -> Tensor:
         """Return logits."""
-        return self.smooth(self.mlp(x), graph.adjacency(x.dtype))
+        logits: Tensor = self.smooth(self.mlp(x), graph.adjacency(x.dtype))
+        return logits

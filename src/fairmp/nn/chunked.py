@@ -7,10 +7,11 @@ from functools import partial
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.checkpoint import checkpoint
 
 from fairmp.errors import InputError, check_integer, check_number
+
+BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
 def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Tensor:
@@ -44,7 +45,8 @@ def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Te
     first = next(module.parameters(), x)
 
     def run(rows: Tensor, _: Tensor) -> Tensor:
-        return module(rows.to(first.device, non_blocking=True))
+        result: Tensor = module(rows.to(first.device, non_blocking=True))
+        return result
 
     if not keep:
         return torch.cat([checkpoint(run, r, first, use_reentrant=False) for r in x.split(size)])
@@ -78,7 +80,7 @@ def free_bytes(device: torch.device) -> int:
 
 
 def _mixes_rows(part: nn.Module) -> bool:
-    if isinstance(part, _BatchNorm):
+    if isinstance(part, BATCH_NORMS):
         return part.training
     # PyG's normalize over a graph, except for BatchNorm, which wraps torch's, and mode="node".
     kind = type(part)

@@ -2,7 +2,6 @@ r"""The dual problem of the projection: how a step is solved, applied and differ
 
 :func:`solve_dual` finds the dual u of a step, :func:`shift_groups` applies it. Logits are n×C;
 those of two classes may be margins :math:`z_1 - z_0` instead (n×1), which is all that softmax sees.
-A dual has a column for each column of the logits.
 
 The dual of one gap between two classes is one number, the root of a decreasing function, which a
 kernel finds (:class:`BinaryDual`). Any other is found by Newton's method (:class:`NewtonDual`,
@@ -14,8 +13,6 @@ kernel finds (:class:`BinaryDual`). Any other is found by Newton's method (:clas
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,39 +21,42 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from fairmp.groups import GroupOperator
-from fairmp.kernels import implementation, relative_to_largest
+from fairmp.kernels import apply, implementation, relative_to_largest
 from fairmp.kernels.root import MAX_MARGIN, find_root
 from fairmp.kernels.types import BinaryProblem, Clip
-from fairmp.nn.newton import DualSolution, Moments, implicit_gradient, solve
+from fairmp.nn.newton import DualProblem, DualSolution, Moments, implicit_gradient, solve
 from fairmp.nn.quadratic import FLAT, Array
+
+Number = float | Tensor  # on a GPU a tensor there (1), which the host need not wait for
 
 
 class Dual(ABC):
     """The dual u of a step, how it was found, and what it does to logits.
 
     Attributes:
-        u: the dual (G'×C, float64).
         temperature: τ.
         residual: by how much the gap violates the optimality conditions.
         passes: over the nodes.
+        needs_logits: whether the gradient of a shift reads the logits.
     """
 
-    u: Tensor
     temperature: float
-    residual: float | Tensor  # on a GPU these are tensors there (1)
-    passes: float | Tensor
+    residual: Number
+    passes: Number
+    needs_logits: bool
+
+    @property
+    @abstractmethod
+    def u(self) -> Tensor:
+        """The dual (G'×C, float64)."""
 
     @abstractmethod
     def shift(self, z: Tensor) -> Tensor:
         """Subtract τΔᵀu; nodes of unknown group keep their logits."""
 
     @abstractmethod
-    def shift_vjp(self, z: Tensor, grad: Tensor) -> Tensor:
+    def shift_vjp(self, grad: Tensor) -> Tensor:
         """The gradient of z, given that of the shifted logits; it passes through u as well."""
-
-    @abstractmethod
-    def vjp(self, z: Tensor, grad_u: Tensor) -> Tensor:
-        """The gradient of z, given that of u."""
 
 
 def solve_dual(
@@ -79,19 +79,17 @@ def solve_dual(
         groups: the operator Δ.
         target: largest gap allowed.
         temperature: τ.
-        start: the dual to start from.
+        start: the dual of similar logits, to start from.
         tol: by how much the gap may miss its target, by default what the type of z allows.
     """
     z = z.detach().contiguous()
     tol = tolerance(z.dtype) if tol is None else tol
-    guess: Tensor | None = None
-    if start is not None:  # a shift of the same logits
-        same = start.temperature == temperature
-        guess = start.u if same else start.temperature / temperature * start.u
     if z.size(1) <= 2 and groups.binary is not None:
-        return BinaryDual(BinaryProblem(z, groups.binary, temperature, target, tol), guess)
+        assert start is None or isinstance(start, BinaryDual)
+        return BinaryDual(BinaryProblem(z, groups.binary, temperature, target, tol), start)
+    assert start is None or isinstance(start, NewtonDual)
     kind = SoftGroupProblem if groups.codes is None else HardGroupProblem
-    return NewtonDual(kind(z, groups, temperature), target, tol, guess)
+    return NewtonDual(kind(z, groups, temperature), target, tol, start)
 
 
 def shift_groups(z: Tensor, dual: Dual) -> Tensor:
@@ -100,13 +98,7 @@ def shift_groups(z: Tensor, dual: Dual) -> Tensor:
     The gradient of z passes through u as well, by implicit differentiation. Logits so large that a
     shift would be lost in their rounding are returned relative to each row's largest.
     """
-    z = z.contiguous()
-    return _shift_groups(z, dual) if torch.is_grad_enabled() else dual.shift(z)
-
-
-def differentiable(z: Tensor, dual: Dual) -> Tensor:
-    """The dual of logits as a tensor (G'×C) that has a gradient, by implicit differentiation."""
-    return _differentiable(z, dual)
+    return apply(_ShiftGroups, z.contiguous(), dual)
 
 
 def tolerance(dtype: torch.dtype) -> float:
@@ -124,130 +116,102 @@ class _ShiftGroups(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, z: Tensor, dual: Dual) -> Tensor:
         ctx.dual = dual
-        ctx.save_for_backward(z)
+        if dual.needs_logits:  # which it holds; saving them detects changes in place
+            ctx.save_for_backward(z)
         return dual.shift(z)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return ctx.dual.shift_vjp(*ctx.saved_tensors, grad.contiguous()), None
-
-
-class _Differentiable(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, z: Tensor, dual: Dual) -> Tensor:
-        ctx.dual = dual
-        ctx.save_for_backward(z)
-        return dual.u.clone()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad_u: Tensor) -> tuple[Tensor, None]:
-        return ctx.dual.vjp(*ctx.saved_tensors, grad_u), None
-
-
-_shift_groups: Callable[..., Tensor] = _ShiftGroups.apply
-_differentiable: Callable[..., Tensor] = _Differentiable.apply
+        _ = ctx.saved_tensors
+        dual: Dual = ctx.dual
+        return dual.shift_vjp(grad.contiguous()), None
 
 
 class BinaryDual(Dual):
-    r"""The dual of one gap between two classes.
+    r"""The dual of one gap between two classes, one number: the margin of u.
 
-    A gap that is held stays where it is: u moves by
-    :math:`\sum δσ' dm / (τ\,\mathrm{scale} \sum δ^2σ')` with the margins m.
+    A gap that is held stays where it is: the margin of u moves by
+    :math:`\sum δσ' dm / (τ\,\mathrm{scale} \sum δ^2σ')` with the margins m of the logits.
     """
 
-    def __init__(self, problem: BinaryProblem, start: Tensor | None) -> None:
-        z = problem.z
-        root = implementation(z).binary_root(problem, None if start is None else _margin(start))
-        self.margin, self.residual, self.passes = root.u, root.residual, root.passes
-        self.groups, self.temperature = problem.groups, problem.temperature
-        self.columns, self.slope = z.size(1), root.slope
-        self._curvature, self._target = root.curvature, problem.target
+    needs_logits = False
+    margin: Number
 
-    @cached_property
-    def u(self) -> Tensor:  # type: ignore[override]
-        """The dual of both classes (1×2), or of the margin (1×1)."""
-        return _as_row(self.margin, self.columns)
+    def __init__(self, problem: BinaryProblem, start: BinaryDual | None) -> None:
+        guess: Number | None = None
+        if start is not None:  # a shift of the same logits
+            guess = start.temperature / problem.temperature * start.margin
+        root = implementation(problem.z).binary_root(problem, guess)
+        self.margin, self.residual, self.passes = root.u, root.residual, root.passes
+        self.temperature, self._target = problem.temperature, problem.target
+        self._groups, self._columns = problem.groups, problem.z.size(1)
+        self._slope, self._curvature = root.slope, root.curvature
 
     @property
-    def response(self) -> float | Tensor:
-        """du/dm over δσ': 0 where the gap is not held."""
-        rate = self.temperature * self.groups.scale * self._curvature
-        held: Any = (self._curvature > FLAT) & ((self.margin != 0) | (self._target == 0))
-        if isinstance(held, Tensor):
-            return torch.where(held, 1 / rate, 0.0)
-        return 1 / rate if held else 0.0
+    def u(self) -> Tensor:
+        """The dual of both classes (1×2, float64)."""
+        if isinstance(self.margin, Tensor):
+            return torch.stack([self.margin / -2, self.margin / 2], 1)
+        return torch.tensor([[-self.margin / 2, self.margin / 2]], dtype=torch.float64)
 
     def shift(self, z: Tensor) -> Tensor:
         """Shift margins by a column times a number."""
         clip = clip_bounds(z.dtype, self.temperature)
         amount = self.temperature * self.margin
-        return implementation(z).shift_margins(z, self.groups, amount, clip)
+        return implementation(z).shift_margins(z, self._groups, amount, clip)
 
-    def shift_vjp(self, z: Tensor, grad: Tensor) -> Tensor:
-        """Add what passes through u."""
-        factor = -self.temperature / self.columns * self.response
-        return implementation(grad).shift_margins_vjp(grad, self.groups, self.slope, factor)
+    def shift_vjp(self, grad: Tensor) -> Tensor:
+        """Add what passes through the margin of u."""
+        # Of two logits, a change of the margin is half a logit up and half a logit down.
+        factor = -self.temperature / self._columns * self._response()
+        return implementation(grad).shift_margins_vjp(grad, self._groups, self._slope, factor)
 
-    def vjp(self, z: Tensor, grad_u: Tensor) -> Tensor:
-        """Spread the gradient of u over the nodes of the population."""
-        # A margin of 1 is half a logit up and half a logit down.
-        pull = _margin(grad_u) / self.columns * self.response
-        row = _as_row(pull, 1).to(z.dtype)
-        return torch.outer(self.slope, (row if self.columns == 1 else torch.cat([-row, row]))[:, 0])
-
-
-def _margin(u: Tensor) -> float | Tensor:
-    """The margin of a row of logits, or of a row that is one; a number where the host has it."""
-    if u.is_cuda:
-        return u[0] if u.size(1) == 1 else u[0, 1:] - u[0, :1]
-    (numbers,) = u.tolist()
-    return float(numbers[0] if len(numbers) == 1 else numbers[1] - numbers[0])
-
-
-def _as_row(margin: float | Tensor, columns: int) -> Tensor:
-    """Two logits with a margin, or the margin itself, as a row (float64)."""
-    if isinstance(margin, Tensor):
-        row = margin if columns == 1 else torch.cat([margin / -2, margin / 2])
-        return row.view(1, columns)
-    numbers = [margin] if columns == 1 else [-margin / 2, margin / 2]
-    return torch.from_numpy(np.array([numbers]))
+    def _response(self) -> Number:
+        """How far the margin of u moves with those of the nodes, per δσ'; 0 for a free gap."""
+        rate = self.temperature * self._groups.scale * self._curvature
+        held: Any = (self._curvature > FLAT) & ((self.margin != 0) | (self._target == 0))
+        if isinstance(held, Tensor):
+            return torch.where(held, 1 / rate, 0.0)
+        return 1 / rate if held else 0.0
 
 
 class NewtonDual(Dual):
     """The dual of any number of gaps and classes, by Newton's method."""
 
+    needs_logits = True
+    _solution: DualSolution
+
     def __init__(
-        self, problem: GroupProblem, target: float, tol: float, start: Tensor | None
+        self, problem: GroupProblem, target: float, tol: float, start: NewtonDual | None
     ) -> None:
         width = problem.width()
         if width > MAX_MARGIN:
             problem, width = problem.clipped(), MAX_MARGIN
-        guess = np.zeros(problem.shape) if start is None else start.cpu().numpy()
+        guess = np.zeros(problem.shape)
+        if start is not None:  # a shift of the same logits
+            guess = start.temperature / problem.temperature * start._solution.u
         method = _solve_one_gap if problem.shape == (1, 2) else solve
-        self.problem, self.solution = problem, method(problem, guess, width, target, tol)
+        self._problem, self._solution = problem, method(problem, guess, width, target, tol)
         self.temperature = problem.temperature
-        self.u = torch.from_numpy(self.solution.u).to(problem.z.device)
-        self.residual, self.passes = self.solution.residual, float(self.solution.passes)
+        self.residual, self.passes = self._solution.residual, float(self._solution.passes)
+
+    @property
+    def u(self) -> Tensor:
+        """The dual (G'×C, float64)."""
+        return torch.from_numpy(self._solution.u).to(self._problem.z.device)
 
     def shift(self, z: Tensor) -> Tensor:
         """Shift logits by group."""
-        return self.problem.shift(z, self.u)
+        return self._problem.shift(z, self.u)
 
-    def shift_vjp(self, z: Tensor, grad: Tensor) -> Tensor:
-        """Add what passes through u."""
-        return self._add_vjp(grad, self.problem.shift_gradient(grad))
-
-    def vjp(self, z: Tensor, grad_u: Tensor) -> Tensor:
-        """Differentiate the dual implicitly."""
-        return self._add_vjp(torch.zeros_like(z), grad_u)
-
-    def _add_vjp(self, grad: Tensor, grad_u: Tensor) -> Tensor:
+    def shift_vjp(self, grad: Tensor) -> Tensor:
+        """Add what passes through u, differentiated implicitly."""
+        problem = self._problem
         # Each process has the part of the gradient that comes from its own nodes.
-        incoming = self.problem.groups.total(grad_u.double()).cpu().numpy()
-        w = implicit_gradient(self.solution, self.problem.scale, incoming)
-        return self.problem.add_vjp(grad, self.u, w) if w.any() else grad
+        incoming = problem.groups.total(problem.shift_gradient(grad).double()).cpu().numpy()
+        w = implicit_gradient(self._solution, problem.scale, incoming)
+        return problem.add_vjp(grad, self.u, w) if w.any() else grad
 
 
 def _solve_one_gap(
@@ -273,16 +237,8 @@ def _solve_one_gap(
     )
 
 
-class GroupProblem(ABC):
-    """The nodes of a dual problem, at logits z/τ, as Newton's method sees them.
-
-    Attributes:
-        scale: the largest entries of the rows of Δ (G').
-        shape: G'×C.
-    """
-
-    scale: Array
-    shape: tuple[int, int]
+class GroupProblem(DualProblem):
+    """The nodes of a dual problem, at logits z/τ."""
 
     def __init__(self, z: Tensor, groups: GroupOperator, temperature: float) -> None:
         self.z, self.groups, self.temperature = z, groups, temperature
@@ -294,16 +250,8 @@ class GroupProblem(ABC):
         return type(self)(margins, self.groups, self.temperature)
 
     @abstractmethod
-    def moments(self, v: Array, temperature: float) -> Moments:
-        """Pass over the nodes at the dual v (G'×C) of the scaled rows."""
-
-    @abstractmethod
     def width(self) -> float:
         """Largest logit range of a node in the population."""
-
-    @abstractmethod
-    def gram(self) -> Array:
-        """ΔΔᵀ, of the scaled rows (G'×G')."""
 
     @abstractmethod
     def shift(self, z: Tensor, u: Tensor) -> Tensor:
@@ -361,11 +309,8 @@ class HardGroupProblem(GroupProblem):
 
     def shift(self, z: Tensor, u: Tensor) -> Tensor:
         """Subtract τΔᵀu."""
-        table, clip = (
-            self.temperature * self.groups.by_group(u),
-            clip_bounds(z.dtype, self.temperature),
-        )
-        return implementation(z).shift(z, self.codes, table, clip)
+        table = self.temperature * self.groups.by_group(u)
+        return implementation(z).shift(z, self.codes, table, clip_bounds(z.dtype, self.temperature))
 
     def shift_gradient(self, grad: Tensor) -> Tensor:
         """The gradient of u, given that of the shifted logits."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -102,17 +102,12 @@ class PPR(nn.Module):
         dtype, x = x.dtype, _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
 
-        def run(x: Tensor, lambda_s: Strength) -> tuple[Tensor]:
-            return (
-                solvers.propagate(
-                    x, adjacency, K=self.K, lambda_s=lambda_s, softmax_only=softmax_only
-                ),
+        def loop(x: Tensor, lambda_s: Strength) -> Tensor:
+            return solvers.propagate(
+                x, adjacency, K=self.K, lambda_s=lambda_s, softmax_only=softmax_only
             )
 
-        if self._recordable(x, adjacency):
-            (f,) = self._replay(run, x, (adjacency,), ("plain", softmax_only))
-        else:
-            (f,) = run(x, self._strength(x.dtype))
+        f = self._run(loop, x, (adjacency,), ("plain", softmax_only))
         return f.to(dtype)
 
     def config(self) -> dict[str, object]:
@@ -131,30 +126,31 @@ class PPR(nn.Module):
             return self.lambda_s
         return torch.exp(-self.theta).to(dtype)
 
-    def _recordable(self, x: Tensor, *parts: Adjacency | GroupOperator) -> bool:
-        """Whether a CUDA graph can record the loop: nothing in it waits for other processes."""
-        if not x.is_cuda or x.numel() > MAX_RECORDED_NUMEL:
-            return False
-        return all(part.is_local for part in parts) and implementation(x) is not reference
-
-    def _replay(
+    def _run(
         self,
-        run: Callable[[Tensor, Strength], tuple[Tensor, ...]],
+        loop: Callable[[Tensor, Strength], Tensor],
         x: Tensor,
-        parts: tuple[Adjacency | GroupOperator, ...],
-        key: tuple[object, ...],
-    ) -> tuple[Tensor, ...]:
-        """Run a loop over x and λ_s from the CUDA graph that recorded it, once there is one.
+        operators: tuple[Adjacency | GroupOperator, ...],
+        options: tuple[object, ...],
+    ) -> Tensor:
+        """Run a loop over x and λ_s; on a GPU, replay it from a CUDA graph once that is recorded.
 
-        A recording is of the same ``parts`` and an equal ``key``.
+        A recording is of the same ``operators`` and of equal ``options``.
         """
+        lambda_s = self._strength(x.dtype)
+        # Nothing in a recording may wait for the host or for other processes.
+        local = all(operator.is_local for operator in operators)
+        recordable = x.is_cuda and x.numel() <= MAX_RECORDED_NUMEL and local
+        if not recordable or implementation(x) is reference:
+            return loop(x, lambda_s)
         from fairmp.kernels.cuda.graphs import CUDAGraphCache
 
         self._recordings = self._recordings or CUDAGraphCache()
-        lambda_s = self._strength(x.dtype)
         if isinstance(lambda_s, Tensor):
-            return self._recordings.call(run, (x, lambda_s), parts, key)
-        return self._recordings.call(lambda x: run(x, lambda_s), (x,), parts, (*key, lambda_s))
+            return self._recordings.call(loop, (x, lambda_s), operators, options)
+        return self._recordings.call(
+            lambda x: loop(x, lambda_s), (x,), operators, (*options, lambda_s)
+        )
 
     def _adjacency(
         self, x: Tensor, edge_index: Tensor | Adjacency, edge_weight: Tensor | None
@@ -278,19 +274,16 @@ class FMP(PPR):
         logits = _logits(x)
         adjacency = self._adjacency(logits, edge_index, edge_weight)
         groups = self._group_operator(logits, sens, population)
-        solve = self._solver(adjacency, groups, tau, softmax_only=softmax_only)
+
+        def loop(x: Tensor, lambda_s: Strength) -> Tensor:
+            return self._solution(x, adjacency, groups, lambda_s, tau, softmax_only=softmax_only).f
+
         # Newton's method for several gaps or classes runs on the host, which nothing can record.
-        on_device = self.solver != "projection" or (x.size(1) == 2 and groups.binary is not None)
-        if on_device and self._recordable(logits, adjacency, groups):
-            key = (self.solver, self.lambda_f, self.target, tau, softmax_only)
-            (f,) = self._replay(
-                lambda x, lambda_s: (solve(x, lambda_s=lambda_s).f,),
-                logits,
-                (adjacency, groups),
-                key,
-            )
+        if self.solver == "projection" and (x.size(1) > 2 or groups.binary is None):
+            f = loop(logits, self._strength(logits.dtype))
         else:
-            f = solve(logits, lambda_s=self._strength(logits.dtype)).f
+            options = (self.solver, self.lambda_f, self.target, tau, softmax_only)
+            f = self._run(loop, logits, (adjacency, groups), options)
         if decisions:
             f = close_decision_gap(f, groups, self.target).logits
         return f.to(x.dtype)
@@ -316,32 +309,43 @@ class FMP(PPR):
         x = _logits(x)
         adjacency = self._adjacency(x, edge_index, edge_weight)
         groups = self._group_operator(x, sens, population)
-        tau = self._temperature_of_call(temperature)
-        solve = self._solver(adjacency, groups, tau, softmax_only=softmax_only)
-        solution = solve(x, lambda_s=self._strength(x.dtype), trace=trace)
+        tau, lambda_s = self._temperature_of_call(temperature), self._strength(x.dtype)
+        solution = self._solution(
+            x, adjacency, groups, lambda_s, tau, softmax_only=softmax_only, trace=trace
+        )
         if decisions:
             closed = close_decision_gap(solution.f, groups, self.target)
             solution = replace(solution, f=closed.logits, decisions=closed)
         return solution
 
-    def _solver(
+    def _solution(
         self,
+        x: Tensor,
         adjacency: Adjacency,
         groups: GroupOperator,
+        lambda_s: Strength,
         temperature: float,
         *,
         softmax_only: bool,
-    ) -> Callable[..., Solution]:
-        """The solver with all arguments but the logits, λ_s and ``trace``."""
-        options: dict[str, Any] = {"lambda_f": self.lambda_f}
+        trace: bool = False,
+    ) -> Solution:
+        """Call the solver."""
         if self.solver == "projection":
-            options = {
-                "target": self.target,
-                "temperature": temperature,
-                "softmax_only": softmax_only,
-            }
-        solver: Callable[..., Solution] = getattr(solvers, self.solver)
-        return partial(solver, graph=adjacency, groups=groups, K=self.K, **options)
+            return solvers.projection(
+                x,
+                adjacency,
+                groups,
+                K=self.K,
+                lambda_s=lambda_s,
+                target=self.target,
+                temperature=temperature,
+                softmax_only=softmax_only,
+                trace=trace,
+            )
+        primal_dual = {"papc": solvers.papc, "paper": solvers.paper}[self.solver]
+        return primal_dual(
+            x, adjacency, groups, K=self.K, lambda_s=lambda_s, lambda_f=self.lambda_f, trace=trace
+        )
 
     def _temperature_of_call(self, temperature: float | None) -> float:
         return self.temperature if temperature is None else self._check_temperature(temperature)

@@ -21,9 +21,9 @@ class Network(nn.Module):
     """A transform followed by a propagation.
 
     Args:
-        transform: features to logits; a PyG ``MLP``, a module that says ``takes_graph = True`` and
-            is called with features and a :class:`~fairmp.graph.Graph`, or another module called as
-            PyG's models are, with features, edges and, if there are any, their weights.
+        transform: features to logits: a PyG ``MLP``; a module with an attribute ``takes_graph``,
+            called with features and, if it is true, a :class:`~fairmp.graph.Graph`; or another
+            module, called as PyG's models are, with features, edges and their weights, if any.
         propagation: :class:`~fairmp.nn.fmp.FMP`, :class:`~fairmp.nn.fmp.PPR`, any module
             called in the same way, or ``None``.
 
@@ -87,7 +87,8 @@ class Network(nn.Module):
                 extra["decisions"] = decisions
         elif graph.edge_weight is not None:
             extra["edge_weight"] = graph.edge_weight
-        return self.propagation(logits, edges, sens, population, **extra)
+        propagated: Tensor = self.propagation(logits, edges, sens, population, **extra)
+        return propagated
 
 
 def check_backbone(backbone: Any) -> None:
@@ -110,20 +111,25 @@ def name_of(backbone: Any) -> str:
 
 def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     """Call a transform as its kind is called; see :class:`Network`."""
-    if getattr(transform, "takes_graph", False):
-        return transform(x, graph)
+    takes_graph = getattr(transform, "takes_graph", None)
+    logits: Tensor
+    if takes_graph:
+        logits = transform(x, graph)
+        return logits
     # PyG's MLP by name: PyG is slow to import, and without it there is no MLP of PyG's.
     names = ((kind.__module__, kind.__name__) for kind in type(transform).__mro__)
-    if ("torch_geometric.nn.models.mlp", "MLP") in names:
-        return transform(x)
+    if takes_graph is False or ("torch_geometric.nn.models.mlp", "MLP") in names:
+        logits = transform(x)
+        return logits
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
     try:
-        return transform(x.to_dense(), graph.edge_index, *weight)
+        logits = transform(x.to_dense(), graph.edge_index, *weight)
     except TypeError as error:
         if f"{getattr(transform.forward, '__qualname__', None)}() " not in str(error):
             raise  # from inside it
         hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
         raise InputError("backbone", str(error), hint) from None
+    return logits
 
 
 def build(
@@ -169,7 +175,6 @@ def build(
     from torch_geometric.nn.resolver import normalization_resolver
 
     from fairmp.nn import backbones
-    from fairmp.nn.dense import Dense
 
     check_choice("backbone", backbone, BACKBONES)
     check_integer("hidden", hidden, "give a whole number, 1 or more")
@@ -190,13 +195,26 @@ def build(
     transform: nn.Module
     match backbone:
         case "mlp":
-            transform = Dense(**shape)
+            transform = _mlp(shape)
         case "gcn":
             transform = backbones.GCNTransform(**shape)
         case "gat":
-            transform = backbones.GATTransform(**shape, heads=GAT_HEADS, add_self_loops=False)
+            transform = backbones.GATTransform(**shape, heads=GAT_HEADS)
         case "sgc":
             transform = backbones.SGCTransform(in_channels, out_channels, K=num_layers)
         case "appnp":
-            transform = backbones.APPNPTransform(Dense(**shape))
+            transform = backbones.APPNPTransform(_mlp(shape))
     return Network(transform, propagation)
+
+
+def _mlp(shape: dict[str, Any]) -> nn.Module:
+    """PyG's ``MLP``, or where it has nothing between its layers a faster one."""
+    from torch_geometric.nn import MLP
+
+    from fairmp.nn.dense import Dense
+
+    if shape["norm"] is not None or shape["dropout"] > 0:
+        mlp: nn.Module = MLP(**shape)
+        return mlp
+    hidden = (shape["num_layers"] - 1) * [shape["hidden_channels"]]
+    return Dense([shape["in_channels"], *hidden, shape["out_channels"]])

@@ -19,8 +19,9 @@ in float64; the passes over the nodes are those of a :class:`DualProblem`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,20 +47,27 @@ class Moments(NamedTuple):
     hessian: Array  # (G'C × G'C)
 
 
-class DualProblem(Protocol):
-    """The nodes.
+class DualProblem(ABC):
+    """The passes over the nodes of a dual problem.
 
-    Rows of Δ are divided by ``scale`` (G'), their largest entries: the dual here is v = scale·u,
-    and a gap is ``scale`` times the result of a pass.
+    Rows of Δ are divided by their largest entries: the dual here is v = scale·u, and a gap is
+    ``scale`` times the result of a pass.
+
+    Attributes:
+        scale: the largest entries of the rows of Δ (G').
+        shape: G'×C.
+        blocks: sizes of the blocks of rows.
     """
 
     scale: Array
     shape: tuple[int, int]
-    blocks: tuple[int, ...]  # sizes of the blocks of rows
+    blocks: tuple[int, ...]
 
+    @abstractmethod
     def moments(self, v: Array, temperature: float) -> Moments:
         """Pass over the nodes at the dual v (G'×C)."""
 
+    @abstractmethod
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""
 

@@ -19,18 +19,17 @@ step, and on a GPU a CUDA graph records them.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 
 import torch
 from torch import Tensor
 
-from fairmp.graph import Operator, aggregate
+from fairmp.graph import Adjacency, aggregate
 from fairmp.groups import GroupOperator
 from fairmp.kernels import not_compiled, softmax
 from fairmp.nn.decisions import DecisionShift
-from fairmp.nn.dual import Dual, differentiable, shift_groups, solve_dual
+from fairmp.nn.dual import Dual, Number, shift_groups, solve_dual
 
 MAX_EXCESS = 1e-4  # of a gap over its target; more is warned about
 MIN_NORM = 1e-20  # of ΔΔᵀ; about 4/n, so that anything smaller is rounding
@@ -66,37 +65,32 @@ class Solution:
     Attributes:
         f: the propagated, corrected logits (n×C).
         groups: the operator Δ.
-        make_duals: a function that returns :attr:`duals`.
+        duals: the dual u of each step (K×G'×C); of ``projection`` it has no gradient.
         temperature: τ (``projection``), else 1.
         steps: one :class:`Step` per propagation step, if a trace was asked for.
-        last_dual: the dual of the last step, and how it was found (``projection``).
-        passes: over the nodes, in all steps (``projection``).
+        last_residual: see :attr:`residual`; a tensor on a GPU.
+        passes: see :attr:`iterations`; a tensor on a GPU.
         decisions: how the gap of decisions was closed after the last step, if asked for.
     """
 
     f: Tensor
     groups: GroupOperator = field(repr=False)
-    make_duals: Callable[[], Tensor] = field(repr=False)
+    duals: Tensor = field(repr=False)
     temperature: float = 1.0
     steps: tuple[Step, ...] = field(default=(), repr=False)
-    last_dual: Dual | None = field(default=None, repr=False)
-    passes: float | Tensor = field(default=0.0, repr=False)
+    last_residual: Number | None = field(default=None, repr=False)
+    passes: Number | None = field(default=None, repr=False)
     decisions: DecisionShift | None = field(default=None, repr=False)
-
-    @cached_property
-    def duals(self) -> Tensor:
-        """The dual u of each step (K×G'×C)."""
-        return self.make_duals()
 
     @property
     def residual(self) -> float | None:
         """By how much the last gap violates the optimality conditions (``projection``)."""
-        return None if self.last_dual is None else float(self.last_dual.residual)
+        return None if self.last_residual is None else float(self.last_residual)
 
     @property
     def iterations(self) -> int | None:
         """Passes over the nodes, in all steps (``projection``)."""
-        return None if self.last_dual is None else int(self.passes)
+        return None if self.passes is None else int(self.passes)
 
     @property
     def dual(self) -> Tensor:
@@ -118,7 +112,7 @@ class Solution:
 
 @not_compiled
 def propagate(
-    x: Tensor, graph: Operator, *, K: int, lambda_s: Strength, softmax_only: bool = False
+    x: Tensor, graph: Adjacency, *, K: int, lambda_s: Strength, softmax_only: bool = False
 ) -> Tensor:
     """Propagate K steps without a correction; equal to APPNP with α = 1/(1+λ_s).
 
@@ -126,17 +120,17 @@ def propagate(
     as one margin.
     """
     layout = graph.layout
-    x = layout.enter(x, margins=softmax_only and x.size(1) == 2)
+    x = layout.to_layout(x, margins=softmax_only and x.size(1) == 2)
     f = x
     for gamma in skip_weights(lambda_s, K):
         f = aggregate(f, x, layout.graph, gamma)
-    return layout.leave(f if f is not x else x.clone())
+    return layout.from_layout(x.clone() if f is x else f)
 
 
 @not_compiled
 def projection(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -160,17 +154,15 @@ def projection(
     """
     layout = graph.layout
     margins = softmax_only and not trace and x.size(1) == 2 and groups.binary is not None
-    x, members = layout.enter(x, margins=margins), layout.reorder(groups)
+    x, members = layout.to_layout(x, margins=margins), layout.reorder(groups)
     f, u = x, None
-    passes: float | Tensor = 0.0
-    duals: list[Callable[[], Tensor]] = []
+    duals: list[Dual] = []
     steps: list[Step] = []
     for gamma in skip_weights(lambda_s, K):
         agg = aggregate(f, x, layout.graph, gamma)  # propagate, with a skip to the input
         u = solve_dual(agg, members, target, temperature, u)  # the closest within the target
         f = shift_groups(agg, u)  # shift each group
-        passes = passes + u.passes
-        duals.append(_lazy_dual(agg, u))
+        duals.append(u)
         if trace:
             steps.append(_step(f, u.u, x, layout.graph, members, gamma, temperature=temperature))
     assert u is not None
@@ -179,20 +171,20 @@ def projection(
         excess = f"it is exceeded by up to {float(u.residual):.2g}"
         warnings.warn(f"the projection did not meet the target: {excess}", stacklevel=2)
     return Solution(
-        f=layout.leave(f),
+        f=layout.from_layout(f),
         groups=groups,
-        make_duals=partial(_stack_duals, duals, x.dtype),
+        duals=torch.stack([dual.u for dual in duals]).to(x.dtype),
         temperature=temperature,
         steps=tuple(steps),
-        last_dual=u,
-        passes=passes,
+        last_residual=u.residual,
+        passes=sum(dual.passes for dual in duals),
     )
 
 
 @not_compiled
 def primal_dual(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -215,13 +207,12 @@ def primal_dual(
         duals.append(u)
         if trace:
             steps.append(_step(f, u, x, graph, groups, gamma, lambda_f=lambda_f))
-    stacked = torch.stack(duals).to(x.dtype)
-    return Solution(f, groups, lambda: stacked, steps=tuple(steps))
+    return Solution(f, groups, torch.stack(duals).to(x.dtype), steps=tuple(steps))
 
 
 def paper(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -242,7 +233,7 @@ def paper(
 
 def papc(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     *,
     K: int,
@@ -267,7 +258,7 @@ def papc(
 
 def frozen(
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     membership: Tensor,
     group_duals: Tensor,
     *,
@@ -317,26 +308,12 @@ def coupling_gradient(f: Tensor, u: Tensor) -> Tensor:
     return p * (u - (u * p).sum(1, keepdim=True))
 
 
-def _lazy_dual(agg: Tensor, u: Dual) -> Callable[[], Tensor]:
-    """The dual of a step as a tensor, with a gradient if the logits have one; made if asked for."""
-    if agg.requires_grad:
-        return partial(differentiable, agg, u)
-    value = u.u
-    return lambda: value
-
-
-def _stack_duals(duals: list[Callable[[], Tensor]], dtype: torch.dtype) -> Tensor:
-    rows = torch.stack([make() for make in duals]).to(dtype)
-    # A dual of margins is that of two classes which move apart.
-    return torch.cat([rows / -2, rows / 2], 2) if rows.size(2) == 1 else rows
-
-
 @torch.no_grad()
 def _step(
     f: Tensor,
     u: Tensor,
     x: Tensor,
-    graph: Operator,
+    graph: Adjacency,
     groups: GroupOperator,
     gamma: float | Tensor,
     *,

@@ -15,7 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
-from fairmp.groups import soft
+from fairmp.groups import is_soft
 from fairmp.nn.decisions import Ties
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import corrections
@@ -277,7 +277,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
 def _fitted_attribute(attribute: Attribute, name: str, groups: tuple[str, ...]) -> Attribute:
     """An attribute of new rows, coded by the groups of the fit; others are unknown."""
     sens = attribute.sens
-    if soft(sens):
+    if is_soft(sens):
         if sens.size(1) != len(groups):
             hint = f"give one for each of {', '.join(groups)}"
             raise InputError("sensitive_features", f"{sens.size(1)} probabilities", hint)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairmp.datasets.values import MISSING, as_text, factorize
 from fairmp.errors import InputError
-from fairmp.groups import known, likeliest, memberships, soft
+from fairmp.groups import is_soft, known_mask, memberships, most_likely_group
 from fairmp.kernels import softmax
 from fairmp.metrics.counts import are_probabilities
 
@@ -205,7 +205,7 @@ class Attribute:
     @property
     def known(self) -> Tensor:
         """Nodes that have a group or probabilities of groups (n, bool)."""
-        return known(self.sens)
+        return known_mask(self.sens)
 
     @cached_property
     def membership(self) -> Tensor:
@@ -215,12 +215,12 @@ class Attribute:
     @property
     def estimated(self) -> Tensor:
         """Nodes whose group is given by probabilities (n, bool)."""
-        return (self.sens > 0).sum(1) > 1 if soft(self.sens) else torch.zeros_like(self.known)
+        return (self.sens > 0).sum(1) > 1 if is_soft(self.sens) else torch.zeros_like(self.known)
 
     @property
     def hard(self) -> Tensor:
         """The most probable group of each node (n), −1 where unknown."""
-        return likeliest(self.sens)
+        return most_likely_group(self.sens)
 
 
 def attributes(sens: Any, n: int) -> list[Attribute]:
@@ -253,7 +253,7 @@ def _attribute(name: str, values: Any, n: int) -> Attribute:
         which = "" if name == "sens" else f"{name!r}, "
         value = f"{which}shape {tuple(sens.shape)} for {n} nodes"
         raise InputError("sens", value, "give one group per node")
-    if soft(sens):
+    if is_soft(sens):
         return Attribute(name, groups or tuple(map(str, range(sens.size(1)))), sens)
     if sens.dim() != 1:
         hint = "give one group per node (n), or probabilities of groups (n×G, floating point)"

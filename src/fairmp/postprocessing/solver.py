@@ -13,7 +13,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import GroupOperator, soft, stack
+from fairmp.groups import GroupOperator, is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
@@ -197,7 +197,7 @@ def solve(problem: Problem, criteria: Sequence[Criterion], settings: Settings) -
         and len(criteria) == len(problem.attributes) == 1
         and criteria[0].name in EXACT_CRITERIA
         and len(problem.classes) == 2
-        and not soft(problem.attributes[0].sens)
+        and not is_soft(problem.attributes[0].sens)
     )
     if projects and (settings.graph is not None or not exact):
         solution = _by_projection(problem, measures, settings)

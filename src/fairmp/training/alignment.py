@@ -26,7 +26,7 @@ def aligned(data: Data, names: Names, dtype: torch.dtype) -> Data:
     x = data.x.index_select(1, torch.tensor(order, device=data.x.device)) if order else data.x
     result.x = (x.coalesce() if x.is_sparse else x).to(dtype)
     if isinstance(data.get("sens"), Tensor):
-        if groups.soft(data.sens):
+        if groups.is_soft(data.sens):
             result.sens = _translate_columns(data.sens, data.get("group_names"), names.groups)
         else:
             result.sens = _translate_codes(data, "sens", "group", names.groups)
@@ -145,7 +145,7 @@ def check_population(
 ) -> None:
     """Raise if a group has no node among those whose gap is to be closed."""
     inside = sens[nodes]
-    if groups.soft(sens):
+    if groups.is_soft(sens):
         counts = inside.double().sum(0)
     else:
         counts = torch.bincount(inside[inside >= 0], minlength=len(names)).double()

@@ -221,10 +221,10 @@ class FairClassifier:
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
         if split_seed is not None:
-            parts = split((data.y, groups.likeliest(data.sens)), seed=split_seed)
+            parts = split((data.y, groups.most_likely_group(data.sens)), seed=split_seed)
             data.train_mask, data.val_mask, data.test_mask = parts
         check(data, masks=True)
-        if groups.soft(data.sens):
+        if groups.is_soft(data.sens):
             check_certain_groups(data)
         if data.x.device != self.device:
             data = data.to(str(self.device))

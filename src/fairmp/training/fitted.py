@@ -169,7 +169,7 @@ class FittedModel:
         """Close the gap of the nodes in the mask."""
         sens, names = data.sens, self.names.groups
         alignment.check_population(sens, mask, names, reducer.total)
-        operator = reducer.group_operator(sens, mask & groups.known(sens), len(names))
+        operator = reducer.group_operator(sens, mask & groups.known_mask(sens), len(names))
         decisions = layer.closes_decisions(self.on)
         logits = self.network(data.x, graph, operator, decisions=decisions)[mask]
         return close_weighted_gap(logits, data, mask, layer, self.on)
@@ -188,7 +188,7 @@ class FittedModel:
         """
 
         def measure(logits: Tensor, y: Tensor, sens: Tensor, weight: Tensor | None) -> Evaluation:
-            certain = groups.certain(sens)
+            certain = groups.certain_group(sens)
             evaluation = evaluate(
                 logits,
                 y,
@@ -198,7 +198,7 @@ class FittedModel:
                 group_names=self.names.groups,
                 sample_weight=weight,
             )
-            if groups.soft(sens):
+            if groups.is_soft(sens):
                 unsure = int((certain < 0).sum())
                 note = f"gaps leave out {unsure} of {len(sens)} nodes, whose group is not certain"
                 evaluation = replace(evaluation, notes=(*evaluation.notes, note))
@@ -238,7 +238,7 @@ def hold_parity(layer: FMP, nodes: TrainingNodes, logits: Tensor, on: On) -> Cor
     }
     served = solutions["val_mask"]
     # Parity needs no labels: unlabelled nodes make the served correction more precise.
-    held_out = groups.known(data.sens) & ~(data.train_mask | data.test_mask)
+    held_out = groups.known_mask(data.sens) & ~(data.train_mask | data.test_mask)
     unlabelled = held_out & ~data.val_mask
     if nodes.reducer.total(unlabelled.sum().double().view(1)) > 0:
         operator = nodes.group_operator_of(held_out)

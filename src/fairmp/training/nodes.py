@@ -52,7 +52,7 @@ class Names:
     @classmethod
     def of(cls, data: Data) -> Names:
         """Read the names of a graph."""
-        is_soft = groups.soft(data.sens)
+        is_soft = groups.is_soft(data.sens)
         num_groups = data.sens.size(1) if is_soft else int(data.sens.max()) + 1
         columns = data.get("feature_names")
         # If columns were removed, it is unknown which names are left.
@@ -91,7 +91,7 @@ class TrainingNodes:
     def group_operator(self, mask: str) -> GroupOperator:
         """The group operator of a part of the split, built once."""
         if mask not in self._operators:
-            population = self.data[mask] & groups.known(self.data.sens)
+            population = self.data[mask] & groups.known_mask(self.data.sens)
             self._operators[mask] = self.group_operator_of(population)
         return self._operators[mask]
 
@@ -104,7 +104,7 @@ class TrainingNodes:
         if isinstance(propagation, FMP):
             return Groups(self.group_operator(mask), None)
         sens = self.data.sens
-        return Groups(sens, self.data[mask] & groups.known(sens))
+        return Groups(sens, self.data[mask] & groups.known_mask(sens))
 
     def with_features(self, x: Tensor) -> TrainingNodes:
         """The same nodes with other features."""
@@ -130,7 +130,7 @@ def graph_of(data: Data) -> Graph:
 
 def check_certain_groups(data: Data) -> None:
     """Raise if a part of the split has fewer than two certain groups, so that it has no gap."""
-    certain = groups.certain(data.sens)
+    certain = groups.certain_group(data.sens)
     for mask in MASKS:
         codes = certain[data[mask]]
         if len(codes[codes >= 0].unique()) < 2:

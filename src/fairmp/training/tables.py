@@ -119,7 +119,7 @@ def predict_table(
     table = _table(model, nodes, predicted.logits.softmax(1).cpu().numpy(), id)
     evaluation = None
     if "y" in predicted.data and "sens" in predicted.data:
-        codes = groups.certain(predicted.data.sens)[predicted.nodes]
+        codes = groups.certain_group(predicted.data.sens)[predicted.nodes]
         if len(codes[codes >= 0].unique()) > 1:
             evaluation = model.fitted_.measure(predicted, mode, BOOTSTRAP)
     return TablePrediction(table, evaluation, _measured_on(nodes, folder))

@@ -436,7 +436,7 @@ class Validation:
         """The group operator of the validation nodes alone."""
         if self._among is None:
             sens = self.nodes.data.sens[self.rows].to(self.device)
-            self._among = group_operator(sens, groups.known(sens))
+            self._among = group_operator(sens, groups.known_mask(sens))
         return self._among
 
     def gap_of_decisions(self, decided: Tensor, num_classes: int) -> float:

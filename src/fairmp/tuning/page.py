@@ -16,7 +16,7 @@ import pandas as pd
 from torch_geometric.data import Data
 
 from fairmp.errors import plural
-from fairmp.groups import certain
+from fairmp.groups import certain_group
 from fairmp.metrics import Interval
 from fairmp.outputs import write_json
 from fairmp.report import Document, Point, Section
@@ -200,7 +200,7 @@ def document(tuned: Tuned, data: Data, commands: Commands) -> Document:
     model, test, search = tuned.model, data.test_mask, tuned.search
     evaluation, logits = model.run_.test, model.uncorrected().cpu()[test]
     report = from_evaluations(evaluation, None, search.limit if search.criterion == "dp" else None)
-    sens = certain(data.sens)[test]
+    sens = certain_group(data.sens)[test]
     report |= live_parts(model, logits, data.y[test], sens, command=commands.panel)
     return report | {
         "title": title(tuned),

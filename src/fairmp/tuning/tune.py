@@ -189,7 +189,7 @@ def _check_goal(goal: float | str, criterion: str) -> float | None:
 
 def data_splits(data: Data, splits: int, seed: int) -> list[Data]:
     """One copy of the graph per split: same test nodes, the others split anew."""
-    sens = groups.likeliest(data.sens)
+    sens = groups.most_likely_group(data.sens)
     first = copy.copy(data)
     if not all(name in data for name in MASKS):
         first.train_mask, first.val_mask, first.test_mask = split((data.y, sens), seed=seed)
@@ -210,7 +210,7 @@ def fingerprint(data: Data) -> dict[str, Any]:
     """What distinguishes one graph from another, the same on every machine."""
     digest = hashlib.sha256()
     codes = [data[name] for name in ("edge_index", "y", *MASKS)]
-    for values in (*codes, groups.likeliest(data.sens)):
+    for values in (*codes, groups.most_likely_group(data.sens)):
         digest.update(values.cpu().contiguous().to(torch.int64).numpy().tobytes())
     features = (data.x.coalesce().values() if data.x.is_sparse else data.x).double()
     return {

@@ -213,18 +213,15 @@ def _rows_two(
         s0 = s1 = r0 = r1 = g.dtype.type(0)
         while e + ONE < piece:  # two sums in turns, so that an addition need not wait for the last
             j, k = TWO * np.uint64(col[e]), TWO * np.uint64(col[e + ONE])
-            w = g.dtype.type(1) if weight is None else weight[e]
-            v = g.dtype.type(1) if weight is None else weight[e + ONE]
-            s0 += w * g[j]
-            s1 += w * g[j + ONE]
-            r0 += v * g[k]
-            r1 += v * g[k + ONE]
+            s0 += g[j] if weight is None else weight[e] * g[j]
+            s1 += g[j + ONE] if weight is None else weight[e] * g[j + ONE]
+            r0 += g[k] if weight is None else weight[e + ONE] * g[k]
+            r1 += g[k + ONE] if weight is None else weight[e + ONE] * g[k + ONE]
             e += TWO
         if e < piece:
             j = TWO * np.uint64(col[e])
-            w = g.dtype.type(1) if weight is None else weight[e]
-            s0 += w * g[j]
-            s1 += w * g[j + ONE]
+            s0 += g[j] if weight is None else weight[e] * g[j]
+            s1 += g[j + ONE] if weight is None else weight[e] * g[j + ONE]
             e += ONE
         s0 += r0
         s1 += r1
@@ -310,6 +307,11 @@ def scale_rows(right: Array, f: Array, start: int, stop: int, g: Array) -> None:
     if f.shape[1] == 1:
         for j in range(np.uint64(start), np.uint64(stop)):
             g[j, 0] = right[j] * f[j, 0]
+        return
+    if f.shape[1] == 2:
+        for j in range(np.uint64(start), np.uint64(stop)):
+            g[j, 0] = right[j] * f[j, 0]
+            g[j, 1] = right[j] * f[j, 1]
         return
     for j in range(np.uint64(start), np.uint64(stop)):
         for c in range(np.uint64(f.shape[1])):

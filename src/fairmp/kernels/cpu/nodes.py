@@ -8,6 +8,8 @@ is an argument that callers give as a constant where it is 2, so that loops over
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from fairmp.kernels.cpu.threads import Array, Index, compiled, inlined
@@ -212,9 +214,12 @@ def softmax_vjp_chunk(
 @inlined
 def shift_extreme_row(z: Array, i: Index, by: Array, floor: float, out: Array) -> None:
     """Shift a row relative to its largest logit; see ``Kernels.shift``."""
-    reach, top = abs(by[0]), z[i, 0]
+    # In float64: in float32 the differences of large logits have too few digits.
+    reach, top = abs(by[0]), np.float64(z[i, 0])
     for c in range(np.uint64(1), np.uint64(by.size)):
-        reach, top = max(reach, abs(by[c])), max(top, z[i, c])
+        reach, top = max(reach, abs(by[c])), max(top, np.float64(z[i, c]))
+    if reach == 0:  # not shifted at all
+        return
     lowest = -floor if reach > floor / 4 else -np.inf
     highest = -np.inf
     for c in range(np.uint64(by.size)):
@@ -224,23 +229,88 @@ def shift_extreme_row(z: Array, i: Index, by: Array, floor: float, out: Array) -
 
 
 @inlined
+def shift_margins_chunk(
+    z: Array, column: Array, amount: float, floor: float, start: Index, stop: Index, out: Array
+) -> None:
+    """Shift the margins of some nodes; see ``Kernels.shift_margins``."""
+    extreme = 0  # counted, so that the loop vectorises
+    for i in range(start, stop):
+        extreme += 0 if abs(amount * column[i]) <= floor / 4 else 1
+        out[i, 0] = z[i, 0] - amount * column[i]
+    for i in range(start, stop if extreme else start):
+        by = amount * column[i]
+        if abs(by) > floor / 4:
+            out[i, 0] = min(max(z[i, 0], -floor), floor) - by
+
+
+@inlined
+def shift_pairs_chunk(
+    z: Array,
+    column: Array,
+    amount: float,
+    limit: float,
+    floor: float,
+    start: Index,
+    stop: Index,
+    out: Array,
+) -> None:
+    """Shift the two logits of some nodes; see ``Kernels.shift_margins``."""
+    extreme, bound, flat = np.int32(0), z.dtype.type(limit), z.reshape(-1)
+    for i in range(TWO * start, TWO * stop):  # counted, so that the loop vectorises
+        extreme += np.int32(0) if abs(flat[i]) <= bound else np.int32(1)
+    for i in range(start, stop):
+        half = z.dtype.type(amount / 2 * column[i])
+        out[i, 0] = z[i, 0] + half
+        out[i, 1] = z[i, 1] - half
+    by = np.empty(2)
+    for i in range(start, stop if extreme else start):
+        if not (abs(z[i, 0]) <= limit and abs(z[i, 1]) <= limit):
+            by[0], by[1] = -amount / 2 * column[i], amount / 2 * column[i]
+            shift_extreme_row(z, i, by, floor, out)
+
+
+@inlined
+def skip_gradient_chunk(grad: Array, gradient: Any, start: int, stop: int) -> float:
+    """Fill rows of ``gradient.grad_x`` with γ·grad; return ⟨grad, x − propagated⟩ over them."""
+    first, last = np.uint64(start * grad.shape[1]), np.uint64(stop * grad.shape[1])
+    g, grad_x = grad.reshape(-1), gradient.grad_x.reshape(-1)
+    gamma = grad.dtype.type(gradient.gamma)
+    for i in range(first, last):
+        grad_x[i] = gamma * g[i]
+    a = b = 0.0
+    if gradient.x.size:
+        x, propagated = gradient.x.reshape(-1), gradient.propagated.reshape(-1)
+        even = first + (last - first) // TWO * TWO
+        for i in range(first, even, TWO):
+            a += g[i] * (x[i] - propagated[i])
+            b += g[i + ONE] * (x[i + ONE] - propagated[i + ONE])
+        for i in range(even, last):
+            a += g[i] * (x[i] - propagated[i])
+    return a + b
+
+
+@inlined
 def margin_sum(g: Array, column: Array, start: Index, stop: Index) -> float:
     """Σ column·(g₁ − g₀), or of the margins g, over some nodes."""
-    a = b = 0.0
-    even = start + (stop - start) // TWO * TWO
+    a = b = c = d = 0.0
+    last = start + (stop - start) // FOUR * FOUR
     if g.shape[1] == 1:
-        for i in range(start, even, TWO):
+        for i in range(start, last, FOUR):
             a += column[i] * g[i, 0]
             b += column[i + ONE] * g[i + ONE, 0]
-        for i in range(even, stop):
+            c += column[i + TWO] * g[i + TWO, 0]
+            d += column[i + THREE] * g[i + THREE, 0]
+        for i in range(last, stop):
             a += column[i] * g[i, 0]
-        return a + b
-    for i in range(start, even, TWO):
-        a += column[i] * (g[i, 1] - g[i, 0])
-        b += column[i + ONE] * (g[i + ONE, 1] - g[i + ONE, 0])
-    for i in range(even, stop):
-        a += column[i] * (g[i, 1] - g[i, 0])
-    return a + b
+    else:
+        for i in range(start, last, FOUR):
+            a += column[i] * (g[i, 1] - g[i, 0])
+            b += column[i + ONE] * (g[i + ONE, 1] - g[i + ONE, 0])
+            c += column[i + TWO] * (g[i + TWO, 1] - g[i + TWO, 0])
+            d += column[i + THREE] * (g[i + THREE, 1] - g[i + THREE, 0])
+        for i in range(last, stop):
+            a += column[i] * (g[i, 1] - g[i, 0])
+    return (a + b) + (c + d)
 
 
 @inlined

@@ -6,7 +6,7 @@ on any number of threads: chunks have a fixed size, and their results are added 
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -26,6 +26,9 @@ from fairmp.kernels.cpu.nodes import (
     margin_sum,
     moments_chunk,
     shift_extreme_row,
+    shift_margins_chunk,
+    shift_pairs_chunk,
+    skip_gradient_chunk,
     softmax_vjp_chunk,
 )
 from fairmp.kernels.cpu.threads import (
@@ -40,6 +43,7 @@ from fairmp.kernels.root import MAX_MARGIN, MAX_PASSES
 from fairmp.kernels.types import (
     CSR,
     NO_CLIP,
+    AggregateGradient,
     BinaryGroups,
     BinaryProblem,
     BinaryRoot,
@@ -52,6 +56,16 @@ SPARSE_ROWS = 512  # of a sparse matrix with a dense one, per chunk
 BACKWARD_ROWS = 1024  # rows whose gradients are summed in the layer's own precision
 ONE, TWO = np.uint64(1), np.uint64(2)
 NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class SkipGradient(NamedTuple):
+    """What the gradient of an aggregate adds to its pass over the nodes."""
+
+    gamma: float
+    grad_x: Array  # filled with γ·grad
+    x: Array  # empty where γ needs no gradient
+    propagated: Array
+    away: Array  # filled with ⟨grad, x − propagated⟩ of each chunk
 
 
 class GroupArrays(NamedTuple):
@@ -79,17 +93,21 @@ def _aggregate(
     x: Array,
     skip: float,
     rest: float,
+    gradient: Any,
     out: Array,
 ) -> None:
     """Fill ``out`` with skip·X + rest·diag(left) A diag(right) F.
 
     ``scaled`` is filled with diag(right) F, n×classes for one class and for two, and otherwise
-    n×strips×lanes.
+    n×strips×lanes. Where F is the gradient of an aggregate, ``gradient`` is a
+    :class:`SkipGradient`, else ``None``.
     """
     rows = scaled.reshape(f.shape[0], -1)
     for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
         start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, f.shape[0])
         scale_rows(right, f, start, stop, rows)
+        if gradient is not None:
+            gradient.away[k] = skip_gradient_chunk(f, gradient, start, stop)
     g = scaled.reshape(-1) if scaled.ndim == 2 else scaled
     chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
     first = np.empty(chunks + 1, np.int64)
@@ -103,6 +121,28 @@ def _aggregate(
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
+    return _multiply(matrix, f, x, gamma, None)
+
+
+def aggregate_vjp(
+    matrix: Matrix,
+    grad: Tensor,
+    gamma: float,
+    x: Tensor | None = None,
+    propagated: Tensor | None = None,
+) -> AggregateGradient:
+    grad_x, filled = empty(grad, *grad.shape)
+    away = np.zeros(-(-grad.size(0) // CHUNK_LENGTH))
+    skipped = filled[:0] if x is None else array(x)
+    there = filled[:0] if propagated is None else array(propagated)
+    gradient = SkipGradient(gamma, filled, skipped, there, away)
+    grad_f = _multiply(matrix, grad, None, gamma, gradient)
+    return AggregateGradient(grad_f, grad_x, 0.0 if x is None else float(away.sum()))
+
+
+def _multiply(
+    matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float, gradient: SkipGradient | None
+) -> Tensor:
     rows, classes = matrix.rows.row.numel() - 1, f.size(1)
     out, filled = empty(f, rows, classes)
     if not rows or not classes:
@@ -110,9 +150,11 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
     csr, left, right = _matrix_arrays(matrix, f.dtype)
     shape = (classes,) if classes <= 2 else _strip_shape(classes)
     scaled: Array = np.empty((f.size(0), *shape), filled.dtype)
-    skip, weight = (filled, 0.0) if x is None else (array(x, f.dtype), gamma)
+    skipped, skip = (filled, 0.0) if x is None else (array(x, f.dtype), float(gamma))
     work = (rows + csr[1].size) * classes
-    _aggregate(work, csr, left, right, array(f), scaled, skip, weight, 1.0 - gamma, filled)
+    _aggregate(
+        work, csr, left, right, array(f), scaled, skipped, skip, 1.0 - gamma, gradient, filled
+    )
     return out
 
 
@@ -127,16 +169,14 @@ def _matrix_arrays(matrix: Matrix, dtype: torch.dtype) -> tuple[CSRArrays, Array
 @Chunked
 def _gather_rows(x: Array, order: Array, out: Array) -> None:
     """Fill ``out`` with the rows of x in another order."""
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i = np.uint64(order[p])
-            if x.shape[1] == 2:
-                out[p, 0] = x[i, 0]
-                out[p, 1] = x[i, 1]
-                continue
+    for p in prange(order.size):
+        row, i = np.uint64(p), np.uint64(order[p])
+        if x.shape[1] == 2:  # a loop would take three times as long
+            out[row, 0] = x[i, 0]
+            out[row, 1] = x[i, 1]
+        else:
             for c in range(np.uint64(x.shape[1])):
-                out[p, c] = x[i, c]
+                out[row, c] = x[i, c]
 
 
 def gather_rows(x: Tensor, order: Tensor) -> Tensor:
@@ -149,11 +189,9 @@ def gather_rows(x: Tensor, order: Tensor) -> Tensor:
 def _gather_margins(x: Array, order: Array, factor: float, out: Array) -> None:
     """Fill ``out`` with the margins of rows in another order, times a factor."""
     scale = out.dtype.type(factor)
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i = np.uint64(order[p])
-            out[p, 0] = scale * (x[i, 1] - x[i, 0])
+    for p in prange(order.size):
+        i = np.uint64(order[p])
+        out[np.uint64(p), 0] = scale * (x[i, 1] - x[i, 0])
 
 
 def gather_margins(x: Tensor, order: Tensor, factor: float) -> Tensor:
@@ -166,12 +204,10 @@ def gather_margins(x: Tensor, order: Tensor, factor: float) -> Tensor:
 def _spread_margins(m: Array, order: Array, factor: float, out: Array) -> None:
     """Fill the rows of ``out`` with (−factor·m, factor·m)."""
     scale = out.dtype.type(factor)
-    for k in prange((order.size + CHUNK_NODES - 1) // CHUNK_NODES):
-        start, stop = k * CHUNK_NODES, min((k + 1) * CHUNK_NODES, order.size)
-        for p in range(np.uint64(start), np.uint64(stop)):
-            i, half = np.uint64(order[p]), scale * m[p, 0]
-            out[i, 0] = -half
-            out[i, 1] = half
+    for p in prange(order.size):
+        i, half = np.uint64(order[p]), scale * m[np.uint64(p), 0]
+        out[i, 0] = -half
+        out[i, 1] = half
 
 
 def spread_margins(m: Tensor, order: Tensor, factor: float) -> Tensor:
@@ -263,11 +299,8 @@ def _binary_root(
             break
         root = following
     slope[:] = 0
-    for k in prange(chunks):
-        for p in range(
-            np.uint64(k * CHUNK_NODES), np.uint64(min((k + 1) * CHUNK_NODES, nodes.size))
-        ):
-            slope[np.uint64(nodes[p])] = weighted[p]
+    for p in prange(nodes.size):
+        slope[np.uint64(nodes[p])] = weighted[p]
     return w, following.residual, passes, curvature
 
 
@@ -297,27 +330,10 @@ def _shift_margins(
     for k in prange((column.size + CHUNK_NODES - 1) // CHUNK_NODES):
         start = np.uint64(k * CHUNK_NODES)
         stop = np.uint64(min((k + 1) * CHUNK_NODES, column.size))
-        extreme = 0  # counted, so that the loop vectorises
         if z.shape[1] == 1:
-            for i in range(start, stop):
-                extreme += 0 if abs(amount * column[i]) <= floor / 4 else 1
-                out[i, 0] = z[i, 0] - amount * column[i]
-            for i in range(start, stop if extreme else start):
-                by = amount * column[i]
-                if abs(by) > floor / 4:
-                    out[i, 0] = min(max(z[i, 0], -floor), floor) - by
-            continue
-        for i in range(start, stop):
-            half = z.dtype.type(amount / 2 * column[i])
-            extreme += 0 if max(abs(z[i, 0]), abs(z[i, 1])) <= limit else 1
-            out[i, 0] = z[i, 0] + half
-            out[i, 1] = z[i, 1] - half
-        by_class = np.empty(2)
-        for i in range(start, stop if extreme else start):
-            ordinary = abs(z[i, 0]) <= limit and abs(z[i, 1]) <= limit
-            if not ordinary and column[i] != 0:
-                by_class[0], by_class[1] = -amount / 2 * column[i], amount / 2 * column[i]
-                shift_extreme_row(z, i, by_class, floor, out)
+            shift_margins_chunk(z, column, amount, floor, start, stop, out)
+        else:
+            shift_pairs_chunk(z, column, amount, limit, floor, start, stop, out)
 
 
 def shift_margins(z: Tensor, groups: BinaryGroups, amount: float | Tensor, clip: Clip) -> Tensor:

@@ -5,18 +5,22 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from threading import Lock
+from threading import Lock, get_ident
 from types import FunctionType
 from typing import Any
 
 import numba
 import numpy as np
 import torch
+from filelock import FileLock
+from numba.core.event import Event, Listener, register
 from numpy.typing import NDArray
 from torch import Tensor
 
+from fairmp.kernels import root
 from fairmp.kernels.types import CSR
 
 Array = NDArray[Any]
@@ -25,10 +29,11 @@ Index = Any  # an unsigned integer: for signed ones numba checks whether they co
 
 MIN_PARALLEL_WORK = 32_768  # numbers read, below which waking a thread costs more than it saves
 
-_SOURCES = sorted(Path(__file__).parent.glob("*.py"))
+_SOURCES = [*sorted(Path(__file__).parent.glob("*.py")), Path(root.__file__)]
 _DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
 _PROCESS = os.getpid()
-_SLP_VECTORIZE = numba.config.SLP_VECTORIZE
+_LOCKS: dict[Any, FileLock | None] = {}  # of the cache's directory, by numba's dispatcher
+_HELD: dict[int, FileLock] = {}  # by thread, while it compiles
 _POOL_LOCK = Lock()  # numba's own thread pool aborts the process if two threads enter it
 
 
@@ -60,55 +65,87 @@ class Chunked:
 
     def __init__(self, function: Callable[..., Any]) -> None:
         assert isinstance(function, FunctionType)
-        self._serial = _Entry(function, parallel=False)
-        self._parallel = _Entry(function, parallel=True)
+        self._serial = _jit(function, parallel=False)
+        self._parallel = _jit(function, parallel=True)
 
     def __call__(self, work: int, *args: Any) -> Any:
         """Run on as many threads as torch would use, or on this one where there is little work."""
-        threads = min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)
+        threads = torch.get_num_threads()
         # A forked process has none of its parent's threads.
         if threads == 1 or work < MIN_PARALLEL_WORK or os.getpid() != _PROCESS:
-            return self._serial(*args)
+            return _call(self._serial, args)
+        threads = min(threads, numba.config.NUMBA_NUM_THREADS)
         with _POOL_LOCK:
             before = numba.get_num_threads()
             if threads != before:  # setting it takes as long as a small pass
                 numba.set_num_threads(threads)
             try:
-                return self._parallel(*args)
+                return _call(self._parallel, args)
             finally:
                 if threads != before:
                     numba.set_num_threads(before)
 
 
-class _Entry:
-    """A function compiled on its first call, and kept on disk where there is room for it."""
+def _call(function: Any, args: tuple[Any, ...]) -> Any:
+    try:
+        return function(*args)
+    except OSError:  # compiled, but not saved, on a full disk, say
+        return function(*args)
+    finally:
+        if _HELD:
+            _release_cache()
 
-    def __init__(self, function: FunctionType, *, parallel: bool) -> None:
-        # numba's cache is keyed by the name of a function and the date of its file. A name with
-        # the digest of all kernels makes it content-addressed: it never runs code of another
-        # version.
-        name = f"{function.__name__}_{'parallel' if parallel else 'serial'}_{_DIGEST}"
-        self._function = FunctionType(function.__code__, function.__globals__, name)
-        self._function.__qualname__ = name
-        self._options: dict[str, Any] = {
-            "error_model": "numpy", "nogil": True, "parallel": parallel
-        }  # fmt: skip
-        try:
-            self._call = numba.njit(cache=True, **self._options)(self._function)
-        except RuntimeError:  # numba found no directory for its cache
-            self._call = numba.njit(**self._options)(self._function)
 
-    def __call__(self, *args: Any) -> Any:
-        # Superword vectorization, in case this call compiles: the sums of neighbouring classes
-        # then are one instruction. It is for our functions only.
-        numba.config.SLP_VECTORIZE = 1
-        try:
-            return self._call(*args)
-        except OSError:  # a full disk, say: compile without a cache
-            self._call = numba.njit(**self._options)(self._function)
-            return self._call(*args)
-        finally:
-            numba.config.SLP_VECTORIZE = _SLP_VECTORIZE
+def _jit(function: FunctionType, *, parallel: bool) -> Any:
+    """Compile a function for each new type of arguments, and cache the code on disk.
+
+    numba's cache is keyed by the name of a function and the date of its file. With the digest of
+    all kernels in the name, the cache is content-addressed: a change of any kernel is compiled
+    again, and a process that is killed while it saves cannot leave older code under a newer date.
+    """
+    name = f"{function.__name__}_{'parallel' if parallel else 'serial'}_{_DIGEST}"
+    renamed = FunctionType(function.__code__, function.__globals__, name)
+    renamed.__qualname__ = name
+    jit = partial(numba.njit, error_model="numpy", nogil=True, parallel=parallel)
+    try:
+        dispatcher = jit(cache=True)(renamed)
+        _LOCKS[dispatcher] = FileLock(Path(dispatcher.stats.cache_path) / "fairmp-kernels.lock")
+    except RuntimeError:  # numba found no directory for its cache
+        dispatcher = jit()(renamed)
+        _LOCKS[dispatcher] = None
+    return dispatcher
+
+
+class _Compilation(Listener):
+    """What happens while numba compiles one of our functions; others are left alone."""
+
+    def on_start(self, event: Event) -> None:
+        """Hold off other processes until the code is saved, and set the compiler's options."""
+        if event.data["dispatcher"] not in _LOCKS:
+            return
+        # numba numbers the files of a function: without a lock, two processes might give the same
+        # number to code for different types of arguments.
+        lock = _LOCKS[event.data["dispatcher"]]
+        if lock is not None:
+            with suppress(OSError, NotImplementedError):  # a file system without locks
+                lock.acquire()
+                _HELD[get_ident()] = lock
+        # Superword vectorization makes sums of neighbouring classes one instruction.
+        self._before, numba.config.SLP_VECTORIZE = numba.config.SLP_VECTORIZE, 1
+
+    def on_end(self, event: Event) -> None:
+        """Restore the compiler's options."""
+        if event.data["dispatcher"] in _LOCKS:
+            numba.config.SLP_VECTORIZE = self._before
+
+
+def _release_cache() -> None:
+    lock = _HELD.pop(get_ident(), None)
+    if lock is not None:
+        lock.release()
+
+
+register("numba:compile", _Compilation())
 
 
 def array(tensor: Tensor, dtype: torch.dtype | None = None) -> Array:

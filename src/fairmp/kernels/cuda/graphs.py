@@ -7,42 +7,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+Function = Callable[..., Tensor]
 Tensors = tuple[Tensor, ...]
-Function = Callable[..., Tensors]
-
-
-@dataclass(frozen=True)
-class Tape:
-    """A call of a function, and what its gradient needs."""
-
-    leaves: Tensors
-    outputs: Tensors
-
-    @classmethod
-    def record(cls, function: Function, inputs: Tensors) -> Tape:
-        """Call the function on copies of the inputs that require a gradient."""
-        with torch.enable_grad():
-            leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
-            return cls(leaves, function(*leaves))
-
-    @property
-    def results(self) -> Tensors:
-        """What the function returned, without a gradient."""
-        return tuple(output.detach() for output in self.outputs)
-
-    def backward(self, gradients: Tensors) -> Tensors:
-        """Gradients of the inputs, given those of the results."""
-        pairs = zip(self.outputs, gradients, strict=True)
-        differentiable = [(output, grad) for output, grad in pairs if output.requires_grad]
-        outputs, incoming = zip(*differentiable, strict=True)
-        return torch.autograd.grad(outputs, self.leaves, incoming)
 
 
 class Recording:
@@ -60,9 +32,9 @@ class Recording:
         side, current = torch.cuda.Stream(device), torch.cuda.current_stream(device)
         side.wait_stream(current)
         with torch.no_grad(), torch.cuda.stream(side):
-            tape = Tape.record(function, self._inputs)
-            tape.backward(tuple(torch.zeros_like(result) for result in tape.results))
-            del tape
+            leaves, output = _call(function, self._inputs)
+            torch.autograd.grad(output, leaves, torch.zeros_like(output))
+            del leaves, output
         current.wait_stream(side)
         pool = torch.cuda.graph_pool_handle()
         # Other threads may go on using the device.
@@ -70,35 +42,29 @@ class Recording:
         self._forward, self._backward = torch.cuda.CUDAGraph(), torch.cuda.CUDAGraph()
         with torch.no_grad():
             with torch.cuda.graph(self._forward, pool=pool, **options):
-                self._tape = Tape.record(function, self._inputs)
-            self._results = self._tape.results
-            self._gradients = tuple(torch.zeros_like(result) for result in self._results)
+                leaves, output = _call(function, self._inputs)
+            self._result = output.detach()
+            self._gradient = torch.zeros_like(self._result)
             with torch.cuda.graph(self._backward, pool=pool, **options):
-                self._input_gradients = self._tape.backward(self._gradients)
-        self._is_zero = [True] * len(self._results)
+                gradients = torch.autograd.grad(output, leaves, self._gradient, retain_graph=True)
+            self._input_gradients = gradients
+        self._tape = leaves, output  # keeps the memory of the gradient alive
         self._replay_id = 0
 
-    def forward(self, *inputs: Tensor) -> tuple[Tensors, int]:
-        """Return the results, and an identifier of the call for :meth:`backward`."""
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, int]:
+        """Return the result, and an identifier of the call for :meth:`backward`."""
         with torch.cuda.device(self._device):
             self._run(inputs)
-        return tuple(result.clone() for result in self._results), self._replay_id
+        return self._result.clone(), self._replay_id
 
-    def backward(
-        self, replay_id: int, inputs: Tensors, gradients: tuple[Tensor | None, ...]
-    ) -> Tensors:
-        """Gradients of the inputs of a call, given those of its results (``None`` for 0)."""
+    def backward(self, replay_id: int, inputs: Tensors, gradient: Tensor) -> Tensors:
+        """Gradients of the inputs of a call, given that of its result."""
         with torch.cuda.device(self._device):
             if replay_id != self._replay_id:
                 self._run(inputs)
-            for k, (buffer, gradient) in enumerate(zip(self._gradients, gradients, strict=True)):
-                if gradient is not None:
-                    buffer.copy_(gradient)
-                elif not self._is_zero[k]:
-                    buffer.zero_()
-                self._is_zero[k] = gradient is None
+            self._gradient.copy_(gradient)
             self._backward.replay()
-        return tuple(gradient.clone() for gradient in self._input_gradients)
+        return tuple(part.clone() for part in self._input_gradients)
 
     def _run(self, inputs: Tensors) -> None:
         for buffer, x in zip(self._inputs, inputs, strict=True):
@@ -107,23 +73,29 @@ class Recording:
         self._replay_id += 1
 
 
+def _call(function: Function, inputs: Tensors) -> tuple[Tensors, Tensor]:
+    """Call a function of tensors with gradients; return what it was called with, and its result."""
+    with torch.enable_grad():
+        leaves = tuple(tensor.detach().requires_grad_() for tensor in inputs)
+        return leaves, function(*leaves)
+
+
 class _Replay(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, recording: Recording, *inputs: Tensor) -> Tensors:
-        ctx.set_materialize_grads(False)
+    def forward(ctx: Any, recording: Recording, *inputs: Tensor) -> Tensor:
+        result, ctx.replay_id = recording.forward(*inputs)
         ctx.recording = recording
-        results, ctx.replay_id = recording.forward(*inputs)
         ctx.save_for_backward(*inputs)
-        return results
+        return result
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *ctx.recording.backward(ctx.replay_id, ctx.saved_tensors, gradients)
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        return None, *ctx.recording.backward(ctx.replay_id, ctx.saved_tensors, gradient)
 
 
 class CUDAGraphCache:
-    """The last ``size`` recordings in use, each made the second time its function is met."""
+    """LRU cache of recordings, each made the second time its function is met."""
 
     def __init__(self, size: int = 4) -> None:
         self.size = size
@@ -136,29 +108,32 @@ class CUDAGraphCache:
         function: Function,
         inputs: Tensors,
         objects: tuple[object, ...],
-        numbers: tuple[object, ...],
-    ) -> Tensors:
+        options: tuple[object, ...],
+    ) -> Tensor:
         """Call a function of tensors, from its recording if there is one.
 
-        ``objects`` are what the function was made of, compared by identity, and ``numbers`` what
+        ``objects`` are what the function was made of, compared by identity, and ``options`` what
         else it depends on, compared by value.
         """
         inputs = tuple(tensor.contiguous() for tensor in inputs)
-        recording = self._get(function, inputs, objects, numbers)
-        return function(*inputs) if recording is None else _Replay.apply(recording, *inputs)
+        recording = self._get(function, inputs, objects, options)
+        if recording is None:
+            return function(*inputs)
+        result: Tensor = _Replay.apply(recording, *inputs)
+        return result
 
     def _get(
         self,
         function: Function,
         inputs: Tensors,
         objects: tuple[object, ...],
-        numbers: tuple[object, ...],
+        options: tuple[object, ...],
     ) -> Recording | None:
         """Return the recording of a function, or ``None`` the first time it is met."""
         if torch.cuda.is_current_stream_capturing():
             return None
         shapes = ((x.shape, x.dtype, x.device) for x in inputs)
-        key = (*map(id, objects), *numbers, *shapes)
+        key = (*map(id, objects), *options, *shapes)
         recording = self._recordings.get(key)
         if recording is None and key in self._met:
             recording = self._recordings[key] = Recording(inputs, function)

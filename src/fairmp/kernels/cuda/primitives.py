@@ -22,6 +22,7 @@ from fairmp.kernels.reference import spread_margins as spread_margins
 from fairmp.kernels.root import MAX_PASSES
 from fairmp.kernels.types import (
     NO_CLIP,
+    AggregateGradient,
     BinaryGroups,
     BinaryProblem,
     BinaryRoot,
@@ -132,6 +133,19 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
         count = (hubs.rows.numel(),)
         launch(edges.join, count, hubs.rows, hubs.first, sums, left, x, out, gamma, **sizes)
     return out
+
+
+def aggregate_vjp(
+    matrix: Matrix,
+    grad: Tensor,
+    gamma: float,
+    x: Tensor | None = None,
+    propagated: Tensor | None = None,
+) -> AggregateGradient:
+    away: float | Tensor = 0.0
+    if x is not None and propagated is not None:
+        away = (grad * (x - propagated)).sum(dtype=torch.float64)
+    return AggregateGradient(aggregate(matrix, grad, None, gamma), gamma * grad, away)
 
 
 def moments(z: Tensor, codes: Tensor, shift: Tensor, temperature: float) -> Tensor:
