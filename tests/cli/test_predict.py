@@ -213,7 +213,7 @@ def test_bad_input_is_one_line(fairmp, trained: Path, arguments: str, words: lis
 
 
 @pytest.mark.parametrize(
-    "command", ["train --splits 3", "train --solver papc", "tune --backbone fmp --out nothing"]
+    "command", ["train --splits 3", "train --solver papc", "tune --method fmp --out nothing"]
 )
 def test_group_too_small_to_split_is_an_error_before_training(
     fairmp, trained: Path, command: str

@@ -249,11 +249,16 @@ def papc(
     """
     # Where Δ is 0 but for rounding, so is every gap, and no step is needed.
     norm = groups.norm if groups.norm > MIN_NORM else 1.0
-    strength, step_size = lambda_f / norm, 4 / norm
     return primal_dual(
-        x, graph, groups, K=K, lambda_s=lambda_s, lambda_f=strength, step_size=step_size,
+        x,
+        graph,
+        groups,
+        K=K,
+        lambda_s=lambda_s,
+        lambda_f=lambda_f / norm,
+        step_size=4 / norm,
         trace=trace,
-    )  # fmt: skip
+    )
 
 
 def frozen(

@@ -58,6 +58,16 @@ ONE, TWO = np.uint64(1), np.uint64(2)
 NUMPY_TYPES = {torch.float32: np.float32, torch.float64: np.float64}
 
 
+class MatrixArrays(NamedTuple):
+    """The arrays of a :class:`~fairmp.kernels.types.Matrix`, diag(left) A diag(right)."""
+
+    row: Array
+    columns: Array
+    weight: Any  # None for ones
+    left: Array
+    right: Array
+
+
 class SkipGradient(NamedTuple):
     """What the gradient of an aggregate adds to its pass over the nodes."""
 
@@ -85,9 +95,7 @@ def empty(like: Tensor, *shape: int) -> tuple[Tensor, Array]:
 
 @Chunked
 def _aggregate(
-    matrix: CSRArrays,
-    left: Array,
-    right: Array,
+    matrix: MatrixArrays,
     f: Array,
     scaled: Array,
     x: Array,
@@ -105,19 +113,19 @@ def _aggregate(
     rows = scaled.reshape(f.shape[0], -1)
     for k in prange((f.shape[0] + CHUNK_LENGTH - 1) // CHUNK_LENGTH):
         start, stop = k * CHUNK_LENGTH, min((k + 1) * CHUNK_LENGTH, f.shape[0])
-        scale_rows(right, f, start, stop, rows)
+        scale_rows(matrix.right, f, start, stop, rows)
         if gradient is not None:
             gradient.away[k] = skip_gradient_chunk(f, gradient, start, stop)
     g = scaled.reshape(-1) if scaled.ndim == 2 else scaled
-    chunks = (out.shape[0] + matrix[1].size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
+    chunks = (out.shape[0] + matrix.columns.size + CHUNK_LENGTH - 1) // CHUNK_LENGTH
     first = np.empty(chunks + 1, np.int64)
     first[chunks] = out.shape[0]
     shape = chunks, rows.shape[1]
     heads, tails = np.zeros(shape), np.zeros(shape)
-    result = left, x, skip, rest, out
+    result = matrix.left, x, skip, rest, out
     for k in prange(chunks):
-        gather_chunk(np.int64(k), matrix, g, result, first, heads, tails)
-    join_parts(matrix[0], result, first, heads, tails)
+        gather_chunk(np.int64(k), matrix[:3], g, result, first, heads, tails)
+    join_parts(matrix.row, result, first, heads, tails)
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
@@ -147,22 +155,21 @@ def _multiply(
     out, filled = empty(f, rows, classes)
     if not rows or not classes:
         return out
-    csr, left, right = _matrix_arrays(matrix, f.dtype)
+    arrays = _matrix_arrays(matrix, f.dtype)
     shape = (classes,) if classes <= 2 else _strip_shape(classes)
     scaled: Array = np.empty((f.size(0), *shape), filled.dtype)
     skipped, skip = (filled, 0.0) if x is None else (array(x, f.dtype), float(gamma))
-    work = (rows + csr[1].size) * classes
-    _aggregate(
-        work, csr, left, right, array(f), scaled, skipped, skip, 1.0 - gamma, gradient, filled
-    )
+    work = (rows + arrays.columns.size) * classes
+    _aggregate(work, arrays, array(f), scaled, skipped, skip, 1.0 - gamma, gradient, filled)
     return out
 
 
-def _matrix_arrays(matrix: Matrix, dtype: torch.dtype) -> tuple[CSRArrays, Array, Array]:
-    arrays: tuple[CSRArrays, Array, Array] | None = matrix.cache.get(dtype)
+def _matrix_arrays(matrix: Matrix, dtype: torch.dtype) -> MatrixArrays:
+    arrays: MatrixArrays | None = matrix.cache.get(dtype)
     if arrays is None:
         left, right = array(matrix.left, dtype), array(matrix.right, dtype)
-        arrays = matrix.cache[dtype] = csr_arrays(matrix.rows, dtype), left, right
+        arrays = MatrixArrays(*csr_arrays(matrix.rows, dtype), left, right)
+        matrix.cache[dtype] = arrays
     return arrays
 
 

@@ -32,7 +32,7 @@ MIN_PARALLEL_WORK = 32_768  # numbers read, below which waking a thread costs mo
 _SOURCES = [*sorted(Path(__file__).parent.glob("*.py")), Path(root.__file__)]
 _DIGEST = hashlib.sha256(b"".join(path.read_bytes() for path in _SOURCES)).hexdigest()[:16]
 _PROCESS = os.getpid()
-_LOCKS: dict[Any, FileLock | None] = {}  # of the cache's directory, by numba's dispatcher
+_LOCKS: dict[Any, Path | None] = {}  # in the cache's directory, by numba's dispatcher
 _HELD: dict[int, FileLock] = {}  # by thread, while it compiles
 _POOL_LOCK = Lock()  # numba's own thread pool aborts the process if two threads enter it
 
@@ -109,7 +109,7 @@ def _jit(function: FunctionType, *, parallel: bool) -> Any:
     jit = partial(numba.njit, error_model="numpy", nogil=True, parallel=parallel)
     try:
         dispatcher = jit(cache=True)(renamed)
-        _LOCKS[dispatcher] = FileLock(Path(dispatcher.stats.cache_path) / "fairmp-kernels.lock")
+        _LOCKS[dispatcher] = Path(dispatcher.stats.cache_path) / "fairmp-kernels.lock"
     except RuntimeError:  # numba found no directory for its cache
         dispatcher = jit()(renamed)
         _LOCKS[dispatcher] = None
@@ -125,9 +125,10 @@ class _Compilation(Listener):
             return
         # numba numbers the files of a function: without a lock, two processes might give the same
         # number to code for different types of arguments.
-        lock = _LOCKS[event.data["dispatcher"]]
-        if lock is not None:
+        path = _LOCKS[event.data["dispatcher"]]
+        if path is not None and get_ident() not in _HELD:
             with suppress(OSError, NotImplementedError):  # a file system without locks
+                lock = FileLock(path)
                 lock.acquire()
                 _HELD[get_ident()] = lock
         # Superword vectorization makes sums of neighbouring classes one instruction.
