@@ -12,30 +12,31 @@ A row on its own has :math:`t_g = t`, which bounds its gap by t. The rows of a *
 common centre, so that no two of them are more than t apart.
 
 Its gradient is :math:`-\Delta Q` and its Hessian has (G'C)² entries, so a Newton step is one pass
-over the nodes. It is a proximal Newton method, guarded by a limit on how far logits move in a pass,
-a line search, and a sequence of falling temperatures where logits lie far apart. Everything here is
-in float64; the passes over the nodes are those of a :class:`DualProblem`.
+over the nodes. It is a proximal Newton method, guarded by a line search and, where logits lie far
+apart, by a sequence of falling temperatures. Everything here is in float64; the passes over the
+nodes are those of a :class:`DualProblem`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import permutations
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fairmp.nn.quadratic import RIDGE, Array, L1Quadratic, complement, pseudo_solve, span
+from fairmp.kernels.root import SATURATION_LOGIT
+from fairmp.nn.quadratic import RIDGE, Array, complement, penalised_minimum, pseudo_solve, span
 
 MAX_STAGE_PASSES = 50  # at one temperature
-MAX_LOGIT_MOVE = 4.0  # in one pass: the quadratic model says nothing beyond it
+MAX_HALVINGS = 10  # of a step
 MAX_RESIDUAL = 1e-6  # above it the method has not converged
 STAGE_RESIDUAL = 1e-4  # at which a temperature is left; at 1e-2 the last one may not converge
+STAGE_RANGE = 8.0  # of logits, in units of the first temperature
 MIN_CURVATURE = 1e-100  # of a row that no longer moves: a step along it is long, and finite
-WIDE_LOGITS = 32.0  # a logit range that is approached through falling temperatures
-SUFFICIENT_DECREASE = 1e-4  # share of the predicted decrease that a line search accepts
-MIN_STEP = 1e-9
 BISECTIONS = 40
 
 
@@ -98,11 +99,11 @@ def solve(
 ) -> DualSolution:
     """Find the dual, from a first guess (G'×C), for logits whose largest range is ``width``."""
     scale = problem.scale[:, None]
-    newton = _Newton(problem, target)
-    point = newton.run((start * scale).ravel(), width, tol)
+    newton = _Newton(problem, target, width)
+    point = newton.run((start * scale).ravel(), tol)
     active = (point.v != 0) | (target == 0)
     if point.residual > max(tol, MAX_RESIDUAL):
-        point, active = newton.scale_back_parity(width, tol), np.zeros_like(active)
+        point, active = newton.scale_back_parity(tol), np.zeros_like(active)
     u = point.v.reshape(problem.shape) / scale
     return DualSolution(
         u=u - u.mean(1, keepdims=True),
@@ -140,8 +141,9 @@ class _Point:
 class _Newton:
     """Proximal Newton with a line search, at a temperature that falls to 1."""
 
-    def __init__(self, problem: DualProblem, target: float) -> None:
-        self.problem, self.target, self.shape = problem, target, problem.shape
+    def __init__(self, problem: DualProblem, target: float, width: float) -> None:
+        self.problem, self.target, self.width = problem, target, width
+        self.shape = problem.shape
         classes = self.shape[1]
         self.scale = problem.scale.repeat(classes)
         ends = np.cumsum(problem.blocks)
@@ -153,6 +155,21 @@ class _Newton:
         self.constraints = self._block_constraints()
         self.basis = np.kron(span(problem.gram()), span(np.eye(classes) - 1 / classes))
         self.passes = 0
+
+    @cached_property
+    def moves(self) -> Array:
+        """What duals are made of, each at the cost of the target: u_g up, and u_h down in a block.
+
+        That is Σ_g u_g = 0 and the penalty (t/2) Σ|u_g| of a block, t·|u_g| of a row on its own.
+        """
+        identity = np.eye(self.shape[0])
+        columns = []
+        for block in self.blocks:
+            rows = identity[block]
+            columns += (
+                [*rows, *-rows] if len(rows) == 1 else [a - b for a, b in permutations(rows, 2)]
+            )
+        return np.kron(np.array(columns).T, np.eye(self.shape[1]))
 
     def _block_constraints(self) -> Array:
         """One column per class and block of several rows: Σ_g u_g = 0, in the scaled dual."""
@@ -166,25 +183,26 @@ class _Newton:
                 columns.append(np.asarray(np.kron(weight, np.eye(classes)), np.float64))
         return np.concatenate(columns, 1)
 
-    def run(self, start: Array, width: float, tol: float) -> _Point:
-        if width <= WIDE_LOGITS or start.any():
+    def run(self, start: Array, tol: float) -> _Point:
+        """Descend from a first guess; without one, or if that fails, from high temperatures."""
+        if start.any():
             point = self._descend(start, 1.0, tol)
             if point.residual <= tol:
                 return point
-        temperature, v = max(width / 8, 1.0), np.zeros_like(start)
+        temperature, v = max(self.width / STAGE_RANGE, 1.0), np.zeros_like(start)
         while temperature > 1:
             v = self._descend(v, temperature, STAGE_RESIDUAL).v
             temperature /= 2
         return self._descend(v, 1.0, tol)
 
-    def scale_back_parity(self, width: float, tol: float) -> _Point:
+    def scale_back_parity(self, tol: float) -> _Point:
         """Find full parity, then scale its shift back as far as the target allows.
 
         For logits so far apart that the quadratic model says nothing about where the target is met.
         The result is feasible, and not quite the closest.
         """
-        parity = _Newton(self.problem, 0.0)
-        v = parity.run(np.zeros_like(self.scale), width, tol).v
+        parity = _Newton(self.problem, 0.0, self.width)
+        v = parity.run(np.zeros_like(self.scale), tol).v
         low, high = 0.0, 1.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
@@ -241,41 +259,42 @@ class _Newton:
     def _line_search(self, point: _Point, temperature: float, limit: int) -> _Point | None:
         """Step along the Newton direction, as far as the objective falls; None if it never does."""
         step = self._direction(point)
-        farthest = np.abs(step.reshape(self.shape)).sum(0).max()
+        farthest = float(np.abs(step).max())
         if farthest == 0:
             return None
-        length = min(1.0, MAX_LOGIT_MOVE * temperature / farthest)
-        penalty_change = self.penalty @ (np.abs(point.v + step) - np.abs(point.v))
-        predicted = -point.moments.gradient @ step + penalty_change
-        while True:
+        # Farther than this every node of a group has changed sides.
+        length = min(1.0, (self.width + SATURATION_LOGIT) / farthest)
+        for _ in range(MAX_HALVINGS):
             candidate = self._at(point.v + length * step, temperature)
-            enough = point.objective + SUFFICIENT_DECREASE * length * predicted
             # Close to the solution rounding hides the descent, and the residual decides.
-            if candidate.objective <= enough or candidate.residual < 0.9 * point.residual:
+            if candidate.objective <= point.objective or candidate.residual < 0.9 * point.residual:
                 return candidate
             length /= 2
-            if length < MIN_STEP or self.passes >= limit:
-                return None
+            if self.passes >= limit:
+                break
+        return None
 
     def _direction(self, point: _Point) -> Array:
         """From a point to the minimum of the quadratic model with its penalty."""
         # One unit per row, since groups differ in size. Within a row a class that is rarely
-        # predicted has next to no curvature; RIDGE keeps it from using up the limit on moves.
+        # predicted has next to no curvature; RIDGE bounds what it moves.
         curvature = np.diag(point.moments.hessian).reshape(self.shape).sum(1)
         unit = np.sqrt(np.maximum(curvature, MIN_CURVATURE)).repeat(self.shape[1])
         hessian = point.moments.hessian / np.outer(unit, unit)
         gradient = point.moments.gradient / unit
-        constraints = self.constraints / unit[:, None]
         if self.target == 0:
-            free = complement(constraints, np.ones(unit.size, dtype=bool))
+            everything = np.ones(unit.size, dtype=bool)
+            free = complement(self.constraints / unit[:, None], everything)
             hessian = free.T @ hessian @ free + RIDGE * np.eye(free.shape[1])
-            direction = free @ np.linalg.solve(hessian, free.T @ gradient)
-            return np.asarray(direction / unit)
-        model = L1Quadratic(
-            hessian=hessian,
-            linear=hessian @ (point.v * unit) + gradient,
-            penalty=self.penalty / unit,
-            basis=self.basis / unit[:, None],
-            constraints=constraints,
-        )
-        return np.asarray(model.solve() / unit - point.v)
+            return np.asarray(free @ np.linalg.solve(hessian, free.T @ gradient) / unit)
+        try:
+            minimum = penalised_minimum(
+                hessian,
+                linear=hessian @ (point.v * unit) + gradient,
+                basis=self.basis / unit[:, None],
+                moves=self.moves * (self.scale * unit)[:, None],
+                penalty=self.target,
+            )
+        except RuntimeError:  # scipy's solver has given up
+            return np.zeros_like(unit)
+        return np.asarray(minimum / unit - point.v)

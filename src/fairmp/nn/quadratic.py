@@ -1,4 +1,4 @@
-r"""Small dense problems of Newton's method: a quadratic with an L1 penalty, and linear systems.
+r"""Small dense problems of Newton's method: a quadratic with a penalty, and linear systems.
 
 Hessians of the dual leave some directions undetermined (a constant added to every class, a dual
 proportional to group sizes), so nothing here inverts one.
@@ -6,120 +6,49 @@ proportional to group sizes), so nothing here inverts one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 Array = NDArray[np.float64]
 
 RIDGE = 1e-10  # smallest curvature, in a row whose classes' curvatures sum to 1
 FLAT = 1e-12  # curvature, in nodes, below which a gap is taken not to move
-MAX_STEPS = 100  # of the interior-point method
-COMPLEMENTARITY = 1e-15  # at which it has converged
-TINY = 1e-300
 
 
-@dataclass(frozen=True)
-class L1Quadratic:
-    r"""Minimise :math:`½x^⊤Hx - b^⊤x + \sum \mathrm{penalty}·|x|` subject to :math:`E^⊤x = 0`.
+def penalised_minimum(
+    hessian: Array, linear: Array, basis: Array, moves: Array, penalty: float
+) -> Array:
+    r"""Minimise :math:`½x^⊤Hx - b^⊤x + \mathrm{penalty}·\sum w` over x = moves·w, w ≥ 0.
 
-    Attributes:
-        hessian: H, in the span of ``basis``.
-        linear: b, in the span of ``basis``.
-        penalty: of each entry of x.
-        basis: columns that span the directions in which H curves.
-        constraints: E.
+    With H = BBᵀ and b = B·aim, its dual is the point nearest to aim at which no move gains more
+    than the penalty. That is a least-distance problem, which non-negative least squares solve
+    (Lawson and Hanson, Solving Least Squares Problems, 1974, chapter 23).
+
+    Args:
+        hessian: H.
+        linear: b.
+        basis: columns that span the directions in which H curves, and b.
+        moves: columns that x is made of.
+        penalty: of each move.
     """
-
-    hessian: Array
-    linear: Array
-    penalty: Array
-    basis: Array
-    constraints: Array
-
-    def solve(self) -> Array:
-        r"""Solve by an interior-point method on the dual.
-
-        The dual is the gap :math:`b - Hx = Bγ` nearest to b, in the metric :math:`H^{-1}`, of which
-        no entry, less a centre :math:`Ec`, exceeds its penalty; x are its multipliers. It starts at
-        :math:`γ = c = 0`.
-        """
-        basis, aim = self._coordinates()
-        unit = max(float(np.abs(aim).max()), TINY)
-        bound = self.penalty / unit
-        centres = self.constraints / np.maximum(np.abs(self.constraints).max(0, initial=0.0), TINY)
-        num_centres = centres.shape[1]
-        point = _InteriorPoint.start(
-            basis=np.concatenate([basis, -centres], 1),
-            metric=np.concatenate([np.ones(aim.size), np.zeros(num_centres)]),
-            aim=np.concatenate([aim / unit, np.zeros(num_centres)]),
-            bound=bound,
-        )
-        for _ in range(MAX_STEPS):
-            if point.complementarity <= COMPLEMENTARITY or not point.advance():
-                break
-        held = np.asarray((point.multipliers * bound > point.slack).any(0))
-        free = complement(centres, held)
-        x = point.multipliers[0] - point.multipliers[1]
-        return np.asarray(free @ (free.T @ x) * unit)
-
-    def _coordinates(self) -> tuple[Array, Array]:
-        """A basis in which the metric is the identity, and b in it."""
-        basis, _ = np.linalg.qr(self.basis)
-        values, vectors = np.linalg.eigh(basis.T @ self.hessian @ basis)
-        basis = (basis @ vectors) * np.sqrt(np.maximum(values, RIDGE))
-        return basis, np.linalg.lstsq(basis, self.linear, rcond=None)[0]
-
-
-@dataclass
-class _InteriorPoint:
-    """An iterate; the rows of ``slack`` and ``multipliers`` are for upper and lower bounds."""
-
-    basis: Array
-    metric: Array
-    aim: Array
-    gamma: Array
-    slack: Array
-    multipliers: Array
-
-    SIGN = np.array([[1.0], [-1.0]])
-    CENTRING = 0.05  # share of the complementarity that a step aims at
-    KEEP = 0.99  # share of the way to the boundary that a step may go
-
-    @classmethod
-    def start(cls, basis: Array, metric: Array, aim: Array, bound: Array) -> _InteriorPoint:
-        slack = np.stack([bound, bound])
-        multipliers = np.full_like(slack, 1.0 / max(1.0, float(np.abs(basis).max())))
-        return cls(basis, metric, aim, np.zeros_like(aim), slack, multipliers)
-
-    @property
-    def complementarity(self) -> float:
-        return float((self.multipliers * self.slack).mean())
-
-    def advance(self) -> bool:
-        """Take one step; False where rounding allows none."""
-        ratio = self.multipliers / self.slack
-        pull = self.CENTRING * self.complementarity / self.slack - self.multipliers
-        system = np.diag(self.metric) + (self.basis.T * ratio.sum(0)) @ self.basis
-        force = self.basis.T @ (self.SIGN * (self.multipliers + pull)).sum(0)
-        right = -self.metric * (self.gamma - self.aim) - force
-        if not (np.isfinite(system).all() and np.isfinite(right).all()):
-            return False
-        try:
-            step = np.linalg.lstsq(system, right, rcond=None)[0]
-        except np.linalg.LinAlgError:  # weights too large for a double
-            return False
-        move = self.SIGN * (self.basis @ step)
-        growth = pull + ratio * move
-        shrinking = max(
-            float((-growth / self.multipliers).max()), float((move / self.slack).max()), TINY
-        )
-        length = min(1.0, self.KEEP / shrinking)
-        self.gamma = self.gamma + length * step
-        self.slack = self.slack - length * move
-        self.multipliers = self.multipliers + length * growth
-        return True
+    orthonormal, _ = np.linalg.qr(basis)
+    values, vectors = np.linalg.eigh(orthonormal.T @ hessian @ orthonormal)
+    root = (orthonormal @ vectors) * np.sqrt(np.maximum(values, RIDGE))
+    aim = np.linalg.lstsq(root, linear, rcond=None)[0]
+    distance, gains = float(np.linalg.norm(aim)), root.T @ moves
+    # The nearest point is no farther from 0 than aim: other moves never gain their penalty.
+    useful = np.linalg.norm(gains, axis=0) * distance > penalty
+    if not useful.any():
+        return np.zeros_like(linear)
+    gains, moves = gains[:, useful], moves[:, useful]
+    # In units of the distance, and of the size of a move's gain.
+    sizes = np.linalg.norm(gains, axis=0)
+    excess = (aim @ gains - penalty) / (sizes * distance)
+    system = np.vstack([-gains / sizes, excess])
+    multipliers, _ = nnls(system, np.eye(len(system))[-1])
+    weights = multipliers / (1 - excess @ multipliers) * distance / sizes
+    return np.asarray(moves @ weights)
 
 
 def pseudo_solve(h: Array, b: Array) -> Array:
