@@ -28,7 +28,7 @@ def spec(tmp_path: Path) -> EvaluationSpec:
 
 
 def test_evaluate_table_equals_evaluate(spec: EvaluationSpec) -> None:
-    found = evaluate_table(replace(spec, label="paid")).evaluation
+    found = evaluate_table(replace(spec, label="paid"))
     proba = np.stack([1 - P, P], 1)
     y, sens = (P > 0.4).astype(int), (SEX == "m").astype(int)
     expected = evaluate(proba, y, sens)
@@ -39,9 +39,9 @@ def test_evaluate_table_equals_evaluate(spec: EvaluationSpec) -> None:
 
 def test_evaluate_table_uses_labels_that_are_present(spec: EvaluationSpec) -> None:
     optional = replace(spec, label_if_present="paid")
-    assert not np.isnan(evaluate_table(optional).evaluation.accuracy)
+    assert not np.isnan(evaluate_table(optional).accuracy)
     FRAME.drop(columns="paid").to_csv(spec.predictions, index=False)
-    assert np.isnan(evaluate_table(optional).evaluation.accuracy)
+    assert np.isnan(evaluate_table(optional).accuracy)
     with pytest.raises(InputError, match="label"):
         evaluate_table(replace(spec, label="paid"))
 

@@ -46,19 +46,18 @@ def command(
         label_if_present=usual.label,
         probabilities=probabilities,
     )
-    evaluated = evaluate_table(spec)
-    drift = compare(training, evaluated.evaluation)
+    now = evaluate_table(spec)
+    drift = compare(training, now)
     with results.staging(folder) as staging:
         record = monitoring.write(
             drift,
             training,
-            evaluated.evaluation,
+            now,
             staging,
             title=f"{predictions.name} against {run}",
             command=rerun_command(),
-            notes=evaluated.notes,
         )
-    lines = [str(drift), *(f"note: {note}" for note in evaluated.notes)]
+    lines = [str(drift), *(f"note: {note}" for note in now.notes)]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
     output.report(results.as_json, record, *lines, where)
     gate.check(Gap.of_evaluation(record["now"], gate.criterion))

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ from torch import Tensor
 from fairmp.errors import check_choice, check_number
 from fairmp.graph import compute_dtype
 from fairmp.groups import GroupOperator
+from fairmp.kernels import apply
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 Ties = Literal["random", "keep"]
@@ -595,7 +596,7 @@ def _with_decisions(logits: Tensor, groups: GroupOperator, choice: _Choice) -> T
         rows[np.arange(len(rows)), decided[wrong]] = TIED_MARGIN
         exact[wrong] = rows
         shifted = torch.from_numpy(exact).to(logits)
-    return _replace(logits, shifted) if logits.requires_grad else shifted
+    return apply(_Replace, logits, shifted) if logits.requires_grad else shifted
 
 
 class _Replace(torch.autograd.Function):
@@ -608,9 +609,6 @@ class _Replace(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return grad, None
-
-
-_replace: Callable[[Tensor, Tensor], Tensor] = _Replace.apply
 
 
 def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:

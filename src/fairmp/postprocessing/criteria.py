@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -135,9 +136,10 @@ def _measures(
     weighted = attribute.membership
     if problem.is_weighted:
         weighted = weighted * problem.weight.unsqueeze(1)
-    if int((weighted[problem.population].sum(0) > 0).sum()) < 2:
-        hint = "fairness between groups needs at least two"
-        raise InputError(attribute.name, "fewer than two groups", hint)
+    groups = int((weighted[problem.population].sum(0) > 0).sum())
+    if groups < 2:
+        value = f"{plural(groups, 'group')} among the nodes of known group"
+        raise InputError(attribute.name, value, "fairness between groups needs at least two")
     if criterion.name == "demographic_parity":
         delta = _parity_operator(attribute, problem, weighted)
         classes = tuple(range(len(problem.classes)))
@@ -186,10 +188,7 @@ def _measures_by_label(
 
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
     sizes = attribute.membership[population].sum(0).tolist()
-    if len(sizes) < 2:
-        value = f"{plural(len(sizes), 'group')} among the nodes of known group"
-        raise InputError(attribute.name, value, "fairness between groups needs at least two")
-    smallest = min(sizes)
+    smallest = min(sizes, default=math.inf)
     if smallest <= 1:
         count = {0: "no node", 1: "one node"}.get(smallest, f"{smallest:.2g} nodes")
         value = f"group {attribute.groups[sizes.index(smallest)]!r} has {count} in the population"

@@ -146,8 +146,7 @@ def _renamed_arguments() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        name = NAMES.get(error.argument, error.argument)
-        raise type(error)(name, error.value, error.hint) from None
+        raise error.rename(NAMES.get(error.argument, error.argument)) from None
 
 
 def _read_inputs(table: PredictionTable, spec: TableSpec) -> tuple[TableInputs, tuple[str, ...]]:

@@ -31,15 +31,7 @@ class EvaluationSpec:
     probabilities: str | None = None  # columns, separated by commas
 
 
-@dataclass(frozen=True)
-class EvaluatedTable:
-    """An evaluation, and notes on what it leaves out."""
-
-    evaluation: Evaluation
-    notes: tuple[str, ...]
-
-
-def evaluate_table(spec: EvaluationSpec) -> EvaluatedTable:
+def evaluate_table(spec: EvaluationSpec) -> Evaluation:
     """Read a table of predictions and evaluate it by the classes and groups of a model."""
     table = PredictionTable.read(spec.predictions, columns=(spec.sensitive, spec.label))
     label = spec.label
@@ -57,12 +49,11 @@ def evaluate_table(spec: EvaluationSpec) -> EvaluatedTable:
             scores.values, y, sens, class_names=spec.class_names, group_names=spec.group_names
         )
     except InputError as error:
-        name = "sensitive" if error.argument == "sens" else error.argument
-        raise type(error)(name, error.value, error.hint) from None
-    notes = tuple(evaluation.notes)
+        raise error.rename("sensitive" if error.argument == "sens" else error.argument) from None
+    notes = evaluation.notes
     if unknown := int((sens < 0).sum()):
         notes += (f"{plural(unknown, 'row')} of unknown group, or of one not seen in training",)
-    return EvaluatedTable(evaluation, notes)
+    return replace(evaluation, notes=notes)
 
 
 def _in_order(scores: TableScores, class_names: tuple[str, ...]) -> TableScores:

@@ -229,8 +229,7 @@ def _classes(
         label = Label.fit(table.frame[column], LoadReport(), positive=positive)
         return label.transform(table.frame[column], LoadReport()), tuple(label.classes)
     except InputError as error:
-        name = argument if error.argument == "label" else error.argument
-        raise type(error)(name, error.value, error.hint) from None
+        raise error.rename(argument if error.argument == "label" else error.argument) from None
 
 
 def _detected(table: PredictionTable, taken: Mapping[str, str]) -> TableScores:
