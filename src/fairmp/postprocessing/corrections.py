@@ -13,7 +13,7 @@ for :class:`Affine`, and :math:`Q_i = \sum_y p_{iy} T_{gy}` for :class:`Transiti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -154,9 +154,9 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     kind = TYPES[record["type"]]
     sizes = {"g": groups, "c": classes}
     arrays = {}
-    for name in (field.name for field in fields(kind)):
+    for name, axes in kind.axes.items():
         array = np.array(record.get(name), dtype=np.float64)
-        shape = tuple(sizes[axis] for axis in kind.axes[name])
+        shape = tuple(sizes[axis] for axis in axes)
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"{name} is not {shape} finite numbers")
         if name == "tie_rates" and not ((array >= 0) & (array <= 1)).all():

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_number, plural
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.metrics.evaluation import ALIASES, CRITERIA, canonical
+from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.decisions import TARGET_HINT
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.postprocessing.problem import Problem
@@ -79,7 +79,7 @@ def read_criteria(criterion: str | Sequence[str], target: Any) -> list[Criterion
 
 def _targets(target: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(target, Mapping):
-        by_name = {ALIASES.get(str(name), str(name)): value for name, value in target.items()}
+        by_name = {canonical(str(name)): value for name, value in target.items()}
         for name in names:
             if name not in by_name:
                 raise InputError("target", f"none for {name!r}", "give one for each criterion")
@@ -121,12 +121,8 @@ def measures_of(
 
 def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
     """The operator that compares the weighted groups that some nodes have."""
-    counts = membership[nodes].sum(0)
-    present = counts > 0
-    part = mean_rows(counts[present])
-    rows = counts.new_zeros(len(part), len(counts))
-    rows[:, present] = part
-    return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
+    rows = mean_rows(membership[nodes].sum(0), absent="ignore")
+    return GroupOperator(membership, nodes, rows)
 
 
 def _measures(

@@ -6,24 +6,30 @@ import csv
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+import torch
+from torch import Tensor
 
+from fairmp.datasets import edges as edge_tables
+from fairmp.datasets.column_names import require_column
+from fairmp.datasets.columns import fit_column
+from fairmp.datasets.dialects import is_numeric
+from fairmp.datasets.ids import node_ids
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.targets import Bins, GroupEncoder, Label
+from fairmp.datasets.values import as_numbers
 from fairmp.errors import InputError, plural
 from fairmp.outputs import atomic_file
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    from torch import Tensor
-
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.readers import TableReader
-    from fairmp.datasets.targets import Bins
-    from fairmp.postprocessing.predictions import Attribute
+from fairmp.postprocessing.predictions import Attribute
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".txt", ".gz")
@@ -58,12 +64,6 @@ class PredictionTable:
         Apostrophes that :func:`without_formulas` wrote are left out. A file whose first line has
         none of the ``columns`` may lack a header.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from fairmp.datasets.load_report import LoadReport
-        from fairmp.datasets.readers import TableReader
-
         report = LoadReport()
         reader = TableReader(path, "predictions", notes=report.notes)
         raw = reader.table(text=reader.find_header((id, *columns)))
@@ -84,8 +84,6 @@ class PredictionTable:
 
     def require(self, argument: str, *columns: str) -> None:
         """Refuse the name of a column that the table lacks."""
-        from fairmp.datasets.column_names import require_column
-
         for column in columns:
             require_column(argument, column, self.columns, self.path.name)
 
@@ -101,8 +99,6 @@ class PredictionTable:
 
     def numbers(self, argument: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
-        from fairmp.datasets.values import as_numbers
-
         self.require(argument, column)
         values = as_numbers(self.frame[column])
         if values is None:
@@ -138,7 +134,7 @@ class TableScores:
     class_names: tuple[str, ...] | None  # if the table has them
     are_decisions: bool = False  # probabilities of 0 and 1; corrected decisions are drawn
     are_log_odds: bool = False  # a single column has the log-odds of class 1
-    notes: tuple[str, ...] = field(default=())  # how the columns were found
+    notes: tuple[str, ...] = ()  # how the columns were found
 
 
 def read_scores(
@@ -221,9 +217,6 @@ def _classes(
     table: PredictionTable, argument: str, column: str, positive: str | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Codes (−1 where empty) and names of the classes of a column."""
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.targets import Label
-
     table.require(argument, column)
     try:
         label = Label.fit(table.frame[column], LoadReport(), positive=positive)
@@ -262,8 +255,6 @@ def _detected(table: PredictionTable, taken: Mapping[str, str]) -> TableScores:
 
 def _columns_in_range(table: PredictionTable) -> dict[str, np.ndarray]:
     """Columns of numbers in [0, 1] that are not all 0 or 1."""
-    from fairmp.datasets.values import as_numbers
-
     columns = {}
     for column in table.columns:
         values = as_numbers(table.frame[column])
@@ -332,13 +323,6 @@ def read_groups(
     table: PredictionTable, columns: Sequence[str], bins: Bins | None, *, cross: bool
 ) -> list[Attribute]:
     """The sensitive columns as attributes, each on its own or crossed; empty cells are unknown."""
-    import torch
-
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.targets import GroupEncoder
-    from fairmp.datasets.values import as_numbers
-    from fairmp.postprocessing.predictions import Attribute
-
     table.require("sensitive", *columns)
     attributes = []
     for part in [list(columns)] if cross else [[column] for column in columns]:
@@ -358,11 +342,6 @@ def read_groups(
 
 def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
     """The ``edge_index`` of an edge table between the rows."""
-    import torch
-
-    from fairmp.datasets import edges as edge_tables
-    from fairmp.datasets.ids import node_ids
-
     report = table.report
     report.nodes = len(table.frame)
     ids = node_ids(table.frame, id)
@@ -373,8 +352,6 @@ def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
 
 def read_features(table: PredictionTable, text: str, left_out: Collection[str]) -> np.ndarray:
     """Columns encoded as features, for the estimate of groups; 'all' but some."""
-    from fairmp.datasets.columns import fit_column
-
     if text.strip() == "all":
         names = [column for column in table.columns if column not in left_out]
     else:
@@ -405,7 +382,6 @@ def listed(argument: str, text: str) -> list[str]:
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Put an apostrophe before text that a spreadsheet would run, in cells and column names."""
-    from fairmp.datasets.dialects import is_numeric
 
     def quoted(cell: Any) -> Any:
         if not isinstance(cell, str) or len(cell) < 2 or cell[0] not in "=+-@\t\r":
@@ -446,9 +422,6 @@ def write(
 
 
 def _write_parquet(table: PredictionTable, extra: Mapping[str, Any], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
     raw = table.raw
     if table.reader.dialect is not None:  # cells of text become numbers where they are
         raw = pa.Table.from_pandas(table.frame, preserve_index=False)
@@ -460,8 +433,6 @@ def _write_parquet(table: PredictionTable, extra: Mapping[str, Any], path: Path)
 def _write_text(
     table: PredictionTable, extra: Mapping[str, Any], path: Path, *, safe: bool, gzip: bool
 ) -> None:
-    import pandas as pd
-
     # Arrow types, so that a column of integers with missing values stays one.
     frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
     decimal = "," if "decimal" in table.reader.commas.values() else "."
