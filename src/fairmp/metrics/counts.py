@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.special import ndtri, softmax, stdtrit
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice
@@ -249,8 +250,6 @@ def score_tables(scores: np.ndarray, label: np.ndarray, weight: np.ndarray) -> l
         # The margin rises with the probability of class 1 and does not saturate.
         columns = {1: scores[:, 1] - scores[:, 0]}
     else:
-        from scipy.special import softmax
-
         proba = scores if look_like_probabilities(scores) else softmax(scores, axis=1)
         columns = dict(enumerate(proba.T))
     tables = []
@@ -314,8 +313,6 @@ def gap_interval(
     rates: np.ndarray, sizes: np.ndarray, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Interval for the largest difference of a rate (G×F, nan if undefined) between two groups."""
-    from scipy.special import ndtri
-
     defined = ~np.isnan(rates)
     pairs = int((defined.sum(0) * (defined.sum(0) - 1)).sum()) // 2
     if not pairs:
@@ -375,8 +372,6 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
         >>> mean_interval([0.5, 0.75])
         Interval(mean=0.625, low=-0.963..., high=2.213..., n=2)
     """
-    from scipy.special import stdtrit
-
     if not 0 < confidence < 1:
         raise InputError("confidence", f"{confidence} is outside (0, 1)", "give 0.95 for 95 %")
     array = np.asarray(values, dtype=float).reshape(-1)

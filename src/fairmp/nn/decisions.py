@@ -613,9 +613,8 @@ class _Replace(torch.autograd.Function):
 
 def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:
     """Warn of a gap above the target by more than one node of the smallest group."""
-    over = gap - target - ROUNDING
-    # The rows of several groups are those of the differences from the mean, which are smaller.
-    if over > _to_numpy(groups.rows).max() and over > float(groups.spread(groups.rows).max()):
+    one_node = float(groups.spread(groups.rows).max())
+    if gap > target + one_node + ROUNDING:
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from fairmp.nn.decisions import DecisionRule
@@ -181,8 +182,6 @@ def row_products(a: Array, b: Array) -> Array:
 
 def proba(logits: Array) -> Array:
     """Softmax, row by row."""
-    from scipy.special import softmax
-
     return np.asarray(softmax(logits, axis=1))
 
 

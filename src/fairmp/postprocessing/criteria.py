@@ -137,20 +137,18 @@ def _measures(
         value = f"{plural(groups, 'group')} among the nodes of known group"
         raise InputError(attribute.name, value, "fairness between groups needs at least two")
     if criterion.name == "demographic_parity":
-        delta = _parity_operator(attribute, problem, weighted)
+        if problem.is_weighted:
+            delta = compare_groups(weighted, problem.population)
+        else:
+            delta = group_operator(
+                attribute.sens, problem.population, dtype=problem.logits.dtype, absent="ignore"
+            )
         classes = tuple(range(len(problem.classes)))
         return [Measure(criterion.name, attribute.name, None, delta, classes, criterion.target)], []
     if not bool((problem.y >= 0).any()):
         hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
         raise InputError("y", "missing", hint)
     return _measures_by_label(criterion, attribute, problem, weighted)
-
-
-def _parity_operator(attribute: Attribute, problem: Problem, weighted: Tensor) -> GroupOperator:
-    absent = bool((attribute.membership[problem.population].sum(0) == 0).any())
-    if problem.is_weighted or absent:
-        return compare_groups(weighted, problem.population)
-    return group_operator(attribute.sens, problem.population, dtype=problem.logits.dtype)
 
 
 def _measures_by_label(

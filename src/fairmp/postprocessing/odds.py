@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import NonlinearConstraint, linprog, minimize
 
 from fairmp.postprocessing.corrections import (
     Affine,
@@ -279,7 +280,6 @@ def _search(family: AffineFamily, gaps: Gaps) -> Array:
 
 def _descend(family: AffineFamily, gaps: Gaps, start: Array) -> Array:
     """Sequential quadratic programming from one start."""
-    from scipy.optimize import NonlinearConstraint, minimize
 
     @lru_cache(maxsize=1)
     def point_at(coordinates: bytes) -> Point:
@@ -313,8 +313,6 @@ def mix(nodes: Nodes, transitions: Array) -> Array:
 
 def least_transitions(nodes: Nodes, gaps: Gaps) -> Array | None:
     """The transitions that change least and meet the targets (G×C×C); None if there are none."""
-    from scipy.optimize import linprog
-
     groups, classes = len(nodes.shares), len(nodes.base)
     size = groups * classes
     basis = row_products(nodes.shares.T, nodes.base.T)

@@ -13,12 +13,13 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import GroupOperator, is_soft, stack
+from fairmp.groups import is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
 from fairmp.nn.decisions import ROUNDING, TIES, Ties, close_decision_gap, equal_rates
 from fairmp.nn.dual import shift_groups, solve_dual
+from fairmp.postprocessing import odds
 from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
 from fairmp.postprocessing.criteria import Criterion, Measure, measures_of, read_criteria
 from fairmp.postprocessing.effects import summarise
@@ -27,7 +28,6 @@ from fairmp.postprocessing.predictions import Attribute, attributes, read_scores
 from fairmp.postprocessing.problem import ON, On, Problem, read_problem
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
-MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
 EXACT_CRITERIA = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
@@ -224,8 +224,9 @@ def _by_projection(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """The projection onto all targets, and the decisions that follow from it."""
-    target = max(measure.target for measure in measures)
-    delta, x, tau = _joint_operator(problem, measures, target), problem.logits, settings.temperature
+    # They are the same criterion, for each attribute.
+    target, delta = measures[0].target, stack(*(measure.delta for measure in measures))
+    x, tau = problem.logits, settings.temperature
     with torch.no_grad():
         if settings.graph is None:
             projected = shift_groups(x, solve_dual(x, delta, target, tau))
@@ -254,29 +255,6 @@ def _by_projection(
     if settings.for_other_rows:
         correction = _shift_by_group(problem.attributes, shifted.double() - x.double())
     return CorrectedLogits(logits, measures, correction, drawn, missed=missed)
-
-
-def _joint_operator(problem: Problem, measures: Sequence[Measure], target: float) -> GroupOperator:
-    """The operator of all measures, scaled so that they have one target."""
-    if len(measures) == 1:
-        return measures[0].delta
-    parts = []
-    for measure in measures:
-        # |ΔQ| ≤ t is |(target/t)ΔQ| ≤ target.
-        same = measure.target == target
-        scale = 1.0 if same else target / max(measure.target, MIN_TARGET)
-        delta, dtype = measure.delta, problem.logits.dtype
-        parts.append(
-            GroupOperator(
-                delta.membership.to(dtype) if delta.codes is None else None,
-                problem.population,
-                delta.rows * scale,
-                codes=delta.codes,
-                blocks=delta.blocks,
-                dtype=dtype,
-            )
-        )
-    return stack(*parts)
 
 
 def _shift_by_group(groups: Sequence[Attribute], moved: Tensor) -> GroupShift:
@@ -337,8 +315,6 @@ def _by_group_and_prediction(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """Criteria on labels, and weighted nodes; of decisions, by a small temperature."""
-    from fairmp.postprocessing import odds
-
     on_decisions = settings.on == "decisions"
     tau = SMALL_TEMPERATURE if on_decisions else settings.temperature
     x = problem.logits.double().cpu().numpy()
