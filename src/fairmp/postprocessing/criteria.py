@@ -184,7 +184,7 @@ def _check_groups(attribute: Attribute, population: Tensor) -> None:
     sizes = attribute.membership[population].sum(0).tolist()
     smallest = min(sizes, default=math.inf)
     if smallest <= 1:
-        count = {0: "no node", 1: "one node"}.get(smallest, f"{smallest:.2g} nodes")
+        count = {0.0: "no node", 1.0: "one node"}.get(smallest, f"{smallest:.2g} nodes")
         value = f"group {attribute.groups[sizes.index(smallest)]!r} has {count} in the population"
         hint = "give it two or more, merge it with another group, or mark it unknown"
         raise InputError(attribute.name, value, hint)

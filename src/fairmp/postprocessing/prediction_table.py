@@ -148,13 +148,7 @@ def read_scores(
 ) -> TableScores:
     """Read the predictions from the columns that are named, or that look like probabilities.
 
-    Args:
-        table: the table.
-        probabilities: columns of probabilities, separated by commas.
-        logits: columns of logits, separated by commas.
-        decision: a column of decisions.
-        positive: the decision that is class 1.
-        taken: columns with another meaning, and the argument that names each.
+    ``taken`` has the columns with another meaning, and the argument that names each.
     """
     named = {"probabilities": probabilities, "logits": logits, "decision": decision}
     arguments = [argument for argument, text in named.items() if text is not None]
@@ -403,12 +397,7 @@ def write(
 ) -> None:
     """Write the table with more columns, in the format of the path's suffix, atomically.
 
-    Args:
-        table: the table.
-        extra: further columns by name.
-        path: the file.
-        safe: quote text that a spreadsheet would run.
-        new: refuse to replace a file.
+    ``safe`` quotes text that a spreadsheet would run, ``new`` refuses to replace a file.
     """
     for name in extra:
         if name in table.columns:
