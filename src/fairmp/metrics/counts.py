@@ -226,21 +226,27 @@ def effective_size(total: ArrayLike, squares: ArrayLike) -> np.ndarray:
     return np.asarray(np.nan_to_num(ratio(np.square(total), squares)))
 
 
-def figures(table: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute accuracy, F1, ΔDP, ΔEO and Δodds of a table, or of each table of a stack."""
+def accuracy_and_f1(table: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy and F1 of a table, or of each table of a stack."""
     confusion = table[..., :-1, :].sum(-3)
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     f1 = ratio(2 * hits, confusion.sum(-1) + confusion.sum(-2))
-    rate, tpr, fpr = group_rates(table)
-    parity, recall = rate_range(rate), rate_range(tpr)
-    odds = np.maximum(recall, rate_range(fpr))
     binary = hits.shape[-1] == 2
     return {
         "accuracy": ratio(hits.sum(-1), confusion.sum((-2, -1))),
         "f1": f1[..., 1] if binary else ratio(np.nansum(f1, -1), (~np.isnan(f1)).sum(-1)),
-        "dp": np.fmax.reduce(parity, -1),
-        "eo": recall[..., 1] if binary else np.fmax.reduce(recall, -1),
-        "odds": np.fmax.reduce(odds, -1),
+    }
+
+
+def gaps(table: np.ndarray) -> dict[str, float]:
+    """ΔDP, ΔEO and Δodds of a table."""
+    rate, tpr, fpr = group_rates(table)
+    parity, recall = rate_range(rate), rate_range(tpr)
+    odds = np.maximum(recall, rate_range(fpr))
+    return {
+        "dp": float(np.fmax.reduce(parity)),
+        "eo": float(recall[1] if len(recall) == 2 else np.fmax.reduce(recall)),
+        "odds": float(np.fmax.reduce(odds)),
     }
 
 

@@ -28,6 +28,7 @@ from fairmp.datasets.readers import TableReader
 from fairmp.datasets.targets import Bins, GroupEncoder, Label
 from fairmp.datasets.values import as_numbers
 from fairmp.errors import InputError, plural
+from fairmp.metrics.counts import SUM_TOLERANCE
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing.predictions import Attribute
 
@@ -38,7 +39,6 @@ PREDICTION_NAME = re.compile(
     r"([ _.\-]?(1|yes|true|pos|positive|class|class_?1|y))?|y[ _.\-]?(p|prob|proba|score|hat)|risk",
     re.IGNORECASE,
 )
-ROUNDING_ERROR = 0.005  # of a probability written with two digits
 MIN_NORMALISED = 0.9  # share of rows that sum to 1, of columns that belong together
 QUOTED_FORMULA = r"^'([=+@\t\r-].)"
 TRUE = ("true", "1", "1.0", "yes", "y", "t")
@@ -187,7 +187,7 @@ def _probabilities(
         values = np.concatenate([1 - values, values], 1)
         return TableScores(values, "probabilities", tuple(columns), None, notes=notes)
     total = values.sum(1)
-    off = np.abs(total - 1) > ROUNDING_ERROR * len(columns)
+    off = np.abs(total - 1) > SUM_TOLERANCE * len(columns)
     if off.any():
         place = table.first_place(off)
         value = f"{', '.join(columns)} sum to {total[off][0]:.4g} in {place}, not 1"
@@ -267,7 +267,7 @@ def _normalised_columns(columns: Mapping[str, np.ndarray]) -> list[tuple[str, ..
     normalised = []
     for group in dict.fromkeys([tuple(columns), *alike]):
         total = sum(columns[column] for column in group)
-        close = np.abs(total - 1) <= ROUNDING_ERROR * len(group)
+        close = np.abs(total - 1) <= SUM_TOLERANCE * len(group)
         if len(group) > 1 and np.mean(close) > MIN_NORMALISED:
             normalised.append(group)
     return normalised
