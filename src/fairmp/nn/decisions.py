@@ -74,7 +74,6 @@ class DecisionRule:
 
     thresholds: Floats  # of each group (G)
     tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
-    drawn: int = 0  # nodes at a threshold that splits them
     gap: float = math.nan  # of the rates of class 1, between the two groups farthest apart
     rate: float = math.nan  # of class 1 over all groups
 
@@ -202,21 +201,20 @@ def _rule(
     margin: Floats, group: Integers, weight: Floats, totals: Floats, decided: Mask
 ) -> DecisionRule:
     """Thresholds between the nodes that are decided class 1 and the others, in each group."""
-    thresholds, tie_rates, drawn = np.zeros(len(totals)), np.zeros(len(totals)), 0
+    thresholds, tie_rates = np.zeros(len(totals)), np.zeros(len(totals))
     for g in np.flatnonzero(totals > 0):
         values, selected = margin[group == g], decided[group == g]
         above = values[selected].min(initial=math.inf)
         below = values[~selected].max(initial=-math.inf)
         if above == below:
-            tied = selected[values == above]
-            thresholds[g], tie_rates[g], drawn = above, tied.mean(), drawn + len(tied)
+            thresholds[g], tie_rates[g] = above, selected[values == above].mean()
         elif not below <= 0 < above:  # where the plain decision makes the same cut, it stays
             thresholds[g] = _between(float(below), float(above))
     known = group >= 0
     selected_weight = np.bincount(group[known], weight[known] * decided[known], len(totals))
     rates = selected_weight[totals > 0] / totals[totals > 0]
     rate = float(selected_weight.sum() / totals.sum())
-    return DecisionRule(thresholds, tie_rates, drawn, float(np.ptp(rates)), rate)
+    return DecisionRule(thresholds, tie_rates, float(np.ptp(rates)), rate)
 
 
 def _between(below: float, above: float) -> float:

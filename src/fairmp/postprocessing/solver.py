@@ -145,11 +145,11 @@ def debias(  # noqa: PLR0913
     """
     aligned = {"sens": sens, "y": y, "population": population, "features": features}
     aligned["sample_weight"] = sample_weight
-    given = read_scores(scores, kind, aligned=aligned)
+    predictions = read_scores(scores, kind, aligned=aligned)
     criteria = read_criteria(criterion, target)
     problem = read_problem(
-        given,
-        attributes(sens, len(given.logits)),
+        predictions,
+        attributes(sens, len(predictions.logits)),
         y,
         class_names=class_names,
         sample_weight=sample_weight,
@@ -158,10 +158,10 @@ def debias(  # noqa: PLR0913
     # Demographic parity alone, the common case, stays in the precision it was given in.
     names = [one.name for one in criteria]
     if len(problem.attributes) > 1 or names != ["demographic_parity"]:
-        problem = replace(problem, logits=given.logits.double())
+        problem = replace(problem, logits=predictions.logits.double())
     graph = _read_graph(edge_index, problem)
     if estimate_sens:
-        inputs = given.proba if features is None else features
+        inputs = predictions.proba if features is None else features
         estimates = (estimate(one, inputs, graph) for one in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
@@ -173,7 +173,7 @@ def debias(  # noqa: PLR0913
         return summarise(problem, solution, on=on, temperature=temperature)
     for text in solution.notes + solution.missed:
         warnings.warn(text, stacklevel=2)
-    return given.like_original(given.corrected(solution.logits))
+    return predictions.like_original(predictions.corrected(solution.logits))
 
 
 def _read_graph(edge_index: Any, problem: Problem) -> Adjacency | None:
