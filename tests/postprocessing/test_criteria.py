@@ -34,7 +34,7 @@ def probabilities(seed: int, n: int, classes: int) -> np.ndarray:
 
 
 def test_read_criteria_takes_one_target_or_one_for_each() -> None:
-    both = criteria.read_criteria(["dp", "equalized-odds"], {"dp": 0.3, "equalized_odds": 0.1})
+    both = criteria.read_criteria(["dp", "equalized-odds"], {"dp": 0.3, "Equalized-Odds": 0.1})
     assert both == [Criterion("demographic_parity", 0.3), Criterion("equalized_odds", 0.1)]
     assert criteria.read_criteria("eo", 0.2) == [Criterion("equal_opportunity", 0.2)]
     assert [one.target for one in criteria.read_criteria(["dp", "eo"], np.array([0.1, 0.2]))] == [

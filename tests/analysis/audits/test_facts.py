@@ -86,6 +86,7 @@ def test_groups_are_counted(network: Data) -> None:
         ({"sens": torch.full((2000,), -1)}, "sens: 0 groups"),
         ({"sens": 2 * (torch.arange(2000) % 2)}, "sens: group 1 has no node"),
         ({"edge_index": torch.tensor([[0], [2000]])}, "data.edge_index"),
+        ({"edge_index": torch.tensor([[0], [-1]])}, "data.edge_index"),
     ],
 )
 def test_wrong_graph_is_refused(network, change, words):

@@ -64,8 +64,8 @@ class CleanGraph:
         x = data.x.detach().cpu().float()
         y = data.y.cpu().long() if isinstance(data.get("y"), Tensor) else torch.full_like(sens, -1)
         edges, notes = _undirected(data.edge_index.cpu(), len(sens))
-        clean = Data(x=x, edge_index=edges, y=y, sens=sens, name=getattr(data, "name", "graph"))
-        clean.name = str(clean.name)
+        name = str(getattr(data, "name", "graph"))
+        clean = Data(x=x, edge_index=edges, y=y, sens=sens, name=name)
         columns = data.get("feature_names")
         named = isinstance(columns, list | tuple) and len(columns) == x.size(1)
         clean.feature_names = list(map(str, columns if named else range(x.size(1))))
@@ -76,9 +76,9 @@ class CleanGraph:
 
 def _undirected(edges: Tensor, n: int) -> tuple[Tensor, list[str]]:
     """Both directions of every edge, without self-loops, and notes on what was changed."""
-    if edges.dim() != 2 or edges.size(0) != 2 or (edges.numel() and int(edges.max()) >= n):
-        largest = int(edges.max()) if edges.numel() else -1
-        value = f"shape {tuple(edges.shape)}, largest index {largest}, for {n} nodes"
+    first, last = map(int, edges.aminmax()) if edges.numel() else (0, -1)
+    if edges.dim() != 2 or edges.size(0) != 2 or first < 0 or last >= n:
+        value = f"shape {tuple(edges.shape)}, nodes {first} to {last}, for {n} nodes"
         raise InputError("data.edge_index", value, "give a (2, edges) tensor of node indices")
     notes = []
     if bool((edges[0] == edges[1]).any()):
