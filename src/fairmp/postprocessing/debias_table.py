@@ -15,10 +15,10 @@ from torch import Tensor
 from fairmp.datasets.targets import Bins
 from fairmp.errors import InputError
 from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing.criteria import On
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
 from fairmp.postprocessing.predictions import Attribute
-from fairmp.postprocessing.problem import On
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import debias
 

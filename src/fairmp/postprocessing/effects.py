@@ -20,11 +20,12 @@ from fairmp.postprocessing.criteria import (
     NAMES,
     Criterion,
     Measure,
+    On,
+    Problem,
     compare_groups,
     measures_of,
 )
 from fairmp.postprocessing.predictions import Attribute
-from fairmp.postprocessing.problem import On, Problem
 from fairmp.postprocessing.result import (
     CriterionResult,
     DebiasResult,

@@ -21,11 +21,19 @@ from fairmp.nn.decisions import ROUNDING, TIES, Ties, close_decision_gap, equal_
 from fairmp.nn.dual import shift_groups, solve_dual
 from fairmp.postprocessing import odds
 from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
-from fairmp.postprocessing.criteria import Criterion, Measure, measures_of, read_criteria
+from fairmp.postprocessing.criteria import (
+    ON,
+    Criterion,
+    Measure,
+    On,
+    Problem,
+    measures_of,
+    read_criteria,
+    read_problem,
+)
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import Attribute, attributes, read_scores
-from fairmp.postprocessing.problem import ON, On, Problem, read_problem
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
