@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairmp import FairClassifier
-from fairmp.cli.spelling import rerun_command
+from fairmp.cli.output import rerun_command
 from fairmp.datasets import from_tables, social_network
 from fairmp.tuning import tune as _imported_before_patches  # noqa: F401
 from fairmp.tuning import workers

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from fairmp import outputs
 from fairmp.cli import options, output
-from fairmp.cli.gate import CriterionGate, Gap
-from fairmp.cli.options import argument, option, table
+from fairmp.cli.options import CriterionGate, Gap, argument, option, table
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:

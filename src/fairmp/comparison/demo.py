@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
 from fairmp.comparison import Record
-from fairmp.comparison.train_report import write_runs
+from fairmp.comparison.training import write_runs
 from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 
 from fairmp.outputs import write_json
 from fairmp.report import document as reports
-from fairmp.report.audit_verdict import averaging, homophily, leak_sentence, verdict
+from fairmp.report.audit_verdict import averaging, homophily, verdict
 from fairmp.report.content import Document, GraphSummary, Section
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formats import aligned, points, to_html
-from fairmp.report.sections import group_table
+from fairmp.report.sections import group_table, leak_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -103,7 +103,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.run import versions
+    from fairmp.training.trainer import versions
 
     summary = [*averaging(audit), *homophily(audit)]
     return {

@@ -38,16 +38,16 @@ from fairmp.training.fitted import (
     hold_parity,
     propagate_uncorrected,
 )
-from fairmp.training.lagrangian import Lagrangian
 from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
-from fairmp.training.run import Run, versions
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
 from fairmp.training.trainer import (
     Checkpoints,
     NetworkSettings,
+    Run,
     Select,
     TrainingSettings,
     train_network,
+    versions,
 )
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from fairmp.datasets.statistics import homophily
 from fairmp.datasets.validation import check
 from fairmp.errors import InputError
 from fairmp.groups import group_operator
-from fairmp.report.audit_verdict import leak_sentence
 from fairmp.report.content import GraphSummary
+from fairmp.report.sections import leak_sentence
 
 
 def describe(data: Data) -> GraphSummary:
