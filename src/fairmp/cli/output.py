@@ -33,6 +33,7 @@ PARAMETERS = {
     "label": ["nodes"],
     "labels": ["label"],
     "num_layers": ["layers"],
+    "pretrain_classifier": ["pretrain"],
     "path": ["model", "run", "apply", "out"],
     "root": ["data_dir"],
     "sample_weight": ["weight"],

@@ -19,7 +19,6 @@ from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.datasets.stored_graph import save_graph
 from fairmp.metrics import Evaluation, evaluate
-from fairmp.nn.fmp import FMP
 from fairmp.outputs import check_free, hold
 from fairmp.report import Document, Line, Section, over, summarise, to_markdown, tradeoff
 from fairmp.report.document import write as write_document
@@ -165,23 +164,22 @@ def write(
     keep_graph: bool = False,
 ) -> list[Line]:
     """Write the results of all splits and the model of the first; return the lines of the table."""
-    lines, whole, several = summarise(records), isinstance(data, Data), len(records) > 1
+    has_graph = isinstance(data, Data)
+    lines = summarise(records)
     per_split = summarise({**record, "name": f"split {record['split']}"} for record in records)
     shown = [*lines, *per_split]
     write_runs(records, lines, tradeoff(shown[:8], f"{data.name}: {lines[0].name}"), model, folder)
-    if keep_graph and model.encoding_ is not None and whole:
+    if keep_graph and model.encoding_ is not None and has_graph:
         save_graph(data, folder / "model")
-    report = document(data, model, panel_command) if whole else _figures(data, model)
+    report = document(data, model, panel_command) if has_graph else _figures(data, model)
     report["command"] = command
     table = of_lines("", shown).without(["splits"])
-    report["lines"] = Section(
-        "Over several splits" if several else "On one split",
-        header=table.header,
-        rows=table.rows,
-        caption=f"Test nodes, {over(len(records))}. Gaps in points."
-        + " The sections above are about the first split." * several,
-    )
-    drawn = topology(data, components=1, max_nodes=1000) if picture and whole else None
+    title, caption = "On one split", f"Test nodes, {over(len(records))}. Gaps in points."
+    if len(records) > 1:
+        title = "Over several splits"
+        caption += " The sections above are about the first split."
+    report["lines"] = Section(title, header=table.header, rows=table.rows, caption=caption)
+    drawn = topology(data, components=1, max_nodes=1000) if picture and has_graph else None
     write_document(report, folder, drawn)
     return lines
 
@@ -220,11 +218,11 @@ def _candidates(model: FairClassifier) -> Section:
     """Return the table of the backbones that were tried."""
     rows = []
     for trial in model.run_.tried:
-        found = [trial.note, ""]
+        figures = [trial.note, ""]
         if trial.accuracy is not None:
-            found = [f"{100 * trial.accuracy:.1f}", f"{trial.loss:.3f}"]
+            figures = [f"{100 * trial.accuracy:.1f}", f"{trial.loss:.3f}"]
         weight = f"{100 * trial.weight:.0f} %" if trial.weight else ""
-        rows.append([f"{trial.model} on {trial.reads}", *found, f"{trial.seconds:.1f}", weight])
+        rows.append([f"{trial.model} on {trial.reads}", *figures, f"{trial.seconds:.1f}", weight])
     text = (
         "Each candidate was fitted on the training nodes, and propagated and corrected on the "
         "validation nodes. Logits are averaged as long as that lowers the log loss there; the "
@@ -236,21 +234,23 @@ def _candidates(model: FairClassifier) -> Section:
 
 def document(data: Data, model: FairClassifier, panel_command: str = "") -> Document:
     """Describe what a classifier does to the test nodes, before and after its own correction."""
-    run, fair = model.run_, model.uses_groups
+    run = model.run_
     test = (
         data.test_mask
         if run.split_seed is None
         else split((data.y, groups.most_likely_group(data.sens)), seed=run.split_seed).test
     )
     y, sens = data.y[test], groups.certain_group(data.sens)[test]
-    plain, before = model.uncorrected().cpu()[test], None
-    if fair:
+    plain, before, decisions_before = model.uncorrected().cpu()[test], None, None
+    if model.uses_groups:
         names: dict[str, Any] = {"class_names": model.classes_, "group_names": model.groups_}
         before = evaluate(plain, y, sens, **names)
+        decisions_before = plain.argmax(1).numpy()
     report = _figures(data, model, before)
-    decided = [logits.argmax(1).cpu().numpy() for logits in (model.test_logits_, plain)]
-    after = decided if fair else decided[:1]
-    add_decisions(report, model.groups_, sens.numpy(), y.numpy(), *after)
+    decisions = model.test_logits_.argmax(1).cpu().numpy()
+    add_decisions(
+        report, model.groups_, sens.numpy(), y.numpy(), after=decisions, before=decisions_before
+    )
     report |= live_parts(model, plain, y, sens, command=panel_command)
     report["curve_note"] = (
         "The curve post-processes the predictions without the correction to smaller and smaller "
@@ -280,7 +280,9 @@ def _figures(
 ) -> Document:
     """Return the part of the report that does not need the graph."""
     run = model.run_
-    report = from_evaluations(run.test, before, _target(model))
+    report = from_evaluations(
+        run.test, before, model.gap_target if model.criterion == PARITY else None
+    )
     report |= {
         "title": f"{data.name}: a trained classifier",
         "measured": f"{run.test.n:,} test nodes of the first split, used neither in training nor "
@@ -300,35 +302,24 @@ def _figures(
     return report
 
 
-def _target(model: FairClassifier) -> float | None:
-    """Return the largest ΔDP that was requested, if any."""
-    layer, strategy = model.propagation, model.strategy
-    if model.criterion != PARITY:
-        return None
-    if strategy is not None and strategy.gap_target is not None:
-        return strategy.gap_target
-    return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
-
-
 def _assumptions(model: FairClassifier, count: int) -> list[str]:
-    found = []
+    assumptions = []
     if model.uses_groups:
-        found = [
+        assumptions.append(
             "The correction uses the group of each node at prediction. If that is not allowed, "
-            "train a group-free model, which needs groups in training only.",
-        ]
-    if model.uses_groups and model.criterion == PARITY:
-        found += [
+            "train a group-free model, which needs groups in training only."
+        )
+        in_batch = (
             "The correction was solved for the test nodes as one batch. Another batch is corrected "
-            "slightly differently; per-node prediction applies one correction to all.",
-        ]
-    elif model.uses_groups:
-        found += [
+            "slightly differently; per-node prediction applies one correction to all."
+        )
+        on_labels = (
             f"The correction for {model.criterion.replace('_', ' ')} was found on the labels of "
             "the validation nodes. On other nodes the gap is the target plus sampling error."
-        ]
+        )
+        assumptions.append(in_batch if model.criterion == PARITY else on_labels)
     return [
-        *found,
+        *assumptions,
         "Fairness is measured as equal rates of positive decisions (ΔDP). If base rates differ, "
         "that conflicts with equal rates among the truly positive (ΔEO). Both are shown; which one "
         "matters is a decision, not a measurement.",

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -144,7 +144,7 @@ class FairClassifier:
             raise InputError("propagation", f"{self.propagation!r} is not a module", hint)
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
-        check_choice("on", self.on, get_args(On))
+        _ = self.training_settings  # which checks those arguments
         # A value that is right is stored unchanged, as scikit-learn's clone() checks.
         if self.criterion not in CRITERIA:
             self.criterion = canonical(self.criterion)
@@ -171,6 +171,14 @@ class FairClassifier:
         """Whether predictions are calibrated: not if training held the gap of other decisions."""
         is_linear = isinstance(self.propagation, PPR | None)  # before the correction
         return self.calibrate and is_linear and not self._holds_gap
+
+    @property
+    def gap_target(self) -> float | None:
+        """Largest gap that is asked for: that of the strategy, or of the projection."""
+        layer = self.propagation
+        if self._holds_gap:
+            return cast(Strategy, self.strategy).gap_target
+        return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
     @property
     def _holds_gap(self) -> bool:

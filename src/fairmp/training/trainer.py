@@ -169,7 +169,7 @@ class TrainingSettings:
         check_choice("on", self.on, get_args(On))
         if self.epochs <= self.warmup:
             value = f"{self.epochs} end before the strategy is active, after {self.warmup}"
-            hint = "give more epochs, or a shorter pretraining (Adversary's pretrain_classifier)"
+            hint = "give more epochs, or a smaller {pretrain_classifier}"
             raise InputError("epochs", value, hint)
 
     @property
