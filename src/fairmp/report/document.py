@@ -22,7 +22,7 @@ from fairmp.report.formats import (
     points,
     wilson_interval,
 )
-from fairmp.report.sections import changed, flags, metrics_by_key, sections
+from fairmp.report.sections import changed, flags, metrics_by_key, page_sections
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -77,7 +77,7 @@ def html(document: Document, folder: Path | None = None) -> str:
     """Render a report; its picture is read from the folder."""
     head = Section(document["title"], flags=flags(document), cards=cards(document))
     for pictures in (folder, None):
-        text = page(document["title"], summary(document), sections(document, pictures), head)
+        text = page(document["title"], summary(document), page_sections(document, pictures), head)
         if len(text.encode()) <= MAX_BYTES:
             break
     return text

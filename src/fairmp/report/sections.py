@@ -46,7 +46,7 @@ MAX_MOVES = 6  # kinds of changed decisions in a table
 SMALL_GROUP = 100  # nodes
 
 
-def sections(document: Document, folder: Path | None = None) -> list[Section]:
+def page_sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
     extra, assumptions = document.get("extra", []), document.get("assumptions")
     candidates: list[Section | None] = [
