@@ -178,7 +178,7 @@ def _document(
     by_name = {line.name: line for line in lines}
     plain, fair = by_name[PLAIN].figures, by_name[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
-    test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
+    test = split(data, seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
     report = from_evaluations(model.run_.test, uncorrected.run_.test)
     report |= live_parts(model, logits, data.y[test], data.sens[test], command=commands.debias)

@@ -235,11 +235,7 @@ def _candidates(model: FairClassifier) -> Section:
 def document(data: Data, model: FairClassifier, panel_command: str = "") -> Document:
     """Describe what a classifier does to the test nodes, before and after its own correction."""
     run = model.run_
-    test = (
-        data.test_mask
-        if run.split_seed is None
-        else split((data.y, groups.most_likely_group(data.sens)), seed=run.split_seed).test
-    )
+    test = data.test_mask if run.split_seed is None else split(data, seed=run.split_seed).test
     y, sens = data.y[test], groups.certain_group(data.sens)[test]
     plain, before, decisions_before = model.uncorrected().cpu()[test], None, None
     if model.uses_groups:

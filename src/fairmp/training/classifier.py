@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.splits import MASKS, with_split
 from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype, locality_order
@@ -225,12 +225,9 @@ class FairClassifier:
         """
         check_choice("order", order, ("given", "locality"))
         check(data)
-        data = copy.copy(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
-        if split_seed is not None:
-            parts = split((data.y, groups.most_likely_group(data.sens)), seed=split_seed)
-            data.train_mask, data.val_mask, data.test_mask = parts
+        data = copy.copy(data) if split_seed is None else with_split(data, seed=split_seed)
         check(data, masks=True)
         if groups.is_soft(data.sens):
             check_certain_groups(data)
