@@ -104,10 +104,10 @@ def _report(
     prediction: TablePrediction, nodes: NodesToPredict, file: Path, mode: str, *, as_json: bool
 ) -> None:
     """Print how many nodes got which decision, and the figures if there are any."""
+    from fairmp.datasets.load_report import messages
     from fairmp.report.evaluations import cautions
 
-    loaded = getattr(nodes.graph, "report", None)
-    read = [] if loaded is None else list(loaded.lines())
+    read = messages(nodes.graph)
     count = len(prediction.table)
     decisions = prediction.table["decision"].value_counts().to_dict()
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]

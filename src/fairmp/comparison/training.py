@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from fairmp import groups
 from fairmp.analysis.audits.facts import describe
 from fairmp.comparison import Record
+from fairmp.datasets.load_report import messages
 from fairmp.datasets.splits import split
 from fairmp.datasets.statistics import Statistics
 from fairmp.datasets.stored_graph import save_graph
@@ -73,9 +74,7 @@ def train_splits(job: TrainingJob, data: Data, *, order: str = "given") -> Train
                 order=order,
             )
         )
-    report = getattr(data, "report", None)
-    notes = [] if report is None else [str(report)]
-    return TrainedSplits(data, models[0], [model.run_ for model in models], notes)
+    return TrainedSplits(data, models[0], [model.run_ for model in models], messages(data))
 
 
 def train_shards(
@@ -259,7 +258,7 @@ def document(data: Data, model: FairClassifier, panel_command: str = "") -> Docu
             "Before is the same network with its correction between groups switched off; after is "
             "what it predicts."
         )
-    report["read"] = list(data.report.lines()) if getattr(data, "report", None) is not None else []
+    report["read"] = messages(data)
     if not groups.is_soft(data.sens):
         report["graph"] = describe(data)
     unknown = int((~groups.known_mask(data.sens)).sum())

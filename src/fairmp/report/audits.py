@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from fairmp.datasets.load_report import messages
 from fairmp.outputs import write_json
 from fairmp.report import document as reports
 from fairmp.report.audit_verdict import averaging, homophily, verdict
@@ -90,8 +91,7 @@ def write(
     """Write audit.txt, audit.json, report.html, report.json and the picture; return the JSON."""
     from fairmp.report.topology import topology
 
-    loaded = getattr(data, "report", None)
-    record = {**audit.to_dict(), "read": [] if loaded is None else list(loaded.lines())}
+    record = {**audit.to_dict(), "read": messages(data)}
     write_json(folder / "audit.json", record)
     (folder / "audit.txt").write_text(f"{audit}\n", encoding="utf-8")
     drawn = topology(data, seed=audit.seed) if picture else None
