@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairmp.cli import options, output
-from fairmp.cli.gate import CriterionGate, Gap
-from fairmp.cli.options import argument, option
-from fairmp.cli.spelling import rerun_command
+from fairmp.cli.options import CriterionGate, Gap, argument, option
+from fairmp.cli.output import rerun_command
 from fairmp.errors import InputError
 
 

@@ -21,8 +21,11 @@ from fairmp.datasets.validation import check
 from fairmp.errors import InputError
 from fairmp.graph import to_scipy
 from fairmp.groups import group_operator
-from fairmp.report.audit_verdict import leak_sentence
 from fairmp.report.content import GraphSummary
+from fairmp.report.sections import leak_sentence
+
+MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right
+MIN_SIDE = 10  # nodes of a class or group: fewer can be singled out by chance
 
 
 def describe(data: Data) -> GraphSummary:
@@ -143,10 +146,6 @@ def _groups(data: Data) -> tuple[Group, ...]:
             )
         )
     return tuple(groups)
-
-
-MIN_BALANCED = 0.9  # mean share of both sides on which a threshold of a leaking column is right
-MIN_SIDE = 10  # nodes of a class or group: fewer can be singled out by chance
 
 
 @dataclass(frozen=True)
