@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Collection, Sequence
-from copy import copy
-from typing import Any, Self
+from typing import Any
 
 # An argument mentioned in a hint: {target}, or {target=0.02} with a value.
 _MENTION = re.compile(r"\{([A-Za-z]\w*)(?:=([^{}]*))?\}")
@@ -62,12 +61,6 @@ class InputError(ValueError):
             argument = spelling(argument, None)
         message = f"{shorten(argument, MAX_ARGUMENT)}: {shorten(self.value, MAX_TEXT)}"
         return f"{message}; {shorten(hint, MAX_TEXT)}" if hint else message
-
-    def rename(self, argument: str) -> Self:
-        """Return the same error about another argument."""
-        error = copy(self)
-        error.argument = argument
-        return error
 
 
 def shorten(text: object, limit: int = 200) -> str:
