@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def check_equal(folder: Path, data: Data) -> None:
         assert np.array_equal(found[name], data[name].numpy()), name
     split = np.select([data.train_mask, data.val_mask, data.test_mask], [0, 1, 2], -1)
     assert np.array_equal(found["split"][:, 0], split)
-    assert manifest.statistics == statistics(data).as_dict()
+    assert manifest.statistics == asdict(statistics(data))
     assert manifest.feature_names == tuple(data.feature_names)
     assert manifest.group_names == tuple(data.group_names)
     assert manifest.class_names == tuple(data.class_names)

@@ -30,10 +30,6 @@ class Statistics:
     classes: dict[str, int] | None = None  # number of nodes per class
     groups: dict[str, int] | None = None  # number of nodes per group
 
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain data, for JSON."""
-        return asdict(self)
-
 
 PAPER = {
     "nba": Statistics("NBA", 403, 95, 21_242, 0.3922, None, 0.7237),
@@ -100,7 +96,7 @@ def agreement(ours: Statistics, paper: Statistics) -> dict[str, bool]:
     """Compare our figures with each one the paper prints, to the printed digit."""
     return {
         name: round(getattr(ours, name) or 0.0, 4) == round(value, 4)
-        for name, value in paper.as_dict().items()
+        for name, value in asdict(paper).items()
         if isinstance(value, int | float)
     }
 

@@ -160,17 +160,17 @@ def from_tables(  # noqa: PLR0913
     else:
         ends = source or used.source, target or used.target
         edge_index = read_edges(edges, table.ids, *ends, report, isolated=encoding is not None)
-    data = _build(table, edge_index, used, report)
+    data = build_graph(table, edge_index, used, report)
     data.name = name or name_of(nodes)
     return data if encoding is not None else with_split(data, seed=seed)
 
 
 class NodeTable(NamedTuple):
-    """A node table, its ids as a pyarrow array, and its rows as encoded arrays."""
+    """An encoded node table, its ids as a pyarrow array, and its sample weights if it has any."""
 
-    frame: pd.DataFrame
-    ids: Any
     arrays: EncodedNodes
+    ids: Any
+    weights: torch.Tensor | None
 
 
 def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTable, Encoding]:
@@ -182,8 +182,9 @@ def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTabl
         blocks.append(compact(column.expand(codes)))
 
     encoding, y, sens = fit_encoding(list(frame.columns), frame.__getitem__, roles, report, save)
-    ids = node_ids(frame, roles.id)
-    return NodeTable(frame, ids, EncodedNodes(stack(blocks, len(frame)), y, sens)), encoding
+    arrays = EncodedNodes(stack(blocks, len(frame)), y, sens)
+    table = NodeTable(arrays, node_ids(frame, roles.id), _weights(frame, encoding))
+    return table, encoding
 
 
 def encode_nodes(
@@ -201,20 +202,23 @@ def encode_nodes(
     frame = _read_nodes(nodes, id, report, encoding.ignored, features)
     columns = frame if id == encoding.id else frame.drop(columns=id)
     arrays = encoding.transform(columns, report, unknown_groups)
-    return NodeTable(frame, node_ids(frame, id), arrays)
+    return NodeTable(arrays, node_ids(frame, id), _weights(frame, encoding))
 
 
-def _build(
+def build_graph(
     table: NodeTable, edge_index: np.ndarray, encoding: Encoding, report: LoadReport
 ) -> Data:
+    """Make the graph of an encoded node table and its edges."""
     x, y, sens = table.arrays
     report.nodes = len(y)
     if encoding.degree:
-        x = log_degree(edge_index, len(y))
+        x = np.log1p(np.bincount(edge_index[0], minlength=len(y)))[:, None]
     data = assemble(x, edge_index, y, sens, report)
-    if encoding.weight in table.frame.columns:
-        data.sample_weight = sample_weights(table.frame[encoding.weight])
-    describe(data, encoding, table.ids)
+    data.feature_names = encoding.feature_names
+    data.class_names, data.group_names = list(encoding.label.classes), list(encoding.groups)
+    if table.weights is not None:
+        data.sample_weight = table.weights
+    data.__dict__ |= {"encoding": encoding, "ids": table.ids}
     return data
 
 
@@ -251,10 +255,13 @@ def _read_nodes(
     return frame
 
 
-def sample_weights(series: pd.Series) -> torch.Tensor:
-    """Read a column of weights: numbers of 0 or more, some above."""
+def _weights(frame: pd.DataFrame, encoding: Encoding) -> torch.Tensor | None:
+    """Read the column of weights: numbers of 0 or more, some above."""
     import pandas as pd
 
+    if encoding.weight not in frame.columns:
+        return None
+    series = frame[encoding.weight]
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong) or not numbers.any():
@@ -262,11 +269,6 @@ def sample_weights(series: pd.Series) -> torch.Tensor:
         value = f"column {series.name!r} has {first}"
         raise InputError("weight", value, "give numbers of 0 or more, some above 0")
     return torch.tensor(numbers)
-
-
-def log_degree(edge_index: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The feature of a table without feature columns."""
-    return np.log1p(np.bincount(edge_index[0], minlength=num_nodes))[:, None]
 
 
 def assemble(
@@ -283,10 +285,3 @@ def assemble(
     # a device; copies of the graph keep it.
     data.__dict__["report"] = report
     return data
-
-
-def describe(data: Data, encoding: Encoding, ids: Any) -> None:
-    """Attach names, the encoding and the ids of the nodes to a graph."""
-    data.feature_names = encoding.feature_names
-    data.class_names, data.group_names = list(encoding.label.classes), list(encoding.groups)
-    data.__dict__ |= {"encoding": encoding, "ids": ids}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -265,31 +265,15 @@ def _write(
     job: _Job, manifest: Manifest, edges: EdgeStore, nodes: Nodes, report: LoadReport
 ) -> Manifest:
     """Order the nodes, write the parts, and complete and write the manifest."""
-    counts = edges.find_edges()
-    report.edges, report.repeated = counts.edges, counts.repeated
-    report.reciprocal = counts.reciprocal
+    edges.find_edges(report)
     job.advance("edges sorted")
-    degree, homophily = _scan(edges, nodes)
-    num_features = len(manifest.feature_names)
-    partitioned = _partition(job, edges, manifest.order, degree, num_features)
+    manifest = replace(manifest, nodes=report.nodes, edges=report.edges)
+    degree, statistics = _scan(edges, nodes, manifest)
+    partitioned = _partition(job, edges, manifest.order, degree, statistics.features)
     job.advance("order")
-    statistics = Statistics(
-        name=manifest.name,
-        nodes=report.nodes,
-        features=num_features,
-        edges=2 * report.edges,
-        label_homophily=homophily.label,
-        label_homophily_labelled=homophily.known_label,
-        sens_homophily=homophily.group,
-        labelled=int((nodes.y >= 0).sum()),
-        classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
-        groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),
-    )
     manifest = replace(
         manifest,
-        nodes=report.nodes,
-        edges=report.edges,
-        statistics=statistics.as_dict(),
+        statistics=asdict(statistics),
         report=manifest.report or tuple(report.lines()),
         parts=tuple(_write_parts(job, edges, nodes, degree, partitioned)),
     )
@@ -297,17 +281,8 @@ def _write(
     return manifest
 
 
-@dataclass(frozen=True)
-class _Homophily:
-    """Shares of edges between alike nodes, as in :class:`Statistics`; None without edges."""
-
-    label: float | None  # unlabelled counts as a class
-    known_label: float | None
-    group: float | None
-
-
-def _scan(edges: EdgeStore, nodes: Nodes) -> tuple[np.ndarray, _Homophily]:
-    """Degree of each node (n), and the homophily of the graph."""
+def _scan(edges: EdgeStore, nodes: Nodes, manifest: Manifest) -> tuple[np.ndarray, Statistics]:
+    """Degree of each node (n), and the statistics of the graph, from one pass over its edges."""
     degree = np.zeros(edges.num_nodes, dtype=np.int64)
     alike, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
     for low, high in edges.edges():
@@ -320,7 +295,20 @@ def _scan(edges: EdgeStore, nodes: Nodes) -> tuple[np.ndarray, _Homophily]:
         alike += [same_label.sum(), (same_label & labelled).sum(), same_group.sum()]
         total += [len(low), labelled.sum(), grouped.sum()]
     shares = [int(k) / int(n) if n else None for k, n in zip(alike, total, strict=True)]
-    return degree, _Homophily(*shares)
+    label, known_label, group = shares
+    statistics = Statistics(
+        name=manifest.name,
+        nodes=manifest.nodes,
+        features=len(manifest.feature_names),
+        edges=2 * manifest.edges,
+        label_homophily=label,
+        label_homophily_labelled=known_label,
+        sens_homophily=group,
+        labelled=int((nodes.y >= 0).sum()),
+        classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
+        groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),
+    )
+    return degree, statistics
 
 
 def _partition(

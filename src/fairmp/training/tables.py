@@ -14,9 +14,8 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets import from_tables
-from fairmp.datasets.join import join_nodes
 from fairmp.datasets.selection import nodes_listed, rows_where
-from fairmp.datasets.stored_graph import FILE, count_stored
+from fairmp.datasets.stored_graph import FILE, count_stored, join_nodes
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
