@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
+from torch_geometric.data import Data
 
 from fairmp.datasets.column_names import require_column
 from fairmp.datasets.ids import blank_to_null, comparable, positions
 from fairmp.datasets.readers import TableReader
 from fairmp.errors import InputError
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 
 def rows_where(nodes: Path, column: str, value: str) -> torch.Tensor:

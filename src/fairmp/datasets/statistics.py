@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-    from fairmp.datasets.raw import PathLike
+from fairmp.datasets.raw import PathLike
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
@@ -30,15 +31,10 @@ from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
-from fairmp.datasets.targets import UnknownGroups
+from fairmp.datasets.targets import BinsGiven, UnknownGroups
 from fairmp.datasets.values import MAX_CATEGORIES, without_missing_text
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import from_scipy
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fairmp.datasets.targets import BinsGiven
 
 
 def from_tables(  # noqa: PLR0913
@@ -257,8 +253,6 @@ def _read_nodes(
 
 def _weights(frame: pd.DataFrame, encoding: Encoding) -> torch.Tensor | None:
     """Read the column of weights: numbers of 0 or more, some above."""
-    import pandas as pd
-
     if encoding.weight not in frame.columns:
         return None
     series = frame[encoding.weight]
