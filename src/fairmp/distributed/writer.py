@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
+from fairmp.datasets.dialects import TableReadError
 from fairmp.datasets.edges import EdgeTable, proper_rows
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.ids import comparable
@@ -25,7 +26,6 @@ from fairmp.datasets.splits import MASKS, split
 from fairmp.datasets.statistics import Statistics, sizes
 from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
-from fairmp.datasets.text_files import TableReadError
 from fairmp.datasets.validation import check
 from fairmp.distributed import partition
 from fairmp.distributed.edge_store import EdgeStore
