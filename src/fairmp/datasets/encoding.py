@@ -226,14 +226,9 @@ def fit_encoding(
     report: LoadReport,
     save: Callable[[Column, np.ndarray], None],
 ) -> FittedEncoding:
-    """Learn the encoding of a node table, one column at a time.
+    """Learn the encoding of a node table; ``load`` returns one of its columns.
 
-    Args:
-        names: columns of the table.
-        load: returns a column.
-        roles: what the columns are.
-        report: receives notes and counts.
-        save: takes the encoder of each feature column and the column's codes, for its ``expand``.
+    ``save`` takes the encoder of each feature column and the column's codes, for its ``expand``.
     """
     feature_columns = roles.feature_columns(names)
     assert roles.label is not None

@@ -25,13 +25,9 @@ BATCH_ROWS = 1 << 20
 
 
 class EdgeStore:
-    """Edges between nodes that are numbered from 0.
+    """Edges between nodes that are numbered from 0, with temporary files in ``scratch``.
 
     Rows are added, then :meth:`find_edges` makes them distinct undirected edges.
-
-    Args:
-        scratch: Folder for temporary files.
-        num_nodes: Number of nodes.
     """
 
     def __init__(self, scratch: Path, num_nodes: int) -> None:
