@@ -169,6 +169,8 @@ def test_splits_follow_their_seeds(tmp_path: Path) -> None:
     shard(data, tmp_path / "s", parts=2, split_seeds=(3, 4))
     manifest, found = whole(tmp_path / "s")
     assert manifest.split_seeds == (3, 4)
+    with pytest.raises(InputError, match="split_seeds"):
+        shard(data, tmp_path / "none", parts=2, split_seeds=())
     for k, seed in enumerate((3, 4)):
         assert np.array_equal(found["split"][:, k] == 0, split(data, seed=seed).train.numpy())
 

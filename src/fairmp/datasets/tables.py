@@ -268,7 +268,7 @@ def _weights(frame: pd.DataFrame, encoding: Encoding) -> torch.Tensor | None:
 def assemble(
     x: Features, edge_index: np.ndarray, y: np.ndarray, sens: np.ndarray, report: LoadReport
 ) -> Data:
-    """Make the graph of some arrays, with its report."""
+    """Make a graph from arrays, with the report on how they were read."""
     arrays = {"edge_index": edge_index, "y": y, "sens": sens}
     codes = {name: np.ascontiguousarray(array, np.int64) for name, array in arrays.items()}
     features = (

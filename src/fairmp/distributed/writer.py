@@ -75,9 +75,12 @@ def shard(
         >>> len(manifest.parts), manifest.nodes, manifest.edges
         (2, 200, 500)
     """
-    check(data)
+    has_split = split_seeds is None and all(name in data for name in MASKS)
+    check(data, masks=has_split)
     _check_undirected(data)
-    nodes, seeds = _nodes_of(data, split_seeds)
+    if split_seeds is None and not has_split:
+        split_seeds = (0,)
+    nodes = _nodes_of(data, split_seeds)
     encoding, loaded = getattr(data, "encoding", None), getattr(data, "report", None)
     names = Names.of(data)
     manifest = Manifest(
@@ -86,7 +89,7 @@ def shard(
         feature_names=tuple(names.features),
         class_names=tuple(names.classes),
         group_names=tuple(names.groups),
-        split_seeds=seeds,
+        split_seeds=(None,) if split_seeds is None else tuple(split_seeds),
         encoding=encoding and encoding.to_dict(),
         report=tuple(loaded.lines()) if loaded else (),
     )
@@ -177,7 +180,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Job:
-    """Where shards are written, in how many parts, and how far that is."""
+    """The folder that shards are written to, their number, and a function for progress."""
 
     staging: Path
     parts: int
@@ -218,26 +221,22 @@ def _check_undirected(data: Data) -> None:
         raise InputError("data.edge_index", value, "use torch_geometric.utils.to_undirected")
 
 
-def _nodes_of(
-    data: Data, split_seeds: Sequence[int] | None
-) -> tuple[Nodes, tuple[int | None, ...]]:
-    """The nodes of a graph in memory, and the seeds of their splits; None: its own masks."""
-    y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
-    seeds: tuple[int | None, ...] = tuple(split_seeds or (0,))
-    if split_seeds is None and all(name in data for name in MASKS):
-        check(data, masks=True)
-        seeds, splits = (None,), _subset(data[name] for name in MASKS)[:, None]
+def _nodes_of(data: Data, split_seeds: Sequence[int] | None) -> Nodes:
+    """The nodes of a graph in memory; without seeds, the split is its own."""
+    y, sens = data.y.cpu().numpy().astype(np.int32), data.sens.cpu().numpy().astype(np.int32)
+    if split_seeds is None:
+        splits = _subset(data[name] for name in MASKS)[:, None]
     else:
-        splits = _splits(y, sens, seeds)
+        splits = _splits(y, sens, split_seeds)
     x = data.x.detach().cpu().to_dense()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
-    return Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows]), seeds
+    return Nodes(y, sens, splits, features=lambda rows: x[rows])
 
 
-def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
+def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     if not seeds:
         raise InputError("split_seeds", "none given", "give one or more, such as 0")
-    return np.stack([_subset(split((y, sens), seed=seed or 0)) for seed in seeds], axis=1)
+    return np.stack([_subset(split((y, sens), seed=seed)) for seed in seeds], axis=1)
 
 
 def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
