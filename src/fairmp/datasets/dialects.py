@@ -7,7 +7,7 @@ import gzip
 import mmap
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
@@ -26,8 +26,6 @@ SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 100
 NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
-
-
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
@@ -193,17 +191,20 @@ def _is_aligned(file: TableFile, comments: int) -> bool:
     if not file.gzipped and _has_single_spaces(file.path):
         return False
     single = runs = True
-    expected: tuple[int, int] | None = None
-    for number, line in _numbered_lines(file, comments):
-        widths = _widths(line)
-        if expected is None:
-            expected, single = widths, widths[0] == widths[1]
-        single, runs = single and widths[0] == expected[0], runs and widths[1] == expected[1]
-        if not (single or runs):
-            place = f"{file.path.name} line {number:,} ({shorten(line, 60)!r})"
-            value = f"{place} has {widths[1]} cells where {expected[1]} were expected"
-            hint = "separate cells by tabs or commas, and leave empty ones between them"
-            raise InputError(file.argument, value, hint)
+    width = 0  # number of cells of the first line
+    with file.open_text(errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number <= comments or not line.strip():
+                continue
+            cells = len(split_aligned(line))
+            width = width or cells
+            single = single and len(next(csv.reader([line], delimiter=" "))) == width
+            runs = runs and cells == width
+            if not (single or runs):
+                place = f"{file.path.name} line {number:,} ({shorten(line, 60)!r})"
+                value = f"{place} has {cells} cells where {width} were expected"
+                hint = "separate cells by tabs or commas, and leave empty ones between them"
+                raise InputError(file.argument, value, hint)
     return not single
 
 
@@ -213,20 +214,6 @@ def _has_single_spaces(path: Path) -> bool:
         unclear = (b"  ", b"\n ", b"\r ", b" \n", b" \r")
         at_ends = b" " in (content[:1], content[-1:])
         return not at_ends and all(content.find(spaces) < 0 for spaces in unclear)
-
-
-def _numbered_lines(file: TableFile, comments: int) -> Iterator[tuple[int, str]]:
-    with file.open_text(errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if number > comments and line.strip():
-                yield number, line.rstrip("\n")
-
-
-def _widths(line: str) -> tuple[int, int]:
-    """The number of cells if every space separates two, and if runs of spaces do."""
-    if '"' in line:
-        return len(next(csv.reader([line], delimiter=" "))), len(split_aligned(line))
-    return len(line.split(" ")), len(line.split())
 
 
 def split_aligned(line: str) -> list[str]:
