@@ -198,7 +198,7 @@ def _is_aligned(file: TableFile, comments: int) -> bool:
                 continue
             cells = len(split_aligned(line))
             width = width or cells
-            single = single and len(next(csv.reader([line], delimiter=" "))) == width
+            single = single and len(_split_single(line)) == width
             runs = runs and cells == width
             if not (single or runs):
                 place = f"{file.path.name} line {number:,} ({shorten(line, 60)!r})"
@@ -214,6 +214,11 @@ def _has_single_spaces(path: Path) -> bool:
         unclear = (b"  ", b"\n ", b"\r ", b" \n", b" \r")
         at_ends = b" " in (content[:1], content[-1:])
         return not at_ends and all(content.find(spaces) < 0 for spaces in unclear)
+
+
+def _split_single(line: str) -> list[str]:
+    """The cells of a line if every space separates two; a quoted one may hold spaces."""
+    return next(csv.reader([line], delimiter=" ")) if '"' in line else line.split(" ")
 
 
 def split_aligned(line: str) -> list[str]:
