@@ -57,6 +57,7 @@ def load_available(
     with bar(len(wanted), "data sets") as advance:
         for name in wanted:
             key = name.partition("+")[0]
+            advance(name)
             if key in without_files:
                 data_sets.absent[titles[key]] = "its files were not found"
                 continue
@@ -64,7 +65,6 @@ def load_available(
                 data_sets.graphs[name] = load(name, data_dir)
             except InputError as error:
                 data_sets.absent[name] = str(error)
-            advance(name)
     return data_sets
 
 
