@@ -90,23 +90,17 @@ class TableReader:
         self.path, self.argument = path, argument
         self.notes = [] if notes is None else notes
         self.commas: dict[str, CommaMeaning] = {}
-        self.file: TextFile | _ColumnarFile
         file = dialects.open_table(path, argument)
-        if file.format != "text":
-            self.file = _ColumnarFile(file)
+        self.file = TextFile(file, names) if file.format == "text" else _ColumnarFile(file)
+        self.dialect: Dialect | None = self.file.dialect  # None if the file is not text
+        if self.dialect is None:
             return
-        self.file = TextFile(file, names)
-        separator = self.file.dialect.separator
+        separator = self.dialect.separator
         suffix = {",": ".csv", "\t": ".tsv"}.get(separator, "")
         if suffix not in map(str.lower, path.suffixes) and len(self.file.names) > 1:
-            runs = "runs of " if self.file.dialect.aligned else ""
+            runs = "runs of " if self.dialect.aligned else ""
             cut = f"separated by {runs}{dialects.SEPARATORS[separator]}"
             self.notes.append(f"{path.name}: read as {cut}")
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """How a text file is written; None for any other file."""
-        return self.file.dialect
 
     @property
     def header(self) -> bool:
