@@ -104,6 +104,15 @@ def test_full_disk_is_an_error_of_the_disk(
             store.find_edges(LoadReport())
 
 
+@pytest.fixture
+def python_handler() -> Iterator[None]:
+    """Python's own handler of Ctrl-C: tests of commands leave the program's, which repeats it."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
+@pytest.mark.usefixtures("python_handler")
 def test_interrupt_ends_a_query(tmp_path: Path, crowded: tuple[np.ndarray, np.ndarray]) -> None:
     with EdgeStore(tmp_path, 1 << 21) as store:
         store.add(*crowded)
