@@ -20,7 +20,10 @@ from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.page import write_page
 from fairmp.comparison.summary import Comparison
-from fairmp.datasets.by_name import available, from_files
+from fairmp.datasets.by_name import canonical, from_files
+from fairmp.datasets.raw import find
+from fairmp.datasets.sources import SOURCES
+from fairmp.display import bar
 from fairmp.errors import InputError
 from fairmp.report import Section
 from fairmp.report.formats import Table
@@ -43,6 +46,28 @@ class DataSets(Generic[T]):
     absent: dict[str, str]
 
 
+def load_available(
+    names: Sequence[str] | None, data_dir: Path | None, load: Callable[[str, Path | None], T]
+) -> DataSets[T]:
+    """Call a function for each data set, of all by default, whose files are found."""
+    titles = {source.key: source.title for source in SOURCES}
+    without_files = {s.key for s in SOURCES if not all(file.path for file in find(s, data_dir))}
+    data_sets: DataSets[T] = DataSets({}, {})
+    wanted = [canonical(name) for name in (titles if names is None else names)]
+    with bar(len(wanted), "data sets") as advance:
+        for name in wanted:
+            key = name.partition("+")[0]
+            advance(name)
+            if key in without_files:
+                data_sets.absent[titles[key]] = "its files were not found"
+                continue
+            try:
+                data_sets.graphs[name] = load(name, data_dir)
+            except InputError as error:
+                data_sets.absent[name] = str(error)
+    return data_sets
+
+
 @dataclass(frozen=True)
 class Scope:
     """On what an experiment is run."""
@@ -63,13 +88,13 @@ class Scope:
     ) -> DataSets[T]:
         """Call a function for each data set whose files are found."""
         names = self.data or (quick if self.quick else usual)
-        graphs, absent = available(names, self.data_dir, load)
-        for name, reason in absent.items():
+        data_sets = load_available(names, self.data_dir, load)
+        for name, reason in data_sets.absent.items():
             say(f"Left out, {name}: {reason}.")
-        if not graphs:
+        if not data_sets.graphs:
             hint = "name their folder with --data-dir or FAIRMP_DATA, or use --data embedded"
             raise InputError("--data", "no data set's files were found", hint)
-        return DataSets(graphs, absent)
+        return data_sets
 
 
 @dataclass(frozen=True)

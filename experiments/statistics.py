@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 
 from experiments.options import Page, Scope, show
@@ -20,7 +21,7 @@ def command(results: Results, scope: Scope) -> None:
     """Count nodes, edges and homophily of each data set, next to what the paper prints."""
     folder = results.folder("statistics")
     data_sets = scope.load_with(described, QUICK_DATA)
-    record = {key: row.as_dict() for key, row in data_sets.graphs.items()}
+    record = {key: asdict(row) for key, row in data_sets.graphs.items()}
     with results.staging(folder) as staging:
         write_json(staging / "statistics.json", record)
         tables = content(data_sets.graphs).write(staging, data_sets.absent)

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from torch_geometric.data import Data
 
-from experiments.options import Page, Quick, show
+from experiments.options import Page, Quick, load_available, show
 from experiments.paper import FAILS, HOLDS, OPEN, Claim, claims_table
 from experiments.synthetic_figures import (
     LABELS,
@@ -41,7 +41,7 @@ from experiments.synthetic_settings import (
 from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.cli.options import DataDir, Results, option
 from fairmp.cli.output import say
-from fairmp.datasets.by_name import available
+from fairmp.datasets.by_name import from_files
 from fairmp.display import bar
 from fairmp.metrics.evaluation import json_safe
 from fairmp.outputs import write_json
@@ -93,14 +93,15 @@ def command(
     """
     folder = results.folder("synthetic")
     say(f"This takes about {'a minute' if quick else '15 minutes'} on two cores.")
-    graphs, absent = available(None, data_dir)
+    data_sets = load_available(None, data_dir, from_files)
     count = sum(len(design.settings) for design in designs(quick).values())
     with results.staging(folder) as staging, bar(count, "settings") as advance:
-        summary = run(staging, quick, seed, graphs.values(), advance)
+        summary = run(staging, quick, seed, data_sets.graphs.values(), advance)
         tables = content(summary, staging).write(staging)
     notes = [headline(summary)]
-    if absent:
-        notes.append(f"Not placed, their files were not found: {', '.join(absent)}.")
+    if data_sets.absent:
+        missing = ", ".join(data_sets.absent)
+        notes.append(f"Not placed, their files were not found: {missing}.")
     show(results, summary, folder, tables[:2], *notes)  # real graphs are on the page
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -22,6 +23,12 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
 def no_data(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FAIRMP_DATA", raising=False)
     monkeypatch.delenv("FAIRMP_MIRROR", raising=False)
+
+
+@pytest.fixture
+def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pooch waits a second or more between two attempts."""
+    monkeypatch.setattr(time, "sleep", lambda _: None)
 
 
 @pytest.fixture

@@ -48,12 +48,6 @@ def test_canonical_refuses_wrong_names(name: str, words: str) -> None:
         assert "\n" not in str(caught.value)
 
 
-def test_available_leaves_out_graphs_without_files(tmp_path) -> None:
-    found, absent = graphs.available(["embedded:300", "nba"], tmp_path)
-    assert list(found) == ["embedded:300"]
-    assert list(absent) == ["NBA"]
-
-
 def test_check_data_dir_refuses_a_missing_folder(tmp_path) -> None:
     graphs.check_data_dir(None)
     graphs.check_data_dir(tmp_path)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.dialects import is_numeric, read_start
+from fairmp.datasets.dialects import is_numeric, open_table
 from fairmp.datasets.readers import TableReader
 from fairmp.errors import InputError
 
@@ -102,20 +102,20 @@ def test_sniff_refuses_semicolons_or_commas(tmp_path):
         (b"\xff\xff\xff\xff....", "stream"),
     ],
 )
-def test_read_start_tells_the_format_by_content(tmp_path, content, expected):
+def test_open_table_tells_the_format_by_content(tmp_path, content, expected):
     path = tmp_path / "a.csv"
     path.write_bytes(content)
-    assert read_start(path, "nodes").format == expected
+    assert open_table(path, "nodes").format == expected
     path.write_bytes(gzip.compress(content))
-    assert read_start(path, "nodes").gzipped
+    assert open_table(path, "nodes").gzipped
 
 
 @pytest.mark.parametrize("content", [b"PK\x03\x04", b"a\0b", b"\x1f\x8bnot gzip"])
-def test_read_start_refuses_what_is_no_table(tmp_path, content):
+def test_open_table_refuses_what_is_no_table(tmp_path, content):
     path = tmp_path / "a.csv"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"a\.csv"):
-        read_start(path, "nodes")
+        open_table(path, "nodes")
 
 
 @pytest.mark.parametrize(
@@ -124,3 +124,11 @@ def test_read_start_refuses_what_is_no_table(tmp_path, content):
 )
 def test_is_numeric(cells, expected):
     assert is_numeric(cells) is expected
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_is_utf8(tmp_path, zipped):
+    path = tmp_path / "a"
+    for content, expected in ((b"a\xc3\xa9\n", True), (b"a\n" * 9000 + b"\xe9\n", False)):
+        path.write_bytes(gzip.compress(content) if zipped else content)
+        assert open_table(path, "nodes").is_utf8() is expected

@@ -3,7 +3,6 @@ from __future__ import annotations
 import gzip
 import hashlib
 import io
-import time
 import zipfile
 
 import pytest
@@ -16,11 +15,7 @@ from fairmp.errors import InputError
 BODY = b"user_id,SALARY\n1,0\n" * 2000
 SUM = hashlib.sha256(BODY).hexdigest()
 
-
-@pytest.fixture(autouse=True)
-def no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pooch waits a second or more between two attempts."""
-    monkeypatch.setattr(time, "sleep", lambda _: None)
+pytestmark = pytest.mark.usefixtures("no_wait")
 
 
 def test_data_folders_with_a_root(tmp_path, monkeypatch):

@@ -17,8 +17,7 @@ from sklearn.naive_bayes import GaussianNB
 from fairmp import FMP, FairClassifier, InputError, audit
 from fairmp.analysis.audits import measure
 from fairmp.datasets import encoding, from_tables
-from fairmp.datasets.join import join_nodes
-from fairmp.datasets.stored_graph import save_graph
+from fairmp.datasets.stored_graph import join_nodes, save_graph
 from fairmp.graph import from_scipy, to_scipy
 
 ROLES: Any = {"id": "id", "label": "label", "sensitive": "group"}

@@ -246,11 +246,6 @@ def test_distinct_pairs_are_uniform(count, between):
     assert chisquare(list(seen.values())).pvalue > 0.01
 
 
-def test_distinct_pairs_refuses_too_many():
-    with pytest.raises(InputError, match="at most 3"):
-        distinct_pairs(np.random.default_rng(0), np.arange(3), None, 4)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

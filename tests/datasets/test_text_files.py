@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import gzip
-
 import pandas as pd
 import pyarrow as pa
 import pytest
 
+from fairmp.datasets.dialects import TableReadError
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.text_files import TableReadError, is_utf8
 from fairmp.errors import InputError
 
 
@@ -45,11 +43,3 @@ def test_wrong_row_is_named_by_its_line(tmp_path, comments):
     path.write_text("# a\n" * comments + 'a,b\n"two\nlines",2\n' + "1,2\n" * 5 + "1,2,3\n1,2\n")
     with pytest.raises(InputError, match=f"line {9 + comments} "):
         TableReader(path, "nodes").table()
-
-
-@pytest.mark.parametrize("zipped", [False, True])
-def test_is_utf8(tmp_path, zipped):
-    path = tmp_path / "a"
-    for content, expected in ((b"a\xc3\xa9\n", True), (b"a\n" * 9000 + b"\xe9\n", False)):
-        path.write_bytes(gzip.compress(content) if zipped else content)
-        assert is_utf8(path, zipped) is expected

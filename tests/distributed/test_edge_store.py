@@ -42,10 +42,8 @@ def test_edges_are_those_found_in_memory(
         store.clear()
         for k in range(0, len(rows), 9):
             store.add(*proper_rows(source[k : k + 9], target[k : k + 9], report))
-        counts = store.find_edges()
-        assert counts.edges == in_memory.edges
-        assert counts.repeated == in_memory.repeated
-        assert counts.reciprocal == in_memory.reciprocal
+        store.find_edges(report)
+        assert report == in_memory
         assert np.array_equal(all_columns(store, loops=False), edge_index[1])
         store.renumber(number)
         assert np.array_equal(all_columns(store, loops=True), columns_of(number[edge_index], n))
@@ -75,12 +73,13 @@ def test_edges_beyond_memory_go_to_the_scratch_folder(
 ) -> None:
     source, target = crowded
     n = 1 << 20
-    report = LoadReport()
+    found, report = LoadReport(), LoadReport()
     edge_index = undirected(source, target % n, n, report)
     with EdgeStore(tmp_path, n) as store:
         for rows in np.array_split(np.arange(len(source)), 8):
-            store.add(*proper_rows(source[rows], target[rows] % n, LoadReport()))
-        assert store.find_edges().edges == report.edges
+            store.add(*proper_rows(source[rows], target[rows] % n, found))
+        store.find_edges(found)
+        assert found == report
         assert (tmp_path / "duckdb").is_dir()
         assert np.array_equal(all_columns(store, loops=False), edge_index[1])
     assert not list(tmp_path.iterdir())
@@ -103,19 +102,20 @@ def test_full_disk_is_an_error_of_the_disk(
     with EdgeStore(tmp_path, 1 << 21) as store:
         store.add(*crowded)
         with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
-            store.find_edges()
+            store.find_edges(LoadReport())
 
 
 INTERRUPTED = """
 import os, signal, sys, threading
 from pathlib import Path
 import numpy as np
+from fairmp.datasets.load_report import LoadReport
 from fairmp.distributed.edge_store import EdgeStore
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 with EdgeStore(Path(sys.argv[1]), 1 << 20) as store:
     store.add(*np.random.default_rng(0).integers(0, 1 << 20, (2, 1 << 20)))
-    store.find_edges()
+    store.find_edges(LoadReport())
     threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
     try:
         while True:
@@ -136,7 +136,7 @@ def test_node_numbers_are_as_wide_as_needed(tmp_path: Path) -> None:
     for n, dtype in ((2**31 - 1, np.int32), (2**31, np.int64)):
         with EdgeStore(tmp_path, n) as store:
             store.add(np.array([n - 1]), np.array([0]))
-            store.find_edges()
+            store.find_edges(LoadReport())
             (low, high), *_ = store.edges()
         assert (low.tolist(), high.tolist()) == ([0], [n - 1])
         assert high.dtype == store.dtype == dtype

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import errno
 import gzip
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def check_equal(folder: Path, data: Data) -> None:
         assert np.array_equal(found[name], data[name].numpy()), name
     split = np.select([data.train_mask, data.val_mask, data.test_mask], [0, 1, 2], -1)
     assert np.array_equal(found["split"][:, 0], split)
-    assert manifest.statistics == statistics(data).as_dict()
+    assert manifest.statistics == asdict(statistics(data))
     assert manifest.feature_names == tuple(data.feature_names)
     assert manifest.group_names == tuple(data.group_names)
     assert manifest.class_names == tuple(data.class_names)
@@ -168,6 +169,8 @@ def test_splits_follow_their_seeds(tmp_path: Path) -> None:
     shard(data, tmp_path / "s", parts=2, split_seeds=(3, 4))
     manifest, found = whole(tmp_path / "s")
     assert manifest.split_seeds == (3, 4)
+    with pytest.raises(InputError, match="split_seeds"):
+        shard(data, tmp_path / "none", parts=2, split_seeds=())
     for k, seed in enumerate((3, 4)):
         assert np.array_equal(found["split"][:, k] == 0, split(data, seed=seed).train.numpy())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -147,8 +148,8 @@ def stats(
     if as_json:
         records = [
             {
-                "ours": figures.as_dict(),
-                "paper": (paper := PAPER.get(key)) and paper.as_dict(),
+                "ours": asdict(figures),
+                "paper": (paper := PAPER.get(key)) and asdict(paper),
                 "agrees": agreement(figures, paper) if paper else {},
             }
             for key, figures in ours.items()

@@ -7,11 +7,9 @@ protocol of :mod:`fairmp.datasets.protocols`: ``"german+nifty"``.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fairmp.display import bar
 from fairmp.errors import InputError, check_choice
 
 if TYPE_CHECKING:
@@ -82,36 +80,3 @@ def name_of_tables(nodes: Path, edges: Path, **columns: Any) -> str:
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return f"{base_folder(nodes).stem}-{digest.hexdigest()[:8]}"
-
-
-def present(
-    names: Sequence[str] | None = None, data_dir: str | Path | None = None
-) -> tuple[list[str], dict[str, str]]:
-    """Return the names whose files were found, of all by default, and why the others were not."""
-    from fairmp.datasets.raw import find
-    from fairmp.datasets.sources import SOURCES
-
-    titles = {source.key: source.title for source in SOURCES}
-    absent = {s.key for s in SOURCES if not all(file.path for file in find(s, data_dir))}
-    wanted = [canonical(name) for name in (titles if names is None else names)]
-    missing = [name for name in wanted if name.partition("+")[0] in absent]
-    here = [name for name in wanted if name not in missing]
-    return here, {titles[n.partition("+")[0]]: "its files were not found" for n in missing}
-
-
-def available(
-    names: Sequence[str] | None = None,
-    data_dir: str | Path | None = None,
-    load: Callable[..., Any] = from_files,
-) -> tuple[dict[str, Any], dict[str, str]]:
-    """Load the graphs whose files were found; return why the others were left out."""
-    names, absent = present(names, data_dir)
-    graphs = {}
-    with bar(len(names), "data sets") as advance:
-        for name in names:
-            try:
-                graphs[name] = load(name, data_dir)
-            except InputError as error:
-                absent[name] = " ".join(str(error).split())
-            advance(name)
-    return graphs, absent

@@ -8,13 +8,15 @@ refuse a column that changed its kind.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.values import (
     MAX_CATEGORIES,
+    MAX_DISTINCT_SHARE,
     MAX_NUMBER,
     as_numbers,
     as_text,
@@ -23,14 +25,10 @@ from fairmp.datasets.values import (
 )
 from fairmp.errors import InputError, plural
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 Scale = Literal["standard", "minmax", "none"]
 
 MAX_DEVIATIONS = 1e6  # scaled numbers of new tables are clipped there; those of training are below
 MAX_DENSITY = 0.1  # share of numbers that are not 0, up to which features count as mostly 0
-MAX_DISTINCT_SHARE = 0.9  # text with more distinct values per row is a name, not a category
 
 
 class Scaling(NamedTuple):
@@ -116,8 +114,6 @@ class Number:
 
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the numbers of a column, NaN for missing; a column of another kind is refused."""
-        import pandas as pd
-
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(object)
         known = series.dropna()

@@ -16,7 +16,7 @@ BATCH_ROWS = 50_000
 
 
 def is_url(place: str | Path | None) -> bool:
-    """Tell the address of a database from the name of a file."""
+    """Whether a place is the address of a database, and not a file."""
     return "://" in str(place)
 
 

@@ -7,11 +7,14 @@ import gzip
 import mmap
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import IO, Any, Literal, NamedTuple, cast
+
+import pyarrow as pa
 
 from fairmp.datasets.parquet_folders import is_several_files
 from fairmp.datasets.values import MISSING
@@ -23,14 +26,47 @@ SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 100
 NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
 NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
+READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
 
-class FileStart(NamedTuple):
-    """The first bytes of a file, decompressed, and its format."""
+class TableReadError(InputError):
+    """A table file that is damaged, or whose cells are not of the type asked for."""
 
+
+@dataclass(frozen=True)
+class TableFile:
+    """A table file and its format."""
+
+    path: Path
+    argument: str  # that names the file, for errors
     format: Literal["text", "json", "parquet", "ipc", "stream"]
-    gzipped: bool
-    content: bytes
+    gzipped: bool = False
+    start: bytes = b""  # the first bytes of text, decompressed
+
+    def open_text(self, errors: str = "strict") -> IO[str]:
+        """Open the file as text, decompressed."""
+        opener = gzip.open if self.gzipped else open
+        return cast("IO[str]", opener(self.path, "rt", encoding="utf-8-sig", errors=errors))
+
+    def open_stream(self) -> Any:
+        """Open the file for pyarrow, decompressed."""
+        return pa.input_stream(str(self.path), compression="gzip" if self.gzipped else None)
+
+    def explain(self, error: Exception) -> InputError:
+        """Say what is wrong with a file that could not be read."""
+        if self.format in ("text", "json") and not self.is_utf8():
+            return InputError(self.argument, f"{self.path.name} is not UTF-8 text", NOT_UTF8)
+        return TableReadError(self.argument, f"cannot read {self.path.name} ({shorten(error)})")
+
+    def is_utf8(self) -> bool:
+        """Whether the file is UTF-8 text, as far as it can be read."""
+        with suppress(*READ_ERRORS), self.open_text() as lines:
+            try:
+                for _ in lines:
+                    pass
+            except UnicodeDecodeError:
+                return False
+        return True
 
 
 @dataclass(frozen=True)
@@ -41,13 +77,12 @@ class Dialect:
     comments: int  # lines at the top that start with # or % and are skipped
     sample: tuple[tuple[str, ...], ...]
     aligned: bool  # runs of spaces separate the cells
-    gzipped: bool
 
 
-def read_start(path: Path, argument: str) -> FileStart:
+def open_table(path: Path, argument: str) -> TableFile:
     """Read the first bytes of a file, and tell its format by them."""
     if is_several_files(path):
-        return FileStart("parquet", False, b"")
+        return TableFile(path, argument, "parquet")
     try:
         with path.open("rb") as file:
             magic = file.read(6)
@@ -62,11 +97,11 @@ def read_start(path: Path, argument: str) -> FileStart:
             raise InputError(argument, f"cannot read {str(path)!r} ({error.strerror})") from None
         raise InputError(argument, f"{path.name} is a broken gzip file ({error})") from None
     if magic.startswith(b"PAR1"):
-        return FileStart("parquet", False, b"")
+        return TableFile(path, argument, "parquet")
     if magic == b"ARROW1":
-        return FileStart("ipc", False, b"")
+        return TableFile(path, argument, "ipc")
     if magic.startswith(b"\xff\xff\xff\xff"):
-        return FileStart("stream", False, b"")
+        return TableFile(path, argument, "stream")
     if content.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         value = f"{path.name} is a zip archive or an Excel sheet"
         raise InputError(argument, value, "save it as CSV")
@@ -74,7 +109,7 @@ def read_start(path: Path, argument: str) -> FileStart:
         hint = "give separated text in UTF-8, JSON Lines, Parquet or Arrow"
         raise InputError(argument, f"{path.name} is a binary file (or UTF-16 text)", hint)
     is_json = content.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"{")
-    return FileStart("json" if is_json else "text", gzipped, content)
+    return TableFile(path, argument, "json" if is_json else "text", gzipped, content)
 
 
 class _Cut(NamedTuple):
@@ -99,35 +134,37 @@ class _Cut(NamedTuple):
         return self.agreeing == len(self.rows)
 
 
-def sniff(path: Path, argument: str, start: FileStart) -> Dialect:
+def sniff(file: TableFile) -> Dialect:
     """Detect the dialect of a text table from its first lines; refuse what is ambiguous."""
-    lines = _first_lines(path, argument, start)
+    lines = _first_lines(file)
     comments = sum(1 for _ in takewhile(lambda line: line[:1] in ("#", "%"), lines))
     lines = [f"{line}\n" for line in lines[comments:] if line.strip()]
     if not lines:
-        raise InputError(argument, f"{path.name} is empty", "give a table with a header and rows")
-    truncated = len(start.content) == SAMPLE_BYTES
+        hint = "give a table with a header and rows"
+        raise InputError(file.argument, f"{file.path.name} is empty", hint)
+    truncated = len(file.start) == SAMPLE_BYTES
     cuts = {separator: _cut(lines, separator, truncated) for separator in SEPARATORS}
     by_runs = _Cut(" ", [tuple(split_aligned(line)) for line in lines])
     if cuts[";"].fits and cuts[","].fits and not _has_decimal_commas(cuts[";"]):
-        value = f"{path.name} may be separated by semicolons or by commas ({shorten(lines[0])!r})"
-        raise InputError(argument, value, "quote the cells that hold either, or use tabs")
+        value = f"may be separated by semicolons or by commas ({shorten(lines[0])!r})"
+        hint = "quote the cells that hold either, or use tabs"
+        raise InputError(file.argument, f"{file.path.name} {value}", hint)
     best = next((cut for cut in (*cuts.values(), by_runs) if cut.fits), None)
     separator = best.separator if best else _most_likely(cuts, by_runs)
-    aligned = separator == " " and _is_aligned(path, argument, start.gzipped, comments)
+    aligned = separator == " " and _is_aligned(file, comments)
     sample = (by_runs if aligned else cuts[separator]).rows[:SAMPLE_ROWS]
-    return Dialect(separator, comments, tuple(sample), aligned, start.gzipped)
+    return Dialect(separator, comments, tuple(sample), aligned)
 
 
-def _first_lines(path: Path, argument: str, start: FileStart) -> list[str]:
-    content = start.content
+def _first_lines(file: TableFile) -> list[str]:
+    content = file.start
     if len(content) == SAMPLE_BYTES:  # it may end inside a character
         content = content[: content.rfind(b"\n") + 1] or content
     try:
         return re.split(r"\r\n|\n|\r", content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
-        value = f"{path.name} is not UTF-8 text (byte {error.start:,})"
-        raise InputError(argument, value, NOT_UTF8) from None
+        value = f"{file.path.name} is not UTF-8 text (byte {error.start:,})"
+        raise InputError(file.argument, value, NOT_UTF8) from None
 
 
 def _cut(lines: list[str], separator: str, truncated: bool) -> _Cut:
@@ -149,21 +186,25 @@ def _most_likely(cuts: dict[str, _Cut], by_runs: _Cut) -> str:
     return " " if best.width < 2 and 2 * by_spaces > len(by_runs.rows) else best.separator
 
 
-def _is_aligned(path: Path, argument: str, gzipped: bool, comments: int) -> bool:
+def _is_aligned(file: TableFile, comments: int) -> bool:
     """Whether runs of spaces separate cells, and not every space; refuse a file of neither."""
-    if not gzipped and _has_single_spaces(path):
+    if not file.gzipped and _has_single_spaces(file.path):
         return False
     single = runs = True
-    expected: tuple[int, int] | None = None
-    for number, line in _numbered_lines(path, gzipped, comments):
-        widths = _widths(line)
-        if expected is None:
-            expected, single = widths, widths[0] == widths[1]
-        single, runs = single and widths[0] == expected[0], runs and widths[1] == expected[1]
-        if not (single or runs):
-            value = f"{path.name} line {number:,} ({shorten(line, 60)!r}) has {widths[1]} cells"
-            hint = "separate cells by tabs or commas, and leave empty ones between them"
-            raise InputError(argument, f"{value} where {expected[1]} were expected", hint)
+    width = 0  # number of cells of the first line
+    with file.open_text(errors="replace") as lines:
+        for number, line in enumerate(lines, start=1):
+            if number <= comments or not line.strip():
+                continue
+            cells = len(split_aligned(line))
+            width = width or cells
+            single = single and len(_split_single(line)) == width
+            runs = runs and cells == width
+            if not (single or runs):
+                place = f"{file.path.name} line {number:,} ({shorten(line, 60)!r})"
+                value = f"{place} has {cells} cells where {width} were expected"
+                hint = "separate cells by tabs or commas, and leave empty ones between them"
+                raise InputError(file.argument, value, hint)
     return not single
 
 
@@ -175,19 +216,9 @@ def _has_single_spaces(path: Path) -> bool:
         return not at_ends and all(content.find(spaces) < 0 for spaces in unclear)
 
 
-def _numbered_lines(path: Path, gzipped: bool, comments: int) -> Iterator[tuple[int, str]]:
-    opener = gzip.open if gzipped else open
-    with opener(path, "rt", encoding="utf-8", errors="replace") as lines:
-        for number, line in enumerate(lines, start=1):
-            if number > comments and line.strip():
-                yield number, line.rstrip("\n")
-
-
-def _widths(line: str) -> tuple[int, int]:
-    """The number of cells if every space separates two, and if runs of spaces do."""
-    if '"' in line:
-        return len(next(csv.reader([line], delimiter=" "))), len(split_aligned(line))
-    return len(line.split(" ")), len(line.split())
+def _split_single(line: str) -> list[str]:
+    """The cells of a line if every space separates two; a quoted one may hold spaces."""
+    return next(csv.reader([line], delimiter=" ")) if '"' in line else line.split(" ")
 
 
 def split_aligned(line: str) -> list[str]:

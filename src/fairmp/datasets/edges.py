@@ -13,7 +13,7 @@ import pyarrow as pa
 import scipy.sparse as sp
 
 from fairmp.datasets.column_names import CHECK_SEPARATOR, require_column
-from fairmp.datasets.dialects import Dialect
+from fairmp.datasets.dialects import Dialect, is_numeric
 from fairmp.datasets.ids import (
     blank_to_null,
     check_ids,
@@ -150,15 +150,7 @@ def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
     node_ids, *ends = comparable(ids, *(pa.array([cell.strip()]) for cell in first[:2]))
     if all((positions(node_ids, end) >= 0).all() for end in ends):
         return True
-    return all(_is_float(cell) for row in dialect.sample[:2] for cell in row)
-
-
-def _is_float(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
+    return is_numeric([cell for row in dialect.sample[:2] for cell in row])
 
 
 def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> Endpoints:

@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, get_args
+from typing import Any, NamedTuple, TypeAlias, get_args
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 
 from fairmp.datasets.column_names import closest, require_column
 from fairmp.datasets.columns import MAX_DENSITY, Column, Number, Scale, fit_column
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.targets import GroupEncoder, Label, Sensitive, UnknownGroups
+from fairmp.datasets.targets import BinsGiven, GroupEncoder, Label, Sensitive, UnknownGroups
 from fairmp.datasets.values import MAX_CATEGORIES
 from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
 from fairmp.schema import conform
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fairmp.datasets.targets import BinsGiven
 
 Features: TypeAlias = np.ndarray | sp.csr_array
 
@@ -230,14 +226,9 @@ def fit_encoding(
     report: LoadReport,
     save: Callable[[Column, np.ndarray], None],
 ) -> FittedEncoding:
-    """Learn the encoding of a node table, one column at a time.
+    """Learn the encoding of a node table; ``load`` returns one of its columns.
 
-    Args:
-        names: columns of the table.
-        load: returns a column.
-        roles: what the columns are.
-        report: receives notes and counts.
-        save: takes the encoder of each feature column and the column's codes, for its ``expand``.
+    ``save`` takes the encoder of each feature column and the column's codes, for its ``expand``.
     """
     feature_columns = roles.feature_columns(names)
     assert roles.label is not None

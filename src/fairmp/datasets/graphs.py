@@ -80,7 +80,7 @@ class FairGraph(InMemoryDataset):
         data = assemble(rescale(x, scale), graph.edge_index, y, sens, report)
         data.feature_names, data.class_names = feature_names, class_names
         data.group_names, data.name = graph.group_names, self.source.title
-        self._data = with_split(data, seed=seed)
+        self.data = with_split(data, seed=seed)
 
 
 def _load(

@@ -20,7 +20,7 @@ _DECIMAL = r"^(0|-?[1-9][0-9]*)(\.[0-9]+(e[+-]?[0-9]+)?)?$"
 
 
 def id_array(series: Any) -> Any:
-    """Make a pyarrow array of a column of ids, text if it mixes types; blank text is missing."""
+    """A column of ids as a pyarrow array, text if it mixes types; blank text is missing."""
     try:
         array = pa.array(series, from_pandas=True)
     except (pa.ArrowInvalid, pa.ArrowTypeError):

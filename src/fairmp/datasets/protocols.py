@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from fairmp.datasets.splits import Split
 from fairmp.errors import InputError, check_integer
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 LABEL_NUMBERS = {  # training nodes, by data set
     **dict.fromkeys(("German", "Bail", "Bail without TIME"), 100),

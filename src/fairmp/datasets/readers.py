@@ -9,15 +9,17 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.json as json
 
 from fairmp.datasets import dialects, numerals
 from fairmp.datasets.column_names import check_unique
-from fairmp.datasets.dialects import NOT_UTF8, SEPARATORS, Dialect, FileStart, read_start
+from fairmp.datasets.dialects import READ_ERRORS, Dialect, TableFile
 from fairmp.datasets.numerals import CommaMeaning, is_text
 from fairmp.datasets.parquet_folders import is_several_files, open_files
-from fairmp.datasets.text_files import READ_ERRORS, TableReadError, TextFile, is_utf8
+from fairmp.datasets.text_files import TextFile
 from fairmp.datasets.values import MISSING
-from fairmp.errors import InputError, shorten, shortlist
+from fairmp.errors import InputError, shortlist
 
 BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
 
@@ -25,14 +27,20 @@ BATCH_ROWS = 1 << 21  # rows of a batch of a Parquet file
 class _ColumnarFile:
     """A Parquet or Arrow file, or JSON Lines, as a pyarrow dataset."""
 
-    def __init__(self, path: Path, argument: str, start: FileStart) -> None:
-        self.path, self.argument, self.start = path, argument, start
+    dialect = None
+    header = True
+
+    def __init__(self, file: TableFile) -> None:
+        self.file = file
         try:
-            several = is_several_files(path)
-            self.dataset = open_files(path, argument) if several else _open_dataset(path, start)
+            self.dataset = _open_dataset(file)
             self.names = list(self.dataset.schema.names)
         except READ_ERRORS as error:
-            raise self._explain(error) from None
+            raise file.explain(error) from None
+
+    def locate(self, row: int) -> str:
+        """Name a row (from 0)."""
+        return f"row {row + 1:,}"
 
     def read(self, columns: list[str]) -> Any:
         """Read columns with their types."""
@@ -41,7 +49,7 @@ class _ColumnarFile:
             table.validate(full=True)  # damaged files have text that is not UTF-8
             return table
         except READ_ERRORS as error:
-            raise self._explain(error) from None
+            raise self.file.explain(error) from None
 
     def batches(self, columns: list[str], type: Any) -> Iterator[Any]:
         """Read columns as record batches, of a type or of their own."""
@@ -50,22 +58,16 @@ class _ColumnarFile:
                 batch.validate(full=True)
                 yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
         except READ_ERRORS as error:
-            raise self._explain(error) from None
-
-    def _explain(self, error: Exception) -> InputError:
-        if self.start.format == "json" and not is_utf8(self.path, self.start.gzipped):
-            return InputError(self.argument, f"{self.path.name} is not UTF-8 text", NOT_UTF8)
-        return TableReadError(self.argument, f"cannot read {self.path.name} ({shorten(error)})")
+            raise self.file.explain(error) from None
 
 
-def _open_dataset(path: Path, start: FileStart) -> Any:
-    import pyarrow.dataset as ds
-    import pyarrow.json as json
-
-    if start.format in ("parquet", "ipc"):
-        return ds.dataset(str(path), format=start.format)
-    with pa.input_stream(str(path), compression="gzip" if start.gzipped else None) as stream:
-        if start.format == "stream":
+def _open_dataset(file: TableFile) -> Any:
+    if is_several_files(file.path):
+        return open_files(file.path, file.argument)
+    if file.format in ("parquet", "ipc"):
+        return ds.dataset(str(file.path), format=file.format)
+    with file.open_stream() as stream:
+        if file.format == "stream":
             return ds.dataset(pa.ipc.open_stream(stream).read_all())
         return ds.dataset(json.read_json(stream))
 
@@ -88,27 +90,22 @@ class TableReader:
         self.path, self.argument = path, argument
         self.notes = [] if notes is None else notes
         self.commas: dict[str, CommaMeaning] = {}
-        start = read_start(path, argument)
-        self.file: TextFile | _ColumnarFile
-        if start.format != "text":
-            self.file = _ColumnarFile(path, argument, start)
+        file = dialects.open_table(path, argument)
+        self.file = TextFile(file, names) if file.format == "text" else _ColumnarFile(file)
+        self.dialect: Dialect | None = self.file.dialect  # None if the file is not text
+        if self.dialect is None:
             return
-        self.file = TextFile(path, argument, start, names)
-        separator = self.file.dialect.separator
+        separator = self.dialect.separator
         suffix = {",": ".csv", "\t": ".tsv"}.get(separator, "")
         if suffix not in map(str.lower, path.suffixes) and len(self.file.names) > 1:
-            runs = "runs of " if self.file.dialect.aligned else ""
-            self.notes.append(f"{path.name}: read as separated by {runs}{SEPARATORS[separator]}")
-
-    @property
-    def dialect(self) -> Dialect | None:
-        """How a text file is written; None for any other file."""
-        return self.file.dialect if isinstance(self.file, TextFile) else None
+            runs = "runs of " if self.dialect.aligned else ""
+            cut = f"separated by {runs}{dialects.SEPARATORS[separator]}"
+            self.notes.append(f"{path.name}: read as {cut}")
 
     @property
     def header(self) -> bool:
         """Whether the file names its columns."""
-        return self.file.header if isinstance(self.file, TextFile) else True
+        return self.file.header
 
     @property
     def names(self) -> list[str]:
@@ -138,9 +135,7 @@ class TableReader:
 
     def locate(self, row: int) -> str:
         """Name the place of a row (from 0) in the file."""
-        if isinstance(self.file, TextFile):
-            return f"line {self.file.line_of(row):,}"
-        return f"row {row + 1:,}"
+        return self.file.locate(row)
 
     def table(
         self, columns: Sequence[str] = (), *, text: Sequence[str] = (), partial: bool = False
@@ -205,7 +200,7 @@ class TableReader:
             return
         title = f"column {name!r} of {self.path.name}"
         if self.dialect:
-            raise InputError(self.argument, f"{title} is not UTF-8 text", NOT_UTF8)
+            raise InputError(self.argument, f"{title} is not UTF-8 text", dialects.NOT_UTF8)
         hint = "give one number, date or text per cell"
         raise InputError(self.argument, f"{title} holds {type}", hint)
 

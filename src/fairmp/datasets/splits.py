@@ -5,20 +5,18 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Sequence
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from fairmp.errors import InputError, check_integer, plural
 from fairmp.groups import most_likely_group
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-    Values: TypeAlias = Tensor | np.ndarray
-    Source: TypeAlias = Data | tuple[Values, Values]
+Values: TypeAlias = Tensor | np.ndarray
+Source: TypeAlias = Data | tuple[Values, Values]
 
 FRACTIONS = (0.5, 0.25, 0.25)
 MASKS = ("train_mask", "val_mask", "test_mask")

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-    from fairmp.datasets.raw import PathLike
+from fairmp.datasets.raw import PathLike
 
 
 @dataclass(frozen=True)
@@ -29,10 +27,6 @@ class Statistics:
     labelled: int | None = None
     classes: dict[str, int] | None = None  # number of nodes per class
     groups: dict[str, int] | None = None  # number of nodes per group
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the figures as plain data, for JSON."""
-        return asdict(self)
 
 
 PAPER = {
@@ -100,7 +94,7 @@ def agreement(ours: Statistics, paper: Statistics) -> dict[str, bool]:
     """Compare our figures with each one the paper prints, to the printed digit."""
     return {
         name: round(getattr(ours, name) or 0.0, 4) == round(value, 4)
-        for name, value in paper.as_dict().items()
+        for name, value in asdict(paper).items()
         if isinstance(value, int | float)
     }
 

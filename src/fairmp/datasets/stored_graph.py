@@ -1,4 +1,4 @@
-"""The training graph beside a model, so that new nodes can use their edges to it.
+"""The training graph beside a model, and new nodes that are joined to it by their edges.
 
 The file has the encoded features, the groups, the ids and each edge once, compressed; no labels.
 """
@@ -8,17 +8,22 @@ from __future__ import annotations
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import scipy.sparse as sp
+import torch
+from torch_geometric.data import Data
 
 from fairmp.datasets.cache import narrow, read_npz, write_npz
-from fairmp.errors import InputError
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
-    from fairmp.datasets.encoding import Encoding, Features
+from fairmp.datasets.edges import Table, read_edges, undirected
+from fairmp.datasets.encoding import EncodedNodes, Encoding, Features
+from fairmp.datasets.ids import comparable, positions
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.tables import NodeTable, build_graph, encode_nodes, name_of
+from fairmp.datasets.targets import UnknownGroups
+from fairmp.errors import InputError, plural
 
 FILE = "graph.npz"
 TRAIN_AGAIN = "train again, or leave it out with {graph=False}"
@@ -36,8 +41,6 @@ class StoredGraph:
     @classmethod
     def load(cls, path: Path, encoding: Encoding) -> StoredGraph:
         """Read what :func:`save_graph` wrote for a model with this encoding."""
-        import scipy.sparse as sp
-
         try:
             arrays = read_npz(path).arrays
             x, sens, ids, edges = (arrays[name] for name in ("x", "sens", "ids", "edges"))
@@ -70,9 +73,67 @@ def save_graph(data: Data, folder: Path) -> Path:
 
 def count_stored(path: Path, ids: Any) -> int:
     """Count the ids (a pyarrow array) that are in a stored graph."""
-    import pyarrow as pa
-
-    from fairmp.datasets.ids import comparable, positions
-
     wanted, stored = comparable(ids, pa.array(read_npz(path).arrays["ids"]))
     return int((positions(stored, wanted) >= 0).sum())
+
+
+class JoinedGraph(NamedTuple):
+    """A graph of new nodes and of the training graph, and the mask of the new nodes."""
+
+    data: Data
+    is_new: torch.Tensor
+
+
+def join_nodes(
+    path: Path,
+    nodes: Table,
+    edges: Table | None,
+    *,
+    encoding: Encoding,
+    id: str | None = None,
+    unknown_groups: UnknownGroups = "refuse",
+) -> JoinedGraph:
+    """Join new nodes to the training graph stored in a file.
+
+    New nodes come first, and a node of the training graph among them has its new row. The others
+    have no label, and ``data.origin`` is the place of each node of the training graph.
+    """
+    report = LoadReport()
+    stored = StoredGraph.load(path, encoding)
+    table = encode_nodes(nodes, encoding, report, id=id, unknown_groups=unknown_groups)
+    new_ids, stored_ids = comparable(table.ids, pa.array(stored.ids))
+    # The place of each stored node: its new row, or else after the new nodes.
+    place = positions(new_ids, stored_ids).astype(np.int64)
+    others = np.flatnonzero(place < 0)
+    place[others] = len(new_ids) + np.arange(len(others))
+    ids = pa.concat_arrays([new_ids, stored_ids.take(pa.array(others))])
+    pairs = place[stored.edges]
+    if edges is not None:
+        ends = encoding.source, encoding.target
+        added = read_edges(edges, ids, *ends, report, isolated=True)
+        pairs = np.concatenate([added, pairs], axis=1)
+    edge_index = undirected(pairs[0], pairs[1], len(ids), LoadReport())
+    x, y, sens = table.arrays
+    arrays = EncodedNodes(
+        # Degrees, the feature of tables without others, are those of the joined graph.
+        x=x if encoding.degree else _stack_rows(x, stored.x[others]),
+        y=np.concatenate([y, np.full(len(others), -1)]),
+        sens=np.concatenate([sens, stored.sens[others]]),
+    )
+    weights = table.weights
+    if weights is not None:
+        weights = torch.cat([weights, torch.ones(len(others))])
+    data = build_graph(NodeTable(arrays, ids, weights), edge_index, encoding, report)
+    data.name, data.origin = name_of(nodes), torch.from_numpy(place)
+    report.nodes = len(new_ids)
+    is_new = torch.arange(len(ids)) < len(new_ids)
+    across = int((is_new[edge_index[0]] & ~is_new[edge_index[1]]).sum())
+    training_graph = f"{plural(len(others), 'node')} of the training graph"
+    report.notes.append(f"joined to {training_graph} by {plural(across, 'edge')}")
+    return JoinedGraph(data, is_new)
+
+
+def _stack_rows(first: Features, second: Features) -> Features:
+    if sp.issparse(first) or sp.issparse(second):
+        return sp.csr_array(sp.vstack([sp.csr_array(first), sp.csr_array(second)]))
+    return np.concatenate([first, second])

@@ -6,9 +6,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import TYPE_CHECKING, Any, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
+import pandas as pd
 import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
@@ -30,15 +31,10 @@ from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
-from fairmp.datasets.targets import UnknownGroups
+from fairmp.datasets.targets import BinsGiven, UnknownGroups
 from fairmp.datasets.values import MAX_CATEGORIES, without_missing_text
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import from_scipy
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from fairmp.datasets.targets import BinsGiven
 
 
 def from_tables(  # noqa: PLR0913
@@ -160,17 +156,17 @@ def from_tables(  # noqa: PLR0913
     else:
         ends = source or used.source, target or used.target
         edge_index = read_edges(edges, table.ids, *ends, report, isolated=encoding is not None)
-    data = _build(table, edge_index, used, report)
+    data = build_graph(table, edge_index, used, report)
     data.name = name or name_of(nodes)
     return data if encoding is not None else with_split(data, seed=seed)
 
 
 class NodeTable(NamedTuple):
-    """A node table, its ids as a pyarrow array, and its rows as encoded arrays."""
+    """An encoded node table, its ids as a pyarrow array, and its sample weights if it has any."""
 
-    frame: pd.DataFrame
-    ids: Any
     arrays: EncodedNodes
+    ids: Any
+    weights: torch.Tensor | None
 
 
 def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTable, Encoding]:
@@ -182,8 +178,9 @@ def _fit_nodes(nodes: Table, roles: Roles, report: LoadReport) -> tuple[NodeTabl
         blocks.append(compact(column.expand(codes)))
 
     encoding, y, sens = fit_encoding(list(frame.columns), frame.__getitem__, roles, report, save)
-    ids = node_ids(frame, roles.id)
-    return NodeTable(frame, ids, EncodedNodes(stack(blocks, len(frame)), y, sens)), encoding
+    arrays = EncodedNodes(stack(blocks, len(frame)), y, sens)
+    table = NodeTable(arrays, node_ids(frame, roles.id), _weights(frame, encoding))
+    return table, encoding
 
 
 def encode_nodes(
@@ -201,20 +198,23 @@ def encode_nodes(
     frame = _read_nodes(nodes, id, report, encoding.ignored, features)
     columns = frame if id == encoding.id else frame.drop(columns=id)
     arrays = encoding.transform(columns, report, unknown_groups)
-    return NodeTable(frame, node_ids(frame, id), arrays)
+    return NodeTable(arrays, node_ids(frame, id), _weights(frame, encoding))
 
 
-def _build(
+def build_graph(
     table: NodeTable, edge_index: np.ndarray, encoding: Encoding, report: LoadReport
 ) -> Data:
+    """Make the graph of an encoded node table and its edges."""
     x, y, sens = table.arrays
     report.nodes = len(y)
     if encoding.degree:
-        x = log_degree(edge_index, len(y))
+        x = np.log1p(np.bincount(edge_index[0], minlength=len(y)))[:, None]
     data = assemble(x, edge_index, y, sens, report)
-    if encoding.weight in table.frame.columns:
-        data.sample_weight = sample_weights(table.frame[encoding.weight])
-    describe(data, encoding, table.ids)
+    data.feature_names = encoding.feature_names
+    data.class_names, data.group_names = list(encoding.label.classes), list(encoding.groups)
+    if table.weights is not None:
+        data.sample_weight = table.weights
+    data.__dict__ |= {"encoding": encoding, "ids": table.ids}
     return data
 
 
@@ -251,10 +251,11 @@ def _read_nodes(
     return frame
 
 
-def sample_weights(series: pd.Series) -> torch.Tensor:
-    """Read a column of weights: numbers of 0 or more, some above."""
-    import pandas as pd
-
+def _weights(frame: pd.DataFrame, encoding: Encoding) -> torch.Tensor | None:
+    """Read the column of weights: numbers of 0 or more, some above."""
+    if encoding.weight not in frame.columns:
+        return None
+    series = frame[encoding.weight]
     numbers = pd.to_numeric(series, errors="coerce").to_numpy(np.float64)
     wrong = np.flatnonzero(~(np.isfinite(numbers) & (numbers >= 0)))
     if len(wrong) or not numbers.any():
@@ -264,15 +265,10 @@ def sample_weights(series: pd.Series) -> torch.Tensor:
     return torch.tensor(numbers)
 
 
-def log_degree(edge_index: np.ndarray, num_nodes: int) -> np.ndarray:
-    """The feature of a table without feature columns."""
-    return np.log1p(np.bincount(edge_index[0], minlength=num_nodes))[:, None]
-
-
 def assemble(
     x: Features, edge_index: np.ndarray, y: np.ndarray, sens: np.ndarray, report: LoadReport
 ) -> Data:
-    """Make the graph of some arrays, with its report."""
+    """Make a graph from arrays, with the report on how they were read."""
     arrays = {"edge_index": edge_index, "y": y, "sens": sens}
     codes = {name: np.ascontiguousarray(array, np.int64) for name, array in arrays.items()}
     features = (
@@ -283,10 +279,3 @@ def assemble(
     # a device; copies of the graph keep it.
     data.__dict__["report"] = report
     return data
-
-
-def describe(data: Data, encoding: Encoding, ids: Any) -> None:
-    """Attach names, the encoding and the ids of the nodes to a graph."""
-    data.feature_names = encoding.feature_names
-    data.class_names, data.group_names = list(encoding.label.classes), list(encoding.groups)
-    data.__dict__ |= {"encoding": encoding, "ids": ids}

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import pandas as pd
 
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.values import MAX_CATEGORIES, as_numbers, as_text, factorize
+from fairmp.datasets.values import (
+    MAX_CATEGORIES,
+    MAX_DISTINCT_SHARE,
+    as_numbers,
+    as_text,
+    factorize,
+)
 from fairmp.errors import InputError, plural, shortlist
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-    Table = Mapping[str, pd.Series] | pd.DataFrame
+Table = Mapping[str, pd.Series] | pd.DataFrame
 
 Bins = int | Sequence[float]
 BinsGiven = Bins | Mapping[str, Bins] | None
 UnknownGroups = Literal["refuse", "allow"]
 
-MAX_DISTINCT_SHARE = 0.9  # a column with more distinct values per row holds names
 CROSS = " × "  # between the names of crossed groups
 
 _OTHER_BOOLEAN = {"True": "1", "False": "0", "1": "True", "0": "False"}

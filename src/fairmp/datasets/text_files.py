@@ -3,42 +3,22 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import mmap
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as arrow
 
-from fairmp.datasets.dialects import NOT_UTF8, FileStart, sniff, split_aligned
+from fairmp.datasets.dialects import READ_ERRORS, TableFile, sniff, split_aligned
 from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, plural, shorten
 
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
-READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
-
-
-class TableReadError(InputError):
-    """A table file that is damaged, or whose cells are not of the type asked for."""
-
-
-def is_utf8(path: Path, gzipped: bool) -> bool:
-    """Whether a file is UTF-8 text, as far as it can be read."""
-    opener = gzip.open if gzipped else open
-    with suppress(*READ_ERRORS), opener(path, "rt", encoding="utf-8") as lines:
-        try:
-            for _ in lines:
-                pass
-        except UnicodeDecodeError:
-            return False
-    return True
 
 
 class _RowHandler:
@@ -59,18 +39,18 @@ class _RowHandler:
 class TextFile:
     """A text table; ``names`` stand in for a header line."""
 
-    def __init__(self, path: Path, argument: str, start: FileStart, names: Sequence[str]) -> None:
-        self.path, self.argument = path, argument
+    def __init__(self, file: TableFile, names: Sequence[str]) -> None:
+        self.file = file
         try:
-            self.dialect = sniff(path, argument, start)
+            self.dialect = sniff(file)
         except READ_ERRORS as error:
-            raise TableReadError(argument, f"cannot read {path.name} ({shorten(error)})") from None
+            raise file.explain(error) from None
         self.header = not names
         self.names = list(names or self.dialect.sample[0])
 
-    def line_of(self, row: int) -> int:
-        """Return the line (from 1) of a row (from 0)."""
-        return row + 1 + self.header + self.dialect.comments
+    def locate(self, row: int) -> str:
+        """Name the line of a row (from 0)."""
+        return f"line {row + 1 + self.header + self.dialect.comments:,}"
 
     def read(
         self, columns: list[str], text: Sequence[str], notes: list[str], *, partial: bool
@@ -80,7 +60,7 @@ class TextFile:
         With ``partial`` rows that are cut short are dropped, with a note.
         """
         # A parser that need not watch for quotes is twice as fast.
-        quotes = self.dialect.gzipped or self._has_quotes()
+        quotes = self.file.gzipped or self._has_quotes()
         handler = _RowHandler(skip_short=partial)
         parsing = self._parsing(handler, quotes=quotes, multiline=quotes)
         types = dict.fromkeys(text, pa.string())
@@ -90,7 +70,7 @@ class TextFile:
             )
         if handler.skipped:
             rows = plural(handler.skipped, "row")
-            notes.append(f"{self.path.name}: {rows} cut short, dropped")
+            notes.append(f"{self.file.path.name}: {rows} cut short, dropped")
         return table
 
     def batches(self, columns: list[str], type: Any, *, multiline: bool) -> Iterator[Any]:
@@ -133,7 +113,7 @@ class TextFile:
 
     def _has_quotes(self) -> bool:
         with (
-            self.path.open("rb") as file,
+            self.file.path.open("rb") as file,
             mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
         ):
             return content.find(b'"') >= 0
@@ -147,13 +127,7 @@ class TextFile:
             wrong_row = self._find_wrong_row() if handler.refused else None
             if wrong_row is not None:
                 raise wrong_row from None
-            if isinstance(error, UnicodeDecodeError) or not is_utf8(
-                self.path, self.dialect.gzipped
-            ):
-                value = f"{self.path.name} is not UTF-8 text"
-                raise InputError(self.argument, value, NOT_UTF8) from None
-            value = f"cannot read {self.path.name} ({shorten(error)})"
-            raise TableReadError(self.argument, value) from None
+            raise self.file.explain(error) from None
 
     def _find_wrong_row(self) -> InputError | None:
         """Name a row with another number of cells; pyarrow does not know its line."""
@@ -165,25 +139,19 @@ class TextFile:
             rows = csv.reader(lines, delimiter=self.dialect.separator)
             row = next(row for row in rows if row and len(row) != width)
             text = shorten(self.dialect.separator.join(row), 60)
-            line = f"{self.path.name} line {rows.line_num + comments:,} ({text!r})"
+            line = f"{self.file.path.name} line {rows.line_num + comments:,} ({text!r})"
             value = f"{line} has {plural(len(row), 'cell')} where {width:,} were expected"
             cause = "it is cut short" if len(row) < width else "the separator is unquoted"
-            return InputError(self.argument, value, f"{cause}, or the file is broken there")
+            return InputError(self.file.argument, value, f"{cause}, or the file is broken there")
         return None
-
-    def _open(self) -> Any:
-        return gzip.open(self.path) if self.dialect.gzipped else self.path.open("rb")
 
     def _stream(self) -> Any:
         """Open the file for pyarrow; runs of spaces in an aligned one become single spaces."""
         if not self.dialect.aligned:
-            compression = "gzip" if self.dialect.gzipped else None
-            return pa.input_stream(str(self.path), compression=compression)
+            return self.file.open_stream()
         squeezed = io.TextIOWrapper(tempfile.TemporaryFile(), "utf-8", newline="")  # noqa: SIM115
         writer = csv.writer(squeezed, delimiter=" ", lineterminator="\n")
-        with self._open() as file:
-            lines = io.TextIOWrapper(file, "utf-8-sig")
+        with self.file.open_text() as lines:
             writer.writerows(map(split_aligned, lines))
-            lines.detach()
         squeezed.seek(0)
         return pa.PythonFile(squeezed.detach(), mode="r")

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
+from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets.splits import MASKS
 from fairmp.errors import InputError, plural
 
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
-
 
 def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:
     """Raise an error if a graph's features, or the labels, groups and masks needed, are wrong."""
-    from torch_geometric.data import Data
-
     if not isinstance(data, Data):
         problem = f"expected a torch_geometric.data.Data, got {type(data).__name__}"
         raise InputError("data", problem, "a data set's graph is its first item, such as NBA()[0]")

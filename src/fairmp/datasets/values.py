@@ -19,6 +19,7 @@ MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", 
 MAX_CATEGORIES = 20
 """Default number of categories with a feature each; more distinct numbers are a quantity."""
 
+MAX_DISTINCT_SHARE = 0.9  # a column with more distinct values per row holds names
 MAX_NUMBER = 1e30  # a larger number is an error: its square is beyond the range of float32
 MAX_TEXT_SHARE = 0.1  # share of a column of numbers that may be text
 SECONDS_PER_DAY = 86_400

@@ -6,12 +6,13 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import pyarrow as pa
+
+from fairmp.datasets.load_report import LoadReport
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -23,23 +24,10 @@ MAX_THREADS = 4  # threads share the memory, and each has buffers of its own
 BATCH_ROWS = 1 << 20
 
 
-@dataclass(frozen=True)
-class EdgeCounts:
-    """Number of distinct edges, and of the rows and edges they were made from."""
-
-    edges: int
-    repeated: int  # rows that repeat an earlier one in the same direction
-    reciprocal: int  # edges given in both directions
-
-
 class EdgeStore:
-    """Edges between nodes that are numbered from 0.
+    """Edges between nodes that are numbered from 0, with temporary files in ``scratch``.
 
     Rows are added, then :meth:`find_edges` makes them distinct undirected edges.
-
-    Args:
-        scratch: Folder for temporary files.
-        num_nodes: Number of nodes.
     """
 
     def __init__(self, scratch: Path, num_nodes: int) -> None:
@@ -77,8 +65,8 @@ class EdgeStore:
         """Remove all rows that were added."""
         self._execute("TRUNCATE edge_row")
 
-    def find_edges(self) -> EdgeCounts:
-        """Merge rows that join the same two nodes to one edge."""
+    def find_edges(self, report: LoadReport) -> None:
+        """Merge rows that join the same two nodes to one edge, and count both."""
         (rows,) = self._counts("SELECT count(*) FROM edge_row")
         self._execute(f"SET memory_limit = '{max(MIN_MEMORY, MEMORY_PER_ROW * rows)}B'")
         self._execute(
@@ -94,7 +82,7 @@ class EdgeStore:
             """
         )
         self._execute("DROP TABLE edge_row")
-        edges, directed, reciprocal = self._counts(
+        report.edges, directed, report.reciprocal = self._counts(
             """
             SELECT
                 count(*),
@@ -103,7 +91,7 @@ class EdgeStore:
             FROM edge
             """
         )
-        return EdgeCounts(edges, repeated=rows - directed, reciprocal=reciprocal)
+        report.repeated = rows - directed
 
     def edges(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield batches of edges, each of them once, in any order."""

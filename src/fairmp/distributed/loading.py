@@ -1,6 +1,6 @@
 """One rank's part of a sharded graph: its rows, read from disk, and the halo.
 
-The halo are the rows on other ranks that a rank's edges need, planned once and fetched each step.
+The halo is the rows on other ranks that a rank's edges need, planned once and fetched each step.
 """
 
 from __future__ import annotations

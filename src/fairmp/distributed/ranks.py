@@ -103,12 +103,7 @@ class Ranks(LocalReducer):
     ) -> Callable[[], Tensor]:
         """Start an all-to-all of rows, and return a function that waits for it.
 
-        Args:
-            out: where rows are received.
-            rows: rows to send, those for rank 0 first.
-            received: number of rows from each rank.
-            sent: number of rows for each rank.
-            kind: what the bytes are counted as.
+        Rows are in the order of ranks; ``received`` and ``sent`` are their numbers for each rank.
         """
         with self._communicating("an exchange of rows"):
             work = dist.all_to_all_single(out, rows, received, sent, async_op=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, get_args
@@ -17,6 +17,7 @@ from torch_geometric.data import Data
 from torch_geometric.utils import coalesce
 
 from fairmp import groups
+from fairmp.datasets.dialects import TableReadError
 from fairmp.datasets.edges import EdgeTable, proper_rows
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.ids import comparable
@@ -25,7 +26,6 @@ from fairmp.datasets.splits import MASKS, split
 from fairmp.datasets.statistics import Statistics, sizes
 from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
-from fairmp.datasets.text_files import TableReadError
 from fairmp.datasets.validation import check
 from fairmp.display import bar
 from fairmp.distributed import partition
@@ -75,9 +75,12 @@ def shard(
         >>> len(manifest.parts), manifest.nodes, manifest.edges
         (2, 200, 500)
     """
-    check(data)
+    has_split = split_seeds is None and all(name in data for name in MASKS)
+    check(data, masks=has_split)
     _check_undirected(data)
-    nodes, seeds = _nodes_of(data, split_seeds)
+    if split_seeds is None and not has_split:
+        split_seeds = (0,)
+    nodes = _nodes_of(data, split_seeds)
     encoding, loaded = getattr(data, "encoding", None), getattr(data, "report", None)
     names = Names.of(data)
     manifest = Manifest(
@@ -86,7 +89,7 @@ def shard(
         feature_names=tuple(names.features),
         class_names=tuple(names.classes),
         group_names=tuple(names.groups),
-        split_seeds=seeds,
+        split_seeds=(None,) if split_seeds is None else tuple(split_seeds),
         encoding=encoding and encoding.to_dict(),
         report=tuple(loaded.lines()) if loaded else (),
     )
@@ -177,7 +180,7 @@ class Nodes:
 
 @dataclass(frozen=True)
 class _Job:
-    """Where shards are written, in how many parts, and how far that is."""
+    """The folder that shards are written to, their number, and a function for progress."""
 
     staging: Path
     parts: int
@@ -218,26 +221,22 @@ def _check_undirected(data: Data) -> None:
         raise InputError("data.edge_index", value, "use torch_geometric.utils.to_undirected")
 
 
-def _nodes_of(
-    data: Data, split_seeds: Sequence[int] | None
-) -> tuple[Nodes, tuple[int | None, ...]]:
-    """The nodes of a graph in memory, and the seeds of their splits; None: its own masks."""
-    y, sens = data.y.cpu().numpy(), data.sens.cpu().numpy()
-    seeds: tuple[int | None, ...] = tuple(split_seeds or (0,))
-    if split_seeds is None and all(name in data for name in MASKS):
-        check(data, masks=True)
-        seeds, splits = (None,), _subset(data[name] for name in MASKS)[:, None]
+def _nodes_of(data: Data, split_seeds: Sequence[int] | None) -> Nodes:
+    """The nodes of a graph in memory; without seeds, the split is its own."""
+    y, sens = data.y.cpu().numpy().astype(np.int32), data.sens.cpu().numpy().astype(np.int32)
+    if split_seeds is None:
+        splits = _subset(data[name] for name in MASKS)[:, None]
     else:
-        splits = _splits(y, sens, seeds)
+        splits = _splits(y, sens, split_seeds)
     x = data.x.detach().cpu().to_dense()
     x = (x if x.dtype == torch.float64 else x.float()).numpy()
-    return Nodes(y.astype(np.int32), sens.astype(np.int32), splits, lambda rows: x[rows]), seeds
+    return Nodes(y, sens, splits, features=lambda rows: x[rows])
 
 
-def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int | None]) -> np.ndarray:
+def _splits(y: np.ndarray, sens: np.ndarray, seeds: Sequence[int]) -> np.ndarray:
     if not seeds:
         raise InputError("split_seeds", "none given", "give one or more, such as 0")
-    return np.stack([_subset(split((y, sens), seed=seed or 0)) for seed in seeds], axis=1)
+    return np.stack([_subset(split((y, sens), seed=seed)) for seed in seeds], axis=1)
 
 
 def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
@@ -265,31 +264,15 @@ def _write(
     job: _Job, manifest: Manifest, edges: EdgeStore, nodes: Nodes, report: LoadReport
 ) -> Manifest:
     """Order the nodes, write the parts, and complete and write the manifest."""
-    counts = edges.find_edges()
-    report.edges, report.repeated = counts.edges, counts.repeated
-    report.reciprocal = counts.reciprocal
+    edges.find_edges(report)
     job.advance("edges sorted")
-    degree, homophily = _scan(edges, nodes)
-    num_features = len(manifest.feature_names)
-    partitioned = _partition(job, edges, manifest.order, degree, num_features)
+    manifest = replace(manifest, nodes=report.nodes, edges=report.edges)
+    degree, statistics = _scan(edges, nodes, manifest)
+    partitioned = _partition(job, edges, manifest.order, degree, statistics.features)
     job.advance("order")
-    statistics = Statistics(
-        name=manifest.name,
-        nodes=report.nodes,
-        features=num_features,
-        edges=2 * report.edges,
-        label_homophily=homophily.label,
-        label_homophily_labelled=homophily.known_label,
-        sens_homophily=homophily.group,
-        labelled=int((nodes.y >= 0).sum()),
-        classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
-        groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),
-    )
     manifest = replace(
         manifest,
-        nodes=report.nodes,
-        edges=report.edges,
-        statistics=statistics.as_dict(),
+        statistics=asdict(statistics),
         report=manifest.report or tuple(report.lines()),
         parts=tuple(_write_parts(job, edges, nodes, degree, partitioned)),
     )
@@ -297,17 +280,8 @@ def _write(
     return manifest
 
 
-@dataclass(frozen=True)
-class _Homophily:
-    """Shares of edges between alike nodes, as in :class:`Statistics`; None without edges."""
-
-    label: float | None  # unlabelled counts as a class
-    known_label: float | None
-    group: float | None
-
-
-def _scan(edges: EdgeStore, nodes: Nodes) -> tuple[np.ndarray, _Homophily]:
-    """Degree of each node (n), and the homophily of the graph."""
+def _scan(edges: EdgeStore, nodes: Nodes, manifest: Manifest) -> tuple[np.ndarray, Statistics]:
+    """Degree of each node (n), and the statistics of the graph, from one pass over its edges."""
     degree = np.zeros(edges.num_nodes, dtype=np.int64)
     alike, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
     for low, high in edges.edges():
@@ -320,7 +294,20 @@ def _scan(edges: EdgeStore, nodes: Nodes) -> tuple[np.ndarray, _Homophily]:
         alike += [same_label.sum(), (same_label & labelled).sum(), same_group.sum()]
         total += [len(low), labelled.sum(), grouped.sum()]
     shares = [int(k) / int(n) if n else None for k, n in zip(alike, total, strict=True)]
-    return degree, _Homophily(*shares)
+    label, known_label, group = shares
+    statistics = Statistics(
+        name=manifest.name,
+        nodes=manifest.nodes,
+        features=len(manifest.feature_names),
+        edges=2 * manifest.edges,
+        label_homophily=label,
+        label_homophily_labelled=known_label,
+        sens_homophily=group,
+        labelled=int((nodes.y >= 0).sum()),
+        classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
+        groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),
+    )
+    return degree, statistics
 
 
 def _partition(

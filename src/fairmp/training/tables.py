@@ -14,9 +14,10 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets import from_tables
-from fairmp.datasets.join import join_nodes
-from fairmp.datasets.selection import nodes_listed, rows_where
-from fairmp.datasets.stored_graph import FILE, count_stored
+from fairmp.datasets.column_names import require_column
+from fairmp.datasets.ids import blank_to_null, comparable, positions
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.stored_graph import FILE, count_stored, join_nodes
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode
@@ -93,13 +94,36 @@ def select_nodes(
         column, equals, value = where.partition("=")
         if not equals or not column:
             raise InputError("where", f"{where!r} is not COLUMN=VALUE", "write year=2024")
-        rows = rows_where(nodes, column, value)  # of the table, which come first
+        rows = _rows_where(nodes, column, value)  # of the table, which come first
         mask[: len(rows)] = rows
         mask[len(rows) :] = False
     if only is not None:
-        mask &= nodes_listed(graph, only, id or graph.encoding.id)
+        mask &= _nodes_listed(graph, only, id or graph.encoding.id)
     if not mask.any():
         raise InputError(argument, "names no node", "check the value")
+    return mask
+
+
+def _rows_where(nodes: Path, column: str, value: str) -> Tensor:
+    """Mask of the rows of a node table that have a value, as it is written, in a column."""
+    reader = TableReader(nodes, "nodes")
+    require_column("where", column, reader.names, "the node table")
+    [cells] = reader.table((column,), text=(column,)).columns
+    return torch.tensor([str(cell).strip() == value for cell in cells.to_pylist()])
+
+
+def _nodes_listed(data: Data, table: Path, id: str | None) -> Tensor:
+    """Mask of the nodes whose ids are in a table; all of them must be nodes."""
+    reader = TableReader(table, "only")
+    column = id if id in reader.names else reader.names[0]
+    [cells] = reader.table((column,), text=(column,)).columns
+    ids, wanted = comparable(data.__dict__["ids"], blank_to_null(cells.combine_chunks()))
+    rows = positions(ids, wanted)
+    if (rows < 0).any():
+        example = wanted[int((rows < 0).argmax())].as_py()
+        raise InputError("only", f"{example!r} is not in the node table", "give ids of {nodes}")
+    mask = torch.zeros(len(ids), dtype=torch.bool)
+    mask[torch.from_numpy(rows.astype(np.int64))] = True
     return mask
 
 
