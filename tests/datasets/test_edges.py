@@ -1,13 +1,96 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
-from fairmp.datasets.edges import undirected
+from fairmp.datasets.edges import (
+    check_ids,
+    comparable,
+    id_array,
+    node_ids,
+    position_finder,
+    positions,
+    undirected,
+)
 from fairmp.datasets.load_report import LoadReport
+from fairmp.errors import InputError
+
+IDS = st.lists(st.integers(-(2**62), 2**62) | st.integers(0, 50), unique=True, min_size=1)
+
+
+@settings(deadline=None)
+@given(IDS, st.data())
+def test_positions_agree_with_a_dict(ids, data):
+    wanted = data.draw(st.lists(st.sampled_from(ids) | st.integers(-60, 60) | st.none()))
+    rows = {value: row for row, value in enumerate(ids)}
+    expected = [rows.get(value, -1) for value in wanted]
+    column = pa.array(wanted, pa.int64())
+    assert positions(pa.array(ids, pa.int64()), column).tolist() == expected
+    chunked = pa.chunked_array([column[:2], column[2:]])
+    assert positions(pa.chunked_array([pa.array(ids, pa.int64())]), chunked).tolist() == expected
+    as_text = [None if value is None else str(value) for value in wanted]
+    text_ids = pa.array([str(value) for value in ids])
+    assert positions(text_ids, pa.array(as_text, pa.string())).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("nodes", "edges", "matches"),
+    [
+        (["007", "7"], ["7", "007"], [1, 0]),
+        (["007", "8"], [7, 8], [-1, 1]),
+        ([7, 8], ["8.0", "7"], [1, 0]),
+        ([7, 8], ["8.000e+00", "9"], [1, -1]),
+        ([7.0, 8.0], ["8", "7"], [1, 0]),
+        (["a", "1e5"], ["1e5", "100000"], [1, -1]),
+        (["a", "b"], ["A", "b"], [-1, 1]),
+        ([1.5, 2.0], ["1.5", "2"], [0, 1]),
+        ([2**60, 2**60 + 1], [str(2**60 + 1), str(2**60)], [1, 0]),
+        ([str(10**30), "1"], ["1", str(10**30)], [1, 0]),
+    ],
+)
+def test_comparable_matches_ids_of_different_types(nodes, edges, matches):
+    ids, one, _ = comparable(pa.array(nodes), pa.array(edges), pa.array(edges))
+    assert positions(ids, one).tolist() == matches
+
+
+def test_comparable_takes_categories():
+    column = pa.array(["b", "a"]).dictionary_encode()
+    ids, one, _ = comparable(pa.array(["a", "b"]), column, column)
+    assert positions(ids, one).tolist() == [1, 0]
+
+
+def test_check_ids_refuses_missing_and_repeated_ids():
+    with pytest.raises(InputError, match="'a'"):
+        check_ids(pa.array(["a", "b", "a"]), "id")
+    with pytest.raises(InputError, match="2 rows"):
+        check_ids(pa.array([None, "b", None]), "id")
+
+
+def test_id_array_takes_mixed_types_and_blank_text():
+    assert id_array(pd.Series(["a", 1, None])).to_pylist() == ["a", "1", None]
+    assert id_array(pd.Series([" a ", " "])).to_pylist() == ["a", None]
+
+
+def test_node_ids_without_a_column_are_row_numbers():
+    frame = pd.DataFrame({"who": ["b", "a"]})
+    assert node_ids(frame, None).to_pylist() == [0, 1]
+    assert node_ids(frame, "who").to_pylist() == ["b", "a"]
+
+
+@pytest.mark.parametrize("ids", [[5, 3, 9], [10**15, -7, 0], [-(2**63), 2**63 - 1]])
+def test_position_finder_agrees_with_positions(ids: list[int]) -> None:
+    known = pa.array(ids, pa.int64())
+    find = position_finder(known)
+    for column in ([*ids, None, 4, -8], [*ids[::-1]], []):
+        values = pa.array(column, pa.int64())
+        assert find(values).tolist() == positions(known, values).tolist()
+
 
 ROWS = st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 6)), max_size=40)
 

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fairmp.datasets.values import MISSING, as_numbers, as_text, factorize, without_missing_text
+from fairmp.datasets.values import (
+    MISSING,
+    as_numbers,
+    as_text,
+    check_unique,
+    closest,
+    factorize,
+    require_column,
+    without_missing_text,
+)
+from fairmp.errors import InputError
 
 
 @given(st.lists(st.integers(-5, 5) | st.text("ab", max_size=2) | st.none(), max_size=20))
@@ -41,3 +51,31 @@ def test_without_missing_text_empties_marks():
 )
 def test_as_text(value, text):
     assert as_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"), [("AGE ", "age"), ("incme", "income"), ("zzz", None)]
+)
+def test_closest(name, expected):
+    assert closest(name, ["age", "income"]) == expected
+
+
+def test_require_column_names_the_closest():
+    require_column("label", "age", ["age", "income"], "the table")
+    with pytest.raises(InputError, match="'age'") as error:
+        require_column("label", "aeg", ["age", "income"], "the table")
+    assert error.value.argument == "label"
+    assert "age, income" in error.value.hint
+    assert "separated" not in error.value.hint
+
+
+def test_require_column_of_one_column_asks_for_the_separator():
+    with pytest.raises(InputError) as error:
+        require_column("label", "age", ["age:income"], "the table")
+    assert "separated" in error.value.hint
+
+
+def test_check_unique():
+    check_unique(["a", "b"], "nodes")
+    with pytest.raises(InputError, match="'a'"):
+        check_unique(["a", "b", "a"], "nodes")

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from fairmp.datasets.column_names import closest, require_column
 from fairmp.datasets.columns import MAX_DENSITY, Column, Number, Scale, fit_column
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.targets import BinsGiven, GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.datasets.values import MAX_CATEGORIES
+from fairmp.datasets.values import MAX_CATEGORIES, closest, require_column
 from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
 from fairmp.schema import conform
 

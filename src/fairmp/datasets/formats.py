@@ -15,8 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from fairmp.datasets.download import open_raw
-from fairmp.datasets.edges import undirected
-from fairmp.datasets.ids import check_ids, positions
+from fairmp.datasets.edges import check_ids, positions, undirected
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.numerals import is_text
 from fairmp.datasets.readers import TableReader

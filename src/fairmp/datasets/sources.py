@@ -153,7 +153,7 @@ def source_named(name: str, others: Sequence[str] = ()) -> Source:
     for source in SOURCES:
         if wanted in (n.casefold() for n in (source.key, source.title, source.class_name)):
             return source
-    from fairmp.datasets.column_names import closest
+    from fairmp.datasets.values import closest
 
     keys = [*others, *(source.key for source in SOURCES)]
     close = closest(wanted, keys)

@@ -17,9 +17,8 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp.datasets.cache import narrow, read_npz, write_npz
-from fairmp.datasets.edges import Table, read_edges, undirected
+from fairmp.datasets.edges import Table, comparable, positions, read_edges, undirected
 from fairmp.datasets.encoding import EncodedNodes, Encoding, Features
-from fairmp.datasets.ids import comparable, positions
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.tables import NodeTable, build_graph, encode_nodes, name_of
 from fairmp.datasets.targets import UnknownGroups

@@ -14,9 +14,8 @@ import scipy.sparse as sp
 import torch
 from torch_geometric.data import Data
 
-from fairmp.datasets.column_names import check_unique, require_column
 from fairmp.datasets.columns import Column, Scale
-from fairmp.datasets.edges import Table, check_frame, read_edges
+from fairmp.datasets.edges import Table, check_frame, node_ids, read_edges
 from fairmp.datasets.encoding import (
     EncodedNodes,
     Encoding,
@@ -26,13 +25,17 @@ from fairmp.datasets.encoding import (
     fit_encoding,
     stack,
 )
-from fairmp.datasets.ids import node_ids
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.parquet_folders import base_folder
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.splits import with_split
 from fairmp.datasets.targets import BinsGiven, UnknownGroups
-from fairmp.datasets.values import MAX_CATEGORIES, without_missing_text
+from fairmp.datasets.values import (
+    MAX_CATEGORIES,
+    check_unique,
+    require_column,
+    without_missing_text,
+)
 from fairmp.errors import InputError, check_choice
 from fairmp.graph import from_scipy
 

@@ -12,8 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from fairmp.datasets.columns import Column
+from fairmp.datasets.edges import node_ids
 from fairmp.datasets.encoding import Encoding, Roles, fit_encoding
-from fairmp.datasets.ids import node_ids
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.readers import TableReader
 from fairmp.distributed.shard_format import write_array

@@ -18,15 +18,13 @@ from torch_geometric.utils import coalesce
 
 from fairmp import groups
 from fairmp.datasets.dialects import TableReadError
-from fairmp.datasets.edges import EdgeTable, proper_rows
+from fairmp.datasets.edges import EdgeTable, comparable, proper_rows
 from fairmp.datasets.encoding import Roles
-from fairmp.datasets.ids import comparable
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.splits import MASKS, check, split
 from fairmp.datasets.statistics import Statistics, sizes
 from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
-from fairmp.datasets.validation import check
 from fairmp.display import bar
 from fairmp.distributed import partition
 from fairmp.distributed.edge_store import EdgeStore

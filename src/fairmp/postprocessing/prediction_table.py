@@ -19,14 +19,13 @@ import torch
 from torch import Tensor
 
 from fairmp.datasets import edges as edge_tables
-from fairmp.datasets.column_names import require_column
 from fairmp.datasets.columns import fit_column
 from fairmp.datasets.dialects import is_numeric
-from fairmp.datasets.ids import node_ids
+from fairmp.datasets.edges import node_ids
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.targets import Bins, GroupEncoder, Label
-from fairmp.datasets.values import as_numbers
+from fairmp.datasets.values import as_numbers, require_column
 from fairmp.errors import InputError, plural
 from fairmp.metrics.counts import SUM_TOLERANCE
 from fairmp.outputs import atomic_file

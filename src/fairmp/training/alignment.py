@@ -12,8 +12,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS
-from fairmp.datasets.validation import check
+from fairmp.datasets.splits import MASKS, check
 from fairmp.errors import InputError, shorten, shortlist
 from fairmp.training.nodes import Names
 

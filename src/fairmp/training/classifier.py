@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, with_split
-from fairmp.datasets.validation import check
+from fairmp.datasets.splits import MASKS, check, with_split
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype, locality_order
 from fairmp.metrics import Evaluation

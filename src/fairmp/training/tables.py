@@ -14,10 +14,10 @@ from torch_geometric.data import Data
 
 from fairmp import groups
 from fairmp.datasets import from_tables
-from fairmp.datasets.column_names import require_column
-from fairmp.datasets.ids import blank_to_null, comparable, positions
+from fairmp.datasets.edges import blank_to_null, comparable, positions
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.stored_graph import FILE, count_stored, join_nodes
+from fairmp.datasets.values import require_column
 from fairmp.errors import InputError
 from fairmp.metrics import Evaluation
 from fairmp.training.classifier import FairClassifier, Mode

@@ -21,8 +21,7 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, split, with_split
-from fairmp.datasets.validation import check
+from fairmp.datasets.splits import MASKS, check, split, with_split
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool

@@ -16,8 +16,8 @@ from torch_geometric.data import Data
 from torch_geometric.utils import remove_self_loops, to_undirected
 
 from fairmp.analysis.audits.result import GraphFacts, Group, Homophily, Leak
+from fairmp.datasets.splits import check
 from fairmp.datasets.statistics import homophily
-from fairmp.datasets.validation import check
 from fairmp.errors import InputError
 from fairmp.graph import to_scipy
 from fairmp.groups import group_operator
