@@ -106,6 +106,24 @@ PROBLEMS = {
 problems = pytest.mark.parametrize("nodes", PROBLEMS.values(), ids=PROBLEMS)
 
 
+def hard_problem(seed: int) -> Nodes:
+    """Logits far apart, groups of a single node, predictions that are all but certain."""
+    rng = np.random.default_rng(seed)
+    groups, classes = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    classes = max(classes, 3) if groups == 2 else classes
+    n = int(rng.integers(groups, 60))
+    codes = rng.integers(0, groups if rng.random() < 0.7 else 1, n)
+    codes[:groups] = np.arange(groups)
+    scale = float(rng.choice([0.1, 5.0, 50.0, 500.0, 5000.0, 1e5]))
+    z = scale * rng.standard_normal((n, classes))
+    z = 50 * np.sign(z) if rng.random() < 0.3 else z
+    z[:, 0] += scale * codes * rng.random()
+    means = np.eye(groups)[codes] / np.bincount(codes)
+    if groups == 2:
+        return Nodes(z, (means[:, :1] - means[:, 1:]).T, (1,))
+    return Nodes(z, (means - 1 / n).T, (groups,))
+
+
 def moves(nodes: Nodes) -> Array:
     """What a dual is made of, at the price of the target: a row up or down, or two of a block."""
     identity = np.eye(nodes.shape[0])
@@ -240,6 +258,43 @@ class TestResidual:
         solution = nodes.solve(0.0, tol=1e-3)
         assert 0 < solution.residual <= 1e-3
         assert solution.residual == pytest.approx(nodes.largest_gap(solution.u), abs=1e-9)
+
+
+class Rounded(Nodes):
+    """Nodes of three groups and classes whose gaps are known to some digits only."""
+
+    def __init__(self, rounding: float) -> None:
+        nodes = Case(3, 3).nodes()
+        super().__init__(nodes.z, nodes.delta, nodes.blocks)
+        self.unit = rounding / self.scale.repeat(3)
+
+    def moments(self, v: Array, temperature: float) -> Moments:
+        moments = super().moments(v, temperature)
+        return moments._replace(gradient=np.round(moments.gradient / self.unit) * self.unit)
+
+
+# In turn: ordinary ones, stages left too early, and steps that go there and back.
+SEEDS = [*range(40), 1028, 1243, 1285, 1100]
+
+
+class TestConvergence:
+    @pytest.mark.parametrize("target", [0.0, 0.02])
+    def test_hard_problems_are_solved(self, target: float) -> None:
+        """By the method itself: where it falls back on scaling, no gap is held."""
+        for seed in SEEDS:
+            nodes = hard_problem(seed)
+            solution = nodes.solve(target)
+            assert solution.residual <= 1e-6, seed
+            assert solution.active.any() or not solution.u.any(), seed
+            assert nodes.largest_gap(solution.u) <= target + 1e-6, seed
+
+    @pytest.mark.parametrize(("rounding", "converges"), [(1e-5, False), (1e-7, True)])
+    def test_rounding_decides_whether_it_converged(self, rounding: float, converges: bool) -> None:
+        """A residual of 1e-6 is as good as rounding allows, a larger one is not."""
+        nodes, target = Rounded(rounding), 0.02 + rounding / 3  # between two digits
+        solution = nodes.solve(target)
+        assert solution.active.any() == converges
+        assert nodes.largest_gap(solution.u) <= target + 2 * rounding
 
 
 class TestScaleBackParity:
