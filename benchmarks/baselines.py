@@ -27,11 +27,11 @@ import torch
 from benchmarks import typed_command
 from benchmarks.defaults import FIGURES, GRAPHS, load
 from fairmp.datasets.splits import split
+from fairmp.display import bar
 from fairmp.metrics import evaluate
 from fairmp.parallel import WorkerPool
-from fairmp.progress import bar
 from fairmp.training.classifier import build_classifier
-from fairmp.training.run import versions
+from fairmp.training.trainer import versions
 
 NETWORKS = ("mlp", "gcn", "gat", "sgc", "appnp")
 SETTINGS = [

@@ -25,9 +25,9 @@ from experiments.graph_files import from_npz, save
 from fairmp import FairClassifier
 from fairmp.datasets.by_name import from_files
 from fairmp.datasets.splits import split
+from fairmp.display import bar
 from fairmp.parallel import WorkerPool
-from fairmp.progress import bar
-from fairmp.training.run import versions
+from fairmp.training.trainer import versions
 
 GRAPHS = (
     *("nba", "german", "pokec-province", "bail", "credit"),

@@ -22,9 +22,8 @@ import torch
 
 from fairmp import PPR, FairClassifier
 from fairmp.datasets import load
-from fairmp.training.lagrangian import Lagrangian
-from fairmp.training.penalties import Regulariser, Strategy
-from fairmp.training.run import versions
+from fairmp.training.penalties import Lagrangian, Regulariser, Strategy
+from fairmp.training.trainer import versions
 
 GRAPHS = ("nba", "german", "bail", "credit", "pokec-province", "facebook100")
 SETTING = {

@@ -25,13 +25,13 @@ from benchmarks import typed_command
 from benchmarks.defaults import FIGURES, load, summary
 from fairmp import FairClassifier
 from fairmp.datasets.splits import with_split
+from fairmp.display import bar
 from fairmp.graph import normalise
 from fairmp.metrics import evaluate
 from fairmp.parallel import WorkerPool
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import attributes
-from fairmp.progress import bar
-from fairmp.training.run import versions
+from fairmp.training.trainer import versions
 
 GRAPHS = ("pokec-province", "credit", "bail", "bail-without-time")
 KNOWN = 500  # training nodes whose group is known, as in the paper's data table

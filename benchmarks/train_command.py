@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from fairmp.training.run import versions
+from fairmp.training.trainer import versions
 
 HERE = Path(__file__).resolve().parents[1]
 

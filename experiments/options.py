@@ -14,7 +14,7 @@ from experiments.grids import Grid
 from experiments.paper import Claims
 from fairmp import outputs
 from fairmp.cli import compare as compare_command
-from fairmp.cli import options, output, spelling
+from fairmp.cli import options, output
 from fairmp.cli.options import option
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
@@ -163,4 +163,4 @@ def on_terminal(table: Table, columns: int | None = None) -> list[Any]:
 
 def rerun_command() -> str:
     """Return the command that was typed, quoted for a shell."""
-    return spelling.rerun_command("python", "-m", "experiments")
+    return output.rerun_command("python", "-m", "experiments")

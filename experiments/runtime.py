@@ -15,7 +15,7 @@ from fairmp.cli.options import Results
 from fairmp.cli.output import say
 from fairmp.comparison import Record, compare
 from fairmp.comparison.grid import METHODS, STRATEGIES, RunSpec
-from fairmp.progress import bar
+from fairmp.display import bar
 from fairmp.report.formats import Table
 
 

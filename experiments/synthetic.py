@@ -42,9 +42,9 @@ from fairmp.analysis.theory.conditions import Normalisation
 from fairmp.cli.options import DataDir, Results, option
 from fairmp.cli.output import say
 from fairmp.datasets.by_name import available
+from fairmp.display import bar
 from fairmp.metrics.evaluation import json_safe
 from fairmp.outputs import write_json
-from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.formats import Table, write_records

@@ -17,14 +17,14 @@ from torch_geometric.data import Data
 from torch_geometric.nn import APPNP, GAT, GCN, MLP, SGConv
 from torch_geometric.utils import to_torch_csr_tensor
 
+from fairmp.display import bar
 from fairmp.graph import normalise
 from fairmp.groups import group_operator
 from fairmp.kernels import implementation
 from fairmp.nn.dense import Dense
 from fairmp.nn.fmp import FMP, PPR, Solver
 from fairmp.postprocessing.solver import debias
-from fairmp.progress import bar
-from fairmp.training.run import versions
+from fairmp.training.trainer import versions
 
 HIDDEN, CLASSES, STEPS = 64, 2, 5
 LAMBDA_S = 3.0

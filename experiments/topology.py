@@ -10,7 +10,7 @@ from torch_geometric.data import Data
 from experiments.options import Page, Scope, show
 from fairmp.cli.options import Results, option
 from fairmp.comparison.page import file_name
-from fairmp.progress import bar
+from fairmp.display import bar
 from fairmp.report import Section
 from fairmp.report.figures import embedded
 from fairmp.report.topology import topology

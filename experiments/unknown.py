@@ -16,11 +16,11 @@ from experiments.options import Page, Scope, Splits, show
 from fairmp.cli.options import Results, Workers
 from fairmp.comparison import Record
 from fairmp.datasets.splits import with_split
+from fairmp.display import bar
 from fairmp.errors import InputError
 from fairmp.metrics import Interval, evaluate
 from fairmp.parallel import WorkerPool, default_workers
 from fairmp.postprocessing.solver import debias
-from fairmp.progress import bar
 from fairmp.report import Section
 from fairmp.report import figures as charts
 from fairmp.report.figures import to_svg

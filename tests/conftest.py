@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import signal
 import socket
 import subprocess
 import tempfile
@@ -49,6 +50,16 @@ def _seed() -> None:
     random.seed(0)
     np.random.seed(0)  # noqa: NPY002
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _signal_handlers() -> Iterator[None]:
+    """Restore signal handlers: the program sets its own, also where a test calls it."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
+    handlers = [signal.getsignal(number) for number in numbers]
+    yield
+    for number, handler in zip(numbers, handlers, strict=True):
+        signal.signal(number, handler)
 
 
 @pytest.fixture(scope="session")

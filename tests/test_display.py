@@ -12,10 +12,10 @@ import pytest
 
 from fairmp import debias
 from fairmp.analysis.audits import Audit
-from fairmp.display import Displayed
+from fairmp.display import Displayed, bar
 from fairmp.metrics import Evaluation
 from fairmp.metrics.drift import Drift
-from fairmp.training.run import Run
+from fairmp.training.trainer import Run
 
 RNG = np.random.default_rng(0)
 SENS, Y = RNG.integers(0, 2, 300), RNG.integers(0, 2, 300)
@@ -89,3 +89,15 @@ def test_debias_result() -> None:
     ax = result.plot()
     assert widths(ax) == pytest.approx(expected)
     assert [label.get_text() for label in ax.get_legend().get_texts()] == ["before", "after"]
+
+
+@pytest.mark.parametrize("show", [True, False, None])
+def test_bar_writes_to_standard_error_if_shown(
+    show: bool | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with bar(2, "counting", show=show) as advance:
+        advance("one")
+        advance("two")
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert bool(captured.err) is bool(show)

@@ -1,4 +1,4 @@
-"""How results are shown: as text, as HTML in notebooks, and as plots.
+"""How results are shown: as text, as HTML in notebooks, and as plots; and a progress bar.
 
 A class of results holds numbers and names the module of :mod:`fairmp.report` that shows them::
 
@@ -12,6 +12,9 @@ imported when a result is first shown: results stay light, and are in a lower la
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast
 
@@ -55,3 +58,27 @@ class Displayed:
 
     def _show(self) -> _Renderer:
         return cast(_Renderer, import_module(self._renderer))
+
+
+@contextmanager
+def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable[[str], None]]:
+    """Show a progress bar of ``total`` steps; yield a function that advances it and names the step.
+
+    It is on standard error; by default there is one if that is a terminal.
+
+    Example:
+        >>> with bar(2, "counting") as advance:
+        ...     for number in ("one", "two"):
+        ...         advance(number)
+    """
+    if not (sys.stderr.isatty() if show is None else show):
+        yield lambda step: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    steps = TextColumn("{task.completed}/{task.total} {task.description}")
+    columns = TextColumn(what), BarColumn(), steps, TimeRemainingColumn()
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda step: progress.update(task, advance=1, description=step)

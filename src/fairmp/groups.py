@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from fairmp.errors import InputError, plural
+from fairmp.errors import InputError, plural, shortlist
 from fairmp.kernels import gather, segment_sum, shift
 from fairmp.kernels.types import BinaryGroups
 
@@ -39,9 +39,9 @@ class GroupOperator:
         codes: group of each node (n, int32), −1 for unknown; ``None`` for probabilities.
         measured: codes (or membership) the gap is measured with, where these differ from the above
             by more than the population; see :func:`stack`.
-        blocks: sizes of blocks of rows that are compared with each other; by default every row is a
-            block of its own. The gap of a row on its own is its absolute value; the gap of a block
-            is the largest difference between two of its rows.
+        blocks: sizes of blocks of rows that are compared with each other; by default all are one
+            block. The gap of a block is the largest difference between two of its rows; of a single
+            row it is the absolute value.
         dtype: floating-point type of the membership built from codes.
     """
 
@@ -63,7 +63,7 @@ class GroupOperator:
             raise InputError("membership", "give either the membership of nodes, or their codes")
         self.population, self.rows, self.codes = population, rows, codes
         self.num_groups = rows.size(1)
-        self.blocks = blocks or rows.size(0) * (1,)
+        self.blocks = blocks or (rows.size(0),)
         self._membership, self._measured, self._dtype = membership, measured, dtype
 
     @cached_property
@@ -319,27 +319,32 @@ def group_operator(
     else:
         assert codes is not None
         counts = torch.bincount(codes[inside], minlength=max(groups, 1)).double()
-    present = (counts > 0) | (absent == "error")
-    matrix = counts.new_zeros(1, counts.numel())
-    if int(present.sum()) > 1:
-        part = mean_rows(counts[present])
-        matrix = matrix.repeat(len(part), 1)
-        matrix[:, present] = part
-    blocks = (matrix.size(0),)
-    return GroupOperator(membership, inside, matrix, codes=codes, blocks=blocks, dtype=dtype)
+    rows = mean_rows(counts, absent=absent)
+    return GroupOperator(membership, inside, rows, codes=codes, dtype=dtype)
 
 
-def mean_rows(counts: Tensor) -> Tensor:
-    """M (G'×G) for groups of these sizes in the population; see :class:`GroupOperator`."""
-    counts, groups = counts.double(), counts.numel()
-    if bool((counts <= 0).any()):
-        sizes = ", ".join(f"{count:g}" for count in counts[:8].tolist()) + ", …" * (groups > 8)
-        which = f"group {int((counts <= 0).nonzero()[0])} has no node in the population"
+def mean_rows(counts: Tensor, *, absent: Literal["error", "ignore"] = "error") -> Tensor:
+    """M (G'×G) for groups of these sizes in the population; see :class:`GroupOperator`.
+
+    Groups that are ``absent`` are refused, or left out; without two groups no gap is measured.
+    """
+    counts = counts.double()
+    present = counts > 0
+    if absent == "error" and not bool(present.all()):
+        listed = shortlist([f"{count:g}" for count in counts.tolist()], 8)
+        which = f"group {int((~present).nonzero()[0])} has no node in the population"
         hint = "choose one that contains every group, or mark the others' nodes unknown (-1)"
-        raise InputError("sens", f"{which} (nodes by group: {sizes})", hint)
-    if groups == 2:
-        return torch.stack([-1 / counts[0], 1 / counts[1]]).unsqueeze(0)
-    return torch.diag(1 / counts) - 1 / counts.sum()
+        raise InputError("sens", f"{which} (nodes by group: {listed})", hint)
+    sizes = counts[present]
+    if len(sizes) < 2:
+        return counts.new_zeros(1, len(counts))
+    if len(sizes) == 2:
+        part = torch.stack([-1 / sizes[0], 1 / sizes[1]]).unsqueeze(0)
+    else:
+        part = torch.diag(1 / sizes) - 1 / sizes.sum()
+    rows = counts.new_zeros(len(part), len(counts))
+    rows[:, present] = part
+    return rows
 
 
 def memberships(sens: Tensor, groups: int) -> Tensor:

@@ -70,7 +70,7 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
         (["--data", "nbs"], "did you mean 'nba'"),
         (["--data", "embedded:many"], "embedded:many"),
         (["--device", "abacus"], "device: 'abacus'"),
-        (["--epochs", "20"], "epochs: 20 end before the adversary"),
+        (["--epochs", "20"], "epochs: 20 end before the strategy"),
         (["--targets", "2"], "target"),
     ],
 )

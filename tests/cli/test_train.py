@@ -88,7 +88,7 @@ def test_nothing_is_computed_twice(command: list[str], monkeypatch: pytest.Monke
 
 @pytest.mark.xfail(
     strict=True,
-    reason="72 files: reading tables takes 19, the page 22, cli 6, training 6, all others 19",
+    reason="64 files: datasets 20, report 7, postprocessing 7, nn 6, training 5, all others 19",
 )
 def test_few_files_are_involved(command: list[str]) -> None:
     files: set[str] = set()

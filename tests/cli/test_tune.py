@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fairmp import FairClassifier
-from fairmp.cli.spelling import rerun_command
+from fairmp.cli.output import rerun_command
 from fairmp.datasets import from_tables, social_network
 from fairmp.tuning import tune as _imported_before_patches  # noqa: F401
 from fairmp.tuning import workers
@@ -156,7 +156,7 @@ def test_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--timeout", "-1"], "timeout: -1"),
         (["--method", "rnn"], "--method: 'rnn'"),
         (["--strategy", "hope"], "strategy: 'hope'"),
-        (["--strategy", "adversary", "--epochs", "20"], "epochs: 20 end before the adversary"),
+        (["--strategy", "adversary", "--epochs", "20"], "epochs: 20 end before the strategy"),
         (["--space", "lr=0"], "space: lr=0 is outside"),
         (["--device", "abacus"], "device: 'abacus'"),
         (["--storage", "nosuch://host/db"], "storage: nosuch://host/db cannot be used"),

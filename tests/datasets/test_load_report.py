@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from fairmp.datasets.load_report import LoadReport
+from torch_geometric.data import Data
+
+from fairmp.datasets.load_report import LoadReport, messages
 
 
 def test_lines_leave_out_counts_of_zero():
@@ -19,3 +21,9 @@ def test_lines_leave_out_counts_of_zero():
     assert "c10 10, c9 9" in text
     assert "and 2 more columns" in text
     assert "self-loop" not in text
+
+
+def test_messages_of_a_graph_without_a_report_are_none() -> None:
+    report = LoadReport(nodes=3, notes=["a note"])
+    assert messages(Data(report=report)) == report.lines()
+    assert messages(Data()) == []

@@ -124,6 +124,14 @@ def test_split_refuses_wrong_fractions(fractions):
         split(nodes(50, 2, 2), fractions=fractions)
 
 
+def test_split_of_probable_groups_is_that_of_the_most_likely() -> None:
+    y, sens = nodes(100, 2, 3)
+    sens = sens.clamp_min(0)
+    probable = 0.8 * torch.nn.functional.one_hot(sens, 3).double() + 0.2 / 3
+    for mask, expected in zip(split((y, probable)), split((y, sens)), strict=True):
+        assert torch.equal(mask, expected)
+
+
 def test_split_refuses_wrong_nodes():
     unknown = torch.full((5,), -1)
     with pytest.raises(InputError, match="none of the 5 nodes"):

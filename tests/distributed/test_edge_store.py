@@ -4,8 +4,9 @@ import errno
 import os
 import resource
 import signal
+import subprocess
+import sys
 import tempfile
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -105,14 +106,30 @@ def test_full_disk_is_an_error_of_the_disk(
             store.find_edges()
 
 
-def test_interrupt_ends_a_query(tmp_path: Path, crowded: tuple[np.ndarray, np.ndarray]) -> None:
-    with EdgeStore(tmp_path, 1 << 21) as store:
-        store.add(*crowded)
-        interrupt = threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT))
-        interrupt.start()
-        with pytest.raises(KeyboardInterrupt):
-            store.find_edges()
-        interrupt.join()
+INTERRUPTED = """
+import os, signal, sys, threading
+from pathlib import Path
+import numpy as np
+from fairmp.distributed.edge_store import EdgeStore
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+with EdgeStore(Path(sys.argv[1]), 1 << 20) as store:
+    store.add(*np.random.default_rng(0).integers(0, 1 << 20, (2, 1 << 20)))
+    store.find_edges()
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        while True:
+            for _ in store.columns(loops=True):
+                pass
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+def test_interrupt_ends_a_query(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", INTERRUPTED, str(tmp_path)]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (process.stdout, process.stderr) == ("interrupted\n", "")
 
 
 def test_node_numbers_are_as_wide_as_needed(tmp_path: Path) -> None:

@@ -12,10 +12,51 @@ from hypothesis import strategies as st
 
 from fairmp.errors import InputError
 from fairmp.postprocessing import criteria
-from fairmp.postprocessing.criteria import Criterion
+from fairmp.postprocessing.criteria import Criterion, Problem, read_problem
 from fairmp.postprocessing.predictions import attributes, read_scores
-from fairmp.postprocessing.problem import read_problem
 from fairmp.postprocessing.solver import debias
+
+P = np.array([0.2, 0.4, 0.6, 0.9])
+
+
+def problem(**arguments: object) -> Problem:
+    settings = {"y": None, "class_names": None, "sample_weight": None} | arguments
+    return read_problem(read_scores(P), attributes([0, 0, 1, 1], 4), **settings)  # type: ignore[arg-type]
+
+
+def test_read_problem_fills_in_defaults() -> None:
+    plain = problem()
+    assert plain.classes == ("0", "1")
+    assert plain.y.tolist() == [-1] * 4
+    assert plain.population.all()
+    assert not plain.is_weighted
+    assert plain.logits is plain.scores.logits
+
+
+def test_read_problem_reads_names_weights_and_population() -> None:
+    found = problem(
+        y=["no", "yes", "", "no"], sample_weight=[1, 2, 1, 1], population=np.arange(4) > 0
+    )
+    assert found.classes == ("no", "yes")
+    assert found.y.tolist() == [0, 1, -1, 0]
+    assert found.is_weighted
+    assert found.population.tolist() == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "argument"),
+    [
+        ({"y": [0, 1]}, "y"),
+        ({"y": [0, 1, 2, 0]}, "y"),
+        ({"class_names": ["a", "b", "c"]}, "class_names"),
+        ({"sample_weight": [1, -1, 1, 1]}, "sample_weight"),
+        ({"population": [True]}, "population"),
+    ],
+)
+def test_read_problem_names_wrong_arguments(arguments: dict[str, object], argument: str) -> None:
+    with pytest.raises(InputError) as error:
+        problem(**arguments)
+    assert error.value.argument == argument
 
 
 def measures(
@@ -34,7 +75,7 @@ def probabilities(seed: int, n: int, classes: int) -> np.ndarray:
 
 
 def test_read_criteria_takes_one_target_or_one_for_each() -> None:
-    both = criteria.read_criteria(["dp", "equalized-odds"], {"dp": 0.3, "equalized_odds": 0.1})
+    both = criteria.read_criteria(["dp", "equalized-odds"], {"dp": 0.3, "Equalized-Odds": 0.1})
     assert both == [Criterion("demographic_parity", 0.3), Criterion("equalized_odds", 0.1)]
     assert criteria.read_criteria("eo", 0.2) == [Criterion("equal_opportunity", 0.2)]
     assert [one.target for one in criteria.read_criteria(["dp", "eo"], np.array([0.1, 0.2]))] == [

@@ -15,8 +15,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairmp import InputError, debias
 from fairmp.metrics import demographic_parity, equal_opportunity
+from fairmp.postprocessing.criteria import On
 from fairmp.postprocessing.debiaser import Debiaser
-from fairmp.postprocessing.problem import On
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 

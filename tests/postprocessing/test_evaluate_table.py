@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 
 from fairmp.errors import InputError
 from fairmp.metrics import evaluate
-from fairmp.postprocessing.evaluate_table import EvaluationSpec, evaluate_table
+from fairmp.postprocessing import evaluate_table as module
 
 RNG = np.random.default_rng(0)
 P = RNG.random(200)
@@ -20,15 +20,22 @@ FRAME = pd.DataFrame(
     {"p(yes)": P, "p(no)": 1 - P, "sex": SEX, "paid": np.where(P > 0.4, "yes", "no")}
 )
 
+evaluate_table = partial(
+    module.evaluate_table,
+    class_names=("no", "yes"),
+    group_names=("sex = f", "sex = m"),
+    sensitive="sex",
+)
+
 
 @pytest.fixture
-def spec(tmp_path: Path) -> EvaluationSpec:
+def table(tmp_path: Path) -> Path:
     FRAME.to_csv(tmp_path / "t.csv", index=False)
-    return EvaluationSpec(tmp_path / "t.csv", ("no", "yes"), ("sex = f", "sex = m"), "sex")
+    return tmp_path / "t.csv"
 
 
-def test_evaluate_table_equals_evaluate(spec: EvaluationSpec) -> None:
-    found = evaluate_table(replace(spec, label="paid")).evaluation
+def test_evaluate_table_equals_evaluate(table: Path) -> None:
+    found = evaluate_table(table, label="paid")
     proba = np.stack([1 - P, P], 1)
     y, sens = (P > 0.4).astype(int), (SEX == "m").astype(int)
     expected = evaluate(proba, y, sens)
@@ -37,21 +44,20 @@ def test_evaluate_table_equals_evaluate(spec: EvaluationSpec) -> None:
     assert found.class_names == ("no", "yes")
 
 
-def test_evaluate_table_uses_labels_that_are_present(spec: EvaluationSpec) -> None:
-    optional = replace(spec, label_if_present="paid")
-    assert not np.isnan(evaluate_table(optional).evaluation.accuracy)
-    FRAME.drop(columns="paid").to_csv(spec.predictions, index=False)
-    assert np.isnan(evaluate_table(optional).evaluation.accuracy)
+def test_evaluate_table_uses_labels_that_are_present(table: Path) -> None:
+    assert not np.isnan(evaluate_table(table, label_if_present="paid").accuracy)
+    FRAME.drop(columns="paid").to_csv(table, index=False)
+    assert np.isnan(evaluate_table(table, label_if_present="paid").accuracy)
     with pytest.raises(InputError, match="label"):
-        evaluate_table(replace(spec, label="paid"))
+        evaluate_table(table, label="paid")
 
 
-def test_evaluate_table_counts_rows_of_unknown_group(spec: EvaluationSpec) -> None:
-    FRAME.assign(sex=np.where(np.arange(200) < 7, "x", SEX)).to_csv(spec.predictions, index=False)
-    assert any("7 rows of unknown group" in note for note in evaluate_table(spec).notes)
+def test_evaluate_table_counts_rows_of_unknown_group(table: Path) -> None:
+    FRAME.assign(sex=np.where(np.arange(200) < 7, "x", SEX)).to_csv(table, index=False)
+    assert any("7 rows of unknown group" in note for note in evaluate_table(table).notes)
 
 
-def test_evaluate_table_refuses_other_classes(spec: EvaluationSpec) -> None:
+def test_evaluate_table_refuses_other_classes(table: Path) -> None:
     with pytest.raises(InputError) as error:
-        evaluate_table(replace(spec, class_names=("no", "maybe", "yes")))
+        evaluate_table(table, class_names=("no", "maybe", "yes"))
     assert error.value.argument == "predictions"

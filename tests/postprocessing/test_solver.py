@@ -459,7 +459,7 @@ def test_debias_keeps_tensors_on_their_device(outside: Outside) -> None:
     for more in (
         {},
         {"on": "probabilities"},
-        {"criterion": ["dp", "eo"], "y": y, "target": 0.02},
+        {"criterion": ["dp", "eo"], "y": y, "target": 0.02, "on": "probabilities"},
         {"estimate_sens": True},
     ):
         found = debias_fully(there, known, **more)

@@ -204,11 +204,11 @@ def test_predict_splits_or_keeps_ties(ties: str) -> None:
     pred = fitted.predict(scores, sensitive_features=sens)
     assert torch.equal(pred, fitted.predict(scores, sensitive_features=sens))
     if ties == "keep":
-        assert fitted.rule_.drawn == 0
+        assert not fitted.rule_.tie_rates.any()
         assert gap(pred, sens) > 0.02
         return
     assert gap(pred, sens) <= 1 / int(torch.bincount(sens).min())
-    assert fitted.rule_.drawn > 100
+    assert fitted.rule_.tie_rates.any()
     other = GroupThresholds(seed=1, kind="logits").solve(scores, sensitive_features=sens, rate=0.3)
     assert not torch.equal(pred, other.predict(scores, sensitive_features=sens))
     assert float(other.predict(scores, sensitive_features=sens).double().mean()) == pytest.approx(

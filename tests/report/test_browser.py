@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fairmp.comparison import train_report as single
+from fairmp.comparison import training as single
 from fairmp.datasets import social_network
 from fairmp.training.classifier import build_classifier
 from tests.fitted import one_split

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -68,11 +69,12 @@ def test_text_html_and_plot_show_every_figure(drift: Drift) -> None:
 
 
 def test_record_and_report_have_the_comparison(drift: Drift, tmp_path: Path) -> None:
-    before, after = evaluation(0.0, 0), evaluation(1.0, 1)
+    before, after = evaluation(0.0, 0), replace(evaluation(1.0, 1), notes=("a note",))
     command = "fairmp monitor run new.csv"
-    content = write(drift, before, after, tmp_path, title="new", command=command, notes=["a note"])
+    content = write(drift, before, after, tmp_path, title="new", command=command)
     assert json.loads((tmp_path / "monitor.json").read_text(encoding="utf-8")) == content
     assert content["changed"]
+    assert content["notes"] == ["a note"]
     assert content["training"] == before.to_dict()
     [dp] = [figure for figure in content["figures"] if figure["name"] == "ΔDP"]
     assert dp["figure"] == {"kind": "dp", "group": None, "class_name": None}

@@ -9,7 +9,7 @@ from fairmp.errors import InputError
 from fairmp.report import Document, Section
 from fairmp.report.document import html
 from fairmp.report.panel import reliability
-from fairmp.report.sections import flags, sections
+from fairmp.report.sections import flags, page_sections
 from tests.report.documents import decided, document_for
 
 
@@ -23,17 +23,17 @@ def test_sections_without_data_are_omitted() -> None:
     ):
         part = copy.deepcopy(whole)
         del part[key]  # type: ignore[misc]
-        assert title not in [section.title for section in sections(part)]
+        assert title not in [section.title for section in page_sections(part)]
     with pytest.raises(InputError, match="is empty"):
         html({"title": "empty"})
     alone: Document = {"title": "t", "lines": Section("l", header=["a"], rows=[["b"]])}
-    assert [section.title for section in sections(alone)] == ["l"]
+    assert [section.title for section in page_sections(alone)] == ["l"]
 
 
 def test_result_warns_of_small_groups() -> None:
     document = document_for()
     document["groups"][0]["nodes"] = 13
-    (part,) = [s for s in sections(document) if s.title == "Result"]
+    (part,) = [s for s in page_sections(document) if s.title == "Result"]
     assert "one decision is 7.7 points" in part.caption
 
 
@@ -61,7 +61,7 @@ def test_reliability_section_has_the_calibration_error() -> None:
     p = 1 / (1 + np.exp(-after[:, 1]))
     document: Document = {"title": "t", "classes": ["no", "yes"]}
     document["reliability"] = reliability(np.where(np.isnan(p), 0.5, p), sens, y)
-    (part,) = sections(document)
+    (part,) = page_sections(document)
     assert [row[0] for row in part.rows] == ["0", "1"]
     own = (sens == 0) & (y >= 0)
     bins = np.minimum((10 * p[own]).astype(int), 9)
@@ -76,5 +76,5 @@ def test_reliability_section_has_the_calibration_error() -> None:
 def test_appendix_sections_come_last_and_collapsed() -> None:
     extra = Section("Theory", text=["m"], appendix=True)
     document: Document = {"title": "t", "assumptions": ["a"], "extra": [extra]}
-    assert [part.title for part in sections(document)] == ["Assumptions", "Theory"]
+    assert [part.title for part in page_sections(document)] == ["Assumptions", "Theory"]
     assert "<details><summary>For specialists</summary>" in html(document)

@@ -8,8 +8,8 @@ from torch_geometric.data import Data
 
 from fairmp.datasets import social_network
 from fairmp.tuning import space
-from fairmp.tuning.search import Search
 from fairmp.tuning.space import Method
+from fairmp.tuning.study import Search
 from fairmp.tuning.tune import Tuned, data_splits, fingerprint, tune
 
 SHORT = Method(epochs=3)

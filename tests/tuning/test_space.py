@@ -22,7 +22,7 @@ from fairmp.tuning.space import METHODS, STRATEGIES, Method
         ({"strategy": "hope"}, "strategy: 'hope'"),
         ({"epochs": 0}, "epochs: 0"),
         ({"patience": 0}, "patience: 0"),
-        ({"strategy": "adversary", "epochs": 60}, "epochs: 60 end before the adversary"),
+        ({"strategy": "adversary", "epochs": 60}, "epochs: 60 end before the strategy"),
     ],
 )
 def test_wrong_methods_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -20,7 +20,7 @@ import typer
 from fairmp import outputs
 from fairmp._version import __version__
 from fairmp.cli.options import expand
-from fairmp.cli.spelling import spelling_of, typed_command
+from fairmp.cli.output import spelling_of, typed_command
 from fairmp.errors import InputError
 
 COMMANDS = (

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from fairmp.cli import options, output
-from fairmp.cli.gate import Gap, Gate
-from fairmp.cli.options import option
-from fairmp.cli.spelling import rerun_command
-from fairmp.progress import bar
+from fairmp.cli.options import Gap, Gate, option
+from fairmp.cli.output import rerun_command
+from fairmp.display import bar
 
 
 def command(

@@ -17,11 +17,10 @@ import typer
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import network, option, panel, smoothing
-from fairmp.cli.output import say
-from fairmp.cli.spelling import rerun_command
+from fairmp.cli.output import rerun_command, say
 from fairmp.cli.train import check_used
+from fairmp.display import bar
 from fairmp.errors import InputError, plural
-from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:

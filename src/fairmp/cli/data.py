@@ -136,7 +136,7 @@ def stats(
         (missing if absent else present).append(source)
 
     from fairmp.datasets.statistics import CAPTION, COLUMNS, PAPER, agreement, of_dataset, rows
-    from fairmp.progress import bar
+    from fairmp.display import bar
     from fairmp.report.formats import Table, rich_table
 
     ours = {}

@@ -12,10 +12,8 @@ import typer
 
 from fairmp import outputs
 from fairmp.cli import options
-from fairmp.cli.gate import Gap, Gate
-from fairmp.cli.options import Names, argument, option
-from fairmp.cli.output import report
-from fairmp.cli.spelling import adjustable_command, rerun_command
+from fairmp.cli.options import Gap, Gate, Names, argument, option
+from fairmp.cli.output import adjustable_command, report, rerun_command
 
 if TYPE_CHECKING:
     from fairmp.postprocessing.debias_table import TableResult, TableSpec
@@ -93,8 +91,7 @@ def command(
     printed, and written to corrected.json and report.html.
     """
     from fairmp.postprocessing.debias_table import debias_table
-    from fairmp.report import corrected_tables
-    from fairmp.report.corrections import title
+    from fairmp.report import corrections
 
     spec = _spec(predictions, columns, correction)
     spec.check()
@@ -103,22 +100,22 @@ def command(
         outputs.check_file("save", correction.save, overwrite=output.overwrite)
     corrected = debias_table(spec)
     command_line = rerun_command()
-    record = corrected_tables.record(
+    record = corrections.record(
         spec,
         corrected,
         file=files.table,
         panel_command=adjustable_command(context, "criterion", "target"),
     )
     _write(files, corrected, record, command_line, correction, output)
-    lines = [*corrected.notes, str(corrected.result), *corrected_tables.advice(corrected)]
+    lines = [*corrected.notes, str(corrected.result), *corrections.advice(corrected)]
     if correction.save is not None:
-        expected = corrected_tables.expected_gap_text(corrected)
+        expected = corrections.expected_gap_text(corrected)
         lines.append(f"Correction in {correction.save}. {expected}")
     where = f"all figures in {files.record}; open {files.page}."
     lines.append(f"Corrected predictions in {files.table}, {where}")
     report(output.as_json, record, *lines)
     gaps = [
-        Gap(title(one), one.decisions_after, one.decisions_interval)
+        Gap(corrections.title(one), one.decisions_after, one.decisions_interval)
         for one in corrected.result.criteria
     ]
     gate.check(*(gaps or [Gap("the criterion", nan, None)]))

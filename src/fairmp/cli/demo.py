@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fairmp.cli.options import Results, Seed, Splits, option
 from fairmp.cli.output import elapsed, open_page, report
-from fairmp.progress import bar
+from fairmp.display import bar
 
 DEBIAS = (
     "fairmp debias predictions.csv --sensitive group --label label --criterion {criterion} "

@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fairmp.cli import options, output
-from fairmp.cli.gate import CriterionGate, Gap
-from fairmp.cli.options import argument, option
-from fairmp.cli.spelling import rerun_command
+from fairmp.cli.options import CriterionGate, Gap, argument, option
+from fairmp.cli.output import rerun_command
 from fairmp.errors import InputError
 
 
@@ -29,7 +28,7 @@ def command(
     """
     folder = results.folder("monitor")
     from fairmp.metrics.drift import compare
-    from fairmp.postprocessing.evaluate_table import EvaluationSpec, evaluate_table
+    from fairmp.postprocessing.evaluate_table import evaluate_table
     from fairmp.report import monitoring
     from fairmp.report.from_results import recorded_evaluation
 
@@ -37,8 +36,8 @@ def command(
     usual = _training_columns(run) if sensitive is None or label is None else TrainingColumns()
     if sensitive is None and usual.sensitive is None:
         raise InputError("sensitive", "missing", "name the column with the groups")
-    spec = EvaluationSpec(
-        predictions=predictions,
+    now = evaluate_table(
+        predictions,
         class_names=training.class_names,
         group_names=tuple(group.name for group in training.groups),
         sensitive=sensitive or str(usual.sensitive),
@@ -46,19 +45,17 @@ def command(
         label_if_present=usual.label,
         probabilities=probabilities,
     )
-    evaluated = evaluate_table(spec)
-    drift = compare(training, evaluated.evaluation)
+    drift = compare(training, now)
     with results.staging(folder) as staging:
         record = monitoring.write(
             drift,
             training,
-            evaluated.evaluation,
+            now,
             staging,
             title=f"{predictions.name} against {run}",
             command=rerun_command(),
-            notes=evaluated.notes,
         )
-    lines = [str(drift), *(f"note: {note}" for note in evaluated.notes)]
+    lines = [str(drift), *(f"note: {note}" for note in now.notes)]
     where = f"All figures in {folder / monitoring.RECORD}; open {folder / 'report.html'}."
     output.report(results.as_json, record, *lines, where)
     gate.check(Gap.of_evaluation(record["now"], gate.criterion))

@@ -1,20 +1,21 @@
-"""Options that several commands share."""
+"""Options that several commands share, and the gate for releases."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial, wraps
+from math import isnan, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
 from fairmp import outputs
-from fairmp.cli.spelling import option_name, typed_here
-from fairmp.errors import InputError
+from fairmp.cli.output import option_name, typed_here
+from fairmp.errors import InputError, check_choice, check_number
 from fairmp.training import defaults
 
 if TYPE_CHECKING:
@@ -290,3 +291,87 @@ class Graph(Tables):
 def with_protocol(names: list[str] | None, protocol: str | None) -> list[str]:
     """Return names of data sets with the protocol they are used under."""
     return [f"{name}+{protocol}" if protocol else name for name in names or ["embedded"]]
+
+
+GATE_CRITERIA = ("demographic-parity", "equal-opportunity", "equalized-odds")
+GATE_STATUS = 3  # of a program whose gap does not pass
+GATE_ROUNDING = 1e-9
+_gate = panel("A gate for releases")
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A gap of decisions (nan if it cannot be measured) and its 95 % interval, as fractions."""
+
+    name: str
+    estimate: float
+    interval: Sequence[float] | None
+
+    @classmethod
+    def of_evaluation(cls, figures: Mapping[str, Any] | None, criterion: str) -> Gap:
+        """The gap of a criterion in the figures of an evaluation, if there is one."""
+        from fairmp.metrics.evaluation import CRITERIA, canonical
+
+        name = canonical(criterion)
+        key, figures = CRITERIA[name], figures or {}
+        estimate, interval = figures.get(key), figures.get("intervals", {}).get(key)
+        return cls(
+            name.replace("_", " "),
+            nan if estimate is None else float(estimate),
+            None if interval is None or None in interval else interval,
+        )
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate for releases: the exit status tells whether a gap is small enough."""
+
+    fail_over: float | None = _gate(
+        "Exit with status 3 if the gap of decisions exceeds this, 0.02 for two points."
+    )
+    fail_on: str = _gate(
+        "What must not exceed it: the estimate, or the upper-bound of its interval.", "estimate"
+    )
+
+    def __post_init__(self) -> None:
+        check_choice("--fail-on", self.fail_on, ("estimate", "upper-bound"))
+        if self.fail_over is not None:
+            hint = "give the largest gap that passes, 0.02 for two points"
+            check_number("--fail-over", self.fail_over, hint, low=0, high=1)
+
+    def check(self, *gaps: Gap) -> None:
+        """Print one line and exit with status 3 if some gap exceeds the limit or is unknown."""
+        if self.fail_over is None:
+            return
+        for gap in gaps:
+            problem = self._problem(gap, self.fail_over)
+            if problem is not None:
+                typer.echo(f"fairmp: the gap of {gap.name} {problem}", err=True)
+                raise typer.Exit(GATE_STATUS)
+
+    def _problem(self, gap: Gap, limit: float) -> str | None:
+        """Why a gap does not pass, if it does not."""
+        low, high = gap.interval or (nan, nan)
+        value = high if self.fail_on == "upper-bound" else gap.estimate
+        if value <= limit + GATE_ROUNDING:
+            return None
+        option = f"--fail-over {limit:g} ({100 * limit:g} points)"
+        if isnan(gap.estimate):
+            return f"cannot be measured here, as {option} needs"
+        measured = f"is {100 * gap.estimate:.1f} points"
+        if isnan(value):
+            return f"{measured} and has no upper bound, as {option} needs"
+        if not isnan(high):
+            measured += f", 95 % interval {100 * low:.1f} to {100 * high:.1f}"
+        return f"{measured}: over {option}"
+
+
+@dataclass(frozen=True)
+class CriterionGate(Gate):
+    """The same with a criterion, for commands that have no such option of their own."""
+
+    criterion: str = _gate(f"Its criterion: {', '.join(GATE_CRITERIA)}.", GATE_CRITERIA[0])
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("--criterion", self.criterion, GATE_CRITERIA)

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from fairmp import outputs
 from fairmp.cli import options, output
-from fairmp.cli.gate import CriterionGate, Gap
-from fairmp.cli.options import argument, option, table
+from fairmp.cli.options import CriterionGate, Gap, argument, option, table
 from fairmp.errors import InputError
 
 if TYPE_CHECKING:
@@ -105,10 +104,10 @@ def _report(
     prediction: TablePrediction, nodes: NodesToPredict, file: Path, mode: str, *, as_json: bool
 ) -> None:
     """Print how many nodes got which decision, and the figures if there are any."""
+    from fairmp.datasets.load_report import messages
     from fairmp.report.evaluations import cautions
 
-    loaded = getattr(nodes.graph, "report", None)
-    read = [] if loaded is None else list(loaded.lines())
+    read = messages(nodes.graph)
     count = len(prediction.table)
     decisions = prediction.table["decision"].value_counts().to_dict()
     lines = [*read, *(f"{name}: {k:,} of {count:,} nodes" for name, k in decisions.items())]

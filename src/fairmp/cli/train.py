@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from fairmp.cli import options, output
-from fairmp.cli.gate import Gap, Gate
-from fairmp.cli.options import network, option, panel, smoothing, table
-from fairmp.cli.spelling import adjustable_command, rerun_command, typed_here
+from fairmp.cli.options import Gap, Gate, network, option, panel, smoothing, table
+from fairmp.cli.output import adjustable_command, rerun_command, typed_here
 from fairmp.errors import InputError, plural
 from fairmp.training import defaults
 
@@ -205,14 +204,14 @@ def _write(
     keep_graph: bool = False,
 ) -> list[dict[str, Any]]:
     """Write the results of all splits, and print them; ``ranks`` is the number of processes."""
-    from fairmp.comparison import train_report
+    from fairmp.comparison import training
     from fairmp.report import over, to_rich
 
     records = trained.records(job.name)
     launcher = f"torchrun --nproc-per-node={ranks} -m " if (ranks or 1) > 1 else ""
     command = launcher + rerun_command()
     with written.staging(folder) as staging:
-        lines = train_report.write(
+        lines = training.write(
             trained.data,
             records,
             trained.model,
@@ -224,7 +223,7 @@ def _write(
         )
     where = "" if ranks is None else f" on {plural(ranks, 'rank')}"
     figures = to_rich(lines, f"{trained.data.name}: test nodes, {over(len(records))}")
-    summary = train_report.summary(trained.model)
+    summary = training.summary(trained.model)
     last = f"{output.elapsed():.0f} s{where}. Model in {folder / 'model'}; "
     last += f"open {folder / 'report.html'}."
     output.report(written.as_json, records, *trained.notes, figures, *summary, last)

@@ -14,10 +14,9 @@ import typer
 from fairmp import outputs
 from fairmp.cli import options, output
 from fairmp.cli.options import argument, option, panel
-from fairmp.cli.output import say
-from fairmp.cli.spelling import rerun_command, train_command
+from fairmp.cli.output import rerun_command, say, train_command
+from fairmp.display import bar
 from fairmp.errors import InputError, check_choice, check_number, plural
-from fairmp.progress import bar
 from fairmp.training import defaults
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from torch_geometric.data import Data
 
 from fairmp.analysis.audits import audit
 from fairmp.comparison import Record
-from fairmp.comparison.train_report import write_runs
+from fairmp.comparison.training import write_runs
 from fairmp.datasets.splits import split
 from fairmp.datasets.synthetic import social_network
 from fairmp.graph import Graph
@@ -178,7 +178,7 @@ def _document(
     by_name = {line.name: line for line in lines}
     plain, fair = by_name[PLAIN].figures, by_name[FAIR].figures
     cost = 100 * (plain["accuracy"].mean - fair["accuracy"].mean)
-    test = split((data.y, data.sens), seed=model.run_.split_seed or 0).test
+    test = split(data, seed=model.run_.split_seed or 0).test
     logits = model.uncorrected()[test]
     report = from_evaluations(model.run_.test, uncorrected.run_.test)
     report |= live_parts(model, logits, data.y[test], data.sens[test], command=commands.debias)

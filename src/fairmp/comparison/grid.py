@@ -190,10 +190,7 @@ def _check_names(argument: str, names: Sequence[str], known: Iterable[str]) -> N
 
 def _check_settings(spec: RunSpec) -> None:
     """Report a wrong setting before anything is trained."""
-    epochs, penalty = spec.setting.epochs, classifier(spec).strategy
-    if penalty is not None and penalty.warmup >= epochs:
-        late = f"{epochs} end before the adversary is active, after {penalty.warmup}"
-        raise InputError("epochs", late, "give more epochs, or a smaller {pretrain}")
+    classifier(spec)
     if spec.strategy in THRESHOLDS:
         hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
         check_number("targets", spec.strength, hint, low=0, high=1)

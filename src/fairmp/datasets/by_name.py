@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fairmp.display import bar
 from fairmp.errors import InputError, check_choice
-from fairmp.progress import bar
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from fairmp.errors import plural, shortlist
+
+if TYPE_CHECKING:
+    from torch_geometric.data import Data
 
 MAX_SHOWN = 8  # columns with missing values named in a report
 
@@ -61,3 +65,9 @@ class LoadReport:
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
+
+
+def messages(data: Data) -> list[str]:
+    """The lines of a graph's report; none if it was not loaded from files."""
+    report: LoadReport | None = getattr(data, "report", None)
+    return [] if report is None else report.lines()

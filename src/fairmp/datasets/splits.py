@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_integer, plural
+from fairmp.groups import most_likely_group
 
 if TYPE_CHECKING:
     from torch_geometric.data import Data
@@ -39,7 +40,8 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
     splits do none of this, and our recorded results depend on these exact splits.
 
     Args:
-        source: A graph with ``y`` and ``sens``, or the pair ``(y, sens)``; −1 is unknown.
+        source: A graph with ``y`` and ``sens``, or the pair ``(y, sens)``; −1 is unknown. Groups
+            may be probabilities (n×G): the most likely one counts.
         seed: The same seed gives the same split.
         fractions: Shares of training, validation and test nodes; a sum below 1 leaves nodes unused.
 
@@ -74,6 +76,7 @@ def _labels_and_groups(source: Source) -> tuple[Tensor, Tensor]:
                 raise InputError(f"data.{name}", "missing", "set it, with −1 for unknown")
         source = source.y, source.sens
     labels, groups = map(torch.as_tensor, source)
+    groups = most_likely_group(groups)
     if labels.dim() != 1 or labels.shape != groups.shape:
         shapes = f"shape {tuple(groups.shape)}, but y has {tuple(labels.shape)}"
         raise InputError("sens", shapes, "give one label and one group per node")

@@ -61,9 +61,6 @@ class Ranks(LocalReducer):
         """Build the group operator of the nodes of all ranks."""
         population = population & (sens >= 0)
         counts = self.total(torch.bincount(sens[population], minlength=num_groups).double())
-        if bool((counts == 0).any()):
-            value = f"group {int((counts == 0).nonzero()[0])} has no node in the population"
-            raise InputError("sens", value, "choose a population that contains every group")
         return ShardedGroupOperator(self, population, mean_rows(counts), sens.int())
 
     def total(self, part: Tensor) -> Tensor:
@@ -205,7 +202,7 @@ class ShardedGroupOperator(GroupOperator):
     is_local = False
 
     def __init__(self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor) -> None:
-        super().__init__(None, population, rows, codes=codes, blocks=(rows.size(0),))
+        super().__init__(None, population, rows, codes=codes)
         self.rank = ranks.rank
         self.total, self.largest = ranks.total, ranks.largest  # type: ignore[method-assign]
 

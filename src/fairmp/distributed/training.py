@@ -14,8 +14,7 @@ from fairmp.training.classifier import FairClassifier, Mode
 from fairmp.training.fitted import Predicted
 from fairmp.training.nodes import Names, TrainingNodes
 from fairmp.training.penalties import Adversary
-from fairmp.training.run import Run
-from fairmp.training.trainer import Checkpoints
+from fairmp.training.trainer import Checkpoints, Run
 
 
 def fit_shard(

@@ -27,6 +27,7 @@ from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
 from fairmp.datasets.text_files import TableReadError
 from fairmp.datasets.validation import check
+from fairmp.display import bar
 from fairmp.distributed import partition
 from fairmp.distributed.edge_store import EdgeStore
 from fairmp.distributed.node_table import FEATURE_ROWS, read_nodes
@@ -41,7 +42,6 @@ from fairmp.distributed.shard_format import (
     write_array,
 )
 from fairmp.errors import InputError, check_choice, check_integer
-from fairmp.progress import bar
 from fairmp.training.nodes import Names
 
 

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
 
 from fairmp.errors import InputError, check_integer
 from fairmp.metrics.counts import Array, as_array, integers, wilson
@@ -114,9 +116,6 @@ def calibrate(
     Maximum likelihood, a convex problem in 1/τ and b; τ stays 1 with ``bias_only``. ``reach`` (n×1)
     is what a bias of 1 adds to each row, 1 by default.
     """
-    from scipy.optimize import minimize
-    from scipy.special import log_softmax
-
     n, classes = logits.shape
     z = logits - logits.mean(1, keepdims=True)
     scale = max(float(np.sqrt((z**2).mean())), 1e-12)
@@ -146,8 +145,6 @@ def label_probabilities(
     logits: np.ndarray, y: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
     """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice."""
-    from scipy.special import softmax
-
     known = y >= 0
     # A probability that was rounded to 0 counts as half of the smallest other one.
     z = logits - logits.max(1, keepdims=True)

@@ -27,6 +27,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, get_args
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
+from scipy.special import ndtri, softmax, stdtrit
 from torch import Tensor
 
 from fairmp.errors import InputError, check_choice
@@ -225,21 +226,27 @@ def effective_size(total: ArrayLike, squares: ArrayLike) -> np.ndarray:
     return np.asarray(np.nan_to_num(ratio(np.square(total), squares)))
 
 
-def figures(table: np.ndarray) -> dict[str, np.ndarray]:
-    """Compute accuracy, F1, ΔDP, ΔEO and Δodds of a table, or of each table of a stack."""
+def accuracy_and_f1(table: np.ndarray) -> dict[str, np.ndarray]:
+    """Accuracy and F1 of a table, or of each table of a stack."""
     confusion = table[..., :-1, :].sum(-3)
     hits = np.diagonal(confusion, axis1=-2, axis2=-1)
     f1 = ratio(2 * hits, confusion.sum(-1) + confusion.sum(-2))
-    rate, tpr, fpr = group_rates(table)
-    parity, recall = rate_range(rate), rate_range(tpr)
-    odds = np.maximum(recall, rate_range(fpr))
     binary = hits.shape[-1] == 2
     return {
         "accuracy": ratio(hits.sum(-1), confusion.sum((-2, -1))),
         "f1": f1[..., 1] if binary else ratio(np.nansum(f1, -1), (~np.isnan(f1)).sum(-1)),
-        "dp": np.fmax.reduce(parity, -1),
-        "eo": recall[..., 1] if binary else np.fmax.reduce(recall, -1),
-        "odds": np.fmax.reduce(odds, -1),
+    }
+
+
+def gaps(table: np.ndarray) -> dict[str, float]:
+    """ΔDP, ΔEO and Δodds of a table."""
+    rate, tpr, fpr = group_rates(table)
+    parity, recall = rate_range(rate), rate_range(tpr)
+    odds = np.maximum(recall, rate_range(fpr))
+    return {
+        "dp": float(np.fmax.reduce(parity)),
+        "eo": float(recall[1] if len(recall) == 2 else np.fmax.reduce(recall)),
+        "odds": float(np.fmax.reduce(odds)),
     }
 
 
@@ -249,8 +256,6 @@ def score_tables(scores: np.ndarray, label: np.ndarray, weight: np.ndarray) -> l
         # The margin rises with the probability of class 1 and does not saturate.
         columns = {1: scores[:, 1] - scores[:, 0]}
     else:
-        from scipy.special import softmax
-
         proba = scores if look_like_probabilities(scores) else softmax(scores, axis=1)
         columns = dict(enumerate(proba.T))
     tables = []
@@ -314,8 +319,6 @@ def gap_interval(
     rates: np.ndarray, sizes: np.ndarray, confidence: float = 0.95
 ) -> tuple[float, float]:
     """Interval for the largest difference of a rate (G×F, nan if undefined) between two groups."""
-    from scipy.special import ndtri
-
     defined = ~np.isnan(rates)
     pairs = int((defined.sum(0) * (defined.sum(0) - 1)).sum()) // 2
     if not pairs:
@@ -375,8 +378,6 @@ def mean_interval(values: Sequence[float] | np.ndarray, confidence: float = 0.95
         >>> mean_interval([0.5, 0.75])
         Interval(mean=0.625, low=-0.963..., high=2.213..., n=2)
     """
-    from scipy.special import stdtrit
-
     if not 0 < confidence < 1:
         raise InputError("confidence", f"{confidence} is outside (0, 1)", "give 0.95 for 95 %")
     array = np.asarray(values, dtype=float).reshape(-1)

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import ndtri
 
 from fairmp.display import Displayed
 from fairmp.metrics.counts import NORMAL_QUANTILE, wilson
@@ -133,8 +134,6 @@ def _score_counts(evaluation: Evaluation) -> dict[str, tuple[int, ...]]:
 
 
 def _change(figure: Figure, old: Estimate, new: Estimate, level: float) -> FigureChange:
-    from scipy.special import ndtri
-
     difference = new.value - old.value
     below = math.hypot(new.value - new.low, old.high - old.value)
     above = math.hypot(new.high - new.value, old.value - old.low)

@@ -180,7 +180,8 @@ def evaluate(  # noqa: PLR0913
     by_score = counts.score_tables(
         sample.scores[labelled], sample.labels[labelled], sample.weights[labelled]
     )
-    figures = {key: float(value) for key, value in counts.figures(table).items()}
+    figures = counts.gaps(table)
+    figures |= {key: float(value) for key, value in counts.accuracy_and_f1(table).items()}
     figures["auc"] = _mean([float(counts.auc(t)) for t in by_score])
     rows = _group_rows(sample, nodes, table)
     intervals = {}
@@ -339,7 +340,7 @@ def _gap(
     groups = int(group.max(initial=-1)) + 1
     table = counts.count(decision, label, group, classes or seen, groups, weights(weight, n))
     _require_two_groups(table, [str(g) for g in range(groups)])
-    return float(counts.figures(table)[key])
+    return counts.gaps(table)[key]
 
 
 def _intervals(
@@ -355,12 +356,13 @@ def _intervals(
     squares = sample.counts(sample.weights**2)
     total = sample.weights.sum()
     scale = float(counts.effective_size(total, squares.sum()) / total)
-    samples = counts.bootstrap(scale * table, counts.figures, resamples, rng)
+    samples = counts.bootstrap(scale * table, counts.accuracy_and_f1, resamples, rng)
     if len(sample.class_names) == 2:
         binned = scale * counts.coarse(by_score[0], AUC_BINS)
         samples |= counts.bootstrap(binned, lambda t: {"auc": counts.auc(t)}, resamples, rng)
     intervals = {
-        key: counts.percentiles(samples.get(key), figures[key], confidence) for key in METRICS
+        key: counts.percentiles(samples.get(key), figures[key], confidence)
+        for key in ("accuracy", "auc", "f1")
     }
     return intervals | counts.gap_intervals(table, confidence, squares)
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -35,6 +35,7 @@ from torch import Tensor
 from fairmp.errors import check_choice, check_number
 from fairmp.graph import compute_dtype
 from fairmp.groups import GroupOperator
+from fairmp.kernels import apply
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
 Ties = Literal["random", "keep"]
@@ -73,7 +74,6 @@ class DecisionRule:
 
     thresholds: Floats  # of each group (G)
     tie_rates: Floats  # share of the nodes exactly at the threshold that is decided class 1 (G)
-    drawn: int = 0  # nodes at a threshold that splits them
     gap: float = math.nan  # of the rates of class 1, between the two groups farthest apart
     rate: float = math.nan  # of class 1 over all groups
 
@@ -201,21 +201,20 @@ def _rule(
     margin: Floats, group: Integers, weight: Floats, totals: Floats, decided: Mask
 ) -> DecisionRule:
     """Thresholds between the nodes that are decided class 1 and the others, in each group."""
-    thresholds, tie_rates, drawn = np.zeros(len(totals)), np.zeros(len(totals)), 0
+    thresholds, tie_rates = np.zeros(len(totals)), np.zeros(len(totals))
     for g in np.flatnonzero(totals > 0):
         values, selected = margin[group == g], decided[group == g]
         above = values[selected].min(initial=math.inf)
         below = values[~selected].max(initial=-math.inf)
         if above == below:
-            tied = selected[values == above]
-            thresholds[g], tie_rates[g], drawn = above, tied.mean(), drawn + len(tied)
+            thresholds[g], tie_rates[g] = above, selected[values == above].mean()
         elif not below <= 0 < above:  # where the plain decision makes the same cut, it stays
             thresholds[g] = _between(float(below), float(above))
     known = group >= 0
     selected_weight = np.bincount(group[known], weight[known] * decided[known], len(totals))
     rates = selected_weight[totals > 0] / totals[totals > 0]
     rate = float(selected_weight.sum() / totals.sum())
-    return DecisionRule(thresholds, tie_rates, drawn, float(np.ptp(rates)), rate)
+    return DecisionRule(thresholds, tie_rates, float(np.ptp(rates)), rate)
 
 
 def _between(below: float, above: float) -> float:
@@ -595,7 +594,7 @@ def _with_decisions(logits: Tensor, groups: GroupOperator, choice: _Choice) -> T
         rows[np.arange(len(rows)), decided[wrong]] = TIED_MARGIN
         exact[wrong] = rows
         shifted = torch.from_numpy(exact).to(logits)
-    return _replace(logits, shifted) if logits.requires_grad else shifted
+    return apply(_Replace, logits, shifted) if logits.requires_grad else shifted
 
 
 class _Replace(torch.autograd.Function):
@@ -610,14 +609,10 @@ class _Replace(torch.autograd.Function):
         return grad, None
 
 
-_replace: Callable[[Tensor, Tensor], Tensor] = _Replace.apply
-
-
 def _warn_if_missed(gap: float, target: float, groups: GroupOperator, ties: Ties) -> None:
     """Warn of a gap above the target by more than one node of the smallest group."""
-    over = gap - target - ROUNDING
-    # The rows of several groups are those of the differences from the mean, which are smaller.
-    if over > _to_numpy(groups.rows).max() and over > float(groups.spread(groups.rows).max()):
+    one_node = float(groups.spread(groups.rows).max())
+    if gap > target + one_node + ROUNDING:
         warnings.warn(
             f"the gap of decisions is {gap:.4f}, above the target of {target:g}"
             + (": nodes with tied scores change sides together" if ties == "keep" else ""),

@@ -13,11 +13,12 @@ for :class:`Affine`, and :math:`Q_i = \sum_y p_{iy} T_{gy}` for :class:`Transiti
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import softmax
 from torch import Tensor
 
 from fairmp.nn.decisions import DecisionRule
@@ -154,9 +155,9 @@ def from_dict(record: Mapping[str, Any], groups: int, classes: int) -> Correctio
     kind = TYPES[record["type"]]
     sizes = {"g": groups, "c": classes}
     arrays = {}
-    for name in (field.name for field in fields(kind)):
+    for name, axes in kind.axes.items():
         array = np.array(record.get(name), dtype=np.float64)
-        shape = tuple(sizes[axis] for axis in kind.axes[name])
+        shape = tuple(sizes[axis] for axis in axes)
         if array.shape != shape or not np.isfinite(array).all():
             raise ValueError(f"{name} is not {shape} finite numbers")
         if name == "tie_rates" and not ((array >= 0) & (array <= 1)).all():
@@ -181,8 +182,6 @@ def row_products(a: Array, b: Array) -> Array:
 
 def proba(logits: Array) -> Array:
     """Softmax, row by row."""
-    from scipy.special import softmax
-
     return np.asarray(softmax(logits, axis=1))
 
 

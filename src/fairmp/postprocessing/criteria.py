@@ -2,21 +2,68 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from fairmp.errors import InputError, check_number, plural
 from fairmp.groups import GroupOperator, group_operator, mean_rows
-from fairmp.metrics.evaluation import ALIASES, CRITERIA, canonical
+from fairmp.metrics.counts import boolean_mask, weights
+from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.decisions import TARGET_HINT
-from fairmp.postprocessing.predictions import Attribute
-from fairmp.postprocessing.problem import Problem
+from fairmp.postprocessing.predictions import Attribute, Scores, read_labels
+
+On = Literal["decisions", "probabilities"]
+ON: tuple[On, ...] = ("decisions", "probabilities")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Scores, and what their gaps are measured on."""
+
+    scores: Scores
+    logits: Tensor  # to correct (n×C)
+    attributes: tuple[Attribute, ...]
+    population: Tensor  # n, bool
+    y: Tensor  # labels, −1 unknown (n)
+    classes: tuple[str, ...]
+    weight: Tensor  # of each node (n, float64)
+
+    @cached_property
+    def is_weighted(self) -> bool:
+        """Whether weights are given that are not all 1."""
+        return bool((self.weight != 1).any())
+
+
+def read_problem(
+    scores: Scores,
+    attributes: Sequence[Attribute],
+    y: Any,
+    *,
+    class_names: Sequence[str] | None,
+    sample_weight: Any,
+    population: Any = None,
+) -> Problem:
+    """Check the labels, weights and population, and bring all to one device."""
+    n, device = len(scores.logits), scores.logits.device
+    classes, labels = read_labels(y, scores, class_names)
+    return Problem(
+        scores=scores,
+        logits=scores.logits,
+        attributes=tuple(replace(one, sens=one.sens.to(device)) for one in attributes),
+        population=torch.from_numpy(boolean_mask(population, n, "population")).to(device),
+        y=labels,
+        classes=classes,
+        weight=torch.from_numpy(weights(sample_weight, n)).to(device),
+    )
+
 
 NAMES = tuple(CRITERIA)
 
@@ -78,7 +125,7 @@ def read_criteria(criterion: str | Sequence[str], target: Any) -> list[Criterion
 
 def _targets(target: Any, names: Sequence[str]) -> list[Any]:
     if isinstance(target, Mapping):
-        by_name = {ALIASES.get(str(name), str(name)): value for name, value in target.items()}
+        by_name = {canonical(str(name)): value for name, value in target.items()}
         for name in names:
             if name not in by_name:
                 raise InputError("target", f"none for {name!r}", "give one for each criterion")
@@ -120,12 +167,8 @@ def measures_of(
 
 def compare_groups(membership: Tensor, nodes: Tensor) -> GroupOperator:
     """The operator that compares the weighted groups that some nodes have."""
-    counts = membership[nodes].sum(0)
-    present = counts > 0
-    part = mean_rows(counts[present])
-    rows = counts.new_zeros(len(part), len(counts))
-    rows[:, present] = part
-    return GroupOperator(membership, nodes, rows, blocks=(len(rows),))
+    rows = mean_rows(membership[nodes].sum(0), absent="ignore")
+    return GroupOperator(membership, nodes, rows)
 
 
 def _measures(
@@ -135,24 +178,23 @@ def _measures(
     weighted = attribute.membership
     if problem.is_weighted:
         weighted = weighted * problem.weight.unsqueeze(1)
-    if int((weighted[problem.population].sum(0) > 0).sum()) < 2:
-        hint = "fairness between groups needs at least two"
-        raise InputError(attribute.name, "fewer than two groups", hint)
+    groups = int((weighted[problem.population].sum(0) > 0).sum())
+    if groups < 2:
+        value = f"{plural(groups, 'group')} among the nodes of known group"
+        raise InputError(attribute.name, value, "fairness between groups needs at least two")
     if criterion.name == "demographic_parity":
-        delta = _parity_operator(attribute, problem, weighted)
+        if problem.is_weighted:
+            delta = compare_groups(weighted, problem.population)
+        else:
+            delta = group_operator(
+                attribute.sens, problem.population, dtype=problem.logits.dtype, absent="ignore"
+            )
         classes = tuple(range(len(problem.classes)))
         return [Measure(criterion.name, attribute.name, None, delta, classes, criterion.target)], []
     if not bool((problem.y >= 0).any()):
         hint = f"{criterion.name} is measured on labelled nodes: give the true classes of some"
         raise InputError("y", "missing", hint)
     return _measures_by_label(criterion, attribute, problem, weighted)
-
-
-def _parity_operator(attribute: Attribute, problem: Problem, weighted: Tensor) -> GroupOperator:
-    absent = bool((attribute.membership[problem.population].sum(0) == 0).any())
-    if problem.is_weighted or absent:
-        return compare_groups(weighted, problem.population)
-    return group_operator(attribute.sens, problem.population, dtype=problem.logits.dtype)
 
 
 def _measures_by_label(
@@ -186,12 +228,9 @@ def _measures_by_label(
 
 def _check_groups(attribute: Attribute, population: Tensor) -> None:
     sizes = attribute.membership[population].sum(0).tolist()
-    if len(sizes) < 2:
-        value = f"{plural(len(sizes), 'group')} among the nodes of known group"
-        raise InputError(attribute.name, value, "fairness between groups needs at least two")
-    smallest = min(sizes)
+    smallest = min(sizes, default=math.inf)
     if smallest <= 1:
-        count = {0: "no node", 1: "one node"}.get(smallest, f"{smallest:.2g} nodes")
+        count = {0.0: "no node", 1.0: "one node"}.get(smallest, f"{smallest:.2g} nodes")
         value = f"group {attribute.groups[sizes.index(smallest)]!r} has {count} in the population"
         hint = "give it two or more, merge it with another group, or mark it unknown"
         raise InputError(attribute.name, value, hint)

@@ -7,23 +7,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from torch import Tensor
 
+from fairmp.datasets.targets import Bins
 from fairmp.errors import InputError
 from fairmp.postprocessing import prediction_table
+from fairmp.postprocessing.criteria import On
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
 from fairmp.postprocessing.predictions import Attribute
-from fairmp.postprocessing.problem import On
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import debias
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    from fairmp.datasets.targets import Bins
 
 # Arguments of debias() and Debiaser, as they are called here.
 NAMES = {
@@ -146,8 +143,7 @@ def _renamed_arguments() -> Iterator[None]:
     try:
         yield
     except InputError as error:
-        name = NAMES.get(error.argument, error.argument)
-        raise type(error)(name, error.value, error.hint) from None
+        raise error.rename(NAMES.get(error.argument, error.argument)) from None
 
 
 def _read_inputs(table: PredictionTable, spec: TableSpec) -> tuple[TableInputs, tuple[str, ...]]:

@@ -20,10 +20,9 @@ from fairmp.nn.decisions import Ties
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import corrections
 from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
-from fairmp.postprocessing.criteria import measures_of, read_criteria
+from fairmp.postprocessing.criteria import On, Problem, measures_of, read_criteria, read_problem
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.predictions import Attribute, Scores, attributes, read_scores
-from fairmp.postprocessing.problem import On, Problem, read_problem
 from fairmp.postprocessing.result import DebiasResult
 from fairmp.postprocessing.solver import Settings, memberships_of, missed_targets, solve
 

@@ -20,11 +20,12 @@ from fairmp.postprocessing.criteria import (
     NAMES,
     Criterion,
     Measure,
+    On,
+    Problem,
     compare_groups,
     measures_of,
 )
 from fairmp.postprocessing.predictions import Attribute
-from fairmp.postprocessing.problem import On, Problem
 from fairmp.postprocessing.result import (
     CriterionResult,
     DebiasResult,
@@ -208,6 +209,9 @@ def _group_changes(problem: Problem, before: Version, after: Version) -> tuple[G
         for g, name in enumerate(names):
             if not nodes[g] and not float(total[g]):
                 continue
+            by_label: dict[str, Any] = {
+                field: tuple(values[g].tolist()) for field, values in rates.items()
+            }
             change = GroupChange(
                 attribute=attribute.name,
                 group=name,
@@ -218,11 +222,9 @@ def _group_changes(problem: Problem, before: Version, after: Version) -> tuple[G
                 mean_before=tuple(mean_before[g]),
                 mean_after=tuple(mean_after[g]),
                 known=g < len(attribute.groups),
+                **by_label,
             )
-            by_label: dict[str, Any] = {
-                field: tuple(values[g].tolist()) for field, values in rates.items()
-            }
-            rows.append(replace(change, **by_label))
+            rows.append(change)
     return tuple(rows)
 
 

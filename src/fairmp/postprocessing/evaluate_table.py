@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -18,51 +18,40 @@ from fairmp.postprocessing.prediction_table import (
 )
 
 
-@dataclass(frozen=True)
-class EvaluationSpec:
-    """A table of predictions, and the classes and groups to evaluate it by."""
+def evaluate_table(
+    predictions: Path,
+    *,
+    class_names: tuple[str, ...],
+    group_names: tuple[str, ...],
+    sensitive: str,
+    label: str | None = None,
+    label_if_present: str | None = None,
+    probabilities: str | None = None,
+) -> Evaluation:
+    """Read a table of predictions and evaluate it by the classes and groups of a model.
 
-    predictions: Path
-    class_names: tuple[str, ...]
-    group_names: tuple[str, ...]  # "f" or "sex = f"
-    sensitive: str  # column with the groups
-    label: str | None = None  # column with true classes
-    label_if_present: str | None = None  # the same, for a table that may lack it
-    probabilities: str | None = None  # columns, separated by commas
-
-
-@dataclass(frozen=True)
-class EvaluatedTable:
-    """An evaluation, and notes on what it leaves out."""
-
-    evaluation: Evaluation
-    notes: tuple[str, ...]
-
-
-def evaluate_table(spec: EvaluationSpec) -> EvaluatedTable:
-    """Read a table of predictions and evaluate it by the classes and groups of a model."""
-    table = PredictionTable.read(spec.predictions, columns=(spec.sensitive, spec.label))
-    label = spec.label
-    if label is None and spec.label_if_present in table.columns:
-        label = spec.label_if_present
-    taken = {spec.sensitive: "sensitive"} | ({label: "label"} if label else {})
-    scores = read_scores(table, probabilities=spec.probabilities, taken=taken)
-    scores = _in_order(scores, spec.class_names)
-    sens = _group_codes(table, spec)
+    ``sensitive`` and ``label`` are columns; ``label_if_present`` is one that a table may lack.
+    """
+    table = PredictionTable.read(predictions, columns=(sensitive, label))
+    if label is None and label_if_present in table.columns:
+        label = label_if_present
+    taken = {sensitive: "sensitive"} | ({label: "label"} if label else {})
+    scores = read_scores(table, probabilities=probabilities, taken=taken)
+    scores = _in_order(scores, class_names)
+    sens = _group_codes(table, sensitive, group_names)
     y = np.full(len(sens), -1)
     if label is not None:
         y = read_labels(table, label, scores).y
     try:
         evaluation = evaluate(
-            scores.values, y, sens, class_names=spec.class_names, group_names=spec.group_names
+            scores.values, y, sens, class_names=class_names, group_names=group_names
         )
     except InputError as error:
-        name = "sensitive" if error.argument == "sens" else error.argument
-        raise type(error)(name, error.value, error.hint) from None
-    notes = tuple(evaluation.notes)
+        raise error.rename("sensitive" if error.argument == "sens" else error.argument) from None
+    notes = evaluation.notes
     if unknown := int((sens < 0).sum()):
         notes += (f"{plural(unknown, 'row')} of unknown group, or of one not seen in training",)
-    return EvaluatedTable(evaluation, notes)
+    return replace(evaluation, notes=notes)
 
 
 def _in_order(scores: TableScores, class_names: tuple[str, ...]) -> TableScores:
@@ -76,9 +65,9 @@ def _in_order(scores: TableScores, class_names: tuple[str, ...]) -> TableScores:
     return replace(scores, values=values, class_names=class_names)
 
 
-def _group_codes(table: PredictionTable, spec: EvaluationSpec) -> np.ndarray:
+def _group_codes(table: PredictionTable, column: str, group_names: tuple[str, ...]) -> np.ndarray:
     # The training names groups "f" or "sex = f", depending on the column.
-    stem = f"{spec.sensitive} = "
-    codes = {name.removeprefix(stem): code for code, name in enumerate(spec.group_names)}
-    cells = [str(cell).strip() for cell in table.cells("sensitive", spec.sensitive)]
+    stem = f"{column} = "
+    codes = {name.removeprefix(stem): code for code, name in enumerate(group_names)}
+    cells = [str(cell).strip() for cell in table.cells("sensitive", column)]
     return np.array([codes.get(cell, -1) for cell in cells])

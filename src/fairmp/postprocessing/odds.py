@@ -19,6 +19,7 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import NonlinearConstraint, linprog, minimize
 
 from fairmp.postprocessing.corrections import (
     Affine,
@@ -110,12 +111,6 @@ class Nodes:
             features=np.ascontiguousarray(features.T),
             weight=weight / max(weight.sum(), 1e-300),
         )
-
-    def divergence(self, q: Array) -> float:
-        """KL(Q‖P), the mean over nodes."""
-        from scipy.special import rel_entr
-
-        return float((self.weight * rel_entr(q, self.base)).sum())
 
 
 @dataclass(frozen=True)
@@ -268,23 +263,23 @@ def _search(family: AffineFamily, gaps: Gaps) -> Array:
     start = np.zeros(family.coordinates.shape[1])
     if max(len(start), int(gaps.concerned.sum())) > MAX_VARIABLES:
         return start
-    points = [_descend(family, gaps, start)]
+    minima = [_descend(family, gaps, start)]
     # Where predictions are certain there are several local minima: start from two points.
     certain = float(np.ptp(family.nodes.log_proba, axis=0).max()) > CERTAIN_RANGE
-    missed = gaps.excess(family.at(points[0]).q) > TOLERANCE
+    missed = gaps.excess(family.at(minima[0]).q) > TOLERANCE
     if len(family.nodes.shares) and (certain or missed):
-        points.append(_descend(family, gaps, family.constant()))
-    predictions = [family.at(x).q for x in points]
-    excess = [gaps.excess(q) for q in predictions]
-    divergence = [family.nodes.divergence(q) for q in predictions]
-    met = [k for k in range(len(points)) if excess[k] <= TOLERANCE]
-    best = min(met, key=divergence.__getitem__) if met else int(np.argmin(excess))
-    return points[best]
+        minima.append(_descend(family, gaps, family.constant()))
+
+    def excess_and_divergence(x: Array) -> tuple[float, float]:
+        point = family.at(x)
+        excess = gaps.excess(point.q)
+        return (excess if excess > TOLERANCE else 0.0), family.divergence(point)[0]
+
+    return min(minima, key=excess_and_divergence)
 
 
 def _descend(family: AffineFamily, gaps: Gaps, start: Array) -> Array:
     """Sequential quadratic programming from one start."""
-    from scipy.optimize import NonlinearConstraint, minimize
 
     @lru_cache(maxsize=1)
     def point_at(coordinates: bytes) -> Point:
@@ -318,8 +313,6 @@ def mix(nodes: Nodes, transitions: Array) -> Array:
 
 def least_transitions(nodes: Nodes, gaps: Gaps) -> Array | None:
     """The transitions that change least and meet the targets (G×C×C); None if there are none."""
-    from scipy.optimize import linprog
-
     groups, classes = len(nodes.shares), len(nodes.base)
     size = groups * classes
     basis = row_products(nodes.shares.T, nodes.base.T)

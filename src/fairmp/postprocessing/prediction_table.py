@@ -6,24 +6,31 @@ import csv
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as parquet
+import torch
+from torch import Tensor
 
+from fairmp.datasets import edges as edge_tables
+from fairmp.datasets.column_names import require_column
+from fairmp.datasets.columns import fit_column
+from fairmp.datasets.dialects import is_numeric
+from fairmp.datasets.ids import node_ids
+from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.readers import TableReader
+from fairmp.datasets.targets import Bins, GroupEncoder, Label
+from fairmp.datasets.values import as_numbers
 from fairmp.errors import InputError, plural
+from fairmp.metrics.counts import SUM_TOLERANCE
 from fairmp.outputs import atomic_file
-
-if TYPE_CHECKING:
-    import pandas as pd
-    import pyarrow as pa
-    from torch import Tensor
-
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.readers import TableReader
-    from fairmp.datasets.targets import Bins
-    from fairmp.postprocessing.predictions import Attribute
+from fairmp.postprocessing.predictions import Attribute
 
 PARQUET = (".parquet", ".pq")
 TEXT = (".csv", ".tsv", ".txt", ".gz")
@@ -32,7 +39,6 @@ PREDICTION_NAME = re.compile(
     r"([ _.\-]?(1|yes|true|pos|positive|class|class_?1|y))?|y[ _.\-]?(p|prob|proba|score|hat)|risk",
     re.IGNORECASE,
 )
-ROUNDING_ERROR = 0.005  # of a probability written with two digits
 MIN_NORMALISED = 0.9  # share of rows that sum to 1, of columns that belong together
 QUOTED_FORMULA = r"^'([=+@\t\r-].)"
 TRUE = ("true", "1", "1.0", "yes", "y", "t")
@@ -58,12 +64,6 @@ class PredictionTable:
         Apostrophes that :func:`without_formulas` wrote are left out. A file whose first line has
         none of the ``columns`` may lack a header.
         """
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        from fairmp.datasets.load_report import LoadReport
-        from fairmp.datasets.readers import TableReader
-
         report = LoadReport()
         reader = TableReader(path, "predictions", notes=report.notes)
         raw = reader.table(text=reader.find_header((id, *columns)))
@@ -84,8 +84,6 @@ class PredictionTable:
 
     def require(self, argument: str, *columns: str) -> None:
         """Refuse the name of a column that the table lacks."""
-        from fairmp.datasets.column_names import require_column
-
         for column in columns:
             require_column(argument, column, self.columns, self.path.name)
 
@@ -101,8 +99,6 @@ class PredictionTable:
 
     def numbers(self, argument: str, column: str) -> np.ndarray:
         """A column of finite numbers."""
-        from fairmp.datasets.values import as_numbers
-
         self.require(argument, column)
         values = as_numbers(self.frame[column])
         if values is None:
@@ -138,7 +134,7 @@ class TableScores:
     class_names: tuple[str, ...] | None  # if the table has them
     are_decisions: bool = False  # probabilities of 0 and 1; corrected decisions are drawn
     are_log_odds: bool = False  # a single column has the log-odds of class 1
-    notes: tuple[str, ...] = field(default=())  # how the columns were found
+    notes: tuple[str, ...] = ()  # how the columns were found
 
 
 def read_scores(
@@ -152,13 +148,7 @@ def read_scores(
 ) -> TableScores:
     """Read the predictions from the columns that are named, or that look like probabilities.
 
-    Args:
-        table: the table.
-        probabilities: columns of probabilities, separated by commas.
-        logits: columns of logits, separated by commas.
-        decision: a column of decisions.
-        positive: the decision that is class 1.
-        taken: columns with another meaning, and the argument that names each.
+    ``taken`` has the columns with another meaning, and the argument that names each.
     """
     named = {"probabilities": probabilities, "logits": logits, "decision": decision}
     arguments = [argument for argument, text in named.items() if text is not None]
@@ -197,7 +187,7 @@ def _probabilities(
         values = np.concatenate([1 - values, values], 1)
         return TableScores(values, "probabilities", tuple(columns), None, notes=notes)
     total = values.sum(1)
-    off = np.abs(total - 1) > ROUNDING_ERROR * len(columns)
+    off = np.abs(total - 1) > SUM_TOLERANCE * len(columns)
     if off.any():
         place = table.first_place(off)
         value = f"{', '.join(columns)} sum to {total[off][0]:.4g} in {place}, not 1"
@@ -221,16 +211,12 @@ def _classes(
     table: PredictionTable, argument: str, column: str, positive: str | None
 ) -> tuple[np.ndarray, tuple[str, ...]]:
     """Codes (−1 where empty) and names of the classes of a column."""
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.targets import Label
-
     table.require(argument, column)
     try:
         label = Label.fit(table.frame[column], LoadReport(), positive=positive)
         return label.transform(table.frame[column], LoadReport()), tuple(label.classes)
     except InputError as error:
-        name = argument if error.argument == "label" else error.argument
-        raise type(error)(name, error.value, error.hint) from None
+        raise error.rename(argument if error.argument == "label" else error.argument) from None
 
 
 def _detected(table: PredictionTable, taken: Mapping[str, str]) -> TableScores:
@@ -263,8 +249,6 @@ def _detected(table: PredictionTable, taken: Mapping[str, str]) -> TableScores:
 
 def _columns_in_range(table: PredictionTable) -> dict[str, np.ndarray]:
     """Columns of numbers in [0, 1] that are not all 0 or 1."""
-    from fairmp.datasets.values import as_numbers
-
     columns = {}
     for column in table.columns:
         values = as_numbers(table.frame[column])
@@ -283,7 +267,7 @@ def _normalised_columns(columns: Mapping[str, np.ndarray]) -> list[tuple[str, ..
     normalised = []
     for group in dict.fromkeys([tuple(columns), *alike]):
         total = sum(columns[column] for column in group)
-        close = np.abs(total - 1) <= ROUNDING_ERROR * len(group)
+        close = np.abs(total - 1) <= SUM_TOLERANCE * len(group)
         if len(group) > 1 and np.mean(close) > MIN_NORMALISED:
             normalised.append(group)
     return normalised
@@ -333,13 +317,6 @@ def read_groups(
     table: PredictionTable, columns: Sequence[str], bins: Bins | None, *, cross: bool
 ) -> list[Attribute]:
     """The sensitive columns as attributes, each on its own or crossed; empty cells are unknown."""
-    import torch
-
-    from fairmp.datasets.load_report import LoadReport
-    from fairmp.datasets.targets import GroupEncoder
-    from fairmp.datasets.values import as_numbers
-    from fairmp.postprocessing.predictions import Attribute
-
     table.require("sensitive", *columns)
     attributes = []
     for part in [list(columns)] if cross else [[column] for column in columns]:
@@ -359,11 +336,6 @@ def read_groups(
 
 def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
     """The ``edge_index`` of an edge table between the rows."""
-    import torch
-
-    from fairmp.datasets import edges as edge_tables
-    from fairmp.datasets.ids import node_ids
-
     report = table.report
     report.nodes = len(table.frame)
     ids = node_ids(table.frame, id)
@@ -374,8 +346,6 @@ def read_edges(table: PredictionTable, edges: Path, id: str | None) -> Tensor:
 
 def read_features(table: PredictionTable, text: str, left_out: Collection[str]) -> np.ndarray:
     """Columns encoded as features, for the estimate of groups; 'all' but some."""
-    from fairmp.datasets.columns import fit_column
-
     if text.strip() == "all":
         names = [column for column in table.columns if column not in left_out]
     else:
@@ -406,7 +376,6 @@ def listed(argument: str, text: str) -> list[str]:
 
 def without_formulas(frame: pd.DataFrame) -> pd.DataFrame:
     """Put an apostrophe before text that a spreadsheet would run, in cells and column names."""
-    from fairmp.datasets.dialects import is_numeric
 
     def quoted(cell: Any) -> Any:
         if not isinstance(cell, str) or len(cell) < 2 or cell[0] not in "=+-@\t\r":
@@ -428,12 +397,7 @@ def write(
 ) -> None:
     """Write the table with more columns, in the format of the path's suffix, atomically.
 
-    Args:
-        table: the table.
-        extra: further columns by name.
-        path: the file.
-        safe: quote text that a spreadsheet would run.
-        new: refuse to replace a file.
+    ``safe`` quotes text that a spreadsheet would run, ``new`` refuses to replace a file.
     """
     for name in extra:
         if name in table.columns:
@@ -447,9 +411,6 @@ def write(
 
 
 def _write_parquet(table: PredictionTable, extra: Mapping[str, Any], path: Path) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as parquet
-
     raw = table.raw
     if table.reader.dialect is not None:  # cells of text become numbers where they are
         raw = pa.Table.from_pandas(table.frame, preserve_index=False)
@@ -461,8 +422,6 @@ def _write_parquet(table: PredictionTable, extra: Mapping[str, Any], path: Path)
 def _write_text(
     table: PredictionTable, extra: Mapping[str, Any], path: Path, *, safe: bool, gzip: bool
 ) -> None:
-    import pandas as pd
-
     # Arrow types, so that a column of integers with missing values stays one.
     frame = table.raw.to_pandas(types_mapper=pd.ArrowDtype)
     decimal = "," if "decimal" in table.reader.commas.values() else "."

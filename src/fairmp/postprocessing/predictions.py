@@ -96,11 +96,7 @@ def read_scores(
 ) -> Scores:
     """Read n×C scores or a column for class 1.
 
-    Args:
-        scores: logits or probabilities.
-        kind: ``"logits"``, ``"probabilities"`` or ``"auto"``.
-        argument: what the scores are called in errors.
-        aligned: further arguments by name; those of pandas must have the same index.
+    ``aligned`` has further arguments by name; those of pandas must have the same index.
     """
     _check_aligned(scores, argument, aligned or {})
     values = finite_numbers(argument, scores, "give logits or probabilities")

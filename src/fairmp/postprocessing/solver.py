@@ -13,21 +13,29 @@ from torch import Tensor
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.graph import Adjacency, normalise
-from fairmp.groups import GroupOperator, is_soft, stack
+from fairmp.groups import is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
 from fairmp.nn.decisions import ROUNDING, TIES, Ties, close_decision_gap, equal_rates
 from fairmp.nn.dual import shift_groups, solve_dual
+from fairmp.postprocessing import odds
 from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
-from fairmp.postprocessing.criteria import Criterion, Measure, measures_of, read_criteria
+from fairmp.postprocessing.criteria import (
+    ON,
+    Criterion,
+    Measure,
+    On,
+    Problem,
+    measures_of,
+    read_criteria,
+    read_problem,
+)
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.group_estimator import estimate
 from fairmp.postprocessing.predictions import Attribute, attributes, read_scores
-from fairmp.postprocessing.problem import ON, On, Problem, read_problem
 
 TOLERANCE = 1e-4  # excess within which a target of probabilities counts as met
-MIN_TARGET = 1e-6  # stands for a target of 0 next to larger ones
 SMALL_TEMPERATURE = 0.05  # stands for decisions where these have no exact solution
 EXACT_CRITERIA = ("demographic_parity", "equal_opportunity")  # by one threshold per group
 
@@ -145,11 +153,11 @@ def debias(  # noqa: PLR0913
     """
     aligned = {"sens": sens, "y": y, "population": population, "features": features}
     aligned["sample_weight"] = sample_weight
-    given = read_scores(scores, kind, aligned=aligned)
+    predictions = read_scores(scores, kind, aligned=aligned)
     criteria = read_criteria(criterion, target)
     problem = read_problem(
-        given,
-        attributes(sens, len(given.logits)),
+        predictions,
+        attributes(sens, len(predictions.logits)),
         y,
         class_names=class_names,
         sample_weight=sample_weight,
@@ -158,10 +166,10 @@ def debias(  # noqa: PLR0913
     # Demographic parity alone, the common case, stays in the precision it was given in.
     names = [one.name for one in criteria]
     if len(problem.attributes) > 1 or names != ["demographic_parity"]:
-        problem = replace(problem, logits=given.logits.double())
+        problem = replace(problem, logits=predictions.logits.double())
     graph = _read_graph(edge_index, problem)
     if estimate_sens:
-        inputs = given.proba if features is None else features
+        inputs = predictions.proba if features is None else features
         estimates = (estimate(one, inputs, graph) for one in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
@@ -173,7 +181,7 @@ def debias(  # noqa: PLR0913
         return summarise(problem, solution, on=on, temperature=temperature)
     for text in solution.notes + solution.missed:
         warnings.warn(text, stacklevel=2)
-    return given.like_original(given.corrected(solution.logits))
+    return predictions.like_original(predictions.corrected(solution.logits))
 
 
 def _read_graph(edge_index: Any, problem: Problem) -> Adjacency | None:
@@ -224,8 +232,9 @@ def _by_projection(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """The projection onto all targets, and the decisions that follow from it."""
-    target = max(measure.target for measure in measures)
-    delta, x, tau = _joint_operator(problem, measures, target), problem.logits, settings.temperature
+    # They are the same criterion, for each attribute.
+    target, delta = measures[0].target, stack(*(measure.delta for measure in measures))
+    x, tau = problem.logits, settings.temperature
     with torch.no_grad():
         if settings.graph is None:
             projected = shift_groups(x, solve_dual(x, delta, target, tau))
@@ -254,29 +263,6 @@ def _by_projection(
     if settings.for_other_rows:
         correction = _shift_by_group(problem.attributes, shifted.double() - x.double())
     return CorrectedLogits(logits, measures, correction, drawn, missed=missed)
-
-
-def _joint_operator(problem: Problem, measures: Sequence[Measure], target: float) -> GroupOperator:
-    """The operator of all measures, scaled so that they have one target."""
-    if len(measures) == 1:
-        return measures[0].delta
-    parts = []
-    for measure in measures:
-        # |ΔQ| ≤ t is |(target/t)ΔQ| ≤ target.
-        same = measure.target == target
-        scale = 1.0 if same else target / max(measure.target, MIN_TARGET)
-        delta, dtype = measure.delta, problem.logits.dtype
-        parts.append(
-            GroupOperator(
-                delta.membership.to(dtype) if delta.codes is None else None,
-                problem.population,
-                delta.rows * scale,
-                codes=delta.codes,
-                blocks=delta.blocks,
-                dtype=dtype,
-            )
-        )
-    return stack(*parts)
 
 
 def _shift_by_group(groups: Sequence[Attribute], moved: Tensor) -> GroupShift:
@@ -337,8 +323,6 @@ def _by_group_and_prediction(
     problem: Problem, measures: tuple[Measure, ...], settings: Settings
 ) -> CorrectedLogits:
     """Criteria on labels, and weighted nodes; of decisions, by a small temperature."""
-    from fairmp.postprocessing import odds
-
     on_decisions = settings.on == "decisions"
     tau = SMALL_TEMPERATURE if on_decisions else settings.temperature
     x = problem.logits.double().cpu().numpy()

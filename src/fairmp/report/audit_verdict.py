@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from fairmp.report.formats import points
+from fairmp.report.sections import leak_sentence
 
 if TYPE_CHECKING:
-    from fairmp.analysis.audits.result import Audit, FeatureBias, Group, Leak
+    from fairmp.analysis.audits.result import Audit, FeatureBias, Group
 
 MIN_CHANGE = 0.01  # of predictability that is worth a sentence
 MIN_BASE_RATE_GAP = 0.05
@@ -36,20 +37,6 @@ def verdict(audit: Audit) -> list[str]:
         *_unknown_groups(audit),
         *map(leak_sentence, audit.leaks),
     ]
-
-
-def leak_sentence(leak: Leak) -> str:
-    """Say that a column gives the label or the group away."""
-    advice = (
-        "Is it known when the prediction is made? If not, drop it."
-        if leak.of == "label"
-        else "Leaving out the sensitive column does not hide the group."
-    )
-    return (
-        f"The column {leak.column!r} gives the {leak.of} away: {leak.rule} equals "
-        f"{leak.value!r} on {points(leak.agreement)} % of the nodes where it is known (a "
-        f"constant answer: {points(leak.most_frequent)} %). {advice}"
-    )
 
 
 def homophily(audit: Audit) -> Iterator[str]:

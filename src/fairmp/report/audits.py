@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from fairmp.datasets.load_report import messages
 from fairmp.outputs import write_json
 from fairmp.report import document as reports
-from fairmp.report.audit_verdict import averaging, homophily, leak_sentence, verdict
+from fairmp.report.audit_verdict import averaging, homophily, verdict
 from fairmp.report.content import Document, GraphSummary, Section
 from fairmp.report.figures import COLOURS, MARKERS, NARROW, figure, to_svg
 from fairmp.report.formats import aligned, points, to_html
-from fairmp.report.sections import group_table
+from fairmp.report.sections import group_table, leak_sentence
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -90,8 +91,7 @@ def write(
     """Write audit.txt, audit.json, report.html, report.json and the picture; return the JSON."""
     from fairmp.report.topology import topology
 
-    loaded = getattr(data, "report", None)
-    record = {**audit.to_dict(), "read": [] if loaded is None else list(loaded.lines())}
+    record = {**audit.to_dict(), "read": messages(data)}
     write_json(folder / "audit.json", record)
     (folder / "audit.txt").write_text(f"{audit}\n", encoding="utf-8")
     drawn = topology(data, seed=audit.seed) if picture else None
@@ -103,7 +103,7 @@ def write(
 
 def document(audit: Audit, *, read: Sequence[str] = (), command: str = "") -> Document:
     """Report of an audit; ``read`` has the loader's messages about the tables."""
-    from fairmp.training.run import versions
+    from fairmp.training.trainer import versions
 
     summary = [*averaging(audit), *homophily(audit)]
     return {

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, TypedDict
 
 Ends = list[float | None] | None
@@ -49,16 +49,6 @@ class Section:
     flags: Sequence[str] = ()  # warnings
     cards: Sequence[Card] = ()
     panel: LivePanel | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parts that are not empty, for JSON."""
-        return {key: value for key, value in asdict(self).items() if value}
-
-    @classmethod
-    def from_dict(cls, record: Mapping[str, Any]) -> Section:
-        """Read what :meth:`to_dict` returned; unknown keys are ignored."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{name: record[name] for name in names if name in record})
 
 
 class HomophilySummary(TypedDict):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from fairmp._version import __version__
 from fairmp.errors import InputError
@@ -21,7 +22,7 @@ from fairmp.report.formats import (
     points,
     wilson_interval,
 )
-from fairmp.report.sections import changed, flags, metrics_by_key, sections
+from fairmp.report.sections import changed, flags, metrics_by_key, page_sections
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,9 +41,9 @@ def write(document: Document, folder: Path, picture: Figure | None = None) -> No
         (folder / "topology.svg").write_text(to_svg(picture), encoding="utf-8")
     record = dict(document)
     if "lines" in document:
-        record["lines"] = document["lines"].to_dict()
+        record["lines"] = _section_record(document["lines"])
     if "extra" in document:
-        record["extra"] = [section.to_dict() for section in document["extra"]]
+        record["extra"] = [_section_record(section) for section in document["extra"]]
     write_json(folder / DOCUMENT, record)
     (folder / PAGE).write_text(html(document, folder), encoding="utf-8")
 
@@ -57,17 +58,26 @@ def read(folder: Path) -> Document:
     if not isinstance(document, dict) or not isinstance(document.get("title"), str):
         raise InputError(str(path), "is not a report", "run the command again")
     if "lines" in document:
-        document["lines"] = Section.from_dict(document["lines"])
+        document["lines"] = _section(document["lines"])
     if "extra" in document:
-        document["extra"] = [Section.from_dict(section) for section in document["extra"]]
+        document["extra"] = [_section(record) for record in document["extra"]]
     return cast(Document, document)
+
+
+def _section_record(section: Section) -> dict[str, Any]:
+    return {key: value for key, value in asdict(section).items() if value}
+
+
+def _section(record: Mapping[str, Any]) -> Section:
+    names = [field.name for field in fields(Section)]
+    return Section(**{name: record[name] for name in names if name in record})
 
 
 def html(document: Document, folder: Path | None = None) -> str:
     """Render a report; its picture is read from the folder."""
     head = Section(document["title"], flags=flags(document), cards=cards(document))
     for pictures in (folder, None):
-        text = page(document["title"], summary(document), sections(document, pictures), head)
+        text = page(document["title"], summary(document), page_sections(document, pictures), head)
         if len(text.encode()) <= MAX_BYTES:
             break
     return text

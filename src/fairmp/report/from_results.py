@@ -10,12 +10,20 @@ from typing import Any, cast
 
 from fairmp.errors import InputError
 from fairmp.metrics.evaluation import CRITERIA, TITLES, Evaluation
-from fairmp.report import sections as content
 from fairmp.report.content import Document, GroupSummary, Metric, Section
 from fairmp.report.corrections import notes_of_record
 from fairmp.report.document import DOCUMENT, MAX_BYTES, cards, html, page, read, summary
 from fairmp.report.evaluations import LABELS
 from fairmp.report.formats import Table, is_known, markdown, points, wilson_interval, with_interval
+from fairmp.report.sections import (
+    flags,
+    group_table,
+    groups_section,
+    metric_cells,
+    metrics_by_key,
+    page_sections,
+    reliability_section,
+)
 
 RESULTS = (DOCUMENT, "corrected.json")
 """Files that a report can be made from, in order of preference."""
@@ -77,13 +85,13 @@ def _chapters(documents: Sequence[tuple[Path, Document]], *, pictures: bool) -> 
         heading = Section(
             document["title"],
             text=[summary(document)],
-            flags=content.flags(document),
+            flags=flags(document),
             cards=cards(document),
             chapter=True,
         )
         chapters.append(heading)
         with suppress(InputError):  # nothing but assumptions
-            chapters += content.sections(chapter, folder if pictures else None)
+            chapters += page_sections(chapter, folder if pictures else None)
     if assumptions:
         unique = list(dict.fromkeys(assumptions))
         chapters.append(Section("Assumptions", bullets=unique, chapter=True))
@@ -95,7 +103,7 @@ def _overview(documents: Sequence[Document]) -> Section | None:
     keys = ("accuracy", "dp", "eo")
     rows = []
     for document in documents:
-        metrics = content.metrics_by_key(document)
+        metrics = metrics_by_key(document)
         if not any(key in metrics for key in keys):
             continue
         row = [document["title"]]
@@ -205,25 +213,25 @@ def card(document: Document, use: str = "") -> list[Section]:
     decisions = ", ".join(map(repr, document.get("classes", [])))
     sections = [
         Section("Intended use", text=[use or NO_USE, f"It decides between {decisions}."]),
-        Section("Result", text=[summary(document)], flags=content.flags(document)),
+        Section("Result", text=[summary(document)], flags=flags(document)),
     ]
     if graph := document.get("graph"):
-        header, *rows = content.group_table(graph, "nodes")
+        header, *rows = group_table(graph, "nodes")
         size = f"{graph['name']}: {graph['nodes']:,} nodes, {graph['edges']:,} edges."
         text = [size, *graph.get("verdict", []), *document.get("read", [])]
         sections.append(Section("Data", text=text, header=header, rows=rows))
-    by_group = content.groups_section(document)
+    by_group = groups_section(document)
     sections.append(Section("Groups", header=by_group.header, rows=by_group.rows))
     gaps = Section(
         "Criteria and gaps",
         bullets=[f"{m['name']}: {m['meaning']}" for m in metrics if m.get("meaning")],
         header=["", "without the correction", "as it is", "target"],
-        rows=[[metric["name"], *content.metric_cells(metric)] for metric in metrics],
+        rows=[[metric["name"], *metric_cells(metric)] for metric in metrics],
         caption=f"{document.get('measured', 'All evaluated nodes')}; in points, 95 % intervals.",
     )
     sections.append(gaps)
     if document.get("reliability"):
-        curves = content.reliability_section(document)
+        curves = reliability_section(document)
         section = Section("Calibration", text=curves.text, header=curves.header, rows=curves.rows)
         sections.append(section)
     limits = [*document.get("notes", []), *document.get("assumptions", [])]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -86,9 +85,7 @@ def _mark(changed: bool) -> str:
     return "changed" if changed else "–"
 
 
-def record(
-    drift: Drift, before: Evaluation, after: Evaluation, notes: Sequence[str]
-) -> dict[str, Any]:
+def record(drift: Drift, before: Evaluation, after: Evaluation) -> dict[str, Any]:
     """The comparison of two evaluations as plain JSON values."""
     figures = []
     for change in drift.figures:
@@ -101,7 +98,7 @@ def record(
         "scores": json_safe([asdict(score) for score in drift.scores]),
         "training": before.to_dict(),
         "now": after.to_dict(),
-        "notes": list(notes),
+        "notes": list(after.notes),
     }
 
 
@@ -113,10 +110,9 @@ def write(
     *,
     title: str,
     command: str,
-    notes: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Write monitor.json, report.json and report.html; return the record."""
-    comparison = record(drift, before, after, notes)
+    comparison = record(drift, before, after)
     write_json(folder / RECORD, comparison)
     page = evaluations.from_evaluations(after)
     page |= {

@@ -60,14 +60,12 @@ def live_parts(
 
     ``command`` is that of :func:`panel`.
     """
-    strategy_target = None if model.strategy is None else model.strategy.gap_target
-    layer_target = getattr(model.propagation, "target", 0.0)
     record = panel(
         logits,
         sens,
         y,
         criterion=model.criterion,
-        target=layer_target if strategy_target is None else strategy_target,
+        target=model.gap_target or 0.0,
         command=command,
         group_names=model.groups_,
         class_names=model.classes_,

@@ -1,4 +1,4 @@
-"""The test nodes of a :class:`~fairmp.training.run.Run` as text, notebook HTML and plot."""
+"""The test nodes of a :class:`~fairmp.training.trainer.Run` as text, notebook HTML and plot."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fairmp.report import evaluations
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fairmp.training.run import Run
+    from fairmp.training.trainer import Run
 
 
 def text(run: Run) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -31,6 +32,9 @@ from fairmp.report.formats import (
     with_interval,
 )
 
+if TYPE_CHECKING:
+    from fairmp.analysis.audits.result import Leak
+
 LIVE_NOTE = (
     "Corrections for equal opportunity and equalized odds are found with the labels of these "
     "nodes; expect slightly larger gaps on others."
@@ -42,7 +46,7 @@ MAX_MOVES = 6  # kinds of changed decisions in a table
 SMALL_GROUP = 100  # nodes
 
 
-def sections(document: Document, folder: Path | None = None) -> list[Section]:
+def page_sections(document: Document, folder: Path | None = None) -> list[Section]:
     """Sections of a document's page: result, groups, cost, graph, and last what is for experts."""
     extra, assumptions = document.get("extra", []), document.get("assumptions")
     candidates: list[Section | None] = [
@@ -132,6 +136,20 @@ def group_table(graph: GraphSummary, noun: str) -> list[list[str]]:
         row += [f"{group['median_degree']:g}", f"{group['isolated']:,}", points(group["inside"])]
         table.append(row)
     return table
+
+
+def leak_sentence(leak: Leak) -> str:
+    """Say that a column gives the label or the group away."""
+    advice = (
+        "Is it known when the prediction is made? If not, drop it."
+        if leak.of == "label"
+        else "Leaving out the sensitive column does not hide the group."
+    )
+    return (
+        f"The column {leak.column!r} gives the {leak.of} away: {leak.rule} equals "
+        f"{leak.value!r} on {points(leak.agreement)} % of the nodes where it is known (a "
+        f"constant answer: {points(leak.most_frequent)} %). {advice}"
+    )
 
 
 def groups_section(document: Document) -> Section:

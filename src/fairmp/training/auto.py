@@ -17,17 +17,23 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from fairmp.display import bar
 from fairmp.nn.fmp import FMP, PPR, On
 from fairmp.nn.models import BACKBONES, Network, name_of
-from fairmp.progress import bar
 from fairmp.training import estimators
 from fairmp.training.blend import Blend, Member
 from fairmp.training.estimators import Classifier
 from fairmp.training.fitted import fit_calibration, propagate_uncorrected
 from fairmp.training.graph_features import FeatureView, GraphInputs, fingerprint
 from fairmp.training.nodes import TrainingNodes
-from fairmp.training.run import Epoch, History, Trial
-from fairmp.training.trainer import NetworkSettings, TrainingSettings, train_network
+from fairmp.training.trainer import (
+    Epoch,
+    History,
+    NetworkSettings,
+    TrainingSettings,
+    Trial,
+    train_network,
+)
 
 FEW_LABELS = 5000  # training nodes up to which a random forest is tried
 MIN_MEMBERS, MAX_MEMBERS = 3, 5  # of a blend; fewer only where there are no more

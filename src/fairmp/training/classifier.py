@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, TypeGuard, cast, get_args
+from typing import TYPE_CHECKING, Any, Self, TypeGuard, cast
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.splits import MASKS, with_split
 from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype, locality_order
@@ -38,16 +38,16 @@ from fairmp.training.fitted import (
     hold_parity,
     propagate_uncorrected,
 )
-from fairmp.training.lagrangian import Lagrangian
 from fairmp.training.nodes import Names, TrainingNodes, check_certain_groups, graph_of
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
-from fairmp.training.run import Run, versions
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
 from fairmp.training.trainer import (
     Checkpoints,
     NetworkSettings,
+    Run,
     Select,
     TrainingSettings,
     train_network,
+    versions,
 )
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ class FairClassifier:
             raise InputError("propagation", f"{self.propagation!r} is not a module", hint)
         check_backbone(self.backbone)
         check_number("time_budget", self.time_budget, "give seconds, 0 or more", low=0)
-        check_choice("on", self.on, get_args(On))
+        _ = self.training_settings  # which checks those arguments
         # A value that is right is stored unchanged, as scikit-learn's clone() checks.
         if self.criterion not in CRITERIA:
             self.criterion = canonical(self.criterion)
@@ -171,6 +171,14 @@ class FairClassifier:
         """Whether predictions are calibrated: not if training held the gap of other decisions."""
         is_linear = isinstance(self.propagation, PPR | None)  # before the correction
         return self.calibrate and is_linear and not self._holds_gap
+
+    @property
+    def gap_target(self) -> float | None:
+        """Largest gap that is asked for: that of the strategy, or of the projection."""
+        layer = self.propagation
+        if self._holds_gap:
+            return cast(Strategy, self.strategy).gap_target
+        return layer.target if isinstance(layer, FMP) and layer.solver == "projection" else None
 
     @property
     def _holds_gap(self) -> bool:
@@ -217,12 +225,9 @@ class FairClassifier:
         """
         check_choice("order", order, ("given", "locality"))
         check(data)
-        data = copy.copy(data)
         if split_seed is None and not all(name in data for name in MASKS):
             split_seed = 0
-        if split_seed is not None:
-            parts = split((data.y, groups.most_likely_group(data.sens)), seed=split_seed)
-            data.train_mask, data.val_mask, data.test_mask = parts
+        data = copy.copy(data) if split_seed is None else with_split(data, seed=split_seed)
         check(data, masks=True)
         if groups.is_soft(data.sens):
             check_certain_groups(data)

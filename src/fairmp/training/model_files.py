@@ -28,10 +28,9 @@ from fairmp.training import estimators
 from fairmp.training.blend import Blend
 from fairmp.training.estimators import Classifier
 from fairmp.training.fitted import FittedModel, floating_dtype
-from fairmp.training.lagrangian import Lagrangian
 from fairmp.training.nodes import Names
-from fairmp.training.penalties import Adversary, Regulariser, Strategy
-from fairmp.training.run import versions
+from fairmp.training.penalties import Adversary, Lagrangian, Regulariser, Strategy
+from fairmp.training.trainer import versions
 
 if TYPE_CHECKING:
     from fairmp.datasets.encoding import Encoding

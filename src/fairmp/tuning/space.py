@@ -87,12 +87,8 @@ class Method:
     def __post_init__(self) -> None:
         check_choice("method", self.name, METHODS)
         check_choice("strategy", self.strategy, STRATEGIES)
-        for name in ("epochs", "num_layers", "patience", "eval_every"):
-            if getattr(self, name) is not None:
-                check_integer(name, getattr(self, name), "give a whole number, 1 or more")
-        if self.strategy == "adversary" and not 0 <= self.pretrain < self.epochs:
-            late = f"{self.epochs} end before the adversary is active, after {self.pretrain}"
-            raise InputError("epochs", late, "give more epochs, or a smaller {pretrain}")
+        check_integer("num_layers", self.num_layers, "give a whole number, 1 or more")
+        classifier(self, {})  # which checks the other arguments
 
     @property
     def backbone(self) -> str:

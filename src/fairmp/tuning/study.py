@@ -1,11 +1,13 @@
-"""The optuna study behind a search: its storage, identity and sampler."""
+"""What a search is for, and the optuna study behind it: its storage, identity and sampler."""
 
 from __future__ import annotations
 
 import math
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,47 @@ from optuna.trial import FrozenTrial
 from fairmp.datasets.databases import without_password
 from fairmp.errors import InputError
 from fairmp.tuning import trials
-from fairmp.tuning.search import Search
-from fairmp.tuning.space import first_settings
+from fairmp.tuning.space import Criterion, Method, Space, first_settings, format_domain
 
 IDENTITY = "fairmp"  # user attribute of the study that holds what all its trials share
 SQLITE_WAIT_S = 60  # several processes write to one file: one may wait for the others
+
+
+@dataclass(frozen=True)
+class Search:
+    """Goal, space and storage of a search; see :func:`fairmp.tuning.tune.tune`."""
+
+    method: Method
+    space: Space
+    limit: float | None  # largest gap accepted on the validation nodes, None for the whole front
+    criterion: Criterion
+    trials: int
+    splits: int
+    seed: int
+    device: str
+    storage: str | None
+    study_name: str
+    graph: dict[str, Any]  # fingerprint of the data
+    deadline: float | None = None  # time after which no trial begins
+
+    @property
+    def expired(self) -> bool:
+        """Whether time is up."""
+        return self.deadline is not None and time.time() >= self.deadline
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that all trials of one study must have in common, as JSON types."""
+        method = asdict(self.method)
+        return {
+            "criterion": self.criterion,
+            "splits": self.splits,
+            "seed": self.seed,
+            "goal": "front" if self.limit is None else self.limit,
+            "method": method.pop("name"),
+            **{name: value for name, value in method.items() if value is not None},
+            **{f"space of {name}": format_domain(domain) for name, domain in self.space.items()},
+            **self.graph,
+        }
 
 
 @contextmanager

@@ -21,16 +21,15 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.datasets.splits import MASKS, split
+from fairmp.datasets.splits import MASKS, split, with_split
 from fairmp.datasets.validation import check
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.metrics.pareto import front
 from fairmp.parallel import WorkerPool
 from fairmp.training.classifier import FairClassifier
-from fairmp.training.run import Run
-from fairmp.tuning.search import Search
+from fairmp.training.trainer import Run
 from fairmp.tuning.space import SYMBOLS, Criterion, Method, default_space, narrowed
-from fairmp.tuning.study import open_study
+from fairmp.tuning.study import Search, open_study
 from fairmp.tuning.trials import TrialResult, end_dead, results, running
 from fairmp.tuning.workers import run_trials, train, training_data
 
@@ -189,16 +188,13 @@ def _check_goal(goal: float | str, criterion: str) -> float | None:
 
 def data_splits(data: Data, splits: int, seed: int) -> list[Data]:
     """One copy of the graph per split: same test nodes, the others split anew."""
-    sens = groups.most_likely_group(data.sens)
-    first = copy.copy(data)
-    if not all(name in data for name in MASKS):
-        first.train_mask, first.val_mask, first.test_mask = split((data.y, sens), seed=seed)
+    first = data if all(name in data for name in MASKS) else with_split(data, seed=seed)
     check(first, masks=True)
     parts = [first]
     hidden = torch.where(first.train_mask | first.val_mask, first.y, -1)
     for number in range(1, splits):
         # Two of three equal parts to train on, which is the ratio of the first split.
-        one, other, val = split((hidden, sens), seed=seed + number, fractions=[1 / 3] * 3)
+        one, other, val = split((hidden, data.sens), seed=seed + number, fractions=[1 / 3] * 3)
         part = copy.copy(first)
         part.train_mask, part.val_mask = one | other, val
         check(part, masks=True)

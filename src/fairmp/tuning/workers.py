@@ -21,9 +21,8 @@ from fairmp.parallel import WorkerPool, failure_reason
 from fairmp.training.classifier import FairClassifier
 from fairmp.tuning import space as spaces
 from fairmp.tuning import trials
-from fairmp.tuning.search import Search
 from fairmp.tuning.space import Settings
-from fairmp.tuning.study import open_study
+from fairmp.tuning.study import Search, open_study
 
 METRICS = ("accuracy", "dp", "eo", "auc", "f1")
 POLL_S = 0.5

@@ -112,13 +112,7 @@ class HeldOutBias(NamedTuple):
 def held_out_scores(
     values: Features, halves: Halves, *, with_first: bool = False
 ) -> list[HeldOutScores]:
-    """Fit linear rules for pairs of groups on each half; return the scores of the other.
-
-    Args:
-        values: features of the nodes.
-        halves: groups and halves of the nodes.
-        with_first: only pairs with the first group.
-    """
+    """Fit linear rules for all pairs of groups, or with the first, on one half; score the other."""
     pairs = list(combinations(range(int(halves.group.max()) + 1), 2))
     if with_first:
         pairs = [pair for pair in pairs if pair[0] == 0]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import ndtr
 
 from fairmp.analysis.theory.bounds import GroupMoments, group_moments, mutual_information_bound
 from fairmp.analysis.theory.conditions import (
@@ -95,8 +96,6 @@ def bias_of(moments: GroupMoments) -> Bias:
         >>> [round(float(v), 4) for v in bias]
         [1.4142, 0.5205, 0.3799]
     """
-    from scipy.special import ndtr
-
     mu, sigma = moments.means, moments.covariances
     gaps, parities = [], []
     for a, b in combinations(range(mu.shape[-2]), 2):
