@@ -24,9 +24,9 @@ from fairmp.kernels.types import CSR, AggregateGradient, Matrix
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
-INT32 = 2**31 - 1
+INT32 = torch.iinfo(torch.int32).max
 MIN_RECIPROCAL = 0.1  # share of edges with a reverse; below it the other direction was forgotten
-WINDOW_NODES = 4096  # renumbered by degree; what is near stays near
+WINDOW_NODES = 4096  # renumbered by degree, for speed; what is near stays near
 MAX_RENUMBERED_EDGES = 2**25  # above, a copy of the edges costs too much memory
 SPARSE_LAYOUTS = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc)
 

@@ -47,36 +47,6 @@ def test_closed_output_ends_the_program_quietly(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (1, b"")
 
 
-def test_demo_writes_records_of_every_method_page_and_model(
-    fairmp: Program, tmp_path: Path
-) -> None:
-    status, shown, err = fairmp("demo --nodes 1000 --splits 1 --out out")
-    assert status == 0, err
-    assert "sensitive homophily 92.0 %" in shown
-    out = tmp_path / "out"
-    names = sorted(p.name for p in out.iterdir())
-    assert names == [
-        *("model", "records.jsonl", "report.html", "report.json", "table.md", "tradeoff.png")
-    ]
-    records = [json.loads(line) for line in (out / "records.jsonl").read_text().splitlines()]
-    methods = list(dict.fromkeys(record["name"] for record in records))
-    assert len(records) == len(methods)
-    solvers = {(record["run"]["config"]["propagation"] or {}).get("solver") for record in records}
-    assert solvers == {None, "paper", "papc", "projection"}
-    assert (out / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
-    page = (out / "report.html").read_text()
-    for method in methods:
-        assert method in page
-        assert method in shown
-    data = social_network(n=1000)
-    assert FairClassifier.load(out / "model").predict(data).shape == (1000,)
-    assert [p.name for p in tmp_path.glob("[!.]*")] == ["out"]
-
-    status, _, err = fairmp("demo --out out")
-    assert status == 2
-    assert err == "fairmp: --out: out is not empty; give another folder, or add --overwrite\n"
-
-
 def test_train_saves_a_model_that_loads(fairmp: Program, tmp_path: Path) -> None:
     status, shown, err = fairmp(
         "train --data embedded:4000 --epochs 15 --lr 0.02 --splits 2 --target 0.02 --backbone mlp "

@@ -11,16 +11,13 @@ import torch
 from torch_geometric.data import Data
 
 from fairmp import FMP, PPR, FairClassifier, InputError
-from fairmp.comparison.grid import Setting
 from fairmp.datasets import social_network
 from fairmp.graph import Graph
 from fairmp.nn.models import Network, build
-from fairmp.training import defaults
 from fairmp.training.nodes import LocalReducer, Names, TrainingNodes, graph_of
 from fairmp.training.penalties import Regulariser
 from fairmp.training.trainer import (
     History,
-    NetworkSettings,
     Run,
     State,
     Trainer,
@@ -79,21 +76,6 @@ def train(net: Network, data: Data, *, seed: int = 0, **settings: Any) -> Histor
 
 def weights(net: Network) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in net.parameters()])
-
-
-def test_defaults_of_the_paper_and_of_all_tools() -> None:
-    names = ("hidden", "num_layers", "lr", "weight_decay", "epochs")
-    assert [defaults.PAPER[name] for name in names] == [64, 2, 1e-3, 1e-5, 300]
-    model = FairClassifier(
-        FMP(lambda_s=3.0),
-        **{name: value for name, value in defaults.PAPER.items() if name != "lambda_s"},
-    )
-    assert (model.patience, model.calibrate) == (None, False)
-    ours = FairClassifier()
-    assert ours.training_settings == TrainingSettings()
-    assert ours.network_settings == NetworkSettings(ours.propagation)
-    assert ours.propagation.lambda_s == Setting().lambda_s == defaults.LAMBDA_S
-    assert (Setting().lr, Setting().epochs) == (ours.lr, ours.epochs)
 
 
 def test_one_epoch_is_one_step_of_adam(data: Data) -> None:

@@ -66,13 +66,15 @@ def command(
         "What should be equal: demographic-parity, equal-opportunity or equalized-odds.",
         "demographic-parity",
     ),
-    k: int = _fair("Propagation steps.", 5),
+    k: int = _fair("Propagation steps.", defaults.K),
     lambda_s: str | None = _fair("Smoothing: a number, or 'learned' (the default)."),
-    lambda_f: float = _fair("Strength of the pull towards parity (papc, paper).", 1.0),
+    lambda_f: float = _fair(
+        "Strength of the pull towards parity (papc, paper).", defaults.LAMBDA_F
+    ),
     group_free: bool = _fair("Predict without groups: penalty raised until --target holds.", False),
     regulariser: float = _fair("Weight of the demographic regulariser.", 0.0),
     adversary: float = _fair("Weight of the adversary.", 0.0),
-    pretrain: int = _fair("Epochs before the adversary is active.", 70),
+    pretrain: int = _fair("Epochs before the adversary is active.", defaults.PRETRAIN),
     backbone: str | None = network(
         "auto (the default), mlp (that of shards), gcn, gat, sgc, appnp; trees, forest, logistic."
     ),

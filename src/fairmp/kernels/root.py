@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
-MAX_PASSES = 200
+MAX_PASSES = 200  # bisection alone takes 73, from 1e6 to the last digit; more only cost time
 MAX_MARGIN = 1e6  # in units of τ; float64 resolves a shift of this size to 1e-10
-SATURATION_LOGIT = 45.0  # beyond the largest margin by this much, every node has changed sides
+SATURATION_LOGIT = 45.0  # beyond the largest margin by this, every node has changed sides
 
 
 class Solved(NamedTuple):

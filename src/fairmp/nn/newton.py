@@ -31,13 +31,14 @@ from numpy.typing import NDArray
 from fairmp.kernels.root import SATURATION_LOGIT
 from fairmp.nn.quadratic import RIDGE, Array, complement, penalised_minimum, pseudo_solve, span
 
-MAX_STAGE_PASSES = 50  # at one temperature
-MAX_HALVINGS = 10  # of a step
+MAX_STAGE_PASSES = 50  # at one temperature; more only cost time
+MAX_HALVINGS = 10  # of a step; more only cost time
 MAX_RESIDUAL = 1e-6  # above it the method has not converged
+OBJECTIVE_ROUNDING = 1e-9  # relative; of a sum over nodes
 STAGE_RESIDUAL = 1e-4  # at which a temperature is left; at 1e-2 the last one may not converge
-STAGE_RANGE = 8.0  # of logits, in units of the first temperature
+STAGE_RANGE = 8.0  # of logits, in units of the first temperature; less only costs time
 MIN_CURVATURE = 1e-100  # of a row that no longer moves: a step along it is long, and finite
-BISECTIONS = 40
+BISECTIONS = 40  # of a share in [0, 1], to 1e-12
 
 
 class Moments(NamedTuple):
@@ -262,12 +263,15 @@ class _Newton:
         farthest = float(np.abs(step).max())
         if farthest == 0:
             return None
-        # Farther than this every node of a group has changed sides.
+        # Farther than this every node of a group has changed sides; it saves halvings.
         length = min(1.0, (self.width + SATURATION_LOGIT) / farthest)
+        rounding = OBJECTIVE_ROUNDING * abs(point.objective)
         for _ in range(MAX_HALVINGS):
             candidate = self._at(point.v + length * step, temperature)
-            # Close to the solution rounding hides the descent, and the residual decides.
-            if candidate.objective <= point.objective or candidate.residual < 0.9 * point.residual:
+            rise = candidate.objective - point.objective
+            # Close to the solution rounding hides the descent, and the residual decides. Elsewhere
+            # it must not: steps there and back may reduce it in turn.
+            if rise <= 0 or (rise <= rounding and candidate.residual < 0.9 * point.residual):
                 return candidate
             length /= 2
             if self.passes >= limit:

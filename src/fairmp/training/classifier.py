@@ -542,13 +542,13 @@ def _device(name: str) -> torch.device:
 def build_classifier(
     solver: str = "projection",
     *,
-    K: int = 5,
+    K: int = defaults.K,
     lambda_s: Smoothing = defaults.LAMBDA_S,
-    lambda_f: float = 1.0,
+    lambda_f: float = defaults.LAMBDA_F,
     target: float = 0.0,
     strategy: str = "vanilla",
-    h: float = 1.0,
-    pretrain: int = 70,
+    h: float = defaults.H,
+    pretrain: int = defaults.PRETRAIN,
     adversary_lr: float = 1e-3,
     **settings: Any,
 ) -> FairClassifier:
