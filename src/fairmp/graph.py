@@ -386,7 +386,8 @@ class TensorCache:
 
 
 def _version(tensor: Tensor) -> tuple[int, ...]:
-    # PyG's EdgeIndex wraps a tensor that has a version of its own.
+    # The counter of changes in place; torch has no public way to read it. PyG's EdgeIndex wraps a
+    # tensor that has a counter of its own.
     inner = _plain(tensor)
     return (tensor._version,) if inner is tensor else (tensor._version, inner._version)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
@@ -100,12 +101,16 @@ class ShardedAdjacency(Adjacency):
         gradient = super().aggregate_vjp(grad, gamma, x, propagated)
         return gradient._replace(f=self._add_border(gradient.f, arrived(), gamma))
 
+    @cached_property
+    def border_matrix(self) -> Matrix:
+        """Edges from the border to the halo, as the kernels take them."""
+        left = self.scale.index_select(0, self.border_nodes)
+        return Matrix(self.border, left, self.halo_scale)
+
     def _add_border(self, result: Tensor, rows: Tensor, gamma: float) -> Tensor:
         """Add (1−γ) times the product of the border with rows of the halo."""
         if self.border_nodes.numel():
-            left = self.scale.index_select(0, self.border_nodes)
-            border = Matrix(self.border, left, self.halo_scale)
-            more = implementation(rows).aggregate(border, rows, None, 0.0)
+            more = implementation(rows).aggregate(self.border_matrix, rows, None, 0.0)
             result.index_add_(0, self.border_nodes, more, alpha=1 - gamma)
         return result
 

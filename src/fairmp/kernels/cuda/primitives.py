@@ -6,12 +6,11 @@ The dual of one gap between two classes stays on the device, so that the host ne
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 import triton
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
 
 from fairmp.kernels.cuda import edges, nodes, scalar_dual
 from fairmp.kernels.reference import gather_margins as gather_margins
@@ -95,16 +94,10 @@ def find_hubs(row: Tensor) -> Hubs | None:
     return Hubs(rows, first, starts, torch.minimum(starts + MAX_ROW_EDGES, end[hub]))
 
 
-# Version of the row pointers, and their hubs; forgotten with the graph.
-_hubs: WeakIdKeyDictionary = WeakIdKeyDictionary()
-
-
-def _cached_hubs(row: Tensor) -> Hubs | None:
-    version = -1 if row.is_inference() else row._version
-    found: tuple[int, Hubs | None] | None = _hubs.get(row)
-    if found is None or found[0] != version:
-        found = _hubs[row] = (version, find_hubs(row))
-    return found[1]
+def _hubs(matrix: Matrix) -> Hubs | None:
+    if "hubs" not in matrix.cache:
+        matrix.cache["hubs"] = find_hubs(matrix.rows.row)
+    return cast("Hubs | None", matrix.cache["hubs"])
 
 
 def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tensor:
@@ -124,7 +117,7 @@ def aggregate(matrix: Matrix, f: Tensor, x: Tensor | None, gamma: float) -> Tens
     limits = {"R": height, "L": lanes, "LONG": LONG_ROW_LOOPS * lanes, "CHUNK": MAX_ROW_EDGES}
     tiles = (triton.cdiv(rows, height),)
     launch(edges.rows, tiles, row, col, weight, left, f, x, out, gamma, rows, **sizes, **limits)
-    hubs = _cached_hubs(row)
+    hubs = _hubs(matrix)
     if hubs is not None:
         sizes["B"] = max(16, TILE_NUMBERS // padded)
         pieces = hubs.begin.numel()
