@@ -373,3 +373,66 @@ def test_decision_rule_keeps_unknown_groups_and_draws_their_share() -> None:
     assert (shifted[1:] > 0).sum() == 1000
     assert (shifted > 0).sum() == (rule.apply(margin, group, seed=2)[0] > 0).sum()
     assert not np.array_equal(shifted, rule.apply(margin, group, seed=2)[0])
+
+
+def test_decision_rule_moves_margins_little_and_survives_float32() -> None:
+    """Margins next to the threshold, of logits that float32 rounds by 4e-6."""
+    rule = DecisionRule(np.array([0.5]), np.array([0.5]))
+    margin = 0.5 + np.array([-1e-7, 1e-7, -1e-12, 1e-12, 0.0, 0.0, -1.0, 2.0])
+    shifted, drawn = rule.apply(margin, np.zeros(8, dtype=np.int64))
+    assert drawn == 2
+    assert np.abs(shifted - (margin - 0.5)).max() <= 1.1e-4
+    logits = torch.tensor(np.stack([np.full(8, 50.0), 50 + shifted], 1), dtype=torch.float32)
+    assert torch.equal(logits[:, 1] > logits[:, 0], torch.from_numpy(shifted > 0))
+    assert (shifted > 0).tolist()[:4] == [False, True, False, True]
+    assert (shifted > 0).sum() == 4
+
+
+def test_drawn_nodes_keep_their_probabilities_and_decisions_in_half_precision() -> None:
+    sens = torch.arange(1000) % 2
+    x = torch.zeros(1000, 2)
+    x[:, 1] = torch.where(sens == 1, 1.0, -1.0)
+    groups = group_operator(sens)
+    found = close_decision_gap(x, groups, seed=1)
+    assert found.drawn >= 400
+    decided = found.logits.argmax(1)
+    assert torch.equal(found.logits.half().argmax(1), decided)
+    top = found.logits.topk(2).values
+    split = decided != close_decision_gap(x, groups, seed=2).logits.argmax(1)
+    assert bool(split.any())
+    assert float((top[split, 0] - top[split, 1]).max()) < 1e-5
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_gap_equal_to_the_target_is_within_it(groups: int) -> None:
+    """In floating point 8/10 − 7/10 is more than 1/10."""
+    for size in range(2, 21):
+        sens = torch.arange(size * groups) % groups
+        place = torch.arange(size * groups) // groups
+        for more, fewer in itertools.combinations(range(size, -1, -1), 2):
+            selected = place < torch.tensor([more, *[fewer] * (groups - 1)])[sens]
+            x = torch.stack([torch.zeros(len(sens)), selected.float() - 0.5], 1)
+            target = (more - fewer) / size
+            assert torch.equal(close_decision_gap(x, group_operator(sens), target).logits, x)
+            rule = equal_rates((x[:, 1]).double().numpy(), sens.numpy(), target=target)
+            assert not rule.thresholds.any()
+
+
+def test_shift_of_more_classes_nearly_closes_the_gap() -> None:
+    """Few nodes are left that have to change one by one."""
+    sens = torch.arange(6000) % 3
+    x = 3 * torch.randn(6000, 3)
+    x[:, 0] += sens
+    x[:, 1] -= 2.0 * sens
+    groups = group_operator(sens)
+    found = close_decision_gap(x, groups)
+    shifted = groups.subtract(x.double(), found.shift).argmax(1)
+    gaps = np.ptp(rates(shifted, sens, torch.ones(6000, dtype=torch.bool), 3), axis=0)
+    assert gaps.max() < 0.005
+
+
+@pytest.mark.parametrize("groups", [2, 3])
+def test_gap_of_many_nodes_is_closed_to_the_last(groups: int) -> None:
+    sens = torch.arange(groups * 20_000) % groups
+    x = torch.randn(len(sens), 2) + 0.3 * sens.unsqueeze(1) * torch.tensor([0.0, 1.0])
+    assert close_decision_gap(x, group_operator(sens)).gap < 1e-9
