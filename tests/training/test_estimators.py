@@ -133,3 +133,11 @@ def test_sample_weights_an_estimator_does_not_take_are_refused():
     x, y, train, _ = problem(2)
     with pytest.raises(InputError, match="KNeighborsClassifier takes no sample weights"):
         estimators.fit(KNeighborsClassifier(), x, y, train, 2, sample_weight=torch.ones(len(x)))
+
+
+@pytest.mark.parametrize("make", [HistGradientBoostingClassifier, RandomForestClassifier])
+def test_equal_classifiers_have_equal_bytes(make) -> None:
+    x = np.random.default_rng(0).normal(size=(200, 3))
+    y = (x[:, 0] > 0).astype(int)
+    first, second = (estimators.to_bytes({0: make(random_state=0).fit(x, y)}) for _ in range(2))
+    assert torch.equal(first, second)

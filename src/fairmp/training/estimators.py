@@ -6,10 +6,13 @@ to be harmless are loaded only if the user trusts the file.
 
 from __future__ import annotations
 
+import io
+import json
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -23,6 +26,7 @@ from fairmp.nn.models import ESTIMATORS
 from fairmp.training.graph_features import FeatureView
 
 MIN_PROBABILITY = 1e-6
+SCHEMA = "schema.json"  # the file of a skops archive that says what the others are
 NEVER = float(np.log(MIN_PROBABILITY))  # logit of a class that no training node has
 
 
@@ -135,11 +139,40 @@ def to_bytes(classifiers: Mapping[int, Classifier]) -> Tensor:
 
     named = {str(place): classifier for place, classifier in classifiers.items()}
     try:
-        content = skops.io.dumps(named, compression=zipfile.ZIP_DEFLATED)
+        content = skops.io.dumps(named)
     except Exception as error:  # the exceptions of skops have no common base
         value = f"skops cannot save it: {error}"
         raise InputError("backbone", value, "choose another backbone") from error
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    return torch.frombuffer(bytearray(_reproducible(content)), dtype=torch.uint8)
+
+
+def _reproducible(archive: bytes) -> bytes:
+    """Number the objects of an archive from 0, and drop its times.
+
+    skops names objects and their files by address, so that equal classifiers would have different
+    bytes.
+    """
+    numbers: dict[int, int] = {}
+    names = {SCHEMA: SCHEMA}
+
+    def renumber(node: dict[str, Any]) -> dict[str, Any]:
+        if "__id__" in node:
+            address = node["__id__"]
+            node["__id__"] = numbers.setdefault(address, len(numbers))
+            if "file" in node:
+                name = f"{node['__id__']}{Path(node['file']).suffix}"
+                names[node["file"]] = name
+                node["file"] = name
+        return node
+
+    result = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(result, "w") as new:
+        schema = json.loads(old.read(SCHEMA), object_hook=renumber)
+        for name in sorted(old.namelist(), key=lambda name: names[name]):
+            content = json.dumps(schema).encode() if name == SCHEMA else old.read(name)
+            info = zipfile.ZipInfo(names[name])  # dated 1980
+            new.writestr(info, content, compress_type=zipfile.ZIP_DEFLATED)
+    return result.getvalue()
 
 
 def from_bytes(content: Tensor, path: str, *, trust: bool) -> dict[int, Classifier]:
