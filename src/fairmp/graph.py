@@ -425,10 +425,14 @@ def _edges(
     if first < 0 or last >= num_nodes:
         value = f"nodes {first} to {last} in a graph of {num_nodes} nodes"
         raise InputError("edge_index", value, f"they must lie in 0…{num_nodes - 1}")
-    if edge_weight is None:
-        return edge_index, None
-    if edge_weight.shape != edge_index[0].shape:
-        value = f"shape {tuple(edge_weight.shape)} for {edge_index.size(1)} edges"
+    if edge_weight is not None:
+        _check_weight(edge_weight, edge_index.size(1))
+    return edge_index, edge_weight
+
+
+def _check_weight(edge_weight: Tensor, num_edges: int) -> None:
+    if edge_weight.shape != (num_edges,):
+        value = f"shape {tuple(edge_weight.shape)} for {num_edges} edges"
         raise InputError("edge_weight", value, "give one weight per edge")
     if edge_weight.requires_grad:
         value = "requires a gradient, which does not pass through the normalisation"
@@ -436,7 +440,6 @@ def _edges(
     if not bool(torch.isfinite(edge_weight).all()) or bool((edge_weight < 0).any()):
         value = f"they reach from {edge_weight.min().item():g} to {edge_weight.max().item():g}"
         raise InputError("edge_weight", value, "weights must be finite and not negative")
-    return edge_index, edge_weight
 
 
 def _coalesce(index: Tensor, weight: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

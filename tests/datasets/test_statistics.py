@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from torch_geometric.utils import homophily as pyg_homophily
 
-from fairmp.datasets.statistics import PAPER, agreement, homophily, of_dataset
+from fairmp.datasets.statistics import PAPER, EdgeHomophily, agreement, homophily, of_dataset
 from tests.graphs import problems
 
 
@@ -19,6 +19,18 @@ def test_homophily_agrees_with_pyg(problem) -> None:
         assert homophily(edges, sens) == pytest.approx(pyg_homophily(known, sens), abs=1e-6)
     else:
         assert homophily(edges, sens) is None
+
+
+@pytest.mark.parametrize("known_only", [True, False])
+def test_homophily_of_edges_in_parts_is_that_of_all(known_only: bool) -> None:
+    generator = torch.Generator().manual_seed(0)
+    edges = torch.randint(0, 30, (2, 200), generator=generator)
+    codes = torch.randint(-1, 3, (30,), generator=generator)
+    counted = EdgeHomophily(codes.numpy(), known_only)
+    assert counted.share is None
+    for part in edges.numpy()[:, :70], edges.numpy()[:, 70:]:
+        counted.add(*part)
+    assert counted.share == homophily(edges, codes, known_only=known_only)
 
 
 def test_homophily_with_unknown_codes() -> None:

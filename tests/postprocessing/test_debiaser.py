@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from fairmp import InputError, debias
 from fairmp.metrics import demographic_parity, equal_opportunity
-from fairmp.postprocessing.criteria import On
+from fairmp.nn.decisions import On
 from fairmp.postprocessing.debiaser import Debiaser
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]

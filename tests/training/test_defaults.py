@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import typer
 
-from fairmp import FMP, PPR, FairClassifier
+from fairmp import FMP, PPR, FairClassifier, debias
 from fairmp.cli import program
 from fairmp.comparison.grid import METHODS, RunSpec, Setting, classifier
+from fairmp.postprocessing.debias_table import TableSpec
+from fairmp.postprocessing.solver import Settings
 from fairmp.training import defaults
 from fairmp.training.classifier import build_classifier
-from fairmp.training.penalties import Adversary
+from fairmp.training.penalties import Adversary, Regulariser
 from fairmp.training.trainer import NetworkSettings, TrainingSettings
 from fairmp.tuning.space import HYPERPARAMETERS, Method
 
@@ -41,10 +43,13 @@ def search_defaults() -> dict[str, Any]:
     return {name: setting.default for name, setting in HYPERPARAMETERS.items()}
 
 
+def command_parameters(command: str) -> list[Any]:
+    return typer.main.get_command(program(command)).commands[command].params
+
+
 def option_defaults(command: str) -> dict[str, Any]:
     """Defaults of a command's options, under the names of the library."""
-    parameters = typer.main.get_command(program(command)).commands[command].params
-    shown = {parameter.name: parameter.default for parameter in parameters}
+    shown = {parameter.name: parameter.default for parameter in command_parameters(command)}
     return {name: shown.get(OPTIONS.get(name, name)) for name in EVERY}
 
 
@@ -58,14 +63,15 @@ def option_defaults(command: str) -> dict[str, Any]:
         (field_defaults(Method) | search_defaults(), EVERY),
         (parameter_defaults(FMP), ("K", "lambda_f")),
         (parameter_defaults(PPR), ("K",)),
-        ({"pretrain": Adversary().pretrain_classifier}, ("pretrain",)),
+        (vars(Adversary()) | {"pretrain": Adversary().pretrain_classifier}, ("h", "pretrain")),
+        (vars(Regulariser()), ("h",)),
         (option_defaults("train"), (*TRAINING, "K", "lambda_f", "pretrain")),
         (option_defaults("compare"), (*TRAINING, "K", "lambda_f", "pretrain")),
         (option_defaults("tune"), ("epochs", "patience", "eval_every", "num_layers", "pretrain")),
     ],
     ids=[
         *("FairClassifier", "Trainer", "build_classifier", "compare", "tune", "FMP", "PPR"),
-        *("Adversary", "fairmp train", "fairmp compare", "fairmp tune"),
+        *("Adversary", "Regulariser", "fairmp train", "fairmp compare", "fairmp tune"),
     ],
 )  # fmt: skip
 def test_defaults_are_one_set(used: dict[str, Any], names: Iterable[str]) -> None:
@@ -85,6 +91,14 @@ def test_comparison_trains_the_default_classifier() -> None:
     assert "auto" in METHODS
     model = classifier(RunSpec("embedded", "auto", "vanilla", None, 0, 0))
     assert repr(model) == repr(FairClassifier())
+
+
+@pytest.mark.parametrize("function", [debias, Settings, TableSpec])
+def test_debias_smooths_over_a_graph_as_ppr_does(function: Any) -> None:
+    layer, used = parameter_defaults(PPR), parameter_defaults(function)
+    assert (used.get("K", used.get("k")), used["lambda_s"]) == (layer["K"], layer["lambda_s"])
+    options = {p.name: p.default for p in command_parameters("debias")}
+    assert (options["k"], options["lambda_s"]) == (layer["K"], layer["lambda_s"])
 
 
 def test_paper_has_its_published_settings() -> None:

@@ -11,7 +11,8 @@ from typing import Any, Literal, cast
 import torch
 
 from fairmp.errors import InputError, check_choice, check_integer, check_number
-from fairmp.nn.fmp import On, Smoothing
+from fairmp.nn.decisions import On
+from fairmp.nn.fmp import Smoothing
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
 

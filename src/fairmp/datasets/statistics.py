@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -70,11 +71,35 @@ def homophily(edge_index: Tensor, codes: Tensor, *, known_only: bool = True) -> 
         >>> homophily(edges, codes), round(homophily(edges, codes, known_only=False), 3)
         (0.5, 0.333)
     """
-    source, target = codes[edge_index]
-    if known_only:
-        known = (source >= 0) & (target >= 0)
-        source, target = source[known], target[known]
-    return float((source == target).double().mean()) if source.numel() else None
+    counted = EdgeHomophily(codes.cpu().numpy(), known_only)
+    counted.add(*edge_index.cpu().numpy())
+    return counted.share
+
+
+@dataclass
+class EdgeHomophily:
+    """The :func:`homophily` of edges that are given in parts."""
+
+    codes: np.ndarray
+    known_only: bool = True
+    same: int = 0  # edges between nodes of the same code
+    edges: int = 0
+
+    def add(self, source: np.ndarray, target: np.ndarray) -> None:
+        """Count edges, by the nodes at their ends."""
+        first, second = self.codes[source], self.codes[target]
+        same = first == second
+        if self.known_only:
+            known = (first >= 0) & (second >= 0)
+            same, edges = same & known, int(known.sum())
+        else:
+            edges = len(same)
+        self.same, self.edges = self.same + int(same.sum()), self.edges + edges
+
+    @property
+    def share(self) -> float | None:
+        """Share of the edges so far that are between nodes of the same code."""
+        return self.same / self.edges if self.edges else None
 
 
 def sizes(values: Tensor, names: Sequence[str] | None) -> dict[str, int]:

@@ -22,7 +22,7 @@ from fairmp.datasets.edges import EdgeTable, comparable, proper_rows
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.splits import MASKS, check, split
-from fairmp.datasets.statistics import Statistics, sizes
+from fairmp.datasets.statistics import EdgeHomophily, Statistics, sizes
 from fairmp.datasets.tables import name_of
 from fairmp.datasets.targets import BinsGiven
 from fairmp.display import bar
@@ -281,26 +281,21 @@ def _write(
 def _scan(edges: EdgeStore, nodes: Nodes, manifest: Manifest) -> tuple[np.ndarray, Statistics]:
     """Degree of each node (n), and the statistics of the graph, from one pass over its edges."""
     degree = np.zeros(edges.num_nodes, dtype=np.int64)
-    alike, total = np.zeros(3, dtype=np.int64), np.zeros(3, dtype=np.int64)
+    label, labelled = EdgeHomophily(nodes.y, known_only=False), EdgeHomophily(nodes.y)
+    group = EdgeHomophily(nodes.sens)
     for low, high in edges.edges():
         np.add.at(degree, low, 1)
         np.add.at(degree, high, 1)
-        labelled = (nodes.y[low] >= 0) & (nodes.y[high] >= 0)
-        grouped = (nodes.sens[low] >= 0) & (nodes.sens[high] >= 0)
-        same_label = nodes.y[low] == nodes.y[high]
-        same_group = grouped & (nodes.sens[low] == nodes.sens[high])
-        alike += [same_label.sum(), (same_label & labelled).sum(), same_group.sum()]
-        total += [len(low), labelled.sum(), grouped.sum()]
-    shares = [int(k) / int(n) if n else None for k, n in zip(alike, total, strict=True)]
-    label, known_label, group = shares
+        for counted in (label, labelled, group):
+            counted.add(low, high)
     statistics = Statistics(
         name=manifest.name,
         nodes=manifest.nodes,
         features=len(manifest.feature_names),
         edges=2 * manifest.edges,
-        label_homophily=label,
-        label_homophily_labelled=known_label,
-        sens_homophily=group,
+        label_homophily=label.share,
+        label_homophily_labelled=labelled.share,
+        sens_homophily=group.share,
         labelled=int((nodes.y >= 0).sum()),
         classes=sizes(torch.from_numpy(nodes.y), manifest.class_names),
         groups=sizes(torch.from_numpy(nodes.sens), manifest.group_names),

@@ -25,7 +25,7 @@ import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -38,12 +38,14 @@ from fairmp.groups import GroupOperator
 from fairmp.kernels import apply
 from fairmp.nn.dual import Dual, shift_groups, solve_dual, tolerance
 
+On = Literal["decisions", "probabilities"]  # what predictions are made equal on
 Ties = Literal["random", "keep"]
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-TIES: tuple[Ties, ...] = ("random", "keep")
+ON: tuple[On, ...] = get_args(On)
+TIES: tuple[Ties, ...] = get_args(Ties)
 TEMPERATURES = (0.2, 0.05, 0.01, 0.002)  # relative to the average logit range
 ROUNDING = 1e-9  # of a gap
 TIED_MARGIN = 1e-6  # given to a decision that was drawn

@@ -17,7 +17,7 @@ from fairmp.graph import Adjacency, TensorCache, compute_dtype, normalise
 from fairmp.groups import GroupOperator, group_operator, memberships
 from fairmp.kernels import implementation, not_compiled, reference
 from fairmp.nn import solvers
-from fairmp.nn.decisions import close_decision_gap
+from fairmp.nn.decisions import On, close_decision_gap
 from fairmp.nn.solvers import Solution, Strength
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
 Solver = Literal["projection", "papc", "paper"]
 Smoothing = float | Literal["learned"]
-Temperature = float | Literal["decisions"]  # of a correction: τ, or the gap of decisions
-On = Literal["decisions", "probabilities"]  # what predictions are made equal on
 SOLVERS: tuple[Solver, ...] = get_args(Solver)
 MAX_RECORDED_NUMEL = 2**22  # logits up to which launching the steps costs more than running them
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -122,14 +123,24 @@ def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
         logits = transform(x)
         return logits
     weight = () if graph.edge_weight is None else (graph.edge_weight,)
+    arguments = x.to_dense(), graph.edge_index, *weight
     try:
-        logits = transform(x.to_dense(), graph.edge_index, *weight)
+        logits = transform(*arguments)
     except TypeError as error:
-        if f"{getattr(transform.forward, '__qualname__', None)}() " not in str(error):
+        if _takes(transform, arguments):
             raise  # from inside it
         hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
         raise InputError("backbone", str(error), hint) from None
     return logits
+
+
+def _takes(module: nn.Module, arguments: tuple[Tensor, ...]) -> bool:
+    """Whether a module can be called with so many arguments."""
+    try:
+        inspect.signature(module.forward).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def build(

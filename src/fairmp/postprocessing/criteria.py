@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,9 +19,6 @@ from fairmp.metrics.counts import boolean_mask, weights
 from fairmp.metrics.evaluation import CRITERIA, canonical
 from fairmp.nn.decisions import TARGET_HINT
 from fairmp.postprocessing.predictions import Attribute, Scores, read_labels
-
-On = Literal["decisions", "probabilities"]
-ON: tuple[On, ...] = ("decisions", "probabilities")
 
 
 @dataclass(frozen=True)

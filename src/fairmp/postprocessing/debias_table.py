@@ -14,8 +14,8 @@ from torch import Tensor
 
 from fairmp.datasets.targets import Bins
 from fairmp.errors import InputError
+from fairmp.nn.decisions import On
 from fairmp.postprocessing import prediction_table
-from fairmp.postprocessing.criteria import On
 from fairmp.postprocessing.debiaser import Debiaser
 from fairmp.postprocessing.prediction_table import PredictionTable, TableScores, listed
 from fairmp.postprocessing.predictions import Attribute

@@ -16,11 +16,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from fairmp._version import __version__
 from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
 from fairmp.groups import is_soft
-from fairmp.nn.decisions import Ties
+from fairmp.nn.decisions import On, Ties
 from fairmp.outputs import atomic_file
 from fairmp.postprocessing import corrections
 from fairmp.postprocessing.corrections import CorrectedLogits, Correction, Thresholds
-from fairmp.postprocessing.criteria import On, Problem, measures_of, read_criteria, read_problem
+from fairmp.postprocessing.criteria import Problem, measures_of, read_criteria, read_problem
 from fairmp.postprocessing.effects import summarise
 from fairmp.postprocessing.predictions import Attribute, Scores, attributes, read_scores
 from fairmp.postprocessing.result import DebiasResult

@@ -15,12 +15,12 @@ from torch import Tensor
 from fairmp.metrics import counts
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.metrics.counts import gap_interval, weighted_rates
+from fairmp.nn.decisions import On
 from fairmp.postprocessing.corrections import CorrectedLogits, Thresholds
 from fairmp.postprocessing.criteria import (
     NAMES,
     Criterion,
     Measure,
-    On,
     Problem,
     compare_groups,
     measures_of,

@@ -17,15 +17,13 @@ from fairmp.groups import is_soft, stack
 from fairmp.kernels import softmax
 from fairmp.metrics.calibration import label_probabilities
 from fairmp.nn import solvers
-from fairmp.nn.decisions import ROUNDING, TIES, Ties, close_decision_gap, equal_rates
+from fairmp.nn.decisions import ON, ROUNDING, TIES, On, Ties, close_decision_gap, equal_rates
 from fairmp.nn.dual import shift_groups, solve_dual
 from fairmp.postprocessing import odds
 from fairmp.postprocessing.corrections import CorrectedLogits, GroupShift, Thresholds, Transitions
 from fairmp.postprocessing.criteria import (
-    ON,
     Criterion,
     Measure,
-    On,
     Problem,
     measures_of,
     read_criteria,

@@ -18,7 +18,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from fairmp.display import bar
-from fairmp.nn.fmp import FMP, PPR, On
+from fairmp.nn.decisions import On
+from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import BACKBONES, Network, name_of
 from fairmp.training import estimators
 from fairmp.training.blend import Blend, Member

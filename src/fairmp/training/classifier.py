@@ -19,7 +19,8 @@ from fairmp.errors import InputError, check_choice, check_number
 from fairmp.graph import compute_dtype, locality_order
 from fairmp.metrics import Evaluation
 from fairmp.metrics.evaluation import CRITERIA, canonical
-from fairmp.nn.fmp import FMP, PPR, SOLVERS, On, Smoothing, Solver
+from fairmp.nn.decisions import On
+from fairmp.nn.fmp import FMP, PPR, SOLVERS, Smoothing, Solver
 from fairmp.nn.models import BACKBONES, Network, check_backbone, name_of
 from fairmp.training import defaults, model_files
 from fairmp.training.alignment import are_numbers, reordered

@@ -28,7 +28,8 @@ from fairmp.errors import InputError, check_choice
 from fairmp.graph import Adjacency, Graph
 from fairmp.metrics import Evaluation, evaluate
 from fairmp.metrics.calibration import calibrate
-from fairmp.nn.fmp import FMP, PPR, On
+from fairmp.nn.decisions import On
+from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import Network
 from fairmp.postprocessing.predictions import Attribute
 from fairmp.training import alignment

@@ -11,6 +11,7 @@ from torch.nn.functional import cross_entropy
 from fairmp.errors import check_integer, check_number
 from fairmp.groups import GroupOperator
 from fairmp.kernels import softmax
+from fairmp.training import defaults
 
 
 class Penalty:
@@ -72,7 +73,7 @@ class Regulariser(Strategy):
         tensor(1.)
     """
 
-    h: float = 1.0
+    h: float = defaults.H
 
     def __post_init__(self) -> None:
         check_number("h", self.h, "give a strength, 0 or more", low=0)
@@ -118,9 +119,9 @@ class Adversary(Strategy):
         70
     """
 
-    h: float = 1.0
+    h: float = defaults.H
     hidden: int = 64
-    pretrain_classifier: int = 70
+    pretrain_classifier: int = defaults.PRETRAIN
     pretrain_adversary: int = 30
     lr: float = 1e-3
 

@@ -24,8 +24,8 @@ from fairmp.display import Displayed, bar
 from fairmp.errors import InputError, check_choice, check_integer, check_number
 from fairmp.groups import GroupOperator, group_operator
 from fairmp.metrics import Evaluation
-from fairmp.nn.decisions import close_decision_gap
-from fairmp.nn.fmp import FMP, PPR, On
+from fairmp.nn.decisions import ON, On, close_decision_gap
+from fairmp.nn.fmp import FMP, PPR
 from fairmp.nn.models import Network, build
 from fairmp.training import defaults
 from fairmp.training.nodes import TrainingNodes
@@ -166,7 +166,7 @@ class TrainingSettings:
         check_number("lr", self.lr, "give a number above 0, such as 1e-3", low=0, above=True)
         check_number("weight_decay", self.weight_decay, "give 0 or more", low=0)
         check_choice("select", self.select, get_args(Select))
-        check_choice("on", self.on, get_args(On))
+        check_choice("on", self.on, ON)
         if self.epochs <= self.warmup:
             value = f"{self.epochs} end before the strategy is active, after {self.warmup}"
             hint = "give more epochs, or a smaller {pretrain_classifier}"

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import pandas as pd
 from optuna.distributions import BaseDistribution, FloatDistribution, IntDistribution
@@ -15,7 +15,8 @@ from optuna.trial import Trial
 
 from fairmp.errors import InputError, check_choice, check_integer
 from fairmp.metrics.evaluation import TITLES
-from fairmp.nn.fmp import SOLVERS, On
+from fairmp.nn.decisions import ON
+from fairmp.nn.fmp import SOLVERS
 from fairmp.nn.models import BACKBONES, GAT_HEADS
 from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier, build_classifier
@@ -27,7 +28,6 @@ Criterion = Literal["dp", "eo"]
 
 METHODS = ("fmp", "ppr", *BACKBONES)
 STRATEGIES = ("vanilla", "regulariser", "adversary")
-ON: tuple[str, ...] = get_args(On)
 SYMBOLS = {key: TITLES[key] for key in ("dp", "eo")}
 PROPAGATING = {"fmp": "projection", "ppr": "plain"}
 """Default solvers of the methods that propagate the output of an MLP."""
