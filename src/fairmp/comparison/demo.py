@@ -30,7 +30,7 @@ from fairmp.training import defaults
 from fairmp.training.classifier import FairClassifier
 from fairmp.training.penalties import Regulariser
 
-K, LAMBDA_S = defaults.K, defaults.PAPER["lambda_s"]
+K, LAMBDA_S = defaults.K, defaults.LAMBDA_S
 EPOCHS, LR = 40, 0.02  # enough for the embedded network
 PLAIN, FAIR = "plain propagation", "FMP, projection"
 STEPS = (
