@@ -98,7 +98,7 @@ def test_stats_without_files(fairmp, folder):
         ("data list --data-dir nowhere", ["--data-dir: nowhere"]),
         ("data verify --data-dir nowhere", ["--data-dir: nowhere"]),
         ("data stats nba", ["nba: nba.csv is missing", "fairmp data fetch nba"]),
-        ("data stats nab", ["'nab'", "did you mean 'nba'"]),
+        ("data stats nab", ["NAMES: ", "'nab'", "did you mean 'nba'"]),
         ("data fetch", ["NAME", "--all"]),
         ("data fetch nba --all", ["NAME", "--all"]),
         ("data fetch pokec-province", ["no public home", "FAIRMP_DATA"]),

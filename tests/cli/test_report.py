@@ -49,7 +49,7 @@ def test_report_renders_results_again(fairmp, results: Path, tmp_path: Path) -> 
         ("run --out page.pdf", ["--out: page.pdf does not end in .html"]),
         ("run --out no/page.html", ["--out:", "is not a directory"]),
         ("empty", ["RESULTS: empty has none of report.json"]),
-        ("broken", ["report.json: cannot be read"]),
+        ("broken", ["RESULTS: ", "report.json cannot be read"]),
     ],
 )
 def test_wrong_input_is_one_line(fairmp, results: Path, tmp_path: Path, arguments, words) -> None:

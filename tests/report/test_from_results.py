@@ -91,12 +91,15 @@ def test_together_starts_with_a_comparison(tmp_path: Path) -> None:
         ("corrected.json", "{"),
         ("corrected.json", '{"classes": 1}'),
         ("corrected.json", "[1]"),
+        ("report.json", "{"),
+        ("report.json", "[1]"),
     ],
 )
 def test_damaged_results_raise_one_line(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     with pytest.raises(InputError) as caught:
         document_of(tmp_path)
+    assert caught.value.argument == "results"
     assert name in str(caught.value)
     assert "\n" not in str(caught.value)
 

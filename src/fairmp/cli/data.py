@@ -170,7 +170,7 @@ def stats(
 def _sources(names: list[str] | None) -> list[Source]:
     from fairmp.datasets.sources import SOURCES, source_named
 
-    return [source_named(name) for name in names] if names else list(SOURCES)
+    return [source_named(name, argument="names") for name in names] if names else list(SOURCES)
 
 
 def _raw_files(

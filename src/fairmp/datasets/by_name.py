@@ -38,7 +38,7 @@ def canonical(name: str) -> str:
     if word not in (EMBEDDED, "embedded network"):
         from fairmp.datasets.sources import source_named
 
-        return source_named(name, others=(EMBEDDED,)).key
+        return source_named(name, others=(EMBEDDED,), argument="data").key
     if not colon:
         return EMBEDDED
     if not (size.isascii() and size.isdigit()):

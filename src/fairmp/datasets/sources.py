@@ -147,8 +147,14 @@ SOURCES = (
 )
 
 
-def source_named(name: str, others: Sequence[str] = ()) -> Source:
-    """Return the source with this key, title or class name; suggest it or one of ``others``."""
+def source_named(name: str, others: Sequence[str] = (), *, argument: str = "name") -> Source:
+    """Return the source with this key, title or class name; suggest it or one of ``others``.
+
+    Args:
+        name: key, title or class name.
+        others: further names that may be meant.
+        argument: the caller's argument with the name, for the error.
+    """
     wanted = name.casefold().replace("_", "-")
     for source in SOURCES:
         if wanted in (n.casefold() for n in (source.key, source.title, source.class_name)):
@@ -158,4 +164,6 @@ def source_named(name: str, others: Sequence[str] = ()) -> Source:
     keys = [*others, *(source.key for source in SOURCES)]
     close = closest(wanted, keys)
     hint = f", did you mean {close!r}?" if close else ""
-    raise InputError("data set", f"there is no {name!r}{hint}", f"there are {', '.join(keys)}")
+    raise InputError(
+        argument, f"there is no data set {name!r}{hint}", f"there are {', '.join(keys)}"
+    )

@@ -54,9 +54,10 @@ def read(folder: Path) -> Document:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(str(path), f"cannot be read ({error})", "run the command again") from None
+        value = f"{path} cannot be read ({error})"
+        raise InputError("results", value, "run its command again") from None
     if not isinstance(document, dict) or not isinstance(document.get("title"), str):
-        raise InputError(str(path), "is not a report", "run the command again")
+        raise InputError("results", f"{path} is not a report", "run its command again")
     if "lines" in document:
         document["lines"] = _section(document["lines"])
     if "extra" in document:

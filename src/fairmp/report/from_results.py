@@ -41,8 +41,9 @@ def document_of(results: Path) -> Document:
     try:
         return from_corrected(json.loads(file.read_text(encoding="utf-8")))
     except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-        problem = f"is damaged, of another version, or not a result of fairmp ({error!r})"
-        raise InputError(str(file), problem, "run the command again") from None
+        problem = f"{file} is damaged, of another version, or not a result of fairmp"
+        hint = "give a result directory, or run its command again"
+        raise InputError("results", problem, hint) from error
 
 
 def recorded_evaluation(run: Path) -> Evaluation:
