@@ -72,8 +72,8 @@ def homophily(edge_index: Tensor, codes: Tensor, *, known_only: bool = True) -> 
     """
     source, target = codes[edge_index]
     if known_only:
-        known = (source >= 0) & (target >= 0)
-        source, target = source[known], target[known]
+        known_mask = (source >= 0) & (target >= 0)
+        source, target = source[known_mask], target[known_mask]
     return float((source == target).double().mean()) if source.numel() else None
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -125,11 +127,22 @@ def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     try:
         logits = transform(x.to_dense(), graph.edge_index, *weight)
     except TypeError as error:
-        if f"{getattr(transform.forward, '__qualname__', None)}() " not in str(error):
+        if _accepts(transform.forward, x, graph.edge_index, *weight):
             raise  # from inside it
         hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
         raise InputError("backbone", str(error), hint) from None
     return logits
+
+
+def _accepts(function: Callable[..., object], *arguments: object) -> bool:
+    """Whether a function can be called with these positional arguments."""
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError:
+        return False
+    except ValueError:  # its signature is not known
+        return True
+    return True
 
 
 def build(
