@@ -24,11 +24,11 @@ def test_the_command_it_prints_works(
     with pytest.raises(SystemExit) as leave:
         main()
     assert not leave.value.code
-    torchrun, *rest = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    torchrun, *arguments = shlex.split(capsys.readouterr().out.splitlines()[-1])
     assert torchrun == "torchrun"
     alone = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *alone, *rest, "--epochs", "2"],
+        [sys.executable, "-m", "torch.distributed.run", *alone, *arguments, "--epochs", "2"],
         capture_output=True,
         text=True,
         timeout=200,

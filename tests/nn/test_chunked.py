@@ -173,10 +173,10 @@ def test_hidden_layers_that_fit_are_kept(
     x = torch.rand(8, 5, dtype=torch.float64)
     weights = torch.rand(8, 2, dtype=torch.float64)
     out = chunked(module, x, 2, keep=0.5)
-    found = torch.autograd.grad((out * weights).sum(), list(module.parameters()))
+    gradients = torch.autograd.grad((out * weights).sum(), list(module.parameters()))
     assert len(counted) == calls
     expected = torch.autograd.grad((module(x) * weights).sum(), list(module.parameters()))
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(gradients, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 

@@ -135,7 +135,7 @@ class TestTheClosest:
         def gaps(v: np.ndarray) -> np.ndarray:
             return rows @ v.reshape(shape)
 
-        found = minimize(
+        minimum = minimize(
             lambda v: divergence(v.reshape(shape)),
             np.full(p.size, 1 / shape[1]),
             jac=lambda v: (np.log(np.maximum(v.reshape(shape), 1e-300) / p) + 1).ravel(),
@@ -148,8 +148,8 @@ class TestTheClosest:
             method="SLSQP",
             options={"maxiter": 500, "ftol": 1e-12},
         )
-        assume(found.success)
-        assert divergence(q) <= found.fun + 1e-5 * (1 + abs(found.fun))
+        assume(minimum.success)
+        assert divergence(q) <= minimum.fun + 1e-5 * (1 + abs(minimum.fun))
 
     @given(problem=problems(groups=2))
     def test_one_row_and_a_block_of_two_agree(self, problem: PROBLEM) -> None:
