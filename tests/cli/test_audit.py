@@ -174,7 +174,7 @@ def test_a_wrong_option_is_one_line(fairmp, tmp_path, arguments, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_real_graphs(fairmp, data_folder):
+def test_audit_of_nba_has_the_published_statistics(fairmp, data_folder):
     status, out, _ = fairmp(f"audit --data nba --data-dir {data_folder} --no-picture --out nba")
     assert status == 0
     for words in ("21,242 directed", "72.37 %", "39.22 % (unlabelled as a class)", "53.63 %"):

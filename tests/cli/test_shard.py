@@ -13,7 +13,7 @@ from fairmp.cli import main
 from tests.distributed.torchrun import environment
 
 
-def test_the_command_it_prints_works(
+def test_printed_torchrun_command_trains(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -89,7 +89,7 @@ def test_tune_writes_continues_and_refuses(fairmp: Program, tmp_path: Path) -> N
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-def test_front(fairmp: Program, tmp_path: Path) -> None:
+def test_tune_front_is_ordered_by_gap(fairmp: Program, tmp_path: Path) -> None:
     status, out, err = fairmp("tune", *TABLES, *SHORT, "--front", "--criterion", "eo")
     assert status == 0, err
     assert "accuracy against ΔEO" in out

@@ -190,7 +190,7 @@ def test_sens_in_features_adds_a_column(folder):
     assert data.x[:, 2].tolist() == data.sens.tolist()
 
 
-def test_scales(folder):
+def test_scale_none_minmax_and_standard(folder):
     raw = pd.read_csv(folder / "nba" / "nba.csv")
     ages = raw["AGE"].to_numpy()
     none, minmax, standard = (

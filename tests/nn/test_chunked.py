@@ -123,7 +123,7 @@ def test_size_must_be_a_number_of_rows(size: object) -> None:
     assert error.value.argument == "size"
 
 
-def test_there_must_be_rows() -> None:
+def test_chunked_refuses_zero_rows() -> None:
     with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(0, 2), 4)
     assert error.value.argument == "x"
@@ -180,7 +180,7 @@ def test_hidden_layers_that_fit_are_kept(
         torch.testing.assert_close(ours, theirs)
 
 
-def test_keep_is_a_share() -> None:
+def test_chunked_refuses_keep_above_one() -> None:
     with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(3, 2), 1, keep=2.0)
     assert error.value.argument == "keep"

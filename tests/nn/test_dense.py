@@ -190,7 +190,7 @@ def test_compressed_features_equal_pyg(
     assert ours._compressed(x) is not None
 
 
-def test_what_is_not_compressed() -> None:
+def test_dense_small_and_differentiable_features_are_not_compressed() -> None:
     ours, _ = pair([100, 8, 2])
     n = MIN_COMPRESSED_NUMEL // 100 + 1
     dense, sparse = torch.randn(n, 100, dtype=torch.float64), sparse_features(n, 100)

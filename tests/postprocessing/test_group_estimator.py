@@ -18,7 +18,7 @@ def attribute(sens: torch.Tensor | list[int]) -> Attribute:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2])
-def test_the_graph_helps_and_its_word_can_be_taken(share: float) -> None:
+def test_estimate_with_graph_is_more_accurate_and_calibrated(share: float) -> None:
     data = social_network(n=4000, average_degree=10, groups=3)
     known_mask = torch.rand(4000, generator=torch.Generator().manual_seed(0)) < share
     sens = torch.where(known_mask, data.sens, -1)
@@ -44,7 +44,7 @@ def test_known_groups_stay_and_sum_to_one() -> None:
     np.testing.assert_allclose(estimated.sens.sum(1), 1)
 
 
-def test_nothing_is_learned_where_there_is_nothing_to_learn() -> None:
+def test_estimate_of_random_groups_stays_at_baseline() -> None:
     data = social_network(n=2000, average_degree=10)
     generator = torch.Generator().manual_seed(1)
     random = (torch.rand(2000, generator=generator) < 0.3).long()

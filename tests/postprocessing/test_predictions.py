@@ -53,7 +53,7 @@ def test_numbers_as_text_sort_as_numbers() -> None:
     assert attribute.sens.tolist() == [1, 0, 2, -1]
 
 
-def test_probabilities() -> None:
+def test_probabilities_are_soft_groups() -> None:
     shares = np.array([[0.2, 0.8], [1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
     for sens in (shares, shares.tolist(), torch.from_numpy(shares), pd.DataFrame(shares)):
         (attribute,) = attributes(sens, 4)
@@ -63,7 +63,7 @@ def test_probabilities() -> None:
     assert attributes(named, 4)[0].groups == ("f", "m")
 
 
-def test_several() -> None:
+def test_several_attributes_keep_their_names() -> None:
     sex, age = ["f", "m", "f", "m"], [0, 0, 1, 1]
     for sens in (
         {"sex": sex, "age": age},
