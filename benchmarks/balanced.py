@@ -91,14 +91,17 @@ def main() -> None:
     parser.add_argument("--splits", type=int, default=5, help="shuffles, or initialisations")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/balanced.json"))
     options = parser.parse_args()
-    found, table, gaps = [], [], {}
+    all_rows, table, gaps = [], [], {}
     for name in options.data:
         graph = from_files(name, os.environ.get("FAIRMP_DATA"))
-        own = [row for k in range(options.splits) for row in rows(name, graph, FIRST_SEED + k)]
-        for method in dict.fromkeys(row["method"] for row in own):
+        graph_rows = [
+            row for k in range(options.splits) for row in rows(name, graph, FIRST_SEED + k)
+        ]
+        for method in dict.fromkeys(row["method"] for row in graph_rows):
             entry: dict[str, Any] = {"data": name, "method": method}
             for key in ("accuracy", "dp"):
-                entry[key] = mean_interval([r[key] for r in own if r["method"] == method])[:3]
+                values = [row[key] for row in graph_rows if row["method"] == method]
+                entry[key] = mean_interval(values)[:3]
             mean, (gap_mean, _, gap_high) = entry["accuracy"], entry["dp"]
             print(
                 f"{name:15} {method:20} {100 * mean[0]:6.2f} ± {100 * (mean[2] - mean[0]):.2f}"
@@ -106,10 +109,10 @@ def main() -> None:
                 flush=True,
             )
             table.append(entry)
-        found += own
+        all_rows += graph_rows
         gaps[name] = base_rate_gaps(graph)
     record = {"command": typed_command(), "table": table, "base_rate_gaps": gaps}
-    write(options.out, record, found)
+    write(options.out, record, all_rows)
 
 
 if __name__ == "__main__":

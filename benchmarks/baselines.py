@@ -167,7 +167,7 @@ def main() -> None:
         for name in graphs
         for method in NETWORKS
     }
-    fits([job for many in tuning.values() for one in many for job in one], "tuning")
+    fits([job for many in tuning.values() for jobs in many for job in jobs], "tuning")
     chosen = {key: max(many, key=fits.mean)[0]["setting"] for key, many in tuning.items()}
     final = {
         key: jobs(splits, data=key[0], method=key[1], setting=setting)
@@ -182,12 +182,12 @@ def main() -> None:
                 job = {"strategy": strategy, "strength": strength, "setting": chosen[name, best]}
                 penalties += jobs(splits, data=name, method=best, **job)
     fits(penalties, "penalties")
-    kept = [job for many in final.values() for job in many] + trees + penalties
+    reported = [job for many in final.values() for job in many] + trees + penalties
     content = {
         "command": typed_command(),
         "versions": versions(),
         "tuned": {"settings": SETTINGS, "splits": list(few), "by": "validation accuracy"},
-        "records": [fits.done[fits._key(job)] for job in kept],
+        "records": [fits.done[fits._key(job)] for job in reported],
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)
     rows = ",\n".join("  " + json.dumps(record) for record in content.pop("records"))

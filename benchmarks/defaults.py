@@ -94,7 +94,7 @@ def summary(
     """Return mean and 95 % interval (Student's t) over the splits of one graph."""
     from scipy.stats import t
 
-    found: dict[str, Any] = {"splits": len(records)}
+    means: dict[str, Any] = {"splits": len(records)}
     for mode in modes:
         for figure in FIGURES:
             values = torch.tensor([record[mode][figure] for record in records]).double()
@@ -103,12 +103,12 @@ def summary(
             if count > 1:
                 half = float(t.ppf(0.975, count - 1) * values.std() / count**0.5)
             interval = None if math.isnan(half) else [mean - half, mean + half]
-            found[f"{mode} {figure}"] = {"mean": mean, "interval": interval}
+            means[f"{mode} {figure}"] = {"mean": mean, "interval": interval}
     for figure in ("one_node", "base_rate_bound", "right_groups", "seconds"):
         if figure not in records[0]:
             continue
-        found[figure] = sum(record[figure] for record in records) / len(records)
-    return found
+        means[figure] = sum(record[figure] for record in records) / len(records)
+    return means
 
 
 def main() -> None:
@@ -142,9 +142,9 @@ def main() -> None:
     # The largest graphs come first, so that no worker is left with one at the end.
     splits = range(options.first, options.first + options.splits)
     jobs = [(name, number) for name in reversed(options.graphs) for number in splits]
-    work = partial(measure, options.npz, options.data_dir, settings)
+    train = partial(measure, options.npz, options.data_dir, settings)
     records = []
-    with WorkerPool(work, options.workers) as pool, bar(len(jobs), "fits") as advance:
+    with WorkerPool(train, options.workers) as pool, bar(len(jobs), "fits") as advance:
         for (name, number), record in pool.map(jobs):
             records.append(record)
             batch, alone = record["batch"], record["per_node"]
@@ -159,7 +159,7 @@ def main() -> None:
         "settings": settings,
         "config": FairClassifier(**settings).config(),
         "versions": versions(),
-        "summary": {name: summary(found) for name, found in by_graph.items()},
+        "summary": {name: summary(graph_records) for name, graph_records in by_graph.items()},
         "records": records,
     }
     options.out.parent.mkdir(parents=True, exist_ok=True)

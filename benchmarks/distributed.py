@@ -262,7 +262,14 @@ def shard_large(scratch: Path, nodes: int, edges: int, orders: Sequence[str]) ->
             "orders": {},
         }
         for order in orders:
-            words = [sys.executable, __file__, "one", *map(str, paths), str(folder / order), order]
+            words = [
+                sys.executable,
+                __file__,
+                "shard-once",
+                *map(str, paths),
+                str(folder / order),
+                order,
+            ]
             start = time.perf_counter()
             done = subprocess.run(words, env=environment(), capture_output=True, text=True)
             if done.returncode:
@@ -279,7 +286,7 @@ def shard_large(scratch: Path, nodes: int, edges: int, orders: Sequence[str]) ->
     save("shard", record)
 
 
-def one(nodes: str, edges: str, out: str, order: str) -> None:
+def shard_once(nodes: str, edges: str, out: str, order: str) -> None:
     from fairmp.distributed import shard_tables
 
     manifest = shard_tables(
@@ -340,17 +347,17 @@ def kills(scratch: Path, count: int) -> None:
             time.sleep(random.uniform(0.1, 0.9) * whole)
             path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
             victims = path.read_text().split() if path.exists() else []
-            kept = folder / f"hit{k}" / "checkpoint"
+            checkpoint = folder / f"hit{k}" / "checkpoint"
             moment = {
                 "second": time.perf_counter() - start,
-                "checkpoint": kept.exists() and any(kept.iterdir()),
+                "checkpoint": checkpoint.exists() and any(checkpoint.iterdir()),
             }
             if victims:
                 os.kill(int(random.choice(victims)), signal.SIGKILL)
             code = process.wait()
-            same = code == 0 and digest(f"hit{k}") == expected
+            is_same = code == 0 and digest(f"hit{k}") == expected
             seconds = time.perf_counter() - start
-            runs.append({**moment, "killed": bool(victims), "same": same, "seconds": seconds})
+            runs.append({**moment, "killed": bool(victims), "same": is_same, "seconds": seconds})
             print(runs[-1], flush=True)
     save("kills", {"quiet_seconds": whole, "runs": runs, "all_same": all(r["same"] for r in runs)})
 
@@ -367,9 +374,9 @@ def orders(parts: Sequence[int] = (4, 16)) -> None:
             for count in parts:
                 with tempfile.TemporaryDirectory() as place:
                     start = time.perf_counter()
-                    made = shard(data, Path(place, "s"), parts=count, order=order)
+                    manifest = shard(data, Path(place, "s"), parts=count, order=order)
                     record[name][f"{order}, {count} parts"] = {
-                        "halo_a_node": sum(p.halo for p in made.parts) / made.nodes,
+                        "halo_a_node": sum(p.halo for p in manifest.parts) / manifest.nodes,
                         "seconds": time.perf_counter() - start,
                     }
     save("orders", record)
@@ -378,8 +385,8 @@ def orders(parts: Sequence[int] = (4, 16)) -> None:
 def main() -> None:
     if sys.argv[1:2] == ["rank"]:
         return rank(*sys.argv[2:])
-    if sys.argv[1:2] == ["one"]:
-        return one(*sys.argv[2:])
+    if sys.argv[1:2] == ["shard-once"]:
+        return shard_once(*sys.argv[2:])
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("what", choices=["memory", "bytes", "shard", "kills", "orders"])
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()))

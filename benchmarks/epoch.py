@@ -24,21 +24,23 @@ from fairmp.graph import normalise
 from fairmp.groups import group_operator
 
 
-def problem_of(given: argparse.Namespace) -> Data:
-    if given.npz:
+def problem_of(options: argparse.Namespace) -> Data:
+    if options.npz:
         from experiments.graph_files import from_npz
 
-        data = from_npz(given.data, folder=given.npz)
-    elif given.data:
+        data = from_npz(options.data, folder=options.npz)
+    elif options.data:
         from fairmp.datasets import load
 
-        data = load(given.data)
+        data = load(options.data)
     else:
-        size = Size(given.nodes, given.edges, given.features)
-        return random_problem(size, density=given.density)
-    known = (data.y >= 0) & (data.sens >= 0)
-    train = known & (torch.rand(known.numel(), generator=torch.Generator().manual_seed(0)) < 0.5)
-    data.y, data.train_mask, data.name = data.y.clamp_min(0), train, given.data
+        size = Size(options.nodes, options.edges, options.features)
+        return random_problem(size, density=options.density)
+    known_mask = (data.y >= 0) & (data.sens >= 0)
+    train = known_mask & (
+        torch.rand(known_mask.numel(), generator=torch.Generator().manual_seed(0)) < 0.5
+    )
+    data.y, data.train_mask, data.name = data.y.clamp_min(0), train, options.data
     return data
 
 
@@ -66,21 +68,21 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    data = problem_of(given)
-    found = measure(data, rounds=given.rounds, device=given.device)
-    found["call_milliseconds"] = calls(data, given.device)
+    options = parser.parse_args()
+    data = problem_of(options)
+    figures = measure(data, rounds=options.rounds, device=options.device)
+    figures["call_milliseconds"] = calls(data, options.device)
     print(f"{'':34}{'ms':>9}{'median':>9}{'× MLP':>9}{'÷ FMP':>9}")
-    for name, time in found["milliseconds"].items():
-        ratios = f"{found['times_the_mlp'][name]:9.2f}{found['times_fmp'][name]:9.2f}"
-        print(f"{name:34}{time:9.2f}{found['median_milliseconds'][name]:9.2f}{ratios}")
-    print(f"the MLP's large products alone: {found['products_milliseconds']:.2f} ms")
-    for name, taken in found["call_milliseconds"].items():
+    for name, time in figures["milliseconds"].items():
+        ratios = f"{figures['times_the_mlp'][name]:9.2f}{figures['times_fmp'][name]:9.2f}"
+        print(f"{name:34}{time:9.2f}{figures['median_milliseconds'][name]:9.2f}{ratios}")
+    print(f"the MLP's large products alone: {figures['products_milliseconds']:.2f} ms")
+    for name, taken in figures["call_milliseconds"].items():
         print(f"{name}: {taken:.2f} ms")
-    print(f"debias: {found['debias_milliseconds']:.2f} ms")
-    result = {"command": typed_command(), **found}
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    print(f"debias: {figures['debias_milliseconds']:.2f} ms")
+    result = {"command": typed_command(), **figures}
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -89,11 +89,11 @@ def pyg(kind: str, sparse: bool, data: Data, epochs: int, device: str) -> float:
     with torch.no_grad():
         out = network(data.x, edges).cpu()
     data = data.cpu()
-    found = [
+    evaluations = [
         evaluate(out[data[name]], data.y[data[name]], data.sens[data[name]], bootstrap=0)
         for name in MASKS
     ]
-    return found[-1].accuracy
+    return evaluations[-1].accuracy
 
 
 METHODS: dict[str, Callable[[Data, int, str], float]] = {
@@ -110,7 +110,7 @@ def graphs(name: str | None, density: float = DENSITY) -> dict[str, Data]:
     """The graphs to fit."""
     if name is not None:
         return {name: with_split(load(name), seed=0)}
-    found = {"20,000 nodes, 32 features": social_network(n=20_000)}
+    by_title = {"20,000 nodes, 32 features": social_network(n=20_000)}
     edges = round(20_000 / POKEC_Z.nodes * POKEC_Z.edges)
     sizes = {
         "20,000 nodes, 276 features": Size(20_000, edges, POKEC_Z.features),
@@ -118,8 +118,8 @@ def graphs(name: str | None, density: float = DENSITY) -> dict[str, Data]:
     }
     for title, size in sizes.items():
         problem = random_problem(size, density=density)
-        found[title] = Data(problem.x, problem.edge_index, y=problem.y, sens=problem.sens)
-    return {title: with_split(graph, seed=0) for title, graph in found.items()}
+        by_title[title] = Data(problem.x, problem.edge_index, y=problem.y, sens=problem.sens)
+    return {title: with_split(graph, seed=0) for title, graph in by_title.items()}
 
 
 def main() -> None:
@@ -132,44 +132,45 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    found, clock = {}, time.process_time if given.device == "cpu" else time.perf_counter
-    for title, data in graphs(given.data, given.density).items():
-        if given.graph and title not in given.graph:
+    options = parser.parse_args()
+    results, clock = {}, time.process_time if options.device == "cpu" else time.perf_counter
+    for title, data in graphs(options.data, options.density).items():
+        if options.graph and title not in options.graph:
             continue
-        for name in given.only:
-            METHODS[name](data, 2, given.device)  # compile and cache
-        seconds: dict[str, list[float]] = {name: [] for name in given.only}
-        for _ in range(given.rounds):
-            for name in given.only:
+        for name in options.only:
+            METHODS[name](data, 2, options.device)  # compile and cache
+        seconds: dict[str, list[float]] = {name: [] for name in options.only}
+        for _ in range(options.rounds):
+            for name in options.only:
                 start = clock()
-                METHODS[name](data, given.epochs, given.device)
+                METHODS[name](data, options.epochs, options.device)
                 seconds[name].append(clock() - start)
         fastest = {name: min(values) for name, values in seconds.items()}
         print(f"{title}: {data.num_nodes:,} nodes, {data.num_edges:,} edges")
         for name, value in fastest.items():
-            print(
-                f"  {name:34}{value:9.2f} s{value / fastest[given.only[0]]:9.2f} × {given.only[0]}"
-            )
-        found[title] = {
+            ratio = value / fastest[options.only[0]]
+            print(f"  {name:34}{value:9.2f} s{ratio:9.2f} × {options.only[0]}")
+        results[title] = {
             "nodes": data.num_nodes,
             "directed_edges": data.num_edges,
             "features": data.x.size(1),
             "density": round(float((data.x != 0).double().mean()), 3),
             "seconds": seconds,
-            "times_the_mlp": {k: round(v / fastest[given.only[0]], 3) for k, v in fastest.items()},
+            "times_the_mlp": {
+                k: round(v / fastest[options.only[0]], 3) for k, v in fastest.items()
+            },
         }
     record = {
         "command": typed_command(),
-        "epochs": given.epochs,
-        "device": given.device if given.device == "cpu" else torch.cuda.get_device_name(),
+        "epochs": options.epochs,
+        "device": options.device if options.device == "cpu" else torch.cuda.get_device_name(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "versions": versions(),
-        "graphs": found,
+        "graphs": results,
     }
-    if given.out:
-        given.out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -80,31 +80,31 @@ def binary(n: int) -> dict[str, Callable[[], object]]:
     }
 
 
-def timed(work: Callable[[], object], repeats: int) -> dict[str, float]:
+def timed(call: Callable[[], object], repeats: int) -> dict[str, float]:
     """Median time on the device, and what a call costs the host, after a warm-up."""
-    work()
+    call()
     torch.cuda.synchronize()
     marks = [torch.cuda.Event(enable_timing=True) for _ in range(repeats + 1)]
     marks[0].record()
     for mark in marks[1:]:
-        work()
+        call()
         mark.record()
     torch.cuda.synchronize()
     times = sorted(a.elapsed_time(b) for a, b in pairwise(marks))
     begin = time.perf_counter()
     for _ in range(repeats):
-        work()
+        call()
     host = (time.perf_counter() - begin) / repeats
     torch.cuda.synchronize()
     return {"ms": times[len(times) // 2], "host_us": 1e6 * host}
 
 
-def replayed(work: Callable[[], object], repeats: int) -> float:
+def replayed(call: Callable[[], object], repeats: int) -> float:
     """Time on the device alone, in µs."""
     recording = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recording):
         for _ in range(10):
-            work()
+            call()
     return 100 * timed(recording.replay, repeats)["ms"]
 
 
@@ -115,36 +115,36 @@ def main() -> None:
     if not torch.cuda.is_available():
         sys.exit("no CUDA device here")
     torch.manual_seed(0)
-    found: dict[str, dict[str, object]] = {}
+    timings: dict[str, dict[str, object]] = {}
     for size, (n, edges) in SIZES.items():
         repeats = 100 if n < 10**6 else 10
         for classes in (2, 7):
             for name, call in calls(n, edges, classes).items():
                 ours, torchs = call(cuda).double(), call(reference).double()
-                one = timed(lambda call=call: call(cuda), repeats)
-                other = timed(lambda call=call: call(reference), repeats)
-                found[f"{name}, {classes} classes, {size}"] = {
-                    **one,
+                cuda_time = timed(lambda call=call: call(cuda), repeats)
+                torch_time = timed(lambda call=call: call(reference), repeats)
+                timings[f"{name}, {classes} classes, {size}"] = {
+                    **cuda_time,
                     "device_us": replayed(lambda call=call: call(cuda), repeats),
-                    "torch_ms": other["ms"],
-                    "torch_over_ours": other["ms"] / one["ms"],
+                    "torch_ms": torch_time["ms"],
+                    "torch_over_ours": torch_time["ms"] / cuda_time["ms"],
                     "relative_difference": float((ours - torchs).abs().max() / torchs.abs().max()),
                 }
-        for name, work in binary(n).items():
-            found[f"{name}, {size}"] = {
-                **timed(work, repeats),
-                "device_us": replayed(work, repeats),
+        for name, function in binary(n).items():
+            timings[f"{name}, {size}"] = {
+                **timed(function, repeats),
+                "device_us": replayed(function, repeats),
             }
     result = {
         "command": "python -m benchmarks.gpu_kernels",
         "device": torch.cuda.get_device_name(),
         "versions": versions(),
         "sizes": SIZES,
-        "kernels": found,
+        "kernels": timings,
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
-    for name, figures in found.items():
+    for name, figures in timings.items():
         print(f"{name:44}", "  ".join(f"{k} {v:.3g}" for k, v in figures.items()))
 
 

@@ -44,12 +44,12 @@ METHODS: dict[str, Strategy | None] = {
 }
 
 
-def one(graph: str, method: str, split: int) -> dict[str, object]:
+def trained(graph: str, method: str, split: int) -> dict[str, object]:
     """Train one method on one split."""
     data = load(graph)
     model = FairClassifier(PPR(5, 1.0), strategy=METHODS[method], **SETTING)
     start = time.perf_counter()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         model.fit(data, seed=0, split_seed=split, bootstrap=0, progress=False)
         run = model.run_
@@ -64,7 +64,7 @@ def one(graph: str, method: str, split: int) -> dict[str, object]:
         "eo": run.test.eo,
         "val_dp": run.val.dp,
         "noise": math.sqrt(rate * (1 - rate) * sum(1 / n for n, _ in groups)),
-        "missed": any("no epoch met the target" in str(w.message) for w in said),
+        "missed": any("no epoch met the target" in str(w.message) for w in caught),
         "seconds": time.perf_counter() - start,
     }
 
@@ -73,16 +73,16 @@ def summary(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     """Means over splits, with half the width of a 95 % interval (t distribution)."""
     from scipy.stats import t
 
-    found = []
+    lines = []
     for graph, method in dict.fromkeys((row["graph"], row["method"]) for row in rows):
-        own = [row for row in rows if (row["graph"], row["method"]) == (graph, method)]
-        line: dict[str, object] = {"graph": graph, "method": method, "splits": len(own)}
+        matching = [row for row in rows if (row["graph"], row["method"]) == (graph, method)]
+        line: dict[str, object] = {"graph": graph, "method": method, "splits": len(matching)}
         for key in ("accuracy", "dp", "val_dp", "noise"):
-            values = np.array([row[key] for row in own], dtype=float)
-            width = t.ppf(0.975, len(own) - 1) * values.std(ddof=1) / math.sqrt(len(own))
+            values = np.array([row[key] for row in matching], dtype=float)
+            width = t.ppf(0.975, len(matching) - 1) * values.std(ddof=1) / math.sqrt(len(matching))
             line |= {key: round(values.mean(), 5), f"{key}_half_width": round(float(width), 5)}
-        found.append({**line, "missed": sum(bool(row["missed"]) for row in own)})
-    return found
+        lines.append({**line, "missed": sum(bool(row["missed"]) for row in matching)})
+    return lines
 
 
 def main() -> None:
@@ -95,7 +95,7 @@ def main() -> None:
     rows = []
     for graph in options.graphs:
         for split in range(options.splits):
-            rows += [one(graph, method, split) for method in METHODS]
+            rows += [trained(graph, method, split) for method in METHODS]
         record = {
             "command": f"python -m benchmarks.group_free {' '.join(sys.argv[1:])}".strip(),
             "setting": {**SETTING, "propagation": "PPR(K=5, lambda_s=1.0)"},

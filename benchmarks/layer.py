@@ -128,13 +128,13 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    if given.worker:
-        worker(given.device, given.learned)
+    arguments = parser.parse_args()
+    if arguments.worker:
+        worker(arguments.device, arguments.learned)
         return
-    options = ["--device", given.device] + ["--learned"] * given.learned
+    options = ["--device", arguments.device] + ["--learned"] * arguments.learned
     here = Path(__file__).parents[1] / "src"
-    versions = {"before": Version(given.before, options), "now": Version(here, options)}
+    versions = {"before": Version(arguments.before, options), "now": Version(here, options)}
     figures = {}
     print(f"{'':36}{'before':>9}{'now':>9}{'ratio':>9}{'medians':>9}   (ms)")
     for name in (*CASES, FIT):
@@ -142,7 +142,7 @@ def main() -> None:
         for version in versions.values():
             version.time(name, repeats)
         times = {version: [] for version in versions}
-        for _ in range(given.rounds):
+        for _ in range(arguments.rounds):
             for version, process in versions.items():
                 times[version] += process.time(name, repeats)
         best = {version: min(values) for version, values in times.items()}
@@ -150,12 +150,12 @@ def main() -> None:
         ratio, medians = best["now"] / best["before"], middle["now"] / middle["before"]
         figures[name] = {"milliseconds": best, "ratio": ratio, "median_milliseconds": middle}
         print(f"{name:36}{best['before']:9.2f}{best['now']:9.2f}{ratio:9.2f}{medians:9.2f}")
-    if given.out:
+    if arguments.out:
         record = {
             "command": shlex.join(["python", "-m", "benchmarks.layer", *sys.argv[1:]]),
             "figures": figures,
         }
-        given.out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        arguments.out.write_text(json.dumps(record, indent=2, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

@@ -92,8 +92,8 @@ def main() -> None:
             seconds["usual"].append(spent)
             distinct = len(np.unique(np.sort(mapped[mapped[:, 0] != mapped[:, 1]], axis=1), axis=0))
             del mapped, _
-            for kept in folder.rglob("*.npz"):
-                kept.unlink()
+            for cached in folder.rglob("*.npz"):
+                cached.unlink()
             for key in ("first", "second"):
                 # The generated files do not have the published checksums.
                 spent, dataset = timed(lambda: PokecZ(folder, verify=False))

@@ -36,9 +36,9 @@ def communities(nodes: int) -> Adjacency:
     """Unions of permutations within communities and of all nodes, with ids that say nothing."""
     generator = torch.Generator().manual_seed(0)
     name = torch.randperm(nodes, generator=generator).int()
-    own = torch.arange(nodes, dtype=torch.int32)
+    self_loops = torch.arange(nodes, dtype=torch.int32)
     col = torch.empty(nodes, DEGREE + 1, dtype=torch.int32)
-    col[:, DEGREE] = own
+    col[:, DEGREE] = self_loops
     for k in range(0, DEGREE, 2):
         if k < BETWEEN:
             target = torch.randperm(nodes, generator=generator)
@@ -64,29 +64,29 @@ def reordered(graph: Adjacency) -> tuple[Adjacency, float]:
 
 def measure(graph: Adjacency, rounds: int) -> dict[str, float]:
     """Epochs in both orders, in nanoseconds per entry."""
-    nodes, found = graph.num_nodes, {}
+    nodes, seconds = graph.num_nodes, {}
     moved, took = reordered(graph)
     x, sens = torch.randn(nodes, FEATURES), groups_of(nodes)
     y, delta = (x[:, 0] + sens > 0.4).long(), group_operator(sens)
     network = build("mlp", in_channels=FEATURES, out_channels=2)
     optimiser, layer = torch.optim.Adam(network.parameters(), lr=1e-2), FMP(STEPS, 3.0)
     for turn in range(rounds + 1):
-        for name, own in (("given", graph), ("locality", moved)):
+        for name, ordered in (("given", graph), ("locality", moved)):
             start = time.process_time()
             optimiser.zero_grad()
             z = chunked(network.transform, x, 2**14)
-            logits = layer(z, own, delta, softmax_only=True)  # as in training
+            logits = layer(z, ordered, delta, softmax_only=True)  # as in training
             cross_entropy(logits, y).backward()
             optimiser.step()
             if turn:
-                found[name] = min(found.get(name, 1e9), time.process_time() - start)
+                seconds[name] = min(seconds.get(name, 1e9), time.process_time() - start)
     entries = graph.forward.col.numel()
     return {
         "nodes": nodes,
         "directed_edges": entries - nodes,
-        **{f"seconds_{name}": value for name, value in found.items()},
-        **{f"nanoseconds_per_edge_{k}": 1e9 * v / (entries - nodes) for k, v in found.items()},
-        "given_over_locality": found["given"] / found["locality"],
+        **{f"seconds_{name}": value for name, value in seconds.items()},
+        **{f"nanoseconds_per_edge_{k}": 1e9 * v / (entries - nodes) for k, v in seconds.items()},
+        "given_over_locality": seconds["given"] / seconds["locality"],
         "seconds_to_order": took,
         "peak_gigabytes": peak() / 1e9,
     }
@@ -97,9 +97,9 @@ def main() -> None:
     parser.add_argument("--largest", type=float, default=1e8)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
+    options = parser.parse_args()
     torch.manual_seed(0)
-    found = {}
+    results = {}
 
     def pokec() -> Adjacency:
         data = load("pokec-n-graph")
@@ -107,20 +107,20 @@ def main() -> None:
 
     graphs = {"Pokec-n": pokec}
     for size in (10**7, 10**8):
-        if size <= given.largest:
+        if size <= options.largest:
             graphs[f"communities, {size:.0e} edges"] = lambda n=size // DEGREE: communities(n)
     for name, make in graphs.items():
-        found[name] = measure(make(), given.rounds)
-        print(name, found[name], flush=True)
+        results[name] = measure(make(), options.rounds)
+        print(name, results[name], flush=True)
     record = {
         "command": typed_command(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         "threads": torch.get_num_threads(),
         "versions": versions(),
-        "graphs": found,
+        "graphs": results,
     }
-    if given.out:
-        given.out.write_text(json.dumps(record, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(record, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -48,13 +48,13 @@ def decisions(case: Case) -> dict[str, np.ndarray]:
     data, p = case.data, case.proba
     y, sens = data.y.numpy(), data.sens.numpy()
     val, test, train = (mask.numpy() for mask in (data.val_mask, data.test_mask, data.train_mask))
-    found = {"as predicted": p[test] > 0.5}
+    by_method = {"as predicted": p[test] > 0.5}
     for criterion, constraint in CONSTRAINTS.items():
         for on, suffix in (("decisions", ", decisions"), ("probabilities", "")):
             corrector = Debiaser(criterion, on=on)
             corrector.fit(p[val], y[val], sensitive_features=sens[val])
             fair = corrector.transform(p[test], sensitive_features=sens[test])
-            found[f"Debiaser, {criterion}{suffix}"] = np.asarray(fair) > 0.5
+            by_method[f"Debiaser, {criterion}{suffix}"] = np.asarray(fair) > 0.5
         rule = ThresholdOptimizer(
             estimator=Scores().fit(p[val, None], y[val]),
             constraints=constraint,
@@ -63,20 +63,20 @@ def decisions(case: Case) -> dict[str, np.ndarray]:
         )
         rule.fit(p[val, None], y[val], sensitive_features=sens[val])
         drawn = rule.predict(p[test, None], sensitive_features=sens[test], random_state=case.split)
-        found[f"ThresholdOptimizer, {constraint}"] = np.asarray(drawn) == 1
+        by_method[f"ThresholdOptimizer, {constraint}"] = np.asarray(drawn) == 1
     # Parity needs no labels: every node of known group outside the training and test nodes.
-    rest = (sens >= 0) & ~train & ~test
-    labels = np.where(val, y, -1)[rest]
-    corrector = Debiaser().fit(p[rest], labels, sensitive_features=sens[rest])
+    held_out = (sens >= 0) & ~train & ~test
+    labels = np.where(val, y, -1)[held_out]
+    corrector = Debiaser().fit(p[held_out], labels, sensitive_features=sens[held_out])
     fair = corrector.transform(p[test], sensitive_features=sens[test])
-    found["Debiaser, demographic_parity, decisions, unlabelled too"] = np.asarray(fair) > 0.5
-    return found
+    by_method["Debiaser, demographic_parity, decisions, unlabelled too"] = np.asarray(fair) > 0.5
+    return by_method
 
 
 def differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Debiaser's decisions less those of ThresholdOptimizer, split by split."""
     figures = {(row["graph"], row["method"], row["split"]): row for row in rows}
-    found = []
+    entries = []
     for graph in dict.fromkeys(row["graph"] for row in rows):
         for criterion, constraint in CONSTRAINTS.items():
             ours, theirs = f"Debiaser, {criterion}, decisions", f"ThresholdOptimizer, {constraint}"
@@ -89,8 +89,8 @@ def differences(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                     figures[graph, ours, k][key] - figures[graph, theirs, k][key] for k in splits
                 ]
                 entry[key] = mean_interval(pairs)[:3]
-            found.append(entry)
-    return found
+            entries.append(entry)
+    return entries
 
 
 def markdown(table: list[dict[str, Any]], difference: list[dict[str, Any]], criterion: str) -> str:
@@ -100,9 +100,9 @@ def markdown(table: list[dict[str, Any]], difference: list[dict[str, Any]], crit
     gap = "eo" if criterion == "equal_opportunity" else "dp"
     title = "ΔEO" if gap == "eo" else "ΔDP"
     heads = [
-        f"{name} {what}"
+        f"{name} {figure}"
         for name in ("plain", "Debiaser", "fairlearn", "difference")
-        for what in ("accuracy", title)
+        for figure in ("accuracy", title)
     ]
     lines = [f"| graph | {' | '.join(heads)} |", "|---|" + "---:|" * len(heads)]
     for graph in dict.fromkeys(entry["graph"] for entry in table):
@@ -136,8 +136,8 @@ def main() -> None:
         y, sens = case.data.y.numpy()[test], case.data.sens.numpy()[test]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            made = decisions(case)
-        for method, yes in made.items():
+            by_method = decisions(case)
+        for method, yes in by_method.items():
             pred = yes.astype(int)
             figures = {
                 "accuracy": float((pred == y).mean()),
@@ -147,9 +147,9 @@ def main() -> None:
             rows.append({"graph": case.name, "split": case.split, "method": method, **figures})
     table: list[dict[str, Any]] = []
     for graph, method in dict.fromkeys((row["graph"], row["method"]) for row in rows):
-        own = [row for row in rows if (row["graph"], row["method"]) == (graph, method)]
+        matching = [row for row in rows if (row["graph"], row["method"]) == (graph, method)]
         entry: dict[str, Any] = {"graph": graph, "method": method}
-        entry |= {key: mean_interval([row[key] for row in own])[:3] for key in FIGURES}
+        entry |= {key: mean_interval([row[key] for row in matching])[:3] for key in FIGURES}
         table.append(entry)
     difference = differences(rows)
     for criterion in CONSTRAINTS:

@@ -40,8 +40,8 @@ def random_graph(n: int, directed: int, device: str) -> Adjacency:
     without transposing anything: random access, and exact symmetry. As many as fit make up most of
     the edges; the rest join distinct nodes with hubs, whose degrees fall as a power of their rank.
     """
-    whole, rest = divmod(directed, 2 * n)
-    leaf = torch.randperm(n, device=device)[: rest // 2]
+    whole, remainder = divmod(directed, 2 * n)
+    leaf = torch.randperm(n, device=device)[: remainder // 2]
     hub, sizes = _hubs(n, leaf.numel(), device)
     degree = torch.full((n,), 2 * whole + 1, dtype=torch.int64, device=device)
     degree[leaf] += 1
@@ -89,14 +89,14 @@ def people(n: int, features: int, device: str) -> tuple[Tensor, Tensor, Tensor, 
     return x, y, sens, training
 
 
-def milliseconds(work: Callable[[], object], repeats: int) -> float:
+def milliseconds(call: Callable[[], object], repeats: int) -> float:
     """The median time of some work on the device, after a warm-up."""
-    work()
+    call()
     times = []
     for _ in range(repeats):
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record()
-        work()
+        call()
         end.record()
         end.synchronize()
         times.append(begin.elapsed_time(end))
@@ -182,8 +182,8 @@ def _now() -> float:
     return time.perf_counter()
 
 
-def _command(given: argparse.Namespace) -> str:
-    sizes = {name: value for name, value in vars(given).items() if name != "out"}
+def _command(options: argparse.Namespace) -> str:
+    sizes = {name: value for name, value in vars(options).items() if name != "out"}
     return " ".join(
         ["python -m benchmarks.papers", *(f"--{name} {value}" for name, value in sizes.items())]
     )
@@ -198,29 +198,29 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, default=64)
     parser.add_argument("--piece", type=int, default=2**20, help="nodes the MLP sees at a time")
     parser.add_argument("--epochs", type=int, default=3)
-    given = parser.parse_args()
+    options = parser.parse_args()
     if not torch.cuda.is_available():
         sys.exit("no CUDA device here")
     torch.manual_seed(0)
     begin = _now()
-    adjacency = random_graph(given.nodes, given.edges - given.edges % 2, "cuda")
-    made = _now() - begin
+    adjacency = random_graph(options.nodes, options.edges - options.edges % 2, "cuda")
+    graph_seconds = _now() - begin
     result: dict[str, object] = {
-        "command": _command(given),
+        "command": _command(options),
         "device": torch.cuda.get_device_name(),
         "versions": versions(),
-        "nodes": given.nodes,
+        "nodes": options.nodes,
         "edges_with_self_loops": adjacency.forward.col.numel(),
         "largest_degree": int(adjacency.forward.row.diff().max()),
-        "graph_made_in_seconds": made,
+        "graph_made_in_seconds": graph_seconds,
         "propagation": product(adjacency),
     }
     torch.cuda.empty_cache()
     result["training"] = training(
-        adjacency, given.features, given.hidden, given.piece, given.epochs
+        adjacency, options.features, options.hidden, options.piece, options.epochs
     )
-    given.out.parent.mkdir(parents=True, exist_ok=True)
-    given.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
+    options.out.parent.mkdir(parents=True, exist_ok=True)
+    options.out.write_text(json.dumps(result, indent=2, ensure_ascii=False) + "\n")
     print(json.dumps(result, indent=2, ensure_ascii=False))
 
 

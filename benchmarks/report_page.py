@@ -113,11 +113,11 @@ def main() -> None:
             "versions": {**versions(), "chromium": browser.version},
             "megabytes": round(report.stat().st_size / 1e6, 3),
             "openings": OPENINGS,
-            "first paint, ms": summary([one["painted"] for one in openings]),
-            "loaded, ms": summary([one["loaded"] for one in openings]),
+            "first paint, ms": summary([sample["painted"] for sample in openings]),
+            "loaded, ms": summary([sample["loaded"] for sample in openings]),
             "updates": len(updates),
-            "update: script and layout, ms": summary([one[0] for one in updates]),
-            "update: until painted, ms": summary([one[1] for one in updates]),
+            "update: script and layout, ms": summary([sample[0] for sample in updates]),
+            "update: until painted, ms": summary([sample[1] for sample in updates]),
         }
         browser.close()
     options.out.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")

@@ -54,7 +54,7 @@ def train(edges: int) -> dict[str, float]:
     nodes = edges // DEGREE
     start = time.perf_counter()
     graph = regular_graph(nodes, DEGREE)
-    made = time.perf_counter() - start
+    seconds_made = time.perf_counter() - start
     torch.manual_seed(0)
     x = torch.randn(nodes, FEATURES)
     sens = groups_of(nodes)
@@ -74,7 +74,7 @@ def train(edges: int) -> dict[str, float]:
     return {
         "directed_edges": nodes * DEGREE,
         "nodes": nodes,
-        "seconds_made": made,
+        "seconds_made": seconds_made,
         "seconds_epoch": min(times),
         "nanoseconds_an_edge": 1e9 * min(times) / (nodes * DEGREE),
         "peak_bytes_an_edge_beside_features": (peak() - before - features) / (nodes * DEGREE),
@@ -87,16 +87,16 @@ def write(folder: Path, edges: int) -> None:
     generator = torch.Generator().manual_seed(0)
     there, back = [], []
     for _ in range(DEGREE // 2):
-        one = torch.randperm(nodes, generator=generator).numpy().astype(np.int32)
-        other = np.empty_like(one)
-        other[one] = np.arange(nodes, dtype=np.int32)
-        there.append(one)
-        back.append(other)
+        permutation = torch.randperm(nodes, generator=generator).numpy().astype(np.int32)
+        inverse = np.empty_like(permutation)
+        inverse[permutation] = np.arange(nodes, dtype=np.int32)
+        there.append(permutation)
+        back.append(inverse)
     with open(folder / "col.bin", "wb") as file:
         for first in range(0, nodes, 2**20):
             block = slice(first, min(first + 2**20, nodes))
-            own = np.arange(block.start, block.stop, dtype=np.int32)
-            file.write(np.stack([*(c[block] for c in there + back), own], 1).tobytes())
+            self_loops = np.arange(block.start, block.stop, dtype=np.int32)
+            file.write(np.stack([*(c[block] for c in there + back), self_loops], 1).tobytes())
 
 
 def forward(folder: Path, edges: int) -> dict[str, float]:
@@ -145,17 +145,17 @@ def main() -> None:
     parser.add_argument("--train", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--forward", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    edges = int(given.edges)
-    if given.train:
-        print(json.dumps(train(given.train)))
+    options = parser.parse_args()
+    edges = int(options.edges)
+    if options.train:
+        print(json.dumps(train(options.train)))
         return
-    if given.write:
-        write(given.write, edges)
+    if options.write:
+        write(options.write, edges)
         print("{}")
         return
-    if given.forward:
-        print(json.dumps(forward(given.forward, edges)))
+    if options.forward:
+        print(json.dumps(forward(options.forward, edges)))
         return
     result: dict[str, object] = {
         "command": typed_command(),
@@ -165,25 +165,25 @@ def main() -> None:
         "degree": DEGREE,
         "features": FEATURES,
     }
-    if given.billion:
-        given.billion.mkdir(parents=True, exist_ok=True)
+    if options.billion:
+        options.billion.mkdir(parents=True, exist_ok=True)
         try:
-            in_process("--write", str(given.billion), "--edges", str(edges))
-            result["forward"] = in_process("--forward", str(given.billion), "--edges", str(edges))
+            in_process("--write", str(options.billion), "--edges", str(edges))
+            result["forward"] = in_process("--forward", str(options.billion), "--edges", str(edges))
         finally:
-            (given.billion / "col.bin").unlink(missing_ok=True)
+            (options.billion / "col.bin").unlink(missing_ok=True)
         print(result["forward"])
     else:
-        found = []
-        for size in (size for size in SIZES if size <= given.largest):
-            found.append(in_process("--train", str(size)))
-            print(found[-1], flush=True)
-        result["training"] = found
-        by_size = {int(row["directed_edges"]): row["nanoseconds_an_edge"] for row in found}
+        trainings = []
+        for size in (size for size in SIZES if size <= options.largest):
+            trainings.append(in_process("--train", str(size)))
+            print(trainings[-1], flush=True)
+        result["training"] = trainings
+        by_size = {int(row["directed_edges"]): row["nanoseconds_an_edge"] for row in trainings}
         if 10**8 in by_size:
             result["time_an_edge_1e8_over_1e6"] = by_size[10**8] / by_size[10**6]
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

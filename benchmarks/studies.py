@@ -48,11 +48,11 @@ def changed(data: Any, condition: str, seed: int) -> Any:
     """
     result, generator = copy.copy(data), torch.Generator().manual_seed(seed)
     if condition in (FEW, ESTIMATED):
-        kept = data.train_mask.nonzero()[:, 0]
-        kept = kept[torch.randperm(len(kept), generator=generator)[:KNOWN]]
+        known_nodes = data.train_mask.nonzero()[:, 0]
+        known_nodes = known_nodes[torch.randperm(len(known_nodes), generator=generator)[:KNOWN]]
         # As in the paper: validation and test nodes keep their groups, unless they are estimated.
         hidden = torch.ones_like(data.train_mask)
-        hidden[kept] = False
+        hidden[known_nodes] = False
         if condition == FEW:
             hidden &= ~(data.val_mask | data.test_mask)
         result.sens = data.sens.masked_fill(hidden, -1)

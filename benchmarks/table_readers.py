@@ -91,8 +91,8 @@ def read_duckdb(written: Written) -> tuple[pd.DataFrame, pd.DataFrame]:
 def is_number(cells: pd.Series, written: Written) -> bool:
     grouped = str(cells.name).startswith("grouped")
     mark = ("", ",") if grouped else (".", written.decimal)
-    known = [cell.replace(mark[1], mark[0]) for cell in cells if cell not in MISSING]
-    return bool(pd.to_numeric(pd.Series(known, dtype=object), errors="coerce").notna().all())
+    present = [cell.replace(mark[1], mark[0]) for cell in cells if cell not in MISSING]
+    return bool(pd.to_numeric(pd.Series(present, dtype=object), errors="coerce").notna().all())
 
 
 if __name__ == "__main__":

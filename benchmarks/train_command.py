@@ -44,12 +44,12 @@ def write_tables(nodes: Path, edges: Path, rows: int) -> None:
     edges.write_text("source,target\n" + "".join(f"p{i},p{j}\n" for i, j in ends))
 
 
-def processor_seconds(root: Path, nodes: Path, edges: Path, out: Path, *more: str) -> float:
+def processor_seconds(root: Path, nodes: Path, edges: Path, out: Path, *extra: str) -> float:
     """Seconds of the processor that one command takes, with the processes that it starts."""
     options = ["--id", "id", "--label", "hired", "--sensitive", "sex", "--backbone", "mlp"]
     command = [sys.executable, "-m", "fairmp", "train", "--nodes", str(nodes), *options]
     command += ["--edges", str(edges), "--splits", "3", "--out", str(out), "--overwrite"]
-    command += more
+    command += extra
     environment = {**os.environ, "PYTHONPATH": str(root / "src"), "OMP_NUM_THREADS": "2"}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run(command, env=environment, check=True, capture_output=True)
@@ -63,23 +63,23 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=15_000)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    roots = {"before": given.before, "now": HERE}
+    options = parser.parse_args()
+    roots = {"before": options.before, "now": HERE}
     seconds: dict[str, list[float]] = {name: [] for name in roots}
     with tempfile.TemporaryDirectory() as folder:
         tables = Path(folder, "people.csv"), Path(folder, "friends.csv")
-        write_tables(*tables, given.rows)
+        write_tables(*tables, options.rows)
         for name, root in roots.items():  # compile
             processor_seconds(root, *tables, Path(folder, name), "--epochs", "2")
-        for _ in range(given.rounds):
+        for _ in range(options.rounds):
             for name, root in roots.items():
                 seconds[name].append(processor_seconds(root, *tables, Path(folder, name)))
                 print(name, f"{seconds[name][-1]:.1f} s", flush=True)
-    commit = ["git", "-C", str(given.before), "rev-parse", "HEAD"]
+    commit = ["git", "-C", str(options.before), "rev-parse", "HEAD"]
     result = {
         "command": "python -m benchmarks.train_command --before OLD",
         "before": subprocess.run(commit, check=True, capture_output=True, text=True).stdout.strip(),
-        "rows": given.rows,
+        "rows": options.rows,
         "columns": 14,
         "splits": 3,
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -88,8 +88,8 @@ def main() -> None:
         "before_over_now": round(min(seconds["before"]) / min(seconds["now"]), 2),
     }
     print("before / now:", result["before_over_now"])
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

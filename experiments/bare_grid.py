@@ -83,10 +83,10 @@ class Progress:
         """Print a record."""
         self.done += 1
         spent = time.perf_counter() - self.start
-        rest = spent / self.done * (self.count - self.done)
+        remaining = spent / self.done * (self.count - self.done)
         failed = f" FAILED {record['failed']}" if "failed" in record else ""
         _say(
-            f"{self.done}/{self.count} {spent:.0f} s, {rest:.0f} s to go: "
+            f"{self.done}/{self.count} {spent:.0f} s, {remaining:.0f} s to go: "
             f"{record['data']}, {record['name']}, split {record['split']}{failed}"
         )
 

@@ -39,7 +39,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> Compariso
         summary="λ_f of the paper's algorithm as printed and with the step size its operator "
         "needs, the target of the projection, which takes its place, and the smoothing λ_s.",
         command=command,
-        more=lambda comparison: [claims_table(claims(records))],
+        further_tables=lambda comparison: [claims_table(claims(records))],
         note=VERDICTS,
         figure=page.Figure(
             "hyperparameters",
@@ -120,8 +120,8 @@ def _smoothing_claims(data: DataRuns) -> Iterator[Claim]:
     if not on_nba:
         gap = _change(plain, "lambda_s", "dp")
         ours = f"λ_s = {gap.ends}: ΔDP changes by {gap.points} points"
-        more = verdict(spread(gap.values.tolist()))
-        yield Claim(text.format("more bias"), data.title, printed, ours, more)
+        outcome = verdict(spread(gap.values.tolist()))
+        yield Claim(text.format("more bias"), data.title, printed, ours, outcome)
 
 
 def _strength_claims(data: DataRuns) -> Iterator[Claim]:

@@ -146,10 +146,10 @@ def run_grid(
     )
     comparison = write(records, folder, command=rerun_command())
     compare_command.show(
-        replace(comparison, more=()),
+        replace(comparison, further_tables=()),
         folder,
         as_json=training.as_json,
-        below=[line for table in comparison.more for line in on_terminal(table, PAIR)],
+        below=[line for table in comparison.further_tables for line in on_terminal(table, PAIR)],
     )
 
 

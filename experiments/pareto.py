@@ -30,7 +30,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> Compariso
         title="Accuracy against ΔDP",
         summary="What each strength of regulariser, adversary and FMP gains, and what it costs.",
         command=command,
-        more=lambda comparison: [claims_table(claims(comparison.hypervolumes))],
+        further_tables=lambda comparison: [claims_table(claims(comparison.hypervolumes))],
         note="The paper's figure has no numbers; intervals of the areas must not overlap.",
     )
 

@@ -32,7 +32,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> Compariso
         "initialisations vary. On Bail one feature, TIME, gives the label away: TIME > 0 equals it "
         "on 99.4 % of the rows.",
         command=command,
-        more=lambda comparison: beside_ours(comparison.records),
+        further_tables=lambda comparison: beside_ours(comparison.records),
         note="Quoted rows are copied from their source, not rerun. Rows of this program are of "
         "five initialisations on the same split. The constant answer decides the larger class for "
         "everyone: a row near it has learned little. 'Per node' treats nodes one at a time, as the "

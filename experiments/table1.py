@@ -38,7 +38,7 @@ def write(records: Sequence[Record], folder: Path, *, command: str) -> Compariso
         summary="How far apart each network's propagation leaves the groups, and how far FMP does, "
         "beside the paper's figures.",
         command=command,
-        more=lambda comparison: [
+        further_tables=lambda comparison: [
             *side_by_side(comparison.records),
             claims_table(claims(comparison.records)),
         ],

@@ -127,9 +127,9 @@ def _hidden_groups(
     nodes = {share: order[: max(1, round(share * data.num_nodes))] for share in shares}
     nodes[TRAINING_NODES] = order[data.train_mask[order]][:TRAINING_NODES]
     for share, known_nodes in nodes.items():
-        known = torch.zeros(data.num_nodes, dtype=torch.bool)
-        known[known_nodes] = True
-        yield share, torch.where(known, data.sens, -1)
+        known_mask = torch.zeros(data.num_nodes, dtype=torch.bool)
+        known_mask[known_nodes] = True
+        yield share, torch.where(known_mask, data.sens, -1)
 
 
 def _corrected(p: Tensor, data: Data, sens: Tensor, *, estimate: bool) -> Record:

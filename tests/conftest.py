@@ -152,9 +152,9 @@ def axe() -> str:
 def violations(page: Any, axe: str) -> list[str]:
     """Serious and critical accessibility violations of a page."""
     page.evaluate(axe)
-    found = page.evaluate("axe.run()")["violations"]
+    all_violations = page.evaluate("axe.run()")["violations"]
     return [
-        f"{one['id']}: {one['nodes'][0]['html'][:200]}"
-        for one in found
-        if one["impact"] in ("serious", "critical")
+        f"{violation['id']}: {violation['nodes'][0]['html'][:200]}"
+        for violation in all_violations
+        if violation["impact"] in ("serious", "critical")
     ]

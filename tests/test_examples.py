@@ -10,7 +10,7 @@ from pathlib import Path
 SCRIPT = Path(__file__).parents[1] / "examples" / "new_people.sh"
 
 
-def test_the_path_from_tables_to_daily_use(tmp_path: Path) -> None:
+def test_example_script_succeeds_and_reports_the_gate(tmp_path: Path) -> None:
     tools = tmp_path / "bin"
     tools.mkdir()
     for name, words in (("python", ""), ("fairmp", "-m fairmp ")):

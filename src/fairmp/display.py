@@ -61,7 +61,7 @@ class Displayed:
 
 
 @contextmanager
-def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable[[str], None]]:
+def bar(total: int, title: str, *, show: bool | None = None) -> Iterator[Callable[[str], None]]:
     """Show a progress bar of ``total`` steps; yield a function that advances it and names the step.
 
     It is on standard error; by default there is one if that is a terminal.
@@ -78,7 +78,7 @@ def bar(total: int, what: str, *, show: bool | None = None) -> Iterator[Callable
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
     steps = TextColumn("{task.completed}/{task.total} {task.description}")
-    columns = TextColumn(what), BarColumn(), steps, TimeRemainingColumn()
+    columns = TextColumn(title), BarColumn(), steps, TimeRemainingColumn()
     with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("", total=total)
         yield lambda step: progress.update(task, advance=1, description=step)

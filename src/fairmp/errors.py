@@ -77,9 +77,9 @@ def shorten(text: object, limit: int = 200) -> str:
 
 
 def shortlist(names: Sequence[Any], limit: int = 12) -> str:
-    """Join names with commas; those beyond the limit are counted."""
-    more = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(map(str, names[:limit])) + more
+    """Join names with commas; count those beyond the limit."""
+    omitted = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(map(str, names[:limit])) + omitted
 
 
 def plural(count: int, noun: str) -> str:

@@ -137,8 +137,8 @@ class GroupOperator:
             membership = self.population_membership.double()
             gram = membership.T @ membership
         else:
-            one = self.population.double().unsqueeze(1)
-            gram = segment_sum(one, self.population_codes, self.num_groups).flatten().diag()
+            population = self.population.double().unsqueeze(1)
+            gram = segment_sum(population, self.population_codes, self.num_groups).flatten().diag()
         gram = self.total(gram)
         return float(torch.linalg.matrix_norm(self.rows @ gram @ self.rows.T, ord=2))
 

@@ -71,10 +71,10 @@ def test_your_own_tables(fairmp, tmp_path):
         "topology.svg",
     ]
     assert (folder / "audit.txt").read_text(encoding="utf-8") in out.replace("\n\n0 s", "\n0 s")
-    found = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
-    assert [group["name"] for group in found["groups"]] == ["islands", "north", "south", "unknown"]
-    assert found["classes"] == ["granted", "pending", "refused"]
-    assert "2 dangling edge rows dropped: an end is not in the node table" in found["read"]
+    record = json.loads((folder / "audit.json").read_text(encoding="utf-8"))
+    assert [group["name"] for group in record["groups"]] == ["islands", "north", "south", "unknown"]
+    assert record["classes"] == ["granted", "pending", "refused"]
+    assert "2 dangling edge rows dropped: an end is not in the node table" in record["read"]
     assert (folder / "topology.png").read_bytes().startswith(b"\x89PNG")
     page = (folder / "report.html").read_text(encoding="utf-8")
     for words in (
@@ -103,10 +103,10 @@ def test_the_same_tables_can_be_trained_on(fairmp, tmp_path):
 def test_json_without_a_picture(fairmp, tmp_path):
     status, out, err = fairmp("audit --no-picture --steps 2 --json --out found")
     assert (status, err) == (0, "")
-    found = json.loads(out)
-    assert [reading["step"] for reading in found["row"]] == [0, 1, 2]
-    assert found["row"][1]["predictability"] > found["row"][0]["predictability"]
-    assert found == json.loads((tmp_path / "found" / "audit.json").read_text(encoding="utf-8"))
+    record = json.loads(out)
+    assert [reading["step"] for reading in record["row"]] == [0, 1, 2]
+    assert record["row"][1]["predictability"] > record["row"][0]["predictability"]
+    assert record == json.loads((tmp_path / "found" / "audit.json").read_text(encoding="utf-8"))
     assert not (tmp_path / "found" / "topology.png").exists()
 
 
@@ -132,7 +132,7 @@ def test_json_without_a_picture(fairmp, tmp_path):
         (("--sensitive region", "--sensitive same"), ["--sensitive: 'same' gives one group"]),
         (("--sensitive region", "--sensitive age"), ["--sensitive-bins 3"]),
         (("--edges ties.tsv", ""), ["--edges: missing"]),
-        (("--label", "--data nba --label"), ["--data: 'nba' goes without --nodes"]),
+        (("--label", "--data nba --label"), ["--data: 'nba' cannot be combined with --nodes"]),
         (("people.csv", "nowhere.csv"), ["nowhere.csv"]),
     ],
 )
@@ -161,8 +161,8 @@ def test_a_wrong_table_is_one_line(fairmp, tmp_path, command, change, words):
         ("audit --seed -1", ["seed", "-1"]),
         ("audit --data nbb", ["'nbb'", "did you mean 'nba'"]),
         ("audit --data nba --data-dir nowhere", ["--data-dir: nowhere is not a folder"]),
-        ("audit --data nba --drop age", ["--drop: goes with --nodes"]),
-        ("audit --sensitive-bins 3", ["--sensitive-bins: goes with --nodes"]),
+        ("audit --data nba --drop age", ["--drop: needs --nodes"]),
+        ("audit --sensitive-bins 3", ["--sensitive-bins: needs --nodes"]),
     ],
 )
 def test_a_wrong_option_is_one_line(fairmp, tmp_path, arguments, words):
@@ -174,7 +174,7 @@ def test_a_wrong_option_is_one_line(fairmp, tmp_path, arguments, words):
     assert not list(tmp_path.iterdir())
 
 
-def test_the_real_graphs(fairmp, data_folder):
+def test_audit_of_nba_has_the_published_statistics(fairmp, data_folder):
     status, out, _ = fairmp(f"audit --data nba --data-dir {data_folder} --no-picture --out nba")
     assert status == 0
     for words in ("21,242 directed", "72.37 %", "39.22 % (unlabelled as a class)", "53.63 %"):
@@ -189,12 +189,12 @@ def test_values_that_mean_unknown_and_labels_that_are_numbers(
     ]
     (tmp_path / "n.csv").write_text("id,age,loan,sex\n" + "\n".join(rows) + "\n")
     (tmp_path / "e.csv").write_text("a,b\n" + "".join(f"{k},{k + 1}\n" for k in range(89)))
-    own = "audit --nodes n.csv --edges e.csv --id id --sensitive sex --no-picture --out o"
-    status, out, _ = fairmp(f"{own} --label loan --unknown refused --unknown x --json")
+    command = "audit --nodes n.csv --edges e.csv --id id --sensitive sex --no-picture --out o"
+    status, out, _ = fairmp(f"{command} --label loan --unknown refused --unknown x --json")
     assert status == 0
-    found = json.loads(out)
-    assert [group["name"] for group in found["groups"]] == ["f", "m", "unknown"]
-    status, _, err = fairmp(f"{own} --label age --overwrite")
+    record = json.loads(out)
+    assert [group["name"] for group in record["groups"]] == ["f", "m", "unknown"]
+    status, _, err = fairmp(f"{command} --label age --overwrite")
     assert status == 2
     assert "--categorical age" in err
-    assert fairmp(f"{own} --label age --categorical age --overwrite")[0] == 0
+    assert fairmp(f"{command} --label age --categorical age --overwrite")[0] == 0

@@ -46,9 +46,9 @@ def test_compare_writes_continues_and_refuses(fairmp, tmp_path: Path) -> None:
     without_times = [row.rsplit(",", 1)[0] for row in table.splitlines()]
     again = (folder / "table.csv").read_text().splitlines()
     assert [row.rsplit(",", 1)[0] for row in again] == without_times
-    found = json.loads(out)
-    assert len(found["tables"]["embedded network"]) == 4
-    assert found["failed"] == []
+    record = json.loads(out)
+    assert len(record["tables"]["embedded network"]) == 4
+    assert record["failed"] == []
 
     before = (folder / "records.jsonl").read_bytes()
     status, out, err = fairmp("compare", *GRID, *SHORT, "--epochs", "6", "--out", "c")
@@ -86,23 +86,23 @@ def test_wrong_comparison_ends_in_one_line(
 
 def test_settings_are_those_of_train_or_the_papers(fairmp, tmp_path: Path) -> None:
     words = ["--data", "embedded:240", "--splits", "1", "--json"]
-    one = ["--methods", "fmp", "--strategies", "vanilla", "--workers", "1"]
-    for name, given in {
+    single_run = ["--methods", "fmp", "--strategies", "vanilla", "--workers", "1"]
+    for name, settings in {
         "defaults": [],
         "paper": ["--paper", "--epochs", "4"],
         "typed": ["--lambda-s", "2", "--patience", "0", "--epochs", "4", "--no-calibrate"],
         "papc": ["--solver", "papc", "--epochs", "4"],
     }.items():
-        status, _, err = fairmp("compare", *words, *one, *given, "--out", f"c-{name}")
+        status, _, err = fairmp("compare", *words, *single_run, *settings, "--out", f"c-{name}")
         assert status == 0, err
-        train = ["train", *words, *given, "--backbone", "mlp", "--no-picture"]
+        train = ["train", *words, *settings, "--backbone", "mlp", "--no-picture"]
         status, out, err = fairmp(*train, "--out", f"t-{name}")
         assert status == 0, err
         [record] = compare.read(tmp_path / f"c-{name}" / "records.jsonl")
         [trained] = json.loads(out)
         assert record["run"]["config"] == trained["run"]["config"]
         assert record["run"]["test"]["accuracy"] == trained["run"]["test"]["accuracy"]
-    status, _, err = fairmp("compare", *words, *one, "--out", "c-paper")
+    status, _, err = fairmp("compare", *words, *single_run, "--out", "c-paper")
     assert status == 2
     assert "epochs=4, this run has epochs=300" in err
 
@@ -170,8 +170,8 @@ def test_protocol_fixes_the_split_and_varies_the_initialisation(fairmp, tmp_path
     runs = [record["run"] for record in compare.read(tmp_path / "c" / "records.jsonl")]
     assert [(run["seed"], run["split_seed"]) for run in runs] == [(0, None), (1, None)]
     assert "fairgnn protocol" in out
-    more = ["--splits", "2", "--backbone", "mlp", "--no-picture", "--json"]
-    status, out, err = fairmp("train", *words, "t", *more)
+    settings = ["--splits", "2", "--backbone", "mlp", "--no-picture", "--json"]
+    status, out, err = fairmp("train", *words, "t", *settings)
     assert status == 0, err
     seeds = [(row["run"]["seed"], row["run"]["split_seed"]) for row in json.loads(out)]
     assert seeds == [(0, None), (1, None)]

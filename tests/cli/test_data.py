@@ -50,11 +50,11 @@ def test_list_names_every_data_set(fairmp, folder):
     assert "region_job.csv: missing, can be downloaded; first digits of the SHA-256 known" in out
     assert "sens.npy: missing, no public home is known" in out
 
-    found = json.loads(fairmp(f"data list --data-dir {folder} --json")[1])
-    assert [entry["key"] for entry in found] == [source.key for source in SOURCES]
-    assert found[0]["files"][0]["path"] == str(folder / "nba" / "nba.csv")
-    assert found[0]["files"][1]["path"] is None
-    assert found[0]["found"] is False
+    entries = json.loads(fairmp(f"data list --data-dir {folder} --json")[1])
+    assert [entry["key"] for entry in entries] == [source.key for source in SOURCES]
+    assert entries[0]["files"][0]["path"] == str(folder / "nba" / "nba.csv")
+    assert entries[0]["files"][1]["path"] is None
+    assert entries[0]["found"] is False
 
 
 def test_verify_reports_a_changed_file(fairmp, folder):
@@ -64,8 +64,8 @@ def test_verify_reports_a_changed_file(fairmp, folder):
     assert "nba_relationship.txt: missing" in out
     status, out, _ = fairmp(f"data verify --data-dir {folder} --json")
     assert status == 1
-    found = json.loads(out)
-    assert [file["state"] for file in found["nba"]] == ["differs", "missing"]
+    files_by_key = json.loads(out)
+    assert [file["state"] for file in files_by_key["nba"]] == ["differs", "missing"]
     # A missing file is an error only for a data set that was named.
     (folder / "nba" / "nba.csv").unlink()
     assert fairmp(f"data verify --data-dir {folder}")[0] == 0
@@ -87,9 +87,9 @@ def test_stats_without_files(fairmp, folder):
     assert (status, err) == (0, "")
     assert "No data set has all its files" in out
     assert "Left out, their files are missing: NBA, Pokec-z" in out
-    found = json.loads(fairmp(f"data stats --data-dir {folder} --json")[1])
-    assert found["statistics"] == []
-    assert len(found["missing"]) == len(SOURCES)
+    record = json.loads(fairmp(f"data stats --data-dir {folder} --json")[1])
+    assert record["statistics"] == []
+    assert len(record["missing"]) == len(SOURCES)
 
 
 @pytest.mark.parametrize(
@@ -145,8 +145,8 @@ def test_stats_agree_with_the_paper(fairmp, data_folder):
     assert rows["Bail"] == [["18,876", "17", "623,740", "77.52", "77.52", "52.21"]]
     assert "Left out, their files are missing: Pokec-z, Pokec-n." in out
 
-    found = json.loads(fairmp(f"data stats nba --data-dir {data_folder} --json")[1])
-    (nba,) = found["statistics"]
+    record = json.loads(fairmp(f"data stats nba --data-dir {data_folder} --json")[1])
+    (nba,) = record["statistics"]
     assert nba["ours"]["edges"] == nba["paper"]["edges"] == 21_242
     assert all(nba["agrees"].values())
 
@@ -160,8 +160,8 @@ def test_verify_real_files(fairmp, data_folder):
 def test_fetch_real_files_from_a_mirror(fairmp, data_folder, tmp_path):
     mirror = Path(data_folder).resolve().as_uri()
     target = tmp_path / "target"
-    found = json.loads(fairmp(f"data fetch nba --data-dir {target} --mirror {mirror} --json")[1])
-    assert found == [
+    entries = json.loads(fairmp(f"data fetch nba --data-dir {target} --mirror {mirror} --json")[1])
+    assert entries == [
         {
             "key": "nba",
             "files": {

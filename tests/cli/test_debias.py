@@ -237,7 +237,7 @@ def test_debias_applies_what_it_saved(
     expected = first.p_corrected.to_numpy()[::-1][:300]
     np.testing.assert_allclose(second.p_corrected, expected, atol=1e-6)
     record = json.loads((tmp_path / "n" / "corrected.json").read_text())
-    assert {one["criterion"] for one in [*record["criteria"], *record["others"]]} == {
+    assert {criterion["criterion"] for criterion in [*record["criteria"], *record["others"]]} == {
         "demographic_parity",
         "equal_opportunity",
         "equalized_odds",
@@ -361,14 +361,14 @@ def test_debias_target_bounds_any_two_groups(
         ]
         == 0
     )
-    [one] = json.loads((tmp_path / "three" / "corrected.json").read_text())["criteria"]
-    found = pd.read_csv(tmp_path / "three" / "corrected.csv")
-    means = found.p_corrected.groupby(found["region"]).mean()
-    assert one["before"] > 0.2
-    assert one["after"] == pytest.approx(means.max() - means.min(), abs=1e-6)
-    assert one["after"] == pytest.approx(0.02, abs=1e-4)
-    rates = (found["decision_corrected"] == 1).groupby(found["region"]).mean()
-    assert one["decisions_after"] == pytest.approx(rates.max() - rates.min())
+    [criterion] = json.loads((tmp_path / "three" / "corrected.json").read_text())["criteria"]
+    corrected = pd.read_csv(tmp_path / "three" / "corrected.csv")
+    means = corrected.p_corrected.groupby(corrected["region"]).mean()
+    assert criterion["before"] > 0.2
+    assert criterion["after"] == pytest.approx(means.max() - means.min(), abs=1e-6)
+    assert criterion["after"] == pytest.approx(0.02, abs=1e-4)
+    rates = (corrected["decision_corrected"] == 1).groupby(corrected["region"]).mean()
+    assert criterion["decisions_after"] == pytest.approx(rates.max() - rates.min())
 
 
 def test_debias_reads_weights(fairmp: Program, tmp_path: Path) -> None:
@@ -384,8 +384,8 @@ def test_debias_reads_weights(fairmp: Program, tmp_path: Path) -> None:
         yes = pd.read_csv(json.loads(out)["file"])["decision_corrected"] == 1
         rates = [np.average(yes[sex == g], weights=weight[sex == g]) for g in ("f", "m")]
         assert abs(rates[1] - rates[0]) < 0.01
-        found = json.loads(out)["groups"]
-        assert [one["decided_after"][1] for one in found] == pytest.approx(rates)
+        groups = json.loads(out)["groups"]
+        assert [group["decided_after"][1] for group in groups] == pytest.approx(rates)
     status, _, err = fairmp("debias people.csv --sensitive sex --weight age --out e")
     assert status == 2
     assert err.startswith("fairmp: --weight: ")
@@ -442,7 +442,7 @@ def test_debias_reads_classes_with_commas(fairmp, tmp_path: Path) -> None:
     rows = {"p(no)": 1 - p, "p(yes, hired)": p, "sex": ["f", "m"] * 30}
     pd.DataFrame(rows).to_csv(tmp_path / "p.csv", index=False)
     named = ["--probabilities", '"p(yes, hired)"']
-    for k, given in enumerate([[], named, [named[0], f"p(no),{named[1]}"]]):
-        status, _, err = fairmp("debias", "p.csv", "--sensitive", "sex", *given, "--out", f"o{k}")
+    for k, options in enumerate([[], named, [named[0], f"p(no),{named[1]}"]]):
+        status, _, err = fairmp("debias", "p.csv", "--sensitive", "sex", *options, "--out", f"o{k}")
         assert (status, err) == (0, "")
         assert "p(yes, hired)_corrected" in pd.read_csv(tmp_path / f"o{k}" / "corrected.csv")

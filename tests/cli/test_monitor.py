@@ -35,7 +35,7 @@ def test_monitor_compares_new_predictions_with_training(fairmp: Program, tmp_pat
     test = json.loads((tmp_path / "run/records.jsonl").read_text().splitlines()[0])["run"]["test"]
     assert record["training"] == test
     frame = pd.read_csv("new.csv")
-    by_name = {one["name"]: one for one in record["figures"]}
+    by_name = {figure["name"]: figure for figure in record["figures"]}
     assert by_name["share of f"]["after"] == (frame["sex"] == "f").mean()
     assert by_name["accuracy"]["after"] == (frame["decision"] == frame["loan"]).mean()
     assert "Then and now" in (tmp_path / "same/report.html").read_text()

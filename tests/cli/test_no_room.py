@@ -64,9 +64,9 @@ def said(arguments: str, capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with what the commands read."""
-    folder, here, words = tmp_path_factory.mktemp("made"), Path.cwd(), sys.argv
+    folder, here, words = tmp_path_factory.mktemp("inputs"), Path.cwd(), sys.argv
     rng = np.random.default_rng(0)
     rows = [f"{rng.random():.4f},group {int(k % 3 > 0)}" for k in range(900)]
     (folder / "p.csv").write_text("p,s\n" + "\n".join(rows) + "\n")
@@ -85,9 +85,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def fairmp(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> Run:
-    shutil.copytree(made, tmp_path, dirs_exist_ok=True)
+    shutil.copytree(inputs, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python would cut it off, unnoticed
@@ -105,27 +108,27 @@ def fairmp(
 
 
 @pytest.mark.parametrize("command", QUICK)
-def test_full_disk(fairmp: Run, made: Path, tmp_path: Path, command: str) -> None:
+def test_full_disk(fairmp: Run, inputs: Path, tmp_path: Path, command: str) -> None:
     small = ("statistics", "monitor", "speed", "predict, file", "train --shards")
     status, err = fairmp(ALL[command], largest_file=800 if command in small else 4_000)
     assert status in (1, 2)
     last = err.strip().splitlines()[-1]
     assert last.startswith(PROGRAMS)
     assert "too large" in last or "no space" in last or "disk I/O error" in last
-    left = {path.name for path in tmp_path.iterdir()} - {path.name for path in made.iterdir()}
+    left = {path.name for path in tmp_path.iterdir()} - {path.name for path in inputs.iterdir()}
     assert left <= ({"out"} if command in RESUMED else set())
 
 
 @pytest.mark.parametrize("command", ALL)
 def test_place_that_cannot_be_written_to(
-    fairmp: Run, made: Path, tmp_path: Path, command: str
+    fairmp: Run, inputs: Path, tmp_path: Path, command: str
 ) -> None:
     status, err = fairmp(ALL[command].replace("--out out", "--out /proc/out"))
     assert status in (1, 2)
     assert err.startswith(PROGRAMS)
     assert "/proc" in err
     assert err.count("\n") == 1
-    assert len(list(tmp_path.iterdir())) == len(list(made.iterdir()))
+    assert len(list(tmp_path.iterdir())) == len(list(inputs.iterdir()))
 
 
 @pytest.fixture

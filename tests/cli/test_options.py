@@ -282,7 +282,7 @@ def test_audit_train_and_predict_pass_or_fail(fairmp: Program, tmp_path: Path) -
     assert (tmp_path / "u/report.html").exists()  # the results are there to look into
     status, _, err = fairmp("train --shards t --out v --fail-over 0.1")
     assert status == 2
-    assert err.startswith("fairmp: --fail-over: goes without --shards")
+    assert err.startswith("fairmp: --fail-over: cannot be combined with --shards")
     predict = "predict t --data embedded:600"
     assert fairmp(f"{predict} --out p.csv --fail-over 0.05")[0] == 0
     status, _, err = fairmp(f"{predict} --out q.csv --criterion equal-opportunity --fail-over 0")

@@ -109,8 +109,8 @@ def test_spelling_writes_arguments_as_options(name: str, value: str | None, spel
 
 
 def test_every_spelled_parameter_is_one_of_a_command() -> None:
-    known = {parameter.name for command in ALL.values() for parameter in command.params}
-    assert {name for names in PARAMETERS.values() for name in names} <= known
+    parameters = {parameter.name for command in ALL.values() for parameter in command.params}
+    assert {name for names in PARAMETERS.values() for name in names} <= parameters
 
 
 def test_typed_command_is_the_innermost(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +129,7 @@ CHOICES = " --criterion {criterion} --target {target}"
 
 
 @pytest.mark.parametrize(
-    ("words", "kept"),
+    ("words", "expected"),
     [
         (["t.csv"], "t.csv"),
         (["t.csv", "--target", "0.3", "--sensitive", "sex"], "t.csv --sensitive sex"),
@@ -139,10 +139,10 @@ CHOICES = " --criterion {criterion} --target {target}"
         (["t.csv", "--sensitive-bins", "a://b:secret@c"], "t.csv --sensitive-bins 'a://b:***@c'"),
     ],
 )  # fmt: skip
-def test_adjustable_command_replaces_what_readers_choose(words: list[str], kept: str) -> None:
+def test_adjustable_command_replaces_what_readers_choose(words: list[str], expected: str) -> None:
     app(["debias", *words], standalone_mode=False)
     command = adjustable_command(contexts.pop(), "criterion", "target")
-    assert sorted(command.split()) == sorted(f"fairmp debias {kept}{CHOICES}".split())
+    assert sorted(command.split()) == sorted(f"fairmp debias {expected}{CHOICES}".split())
     assert command.endswith(CHOICES)
 
 

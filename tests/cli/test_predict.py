@@ -70,17 +70,17 @@ def test_new_nodes_in_a_csv(fairmp, trained: Path) -> None:
     assert (status, err) == (0, "")
     assert "no column 'hired'" in out
     assert "Predictions in p.csv." in out
-    found = pd.read_csv(trained / "p.csv", dtype={"who": str})
-    assert list(found) == ["who", "sex", "p(no)", "p(yes)", "decision"]
-    assert found["who"].tolist() == [f"{k:03d}" for k in reversed(range(160))]
+    predictions = pd.read_csv(trained / "p.csv", dtype={"who": str})
+    assert list(predictions) == ["who", "sex", "p(no)", "p(yes)", "decision"]
+    assert predictions["who"].tolist() == [f"{k:03d}" for k in reversed(range(160))]
     model = FairClassifier.load(trained / "out" / "model")
     data = from_tables(trained / "new.csv", trained / "ties.csv", encoding=model.encoding_)
-    assert found["p(yes)"].to_numpy() == pytest.approx(
+    assert predictions["p(yes)"].to_numpy() == pytest.approx(
         model.predict_proba(data)[:, 1].numpy(), abs=1e-6
     )
     # All digits are written: at the threshold they decide.
-    decided = np.where(found["p(yes)"] > found["p(no)"], "yes", "no")
-    assert (found["decision"] == decided).all()
+    decided = np.where(predictions["p(yes)"] > predictions["p(no)"], "yes", "no")
+    assert (predictions["decision"] == decided).all()
 
     status, _, err = fairmp(f"predict out {NEW} --out p.csv")
     assert status == 2
@@ -99,15 +99,15 @@ def test_nodes_without_edges(fairmp, trained: Path) -> None:
         "single.csv --edges strange.csv": "none of the 2 rows joins two ids",
         "new.csv": "no edge table: no node has an edge",
     }
-    found = {}
-    for k, (given, note) in enumerate(tables.items()):
-        status, out, err = fairmp(f"predict out --nodes {given} --mode per-node --out t{k}.csv")
+    predictions = {}
+    for k, (table, note) in enumerate(tables.items()):
+        status, out, err = fairmp(f"predict out --nodes {table} --mode per-node --out t{k}.csv")
         assert (status, err) == (0, "")
         assert note in out
-        found[given] = pd.read_csv(trained / f"t{k}.csv", dtype={"who": str})
+        predictions[table] = pd.read_csv(trained / f"t{k}.csv", dtype={"who": str})
     # Alone or among strangers: a frozen correction of a node without ties is its own affair.
-    for given in tables:
-        pd.testing.assert_frame_equal(found[given].head(1), found["single.csv"])
+    for table in tables:
+        pd.testing.assert_frame_equal(predictions[table].head(1), predictions["single.csv"])
     assert fairmp("predict out --nodes new.csv --out solved.csv")[0] == 0
 
 
@@ -117,10 +117,10 @@ def test_labels_are_evaluated(fairmp, trained: Path) -> None:
     )
     assert status == 0
     record = json.loads(out)
-    found = pd.read_parquet(trained / "p.parquet")
+    predictions = pd.read_parquet(trained / "p.parquet")
     people = pd.read_csv(trained / "people.csv")
     assert record["evaluation"]["accuracy"] == pytest.approx(
-        (found["decision"] == people["hired"]).mean()
+        (predictions["decision"] == people["hired"]).mean()
     )
     assert record["mode"] == record["evaluation"]["mode"] == "batch"
     assert sum(record["decisions"].values()) == record["nodes"] == 160
@@ -172,7 +172,7 @@ def test_model_without_correction_needs_no_groups(fairmp, trained: Path) -> None
         (f"out {NEW} --out p.xlsx", ["neither .csv nor .parquet"]),
         (f"out {NEW} --out new.csv --overwrite", ["--out: new.csv is an input table"]),
         (f"out {NEW} --out no/p.csv", ["--out: ", "not a folder"]),
-        (f"out {NEW} --data nba", ["--data: 'nba' goes without --nodes"]),
+        (f"out {NEW} --data nba", ["--data: 'nba' cannot be combined with --nodes"]),
         (f"out {NEW} --id name", ["--id: the node table has no column 'name'"]),
         (f"network {NEW}", ["--nodes: the model was not trained on tables", "--data"]),
         ("out --data embedded", ["32 features, the model was trained on 3: 'income'"]),
@@ -221,8 +221,8 @@ def test_group_too_small_to_split_is_an_error_before_training(
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
     people["sex"] = people["sex"].where(people.index != 7, "x")
     people.to_csv(trained / "rare.csv", index=False)
-    own = OWN.replace("people.csv", "rare.csv")
-    status, out, err = fairmp(f"{command} {own}")
+    tables = OWN.replace("people.csv", "rare.csv")
+    status, out, err = fairmp(f"{command} {tables}")
     assert (status, out) == (2, "")
     (line,) = err.splitlines()
     assert "--sensitive: group 'x' of 'sex' has 1 node with a known label and none among" in line
@@ -234,9 +234,9 @@ def test_small_group_without_correction(fairmp, trained: Path) -> None:
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
     people["sex"] = people["sex"].where(people.index != 7, "x")
     people.to_csv(trained / "rare.csv", index=False)
-    own = OWN.replace("people.csv", "rare.csv")
+    tables = OWN.replace("people.csv", "rare.csv")
     status, out, err = fairmp(
-        f"train {own} --solver plain --epochs 2 --splits 1 --no-picture --out rare"
+        f"train {tables} --solver plain --epochs 2 --splits 1 --no-picture --out rare"
     )
     assert (status, err) == (0, "")
     assert "group 'x' has no" in out
@@ -267,9 +267,9 @@ def test_debias_reads_predictions(fairmp, trained: Path) -> None:
         trained / "some.csv", index=False
     )
     assert fairmp("predict out --nodes some.csv --edges ties.csv --out some-p.csv")[0] == 0
-    found = pd.read_csv(trained / "some-p.csv")["sex"]
-    assert found[:10].isna().all()
-    assert found[10:].tolist() == new["sex"][10:].tolist()
+    groups = pd.read_csv(trained / "some-p.csv")["sex"]
+    assert groups[:10].isna().all()
+    assert groups[10:].tolist() == new["sex"][10:].tolist()
 
 
 def test_note_on_small_samples_is_printed_once(fairmp, trained: Path) -> None:
@@ -280,13 +280,13 @@ def test_note_on_small_samples_is_printed_once(fairmp, trained: Path) -> None:
 
 def test_predictions_keep_the_label_column(fairmp, trained: Path) -> None:
     """The path of the README: predict, then correct for equal opportunity."""
-    given = "--nodes people.csv --edges ties.csv --mode per-node"
-    status, _, err = fairmp(f"predict out {given} --out labelled.csv")
+    options = "--nodes people.csv --edges ties.csv --mode per-node"
+    status, _, err = fairmp(f"predict out {options} --out labelled.csv")
     assert (status, err) == (0, "")
-    found = pd.read_csv(trained / "labelled.csv", dtype={"who": str})
+    predictions = pd.read_csv(trained / "labelled.csv", dtype={"who": str})
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
-    assert list(found) == ["who", "sex", "hired", "p(no)", "p(yes)", "decision"]
-    assert found["hired"].tolist() == people["hired"].tolist()
+    assert list(predictions) == ["who", "sex", "hired", "p(no)", "p(yes)", "decision"]
+    assert predictions["hired"].tolist() == people["hired"].tolist()
     criterion = "--label hired --criterion equal-opportunity --target 0.02"
     status, out, err = fairmp(f"debias labelled.csv --sensitive sex {criterion} --out eo --json")
     assert (status, err) == (0, "")
@@ -310,8 +310,8 @@ def test_train_for_equal_opportunity(fairmp, trained: Path) -> None:
 
 
 def test_train_group_free(fairmp, trained: Path) -> None:
-    given = "--group-free --target 0.3 --epochs 8 --splits 1 --no-picture"
-    status, _, err = fairmp(f"train {OWN} {given} --out group-free")
+    options = "--group-free --target 0.3 --epochs 8 --splits 1 --no-picture"
+    status, _, err = fairmp(f"train {OWN} {options} --out group-free")
     assert (status, err) == (0, "")
     blind = pd.read_csv(trained / "new.csv", dtype={"who": str}).drop(columns="sex")
     blind.to_csv(trained / "blind.csv", index=False)
@@ -323,7 +323,7 @@ def test_train_group_free(fairmp, trained: Path) -> None:
     for wrong, word in (
         ("--solver papc", "--group-free: --solver papc"),
         ("--criterion equal-opportunity", "--group-free: --solver plain and --criterion"),
-        ("--regulariser 5", "--group-free: goes without --regulariser"),
+        ("--regulariser 5", "--group-free: cannot be combined with --regulariser"),
     ):
         status, _, err = fairmp(f"train {OWN} --group-free {wrong} --out none")
         assert (status, word in err) == (2, True), err
@@ -365,22 +365,22 @@ def test_where_and_only_select_nodes(
     assert run("predict", "run", *tables, "--where", "year=2024", "--out", "where.csv") == (0, "")
     assert run("predict", "bare", *tables, "--only", "late.csv", "--out", "only.csv") == (0, "")
     late.drop(columns="hired").to_csv("new.csv", index=False)
-    kept = ["predict", "run", "--nodes", "new.csv", "--out", "kept.csv"]
-    assert run(*kept) == (0, "")
+    command = ["predict", "run", "--nodes", "new.csv", "--out", "kept.csv"]
+    assert run(*command) == (0, "")
     for who, words in (
         (late["who"], f"on all these nodes, including {len(late)} of the training graph:"),
         ("n" + late["who"], "on these nodes:"),
     ):
         late.assign(who=who).to_csv("labelled.csv", index=False)
-        monkeypatch.setattr(sys, "argv", ["fairmp", *kept[:2], "--nodes", "labelled.csv"])
+        monkeypatch.setattr(sys, "argv", ["fairmp", *command[:2], "--nodes", "labelled.csv"])
         with pytest.raises(SystemExit):
             main()
         assert f"Measured {words}" in capsys.readouterr().out
     tables_of = {name: pd.read_csv(f"{name}.csv") for name in ("where", "only", "kept")}
-    for found in tables_of.values():
-        assert list(found["who"]) == list(late["who"])
+    for predictions in tables_of.values():
+        assert list(predictions["who"]) == list(late["who"])
         # The same graph, from the tables or from the model's folder.
-        assert np.allclose(found["p(yes)"], tables_of["where"]["p(yes)"], atol=1e-6)
+        assert np.allclose(predictions["p(yes)"], tables_of["where"]["p(yes)"], atol=1e-6)
     # Labels of neighbours are those of the kept graph, whichever table is given.
     train[-1] = "logistic"
     assert run(*train, "--graph-features", "--out", "near") == (0, "")
@@ -392,8 +392,8 @@ def test_where_and_only_select_nodes(
     for k, words in enumerate(ways):
         assert run("predict", "near", *words, "--out", f"near{k}.csv") == (0, "")
     first, *others = (pd.read_csv(f"near{k}.csv") for k in range(3))
-    for found in others:
-        assert np.allclose(found["p(yes)"], first["p(yes)"], atol=1e-6)
+    for predictions in others:
+        assert np.allclose(predictions["p(yes)"], first["p(yes)"], atol=1e-6)
     # Probabilities are written with all digits, so that they give the same decisions.
     assert ((first["p(yes)"] > first["p(no)"]) == (first["decision"] == "yes")).all()
     assert run(*train, "--no-graph", "--out", "far") == (0, "")
@@ -412,8 +412,8 @@ def test_where_and_only_select_nodes(
 
 
 def test_paper_sets_its_settings(fairmp, trained: Path) -> None:
-    given = "--paper --epochs 3 --weight-decay 0.1 --splits 1 --no-picture"
-    assert fairmp(f"train {OWN} {given} --out paper")[0] == 0
+    options = "--paper --epochs 3 --weight-decay 0.1 --splits 1 --no-picture"
+    assert fairmp(f"train {OWN} {options} --out paper")[0] == 0
     model = FairClassifier.load(trained / "paper" / "model")
     assert (model.lr, model.patience, model.calibrate, model.backbone) == (1e-3, None, False, "mlp")
     assert (model.epochs, model.weight_decay, model.propagation.lambda_s) == (3, 0.1, 3.0)
@@ -423,8 +423,8 @@ def test_sample_weights_in_training_figures_and_gaps(fairmp, trained: Path) -> N
     people = pd.read_csv(trained / "people.csv", dtype={"who": str})
     weight = np.random.default_rng(1).gamma(1.0, size=len(people)).round(3)
     people.assign(times=weight).to_csv(trained / "weighted.csv", index=False)
-    own = OWN.replace("people", "weighted") + " --epochs 5 --splits 1 --no-picture --json"
-    status, _, err = fairmp(f"train {own} --weight times --out weighted")
+    options = OWN.replace("people", "weighted") + " --epochs 5 --splits 1 --no-picture --json"
+    status, _, err = fairmp(f"train {options} --weight times --out weighted")
     assert (status, err) == (0, "")
     model = FairClassifier.load(trained / "weighted" / "model")
     assert "times" not in model.features_
@@ -448,13 +448,13 @@ def test_sample_weights_in_training_figures_and_gaps(fairmp, trained: Path) -> N
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("train --data embedded --weight times", "--weight: goes with --nodes and --edges"),
+        ("train --data embedded --weight times", "--weight: needs --nodes and --edges"),
         (f"train {OWN} --weight time", "--weight: the node table has no column 'time'"),
         (f"train {OWN} --weight town", "--weight: column 'town' has 'Oslo' in row 1"),
         (f"train {OWN} --weight hired", "--weight: column 'hired' is the label column already"),
         (f"audit {OWN} --weight income", "--weight: 'income', but all nodes weigh the same here"),
         (f"shard {OWN} --weight income", "--weight: 'income', but all nodes weigh the same here"),
-        ("train --shards out --weight income", "--weight: goes without --shards"),
+        ("train --shards out --weight income", "--weight: cannot be combined with --shards"),
     ],
 )
 def test_wrong_weights_are_one_line(fairmp, trained: Path, words: str, message: str) -> None:

@@ -13,7 +13,7 @@ from fairmp.cli import main
 from tests.distributed.torchrun import environment
 
 
-def test_the_command_it_prints_works(
+def test_printed_torchrun_command_trains(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -24,11 +24,11 @@ def test_the_command_it_prints_works(
     with pytest.raises(SystemExit) as leave:
         main()
     assert not leave.value.code
-    torchrun, *rest = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    torchrun, *arguments = shlex.split(capsys.readouterr().out.splitlines()[-1])
     assert torchrun == "torchrun"
     alone = ["--rdzv-backend=c10d", "--rdzv-endpoint=127.0.0.1:0"]
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", *alone, *rest, "--epochs", "2"],
+        [sys.executable, "-m", "torch.distributed.run", *alone, *arguments, "--epochs", "2"],
         capture_output=True,
         text=True,
         timeout=200,

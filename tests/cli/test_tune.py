@@ -53,16 +53,16 @@ def test_tune_writes_continues_and_refuses(fairmp: Program, tmp_path: Path) -> N
         "study.db",
     }
     assert (folder / "tradeoff.png").read_bytes().startswith(b"\x89PNG")
-    found = json.loads((folder / "best.json").read_text(encoding="utf-8"))
-    assert found["met"]
-    assert found["chosen"]["validation"]["dp"] <= 0.1
+    best = json.loads((folder / "best.json").read_text(encoding="utf-8"))
+    assert best["met"]
+    assert best["chosen"]["validation"]["dp"] <= 0.1
     assert "Try another target" in (folder / "report.html").read_text(encoding="utf-8")
     report = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    assert sum(report["panel"]["nodes"]) == found["chosen"]["model_test"]["n"]
+    assert sum(report["panel"]["nodes"]) == best["chosen"]["model_test"]["n"]
 
     # The command it names trains the same model.
-    words = shlex.split(found["chosen"]["train_command"])
-    assert found["chosen"]["train_command"] in out
+    words = shlex.split(best["chosen"]["train_command"])
+    assert best["chosen"]["train_command"] in out
     status, _, err = fairmp(*words[1:], "--out", "again")
     assert status == 0, err
     data = from_tables("people.csv", "ties.csv", id="who", label="hired", sensitive="region")
@@ -77,9 +77,9 @@ def test_tune_writes_continues_and_refuses(fairmp: Program, tmp_path: Path) -> N
     )
     assert status == 0, err
     assert err == "6 trials, 4 done already, 2 to go in t.\n"
-    more = json.loads(out)
-    assert more["trials"] == {"asked": 6, "done": 6, "failed": 0, "running": 0}
-    assert json.loads((folder / "best.json").read_text(encoding="utf-8")) == more
+    continued = json.loads(out)
+    assert continued["trials"] == {"asked": 6, "done": 6, "failed": 0, "running": 0}
+    assert json.loads((folder / "best.json").read_text(encoding="utf-8")) == continued
 
     before = {path: path.read_bytes() for path in folder.iterdir() if path.is_file()}
     status, out, err = fairmp("tune", *TABLES, *SHORT, *PLAIN, "--front")
@@ -89,16 +89,16 @@ def test_tune_writes_continues_and_refuses(fairmp: Program, tmp_path: Path) -> N
     assert {path: path.read_bytes() for path in folder.iterdir() if path.is_file()} == before
 
 
-def test_front(fairmp: Program, tmp_path: Path) -> None:
+def test_tune_front_is_ordered_by_gap(fairmp: Program, tmp_path: Path) -> None:
     status, out, err = fairmp("tune", *TABLES, *SHORT, "--front", "--criterion", "eo")
     assert status == 0, err
     assert "accuracy against ΔEO" in out
     assert "Pareto front" in out
     assert max(len(line) for line in out.splitlines() if not line.startswith("Again: ")) <= 80
-    found = json.loads((tmp_path / "t" / "best.json").read_text(encoding="utf-8"))
-    gaps = [entry["validation"]["eo"] for entry in found["front"]]
+    best = json.loads((tmp_path / "t" / "best.json").read_text(encoding="utf-8"))
+    gaps = [entry["validation"]["eo"] for entry in best["front"]]
     assert gaps == sorted(gaps)
-    assert all("test" in entry for entry in found["front"])
+    assert all("test" in entry for entry in best["front"])
 
 
 def test_unmet_goal_is_written_and_said(fairmp: Program, tmp_path: Path) -> None:
@@ -110,8 +110,8 @@ def test_unmet_goal_is_written_and_said(fairmp: Program, tmp_path: Path) -> None
     assert line.startswith("fairmp: None of 4 trials has ΔDP ≤ 0 points on the validation nodes")
     assert "the closest, trial" in line
     assert "--trials" in line
-    found = json.loads((tmp_path / "t" / "best.json").read_text(encoding="utf-8"))
-    assert not found["met"]
+    best = json.loads((tmp_path / "t" / "best.json").read_text(encoding="utf-8"))
+    assert not best["met"]
     assert FairClassifier.load(tmp_path / "t" / "model").backbone == "gcn"
 
 
@@ -147,9 +147,12 @@ def test_password_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["--dp", "2"], "--dp: 2.0"),
-        (["--dp", "0.1", "--front"], "--front: does not go with --dp"),
-        (["--dp", "0.1", "--eo", "0.1"], "--eo: does not go with --dp"),
-        (["--dp", "0.1", "--criterion", "eo"], "--dp: does not go with --criterion eo; give --eo"),
+        (["--dp", "0.1", "--front"], "--front: cannot be combined with --dp"),
+        (["--dp", "0.1", "--eo", "0.1"], "--eo: cannot be combined with --dp"),
+        (
+            ["--dp", "0.1", "--criterion", "eo"],
+            "--dp: cannot be combined with --criterion eo; give --eo",
+        ),
         (["--criterion", "odds"], "--criterion: 'odds'"),
         (["--trials", "0"], "--trials"),
         (["--workers", "0"], "--workers"),

@@ -63,11 +63,11 @@ def test_thresholds_share_one_training(tmp_path: Path, monkeypatch: pytest.Monke
     scores = model.predict_proba(data, nodes=test)
     shifted = fitted.shift(scores, sensitive_features=data.sens[test])
     expected = evaluate(shifted, data.y[test], data.sens[test])
-    [found] = [r for r in records if r["name"] == "MLP + thresholds (validation) target=0.1"]
-    assert found["run"]["test"]["accuracy"] == expected.accuracy
-    assert found["run"]["test"]["dp"] == expected.dp
+    [record] = [r for r in records if r["name"] == "MLP + thresholds (validation) target=0.1"]
+    assert record["run"]["test"]["accuracy"] == expected.accuracy
+    assert record["run"]["test"]["dp"] == expected.dp
     share = torch.bincount(data.y[test]).max() / int(test.sum())
-    assert found["majority"] == pytest.approx(float(share))
+    assert record["majority"] == pytest.approx(float(share))
 
 
 def test_number_of_processes_does_not_change_records(tmp_path: Path) -> None:

@@ -40,14 +40,14 @@ def test_other_figure_and_further_tables(records: list[dict[str, Any]], tmp_path
         return page.tradeoff(comparison, name)
 
     figure = page.Figure("mine", draw, "a caption", is_tradeoff=False)
-    more = [Table("More", ["a"], [["1"]])]
+    tables = [Table("More", ["a"], [["1"]])]
     page.write(
         records,
         tmp_path,
         title="T",
         summary="S.",
         command="again",
-        more=lambda comparison: more,
+        further_tables=lambda comparison: tables,
         note="a note",
         figure=figure,
     )

@@ -49,13 +49,13 @@ def test_load_of_a_damaged_file_is_none_or_right(tmp_path):
     good, used = path.read_bytes(), 0
     for at in range(0, len(good), 5):
         path.write_bytes(good[:at] + bytes([good[at] ^ 0x20]) + good[at + 1 :])
-        found = cache.load(path, "key")
-        if found is not None:  # a byte without meaning, such as one of a member's time
+        loaded = cache.load(path, "key")
+        if loaded is not None:  # a byte without meaning, such as one of a member's time
             used += 1
-            assert found[1] == {"a": 1}
-            assert found[0].keys() == ARRAYS.keys()
+            assert loaded[1] == {"a": 1}
+            assert loaded[0].keys() == ARRAYS.keys()
             for name, array in ARRAYS.items():
-                np.testing.assert_array_equal(found[0][name], array)
+                np.testing.assert_array_equal(loaded[0][name], array)
     assert used < len(good) / 10
     for length in (0, 5, len(good) // 2, len(good) - 1):
         path.write_bytes(good[:length])

@@ -25,13 +25,13 @@ CELLS = {
 
 def encode_features(frame, *, categorical=(), report=None, **options):
     report = report or LoadReport()
-    found = [
+    fitted = [
         fit_column(frame[name], categorical=name in categorical, report=report, **options)
         for name in frame
     ]
-    columns = [column for column in found if column is not None]
+    columns = [column for column in fitted if column is not None]
     blocks = [column.expand(column.codes(frame[column.name], report)) for column in columns]
-    return stack(blocks, len(frame)), [name for one in columns for name in one.feature_names]
+    return stack(blocks, len(frame)), [name for column in columns for name in column.feature_names]
 
 
 @st.composite
@@ -65,10 +65,10 @@ def test_features_of_any_table_are_finite(frame, scale, cap):
         assert count >= frame[column].isna().sum()
     pd.testing.assert_frame_equal(frame, before)
     for column in ("text", "categories", "mixed"):
-        own = [k for k, name in enumerate(names) if name.startswith(f"{column}=")]
-        assert len(own) <= cap + 2
-        if own:
-            assert (x[:, own].sum(axis=1) == 1).all()
+        column_features = [k for k, name in enumerate(names) if name.startswith(f"{column}=")]
+        assert len(column_features) <= cap + 2
+        if column_features:
+            assert (x[:, column_features].sum(axis=1) == 1).all()
 
 
 @settings(deadline=None, max_examples=40)
@@ -84,12 +84,12 @@ def test_one_hot_agrees_with_pandas(values, cap):
         if name != "c=other":
             assert x[:, k].tolist() == dummies[name].tolist()
     counts = series.value_counts()
-    kept = [name for name in names if name != "c=other"]
-    if kept and len(counts) > cap:
-        assert len(kept) == cap
-        assert min(counts[name[2:]] for name in kept) >= counts.iloc[cap]
+    category_names = [name for name in names if name != "c=other"]
+    if category_names and len(counts) > cap:
+        assert len(category_names) == cap
+        assert min(counts[name[2:]] for name in category_names) >= counts.iloc[cap]
         other = x[:, names.index("c=other")]
-        assert other.sum() == len(values) - sum(counts[name[2:]] for name in kept)
+        assert other.sum() == len(values) - sum(counts[name[2:]] for name in category_names)
 
 
 @settings(deadline=None, max_examples=40)

@@ -53,10 +53,10 @@ def assert_same_graph(url: str, tmp_path: Path, people: pd.DataFrame, edges: pd.
         nodes=url, edges=url, nodes_query="select * from people", id="id",
         edges_query="select a, b from friends", label="hired", sensitive=["sex"],
     )  # fmt: skip
-    found = tables.load_tables()
+    loaded = tables.load_tables()
     for name in ("x", "edge_index", "y", "sens"):
-        assert torch.equal(found[name], expected[name]), name
-    assert found.class_names == expected.class_names
+        assert torch.equal(loaded[name], expected[name]), name
+    assert loaded.class_names == expected.class_names
 
 
 def test_query_gives_the_same_graph_as_files(

@@ -29,10 +29,10 @@ def test_download_stores_the_file_and_nothing_else(server, tmp_path):
     assert files_below(tmp_path) == ["new/nba.csv"]
 
 
-@pytest.mark.parametrize("known", ["", SUM[:8], SUM])
-def test_download_compares_known_digits_of_the_checksum(server, tmp_path, known):
+@pytest.mark.parametrize("digits", ["", SUM[:8], SUM])
+def test_download_compares_known_digits_of_the_checksum(server, tmp_path, digits):
     server.serve("/a", BODY)
-    download(f"{server.url}/a", tmp_path / "a", sha256=known)
+    download(f"{server.url}/a", tmp_path / "a", sha256=digits)
     assert sha256_of(tmp_path / "a") == SUM
 
 
@@ -61,13 +61,13 @@ def test_download_succeeds_at_the_second_attempt(server, tmp_path):
     assert (tmp_path / "a").read_bytes() == BODY
 
 
-@pytest.mark.parametrize("known", [SUM, SUM[:8]])
-def test_download_does_not_keep_a_wrong_checksum(server, tmp_path, known):
+@pytest.mark.parametrize("digits", [SUM, SUM[:8]])
+def test_download_does_not_keep_a_wrong_checksum(server, tmp_path, digits):
     server.serve("/a", BODY.replace(b"0", b"1"))
     with pytest.raises(DownloadError) as caught:
-        download(f"{server.url}/a", tmp_path / "a", sha256=known)
+        download(f"{server.url}/a", tmp_path / "a", sha256=digits)
     assert caught.value.argument == "a"
-    assert known in str(caught.value)
+    assert digits in str(caught.value)
     assert "\n" not in str(caught.value)
     assert files_below(tmp_path) == []
 

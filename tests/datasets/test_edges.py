@@ -85,11 +85,11 @@ def test_node_ids_without_a_column_are_row_numbers():
 
 @pytest.mark.parametrize("ids", [[5, 3, 9], [10**15, -7, 0], [-(2**63), 2**63 - 1]])
 def test_position_finder_agrees_with_positions(ids: list[int]) -> None:
-    known = pa.array(ids, pa.int64())
-    find = position_finder(known)
+    node_ids = pa.array(ids, pa.int64())
+    find = position_finder(node_ids)
     for column in ([*ids, None, 4, -8], [*ids[::-1]], []):
         values = pa.array(column, pa.int64())
-        assert find(values).tolist() == positions(known, values).tolist()
+        assert find(values).tolist() == positions(node_ids, values).tolist()
 
 
 ROWS = st.lists(st.tuples(st.integers(-1, 6), st.integers(-1, 6)), max_size=40)
@@ -102,9 +102,9 @@ def test_undirected_agrees_with_pyg(rows):
     source, target = np.array(rows, dtype=np.int64).reshape(-1, 2).T
     ours = undirected(source, target, 7, report)
 
-    known = [(a, b) for a, b in rows if a >= 0 and b >= 0]
-    proper = [(a, b) for a, b in known if a != b]
-    edge_index = torch.tensor(known, dtype=torch.long).reshape(-1, 2).T
+    known_rows = [(a, b) for a, b in rows if a >= 0 and b >= 0]
+    proper = [(a, b) for a, b in known_rows if a != b]
+    edge_index = torch.tensor(known_rows, dtype=torch.long).reshape(-1, 2).T
     edge_index = to_undirected(remove_self_loops(edge_index)[0], num_nodes=7)
     theirs = coalesce(edge_index, num_nodes=7)
     assert ours.tolist() == theirs.tolist()
@@ -113,8 +113,8 @@ def test_undirected_agrees_with_pyg(rows):
     directed = set(proper)
     pairs = {tuple(sorted(edge)) for edge in proper}
     assert report.edge_rows == len(rows)
-    assert report.dangling == len(rows) - len(known)
-    assert report.self_loops == len(known) - len(proper)
+    assert report.dangling == len(rows) - len(known_rows)
+    assert report.self_loops == len(known_rows) - len(proper)
     assert report.repeated == len(proper) - len(directed)
     assert report.reciprocal == sum((b, a) in directed for a, b in directed) // 2
     assert report.edges == len(pairs)

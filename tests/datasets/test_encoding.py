@@ -85,8 +85,8 @@ def test_new_numbers_are_scaled_as_by_sklearn(old, new, scale):
     theirs.fit(np.array(old)[:, None])
     column = fit_column(pd.Series(old, name="c"), scale=scale)
     expected = theirs.transform(np.array(new)[:, None])
-    found = encode(column, pd.Series(new, name="c"))
-    np.testing.assert_allclose(found, expected, rtol=1e-6, atol=1e-6)
+    scaled = encode(column, pd.Series(new, name="c"))
+    np.testing.assert_allclose(scaled, expected, rtol=1e-6, atol=1e-6)
 
 
 @settings(max_examples=40)
@@ -187,8 +187,8 @@ def test_unknown_ages_stay_unknown(unknown):
     first = from_tables(frame, FRIENDS, **options)
     assert (first.sens < 0).tolist() == (frame["age"] == -1).tolist()
     assert first.report.unknown_groups == 2
-    for one in (frame, frame.astype({"age": float}), frame.astype({"age": str})):
-        assert torch.equal(read(one, first.encoding).sens, first.sens)
+    for table in (frame, frame.astype({"age": float}), frame.astype({"age": str})):
+        assert torch.equal(read(table, first.encoding).sens, first.sens)
     again = Encoding.from_dict(json.loads(json.dumps(first.encoding.to_dict())))
     assert read(frame.assign(age=-1), again).sens.tolist() == [-1] * 24
 
@@ -205,8 +205,8 @@ def test_booleans_as_numbers_and_as_text(sensitive):
             assert torch.equal(read(new, first.encoding).y, first.y)
         with pytest.raises(InputError, match="was not seen in training"):
             read(numbers.assign(flag=2), first.encoding)
-    one = from_tables(numbers, FRIENDS, **NAMES, positive=1)
-    assert torch.equal(read(bools, one.encoding).y, one.y)
+    trained = from_tables(numbers, FRIENDS, **NAMES, positive=1)
+    assert torch.equal(read(bools, trained.encoding).y, trained.y)
 
 
 @pytest.mark.parametrize(
@@ -222,11 +222,11 @@ def test_booleans_as_numbers_and_as_text(sensitive):
     ],
 )
 def test_new_nodes_without_edges(encoding, edges, note):
-    one = from_tables(PEOPLE.iloc[3:4], edges, encoding=encoding)
-    assert one.edge_index.shape == (2, 0)
-    assert one.edge_index.dtype == torch.int64
-    assert torch.equal(one.x, read(PEOPLE, encoding).x[3:4])
-    assert one.report.notes == [note]
+    graph = from_tables(PEOPLE.iloc[3:4], edges, encoding=encoding)
+    assert graph.edge_index.shape == (2, 0)
+    assert graph.edge_index.dtype == torch.int64
+    assert torch.equal(graph.x, read(PEOPLE, encoding).x[3:4])
+    assert graph.report.notes == [note]
     first = from_tables(PEOPLE[["who", "hired", "group"]], FRIENDS, **NAMES)
     alone = from_tables(PEOPLE.iloc[3:4], edges, encoding=first.encoding)
     assert alone.x.tolist() == [[0.0]]

@@ -190,7 +190,7 @@ def test_sens_in_features_adds_a_column(folder):
     assert data.x[:, 2].tolist() == data.sens.tolist()
 
 
-def test_scales(folder):
+def test_scale_none_minmax_and_standard(folder):
     raw = pd.read_csv(folder / "nba" / "nba.csv")
     ages = raw["AGE"].to_numpy()
     none, minmax, standard = (
@@ -303,8 +303,8 @@ def test_partial_takes_a_file_cut_short(folder, name, cut):
     with pytest.raises(InputError, match=line):
         PokecZ(folder, verify=False)
     data = PokecZ(folder, partial=True)[0]
-    kept = COUNT - (name == "region_job.csv")
-    assert data.num_nodes == kept
+    num_nodes = COUNT - (name == "region_job.csv")
+    assert data.num_nodes == num_nodes
     assert data.report.edges < COUNT
 
 
@@ -327,8 +327,8 @@ def test_other_columns_are_refused(folder):
 
 def test_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
     first = PokecZ(folder, verify=False)[0]
-    kept = list((own_cache / "processed").iterdir())
-    assert len(kept) == 1
+    cached = list((own_cache / "processed").iterdir())
+    assert len(cached) == 1
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("the raw file was read again")
@@ -342,7 +342,7 @@ def test_second_load_comes_from_the_cache(folder, own_cache, monkeypatch):
     assert second.feature_names == first.feature_names
     assert second.report == first.report
     assert int(other.y.max()) == 2
-    assert list((own_cache / "processed").iterdir()) == kept
+    assert list((own_cache / "processed").iterdir()) == cached
 
 
 def test_changed_file_replaces_the_cache(folder, own_cache):
@@ -360,11 +360,11 @@ def test_changed_file_replaces_the_cache(folder, own_cache):
 
 def test_damaged_cache_is_built_again(folder, own_cache):
     first = NBA(folder, verify=False)[0]
-    (kept,) = (own_cache / "processed").iterdir()
-    good = bytearray(kept.read_bytes())
+    (cached,) = (own_cache / "processed").iterdir()
+    good = bytearray(cached.read_bytes())
     good[-3] ^= 0xFF
     for content in (bytes(good), bytes(good[:50]), b"", b"no cache at all"):
-        kept.write_bytes(content)
+        cached.write_bytes(content)
         again = NBA(folder, verify=False)[0]
         assert torch.equal(again.x, first.x)
         assert torch.equal(again.edge_index, first.edge_index)
@@ -452,7 +452,7 @@ def test_bail_without_time_has_no_trace_of_it(folder):
 def test_similar_nodes_are_the_edges_of_bail(real_data):
     table = pd.read_csv(real_data / "bail" / "bail.csv")
     pairs = formats.similar_nodes(table.drop(columns="RECID").to_numpy(float), 0.6)
-    given = Bail(real_data)[0].edge_index
-    assert pairs.T.tolist() == given[:, given[0] < given[1]].T.tolist()
+    edge_index = Bail(real_data)[0].edge_index
+    assert pairs.T.tolist() == edge_index[:, edge_index[0] < edge_index[1]].T.tolist()
     data = BailWithoutTime(real_data)[0]
     assert (data.num_nodes, data.num_edges, data.num_features) == (18_876, 2 * 336_215, 16)

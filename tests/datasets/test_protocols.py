@@ -56,25 +56,25 @@ def test_nifty_refuses_wrong_input() -> None:
 @pytest.mark.parametrize(("name", "train"), [("german", 100), ("bail", 100), ("credit", 6000)])
 def test_nifty_counts_are_those_published(name: str, train: int, data_folder: str) -> None:
     data = nifty(load(name, data_folder, sens_in_features=True, scale="none"))
-    found = counts(data.y, (data.train_mask, data.val_mask, data.test_mask))
-    assert found[0] == [train // 2, train // 2]
+    class_counts = counts(data.y, (data.train_mask, data.val_mask, data.test_mask))
+    assert class_counts[0] == [train // 2, train // 2]
     sizes = torch.bincount(data.y)
-    assert sum(found[1]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
-    assert sum(found[2]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
+    assert sum(class_counts[1]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
+    assert sum(class_counts[2]) == pytest.approx(int(sizes.sum()) / 4, abs=2)
 
 
 def test_fairgnn_hides_groups_outside_evaluation() -> None:
     data = social_network(n=400)
-    found = fairgnn(data, known_groups=30)
-    masks = [found.train_mask, found.val_mask, found.test_mask]
+    prepared = fairgnn(data, known_groups=30)
+    masks = [prepared.train_mask, prepared.val_mask, prepared.test_mask]
     assert [int(mask.sum()) for mask in masks] == [200, 100, 100]
     assert int(torch.stack(masks).sum(0).max()) == 1
-    seen = found.sens >= 0
-    assert int((seen & found.train_mask).sum()) == 30
-    assert torch.equal(found.sens[seen], data.sens[seen])
-    assert bool(seen[found.val_mask | found.test_mask].all())
+    seen = prepared.sens >= 0
+    assert int((seen & prepared.train_mask).sum()) == 30
+    assert torch.equal(prepared.sens[seen], data.sens[seen])
+    assert bool(seen[prepared.val_mask | prepared.test_mask].all())
     assert bool((data.sens >= 0).all())
     # The oracle: a shuffled list of the labelled nodes, cut at a half and three quarters.
     nodes = list(range(400))
     random.Random(20).shuffle(nodes)
-    assert set(found.test_mask.nonzero()[:, 0].tolist()) == set(nodes[300:])
+    assert set(prepared.test_mask.nonzero()[:, 0].tolist()) == set(nodes[300:])

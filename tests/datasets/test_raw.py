@@ -67,7 +67,7 @@ def test_check_of_missing_files_and_unknown_checksums(tmp_path):
 
 def test_real_files_are_the_published_ones(real_data):
     states = {source.key: {file.check() for file in find(source, real_data)} for source in SOURCES}
-    states = {key: found for key, found in states.items() if "missing" not in found}
+    states = {key: files for key, files in states.items() if "missing" not in files}
     assert set(states) >= {
         "nba",
         "pokec-province",
@@ -108,10 +108,10 @@ def tiny(archive_url: str = "") -> Source:
 def test_fetch_downloads_missing_files_to_the_cache_once(server, no_data):
     server.serve("/tiny/nodes.csv", BODY)
     server.serve("/tiny/edges.txt", b"1 2\n")
-    found = fetch(tiny(), mirror=server.url)
-    assert [file.path.parent for file in found] == [cache_folder() / "raw" / "tiny"] * 2
+    files = fetch(tiny(), mirror=server.url)
+    assert [file.path.parent for file in files] == [cache_folder() / "raw" / "tiny"] * 2
     requests = len(server.requests)
-    assert fetch(tiny(), mirror=server.url) == found
+    assert fetch(tiny(), mirror=server.url) == files
     assert len(server.requests) == requests
 
 
@@ -131,9 +131,9 @@ def test_fetch_downloads_to_the_given_folder_from_the_mirror_in_the_environment(
 def test_fetch_an_alternative_inside_an_archive(server, no_data, tmp_path):
     server.serve("/tiny/nodes.csv", BODY)
     server.serve("/tiny/other_edges.txt.zip", zipped({"deep/other_edges.txt": b"3 4\n"}))
-    found = fetch(tiny("http://x/other_edges.txt.zip"), tmp_path, mirror=server.url)
-    assert found[1].path.read_bytes() == b"3 4\n"
-    assert found[1].file.checksum == "unknown"
+    files = fetch(tiny("http://x/other_edges.txt.zip"), tmp_path, mirror=server.url)
+    assert files[1].path.read_bytes() == b"3 4\n"
+    assert files[1].file.checksum == "unknown"
     assert sorted(file.name for file in (tmp_path / "tiny").iterdir()) == [
         "nodes.csv",
         "other_edges.txt",
@@ -143,8 +143,8 @@ def test_fetch_an_alternative_inside_an_archive(server, no_data, tmp_path):
 def test_fetch_uses_an_archive_in_the_folder(server, no_data, tmp_path):
     (tmp_path / "nodes.csv").write_bytes(BODY)
     (tmp_path / "other_edges.txt.zip").write_bytes(zipped({"other_edges.txt": b"3 4\n"}))
-    found = fetch(tiny("http://x/other_edges.txt.zip"), tmp_path, mirror=server.url)
-    assert found[1].path.read_bytes() == b"3 4\n"
+    files = fetch(tiny("http://x/other_edges.txt.zip"), tmp_path, mirror=server.url)
+    assert files[1].path.read_bytes() == b"3 4\n"
     assert (tmp_path / "other_edges.txt.zip").exists()
 
 
@@ -176,6 +176,6 @@ def test_fetch_names_the_address_that_has_no_file(server, no_data, tmp_path):
 def test_fetch_a_gzipped_copy_from_a_mirror(server, no_data, tmp_path):
     server.serve("/tiny/nodes.csv.gz", gzip.compress(BODY))
     server.serve("/tiny/edges.txt", b"1 2\n")
-    found = fetch(tiny(), tmp_path, mirror=server.url)
-    assert found[0].path == tmp_path / "tiny" / "nodes.csv.gz"
-    assert [file.check() for file in found] == ["ok", "ok"]
+    files = fetch(tiny(), tmp_path, mirror=server.url)
+    assert files[0].path == tmp_path / "tiny" / "nodes.csv.gz"
+    assert [file.check() for file in files] == ["ok", "ok"]

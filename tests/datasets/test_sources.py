@@ -7,10 +7,10 @@ from fairmp.errors import InputError
 
 
 def test_known_checksums():
-    known = {s.key: [f.checksum for c in s.files.values() for f in c] for s in SOURCES}
-    assert known["nba"] == ["known", "known"]
-    assert known["pokec-z"] == known["pokec-n"] == ["partial", "unknown"]
-    assert known["credit"] == ["known", "known", "unknown"]
+    checksums = {s.key: [f.checksum for c in s.files.values() for f in c] for s in SOURCES}
+    assert checksums["nba"] == ["known", "known"]
+    assert checksums["pokec-z"] == checksums["pokec-n"] == ["partial", "unknown"]
+    assert checksums["credit"] == ["known", "known", "unknown"]
     assert POKEC_Z.files["nodes"][0].sha256 == "62f299e6"
     assert POKEC_N.files["nodes"][0].sha256 == "2b236a69"
 

@@ -53,8 +53,8 @@ def test_from_tables_of_few_numbers_is_sparse(bag: Any, tmp_path: Path) -> None:
     assert data.x.is_sparse
     assert data.x.is_coalesced()
     assert data.x.dtype == torch.float32
-    kept = [name for name in frame if name in data.feature_names]
-    counts = frame[kept].to_numpy(float)
+    columns = [name for name in frame if name in data.feature_names]
+    counts = frame[columns].to_numpy(float)
     indicators = counts.max(0) == 1
     expected = counts / np.where(indicators, 1, counts.std(0))
     assert_allclose(data.x.to_dense(), expected, rtol=1e-5)

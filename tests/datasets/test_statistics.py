@@ -14,9 +14,9 @@ from tests.graphs import problems
 @given(problems())
 def test_homophily_agrees_with_pyg(problem) -> None:
     _, edges, sens = problem
-    known = edges[:, (sens[edges] >= 0).all(0)]
-    if known.size(1):
-        assert homophily(edges, sens) == pytest.approx(pyg_homophily(known, sens), abs=1e-6)
+    known_edges = edges[:, (sens[edges] >= 0).all(0)]
+    if known_edges.size(1):
+        assert homophily(edges, sens) == pytest.approx(pyg_homophily(known_edges, sens), abs=1e-6)
     else:
         assert homophily(edges, sens) is None
 
@@ -57,8 +57,8 @@ def test_real_graphs_agree_with_the_paper(real_data):
     shares = (nba.label_homophily, nba.label_homophily_labelled, nba.sens_homophily)
     assert [f"{100 * share:.2f}" for share in shares] == ["39.22", "53.63", "72.37"]
     pokec = of_dataset("pokec-n-graph", real_data)
-    same = agreement(pokec, PAPER["pokec-n"])
-    assert not same.pop("features")
-    assert all(same.values())
+    agrees = agreement(pokec, PAPER["pokec-n"])
+    assert not agrees.pop("features")
+    assert all(agrees.values())
     assert (pokec.nodes, pokec.features, pokec.edges) == (66_569, 3, 1_034_094)
     assert f"{100 * pokec.label_homophily:.2f} {100 * pokec.sens_homophily:.2f}" == "73.23 95.30"

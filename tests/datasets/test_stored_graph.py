@@ -132,8 +132,8 @@ def test_nodes_of_the_training_graph_keep_their_predictions(
     whole = from_tables(old, inside, encoding=model.encoding_)
     # The edges may be given again or not; some nodes or all.
     for some in (old, old.iloc[50:90]):
-        for given in (inside, None):
-            graph, fresh = joined(model, some, given, tmp_path)
+        for table in (inside, None):
+            graph, fresh = joined(model, some, table, tmp_path)
             assert graph.num_nodes == len(old)
             proba = model.predict_proba(graph, nodes=fresh, mode="per-node")
             expected = model.predict_proba(whole, mode="per-node")[some.index.tolist()]
@@ -181,8 +181,8 @@ def test_graph_features_use_labels_of_the_training_graph(
     save_graph(data, tmp_path)
     # New nodes without edges change nothing for the others. A warning would be an error.
     graph, fresh = joined(model, new, None, tmp_path)
-    given = model.predict_proba(graph, mode="per-node")[~fresh]
-    assert torch.allclose(given, model.predict_proba(data, mode="per-node"), atol=1e-6)
+    stored_nodes = model.predict_proba(graph, mode="per-node")[~fresh]
+    assert torch.allclose(stored_nodes, model.predict_proba(data, mode="per-node"), atol=1e-6)
     # The shares of classes around a new node count the labels of the training graph.
     graph, fresh = joined(model, new, edges, tmp_path)
     inputs = model.network_.transform.inputs

@@ -62,8 +62,8 @@ def test_social_network_of_three_classes_and_four_groups():
     assert torch.bincount(data.sens).tolist() == [1600, 1200, 800, 400]
     for group, rate in enumerate((0.15, 0.25, 0.35, 0.45)):
         rates = torch.bincount(data.y[data.sens == group], minlength=3) / (data.sens == group).sum()
-        rest = (1 - rate) / 2
-        assert rates.tolist() == pytest.approx([rest, rate, rest], abs=2e-3)
+        other_rate = (1 - rate) / 2
+        assert rates.tolist() == pytest.approx([other_rate, rate, other_rate], abs=2e-3)
     assert homophily(data.edge_index, data.sens, method="edge") == pytest.approx(0.92, abs=1e-3)
     assert homophily(data.edge_index, data.y, method="edge") == pytest.approx(0.65, abs=1e-3)
 
@@ -177,14 +177,14 @@ def test_density_and_average_degree_agree():
 
 def test_complete_graph():
     groups, half = 0.5, 10
-    same = (2 * half * (half - 1) / 2) / (2 * half * (2 * half - 1) / 2)
+    homophily = (2 * half * (half - 1) / 2) / (2 * half * (2 * half - 1) / 2)
     data = social_network(
         2 * half,
         density=1,
         group_ratio=groups,
         base_rate_gap=0,
-        sens_homophily=same,
-        label_homophily=same,
+        sens_homophily=homophily,
+        label_homophily=homophily,
     )
     assert data.num_edges == 2 * half * (2 * half - 1)
 

@@ -377,5 +377,5 @@ def test_real_nba_files_as_tables(real_data):
     assert torch.equal(table.y, graph.y)
     assert torch.equal(table.sens, graph.sens)
     assert table.class_names == graph.class_names
-    kept = [graph.feature_names.index(name) for name in table.feature_names]
-    torch.testing.assert_close(table.x, graph.x[:, kept], atol=1e-5, rtol=1e-5)
+    columns = [graph.feature_names.index(name) for name in table.feature_names]
+    torch.testing.assert_close(table.x, graph.x[:, columns], atol=1e-5, rtol=1e-5)

@@ -126,9 +126,11 @@ def test_unknown_values_are_in_no_bin(bins, none, unknown):
     ages = [20, 25, 33, 41, 55, 62, 70]
     expected, names = groups({"age": [*ages, None, None]}, bins=bins)
     report = LoadReport()
-    found = groups({"age": [*ages, none, none]}, bins={"age": bins}, unknown=unknown, report=report)
-    assert found == (expected, names)
-    assert found[0][-2:] == [-1, -1]
+    encoded = groups(
+        {"age": [*ages, none, none]}, bins={"age": bins}, unknown=unknown, report=report
+    )
+    assert encoded == (expected, names)
+    assert encoded[0][-2:] == [-1, -1]
     assert report.unknown_groups == 2
     assert len(report.notes) == (unknown is None)
 

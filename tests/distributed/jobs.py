@@ -20,11 +20,11 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 
 
-def classifier(setting: str, **more: Any) -> FairClassifier:
+def classifier(setting: str, **settings: Any) -> FairClassifier:
     propagation = FMP(K=3, lambda_s=2.0, **SETTINGS[setting])
     options: dict[str, Any] = {"epochs": 20, "lr": 0.01, "hidden": 16, "eval_every": 4}
     options |= {"on": "probabilities", "backbone": "mlp"}
-    return FairClassifier(propagation, **{**options, "strategy": Regulariser(0.5), **more})
+    return FairClassifier(propagation, **{**options, "strategy": Regulariser(0.5), **settings})
 
 
 def awkward(classes: int = 2, groups: int = 2) -> Data:
@@ -42,10 +42,10 @@ def awkward(classes: int = 2, groups: int = 2) -> Data:
     sens[5::11] = -1
     loose = (place % 7 == 3) & (place > 0)
     source, target = data.edge_index
-    kept = data.edge_index[:, ~loose[source] & ~loose[target] & (source > 0) & (target > 0)]
+    edges = data.edge_index[:, ~loose[source] & ~loose[target] & (source > 0) & (target > 0)]
     spokes = place[(place > 0) & ~loose & (place % 9 > 0)]
     hub = torch.stack([torch.zeros_like(spokes), spokes])
-    data.edge_index = torch.cat([kept, hub, hub.flip(0)], 1)
+    data.edge_index = torch.cat([edges, hub, hub.flip(0)], 1)
     data.edge_index = data.edge_index[:, (data.edge_index[0] * n + data.edge_index[1]).argsort()]
     data.sens = sens
     data.train_mask = data.train_mask & ~third & (sens >= 0)
@@ -85,7 +85,7 @@ def train(rank: int, folder: Path, settings: list[str], epochs: int = 20) -> dic
     from fairmp.distributed import fit_shard, load_shard, predict_shard
 
     mine = load_shard(folder)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "training": int(mine.data.train_mask.sum()),
         "groups": torch.bincount(mine.data.sens + 1, minlength=4).tolist(),
         "halo": mine.graph.exact.halo.size,
@@ -94,7 +94,7 @@ def train(rank: int, folder: Path, settings: list[str], epochs: int = 20) -> dic
     for setting in settings:
         model = classifier(setting, epochs=epochs)
         run = fit_shard(model, mine, bootstrap=20)
-        found[setting] = {
+        results[setting] = {
             "curve": curve(model).numpy(),
             "duals": model.group_duals_.numpy(),
             "batch": predict_shard(model, mine).numpy(),
@@ -102,4 +102,4 @@ def train(rank: int, folder: Path, settings: list[str], epochs: int = 20) -> dic
             "weights": {k: v.numpy() for k, v in model.network_.state_dict().items()},
             "test": run.test.to_dict(),
         }
-    return found
+    return results

@@ -41,8 +41,8 @@ def kept(path: Path, kind: type[FileCheckpoints] = FileCheckpoints, **change: An
     return kind(path, Ranks(), {"lr": 0.01, **change}, every=4)
 
 
-def trained(mine: Shard, checkpoints: Any, **more: Any) -> dict[str, Any]:
-    model = classifier("projection", dropout=0.5, epochs=18, **more)
+def trained(mine: Shard, checkpoints: Any, **settings: Any) -> dict[str, Any]:
+    model = classifier("projection", dropout=0.5, epochs=18, **settings)
     run = fit_shard(model, mine, bootstrap=0, checkpoints=checkpoints)
     return {
         "weights": model.network_.state_dict(),
@@ -56,18 +56,18 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
     return equal and one["epochs"] == other["epochs"] and one["best"] == other["best"]
 
 
-@pytest.mark.parametrize("more", [{}, {"patience": 3, "select": "loss", "eval_every": 1}])
+@pytest.mark.parametrize("settings", [{}, {"patience": 3, "select": "loss", "eval_every": 1}])
 def test_interrupted_training_resumes_exactly(
-    mine: Shard, tmp_path: Path, more: dict[str, Any]
+    mine: Shard, tmp_path: Path, settings: dict[str, Any]
 ) -> None:
-    expected = trained(mine, None, **more)
+    expected = trained(mine, None, **settings)
     path = tmp_path / "out" / "c.pt"
     with pytest.raises(PowerCut):
-        trained(mine, kept(path, Interrupted), **more)
+        trained(mine, kept(path, Interrupted), **settings)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
-    assert same(trained(mine, kept(path), **more), expected)
+    assert same(trained(mine, kept(path), **settings), expected)
     # Finished: nothing is trained again.
-    assert same(trained(mine, kept(path), **more), expected)
+    assert same(trained(mine, kept(path), **settings), expected)
 
 
 def test_damaged_or_foreign_checkpoint_is_refused(mine: Shard, tmp_path: Path) -> None:

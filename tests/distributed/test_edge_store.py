@@ -73,13 +73,13 @@ def test_edges_beyond_memory_go_to_the_scratch_folder(
 ) -> None:
     source, target = crowded
     n = 1 << 20
-    found, report = LoadReport(), LoadReport()
+    stored, report = LoadReport(), LoadReport()
     edge_index = undirected(source, target % n, n, report)
     with EdgeStore(tmp_path, n) as store:
         for rows in np.array_split(np.arange(len(source)), 8):
-            store.add(*proper_rows(source[rows], target[rows] % n, found))
-        store.find_edges(found)
-        assert found == report
+            store.add(*proper_rows(source[rows], target[rows] % n, stored))
+        store.find_edges(stored)
+        assert stored == report
         assert (tmp_path / "duckdb").is_dir()
         assert np.array_equal(all_columns(store, loops=False), edge_index[1])
     assert not list(tmp_path.iterdir())

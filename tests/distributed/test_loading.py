@@ -61,9 +61,9 @@ def test_product_and_gradient_are_those_of_one_process(
     f = signal(data.num_nodes)
     expected = whole.aggregate(f, f.flip(1), 0.3).numpy()
     gradient = (whole @ f.flip(1)).numpy()
-    found = together(size, product, shards)
-    assert sorted(np.concatenate([part["number"] for part in found])) == list(range(160))
-    for part in found:
+    parts = together(size, product, shards)
+    assert sorted(np.concatenate([part["number"] for part in parts])) == list(range(160))
+    for part in parts:
         np.testing.assert_allclose(part["result"], expected[part["number"]], atol=1e-13)
         np.testing.assert_allclose(part["grad"], gradient[part["number"]], atol=1e-13)
         assert part["total"].tolist() == [size * (size + 1) / 2] * 3
@@ -71,8 +71,8 @@ def test_product_and_gradient_are_those_of_one_process(
         assert part["sent"] == part["rows"] * 3 * 8
         assert part["nodes"] < 160 or size == 1
     # No row is sent that is not needed: each rank needs its neighbours on other ranks, once.
-    assert sum(part["rows"] for part in found) == sum(part["halo"] for part in found)
-    for part in found:
+    assert sum(part["rows"] for part in parts) == sum(part["halo"] for part in parts)
+    for part in parts:
         near = np.isin(data.edge_index[0], part["number"])
         needed = np.setdiff1d(data.edge_index[1][near], part["number"])
         assert part["halo"] == len(needed)
@@ -105,18 +105,18 @@ def test_piece_size_does_not_change_rows(shards: Path, monkeypatch: pytest.Monke
     expected = load_shard(shards).graph.exact
     for piece in (1, 7, 64):
         monkeypatch.setattr(loading, "COLUMNS_PER_READ", piece)
-        found = load_shard(shards).graph.exact
-        assert torch.equal(found.forward.row, expected.forward.row)
-        assert torch.equal(found.forward.col, expected.forward.col)
+        exact = load_shard(shards).graph.exact
+        assert torch.equal(exact.forward.row, expected.forward.row)
+        assert torch.equal(exact.forward.col, expected.forward.col)
 
 
 def test_rank_reads_only_its_own_parts(shards: Path, tmp_path: Path) -> None:
     folders = []
-    for rank, own in enumerate(((0, 1, 2), (3, 4, 5))):
+    for rank, rank_parts in enumerate(((0, 1, 2), (3, 4, 5))):
         folder = tmp_path / str(rank)
         folder.mkdir()
         shutil.copy(shards / "manifest.json", folder)
-        for part in own:
+        for part in rank_parts:
             shutil.copytree(shards / f"part-{part:05d}", folder / f"part-{part:05d}")
         folders.append(folder)
     counts = together(2, read_own, folders)

@@ -58,8 +58,8 @@ def sent(host: str) -> int:
 def test_two_machines_train_what_two_processes_train(hosts: list[str], tmp_path: Path) -> None:
     shard(social_network(300, average_degree=6, features=4), tmp_path / "s", parts=2)
     words = ["train", "--shards", str(tmp_path / "s"), *TRAIN, "--out", "near"]
-    said = together(2, program, tmp_path, [words, words], group=False)
-    assert [status for status, _, _ in said] == [0, 0], said
+    outputs = together(2, program, tmp_path, [words, words], group=False)
+    assert [status for status, _, _ in outputs] == [0, 0], outputs
 
     processes = []
     for k, host in enumerate(hosts):

@@ -23,9 +23,9 @@ def grid(side: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return np.concatenate([[0], np.cumsum(counts)]), other[order]
 
 
-def exchanged(row: np.ndarray, col: np.ndarray, found: Partition) -> int:
+def exchanged(row: np.ndarray, col: np.ndarray, partition: Partition) -> int:
     """Rows that parts need of others."""
-    part = np.searchsorted(found.bounds, found.place, side="right") - 1
+    part = np.searchsorted(partition.bounds, partition.place, side="right") - 1
     source = np.repeat(np.arange(len(row) - 1), np.diff(row))
     needed = np.stack([part[source], col])[:, part[source] != part[col]]
     return np.unique(needed, axis=1).shape[1]
@@ -49,13 +49,13 @@ def test_orders_renumber_nodes_and_cut_few_edges(find: object) -> None:
     assert callable(find)
     row, col = grid(24)
     weight = np.diff(row) + 10
-    found = find(row, col, weight, 4)
-    assert sorted(found.place.tolist()) == list(range(576))
-    assert found.bounds[[0, -1]].tolist() == [0, 576]
+    parts = find(row, col, weight, 4)
+    assert sorted(parts.place.tolist()) == list(range(576))
+    assert parts.bounds[[0, -1]].tolist() == [0, 576]
     loads = np.zeros(4)
-    np.add.at(loads, np.searchsorted(found.bounds, found.place, side="right") - 1, weight)
+    np.add.at(loads, np.searchsorted(parts.bounds, parts.place, side="right") - 1, weight)
     assert loads.max() <= 1.1 * weight.sum() / 4
-    assert exchanged(row, col, found) < exchanged(row, col, partition.given(weight, 4)) / 4
+    assert exchanged(row, col, parts) < exchanged(row, col, partition.given(weight, 4)) / 4
 
 
 def test_locality_keeps_a_better_given_order() -> None:
@@ -67,9 +67,9 @@ def test_locality_keeps_a_better_given_order() -> None:
     source, col = np.concatenate([one, other]), np.concatenate([other, one])
     col = col[np.lexsort((col, source))]
     row = np.concatenate([[0], np.cumsum(np.bincount(source, minlength=n))])
-    found = partition.locality(row, col, np.ones(n), 4)
-    assert found.place.tolist() == list(range(n))
-    assert partition.cut(row, col, found) == (np.sort(source) // 150 != col // 150).sum()
+    parts = partition.locality(row, col, np.ones(n), 4)
+    assert parts.place.tolist() == list(range(n))
+    assert partition.cut(row, col, parts) == (np.sort(source) // 150 != col // 150).sum()
 
 
 def test_graphs_without_edges_or_in_pieces() -> None:

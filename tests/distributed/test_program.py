@@ -75,8 +75,8 @@ def test_shard_reports_its_parts(
 ) -> None:
     words = [word for name, value in tables.items() for word in (f"--{name}", value)]
     assert run("shard", *words, "--parts", "3", "--out", str(tmp_path / "s"), "--json") == 0
-    said = json.loads(capsys.readouterr().out)
-    assert sum(part["nodes"] for part in said["parts"]) == said["nodes"] == 400
+    record = json.loads(capsys.readouterr().out)
+    assert sum(part["nodes"] for part in record["parts"]) == record["nodes"] == 400
     assert run("shard", *words, "--parts", "3", "--out", str(tmp_path / "s")) == 2
     assert "is not empty" in capsys.readouterr().err
     assert run("shard", *words, "--parts", "3", "--out", str(tmp_path / "s"), "--overwrite") == 0
@@ -84,7 +84,7 @@ def test_shard_reports_its_parts(
     for wrong, says in (
         (["--parts", "401"], "--parts: 401 for 400 nodes"),
         (["--order", "best"], "--order: 'best' is unknown"),
-        (["--data", "nba"], "goes without --nodes"),
+        (["--data", "nba"], "cannot be combined with --nodes"),
         (["--label", "hire"], "--label: the node table has no column 'hire'"),
     ):
         assert run("shard", *words, *wrong, "--out", str(tmp_path / "t")) == 2
@@ -139,7 +139,7 @@ def test_wrong_options_end_in_one_line(
     shards: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for wrong, says in (
-        (["--data", "nba"], "--data: goes without --shards"),
+        (["--data", "nba"], "--data: cannot be combined with --shards"),
         (["--splits", "9"], "--splits: no split with seed 3 was written"),
         (["--backbone", "gat"], "choose 'mlp', 'gcn', 'sgc' or 'appnp' for shards"),
         (["--timeout", "0"], "timeout: 0.0"),
@@ -160,10 +160,10 @@ def quiet(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The weights two ranks train when nothing happens."""
     folder = tmp_path_factory.mktemp("quiet")
     words = ["train", "--shards", str(shards), *TRAIN, "--out", "o"]
-    said = together(2, program, folder, [words, words], group=False)
-    assert [status for status, _, _ in said] == [0, 0], said
-    assert "The first split's test nodes:" in said[0][1]
-    assert said[1][1:] == ("", "")  # rank 0 alone tells
+    outputs = together(2, program, folder, [words, words], group=False)
+    assert [status for status, _, _ in outputs] == [0, 0], outputs
+    assert "The first split's test nodes:" in outputs[0][1]
+    assert outputs[1][1:] == ("", "")  # rank 0 alone tells
     return (folder / "o" / WEIGHTS).read_bytes()
 
 
@@ -196,16 +196,16 @@ def test_training_killed_twice_resumes_to_the_same_model(
         for process in (processes[victim], processes[1 - victim]):  # as torchrun ends the others
             process.kill()
             process.join()
-    said = together(2, program, tmp_path, [[*words, "--overwrite"]] * 2, group=False)
-    assert [status for status, _, _ in said] == [0, 0], said
+    outputs = together(2, program, tmp_path, [[*words, "--overwrite"]] * 2, group=False)
+    assert [status for status, _, _ in outputs] == [0, 0], outputs
     assert (tmp_path / "o" / WEIGHTS).read_bytes() == quiet
 
 
 def test_ranks_with_different_commands_stop_in_one_line(shards: Path, tmp_path: Path) -> None:
     words = ["train", "--shards", str(shards), "--out", "o", "--epochs"]
-    said = together(2, program, tmp_path, [[*words, "5"], [*words, "6"]], group=False)
-    assert [status for status, _, _ in said] == [2, 2]
-    lines = [line for _, _, error in said for line in error.splitlines()]
+    outputs = together(2, program, tmp_path, [[*words, "5"], [*words, "6"]], group=False)
+    assert [status for status, _, _ in outputs] == [2, 2]
+    lines = [line for _, _, error in outputs for line in error.splitlines()]
     assert len(lines) == 1
     assert "configuration: the ranks disagree on epochs: rank 0 has 5, rank 1 has 6" in lines[0]
     assert not (tmp_path / "o").exists()
@@ -215,14 +215,14 @@ def test_unfinished_training_is_resumed(shards: Path, tmp_path: Path) -> None:
     words = ["train", "--shards", str(shards), *TRAIN, "--out"]
     (status, _, _), *_ = together(1, program, tmp_path, [[*words, "quiet"]])
     assert status == 0
-    kept = tmp_path / "again" / "checkpoint"
-    kept.mkdir(parents=True)
-    (kept / "split-0.pt.draft").write_bytes(b"cut off")
+    checkpoint = tmp_path / "again" / "checkpoint"
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "split-0.pt.draft").write_bytes(b"cut off")
     (status, _, error), *_ = together(1, program, tmp_path, [[*words, "again"]])
     assert status == 0, error
     names = ["records.jsonl", "report.html"]
     assert {*names} <= {path.name for path in (tmp_path / "again").iterdir()}
-    assert not kept.exists()
+    assert not checkpoint.exists()
     # A finished one is not trained over.
     (status, _, error), *_ = together(1, program, tmp_path, [[*words, "again"]])
     assert status == 2

@@ -22,11 +22,11 @@ def test_group_operator_is_that_of_one_process() -> None:
     for groups in (2, 3):
         data = awkward(groups, groups)
         population = data.train_mask | data.val_mask
-        found = Ranks().group_operator(data.sens, population, groups)
+        operator = Ranks().group_operator(data.sens, population, groups)
         expected = group_operator(data.sens, population)
-        assert torch.equal(found.rows, expected.rows)
-        assert torch.equal(found.matrix, expected.matrix)
-        assert found.norm == expected.norm
+        assert torch.equal(operator.rows, expected.rows)
+        assert torch.equal(operator.matrix, expected.matrix)
+        assert operator.norm == expected.norm
     with pytest.raises(InputError, match="group 1"):
         Ranks().group_operator(torch.tensor([0, 0, -1]), torch.ones(3).bool(), 2)
 

@@ -49,14 +49,14 @@ def alone(kind: str, setting: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("kind", "size"), [("plain", 1), ("plain", 2), ("plain", 4), ("many", 2)])
 def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int) -> None:
-    found = together(size, train, shards / kind, settings(kind), EPOCHS[kind])
+    parts = together(size, train, shards / kind, settings(kind), EPOCHS[kind])
     if size == 4:
-        assert found[2]["training"] == 0
-        assert found[3]["groups"][2] == 0
-        assert all(part["halo"] > 0 for part in found)
+        assert parts[2]["training"] == 0
+        assert parts[3]["groups"][2] == 0
+        assert all(part["halo"] > 0 for part in parts)
     for setting in settings(kind):
         expected = alone(kind, setting)
-        for part in found:
+        for part in parts:
             mine = part[setting]
             np.testing.assert_allclose(mine["curve"], expected["curve"], rtol=0, atol=CLOSE)
             scale = max(1.0, float(np.abs(expected["duals"]).max()))
@@ -70,12 +70,12 @@ def test_ranks_train_what_one_process_trains(shards: Path, kind: str, size: int)
             assert mine["test"]["intervals"] == expected["test"]["intervals"]
             for figure in ("accuracy", "auc", "f1", "dp", "eo", "odds", "groups"):
                 assert mine["test"][figure] == expected["test"][figure]
-        for part in found[1:]:  # every rank holds the same bits
+        for part in parts[1:]:  # every rank holds the same bits
             for name in expected["weights"]:
                 assert np.array_equal(
-                    part[setting]["weights"][name], found[0][setting]["weights"][name]
+                    part[setting]["weights"][name], parts[0][setting]["weights"][name]
                 )
-            assert np.array_equal(part[setting]["duals"], found[0][setting]["duals"])
+            assert np.array_equal(part[setting]["duals"], parts[0][setting]["duals"])
 
 
 def test_awkward_graph_has_hubs_and_isolated_nodes() -> None:

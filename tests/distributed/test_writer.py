@@ -24,27 +24,27 @@ def whole(folder: Path) -> tuple[Manifest, dict[str, np.ndarray]]:
     """All parts put together again, in the order of the table."""
     manifest = Manifest.read(folder)
     parts = range(len(manifest.parts))
-    found = {
+    arrays = {
         name: np.concatenate([mapped(folder, k, name) for k in parts])
         for name in ("x", "y", "sens", "split", "number", "col")
     }
     counts = np.concatenate([np.diff(mapped(folder, k, "row")) for k in parts])
-    number = found.pop("number")
+    number = arrays.pop("number")
     row = np.repeat(np.arange(manifest.nodes), counts)
-    edges = number[np.stack([row, found.pop("col")])]
+    edges = number[np.stack([row, arrays.pop("col")])]
     loops = edges[0] == edges[1]
     assert sorted(edges[0][loops].tolist()) == list(range(manifest.nodes))
     edges = edges[:, ~loops]
-    found = {name: values[np.argsort(number)] for name, values in found.items()}
-    return manifest, {**found, "edge_index": edges[:, np.lexsort((edges[1], edges[0]))]}
+    arrays = {name: values[np.argsort(number)] for name, values in arrays.items()}
+    return manifest, {**arrays, "edge_index": edges[:, np.lexsort((edges[1], edges[0]))]}
 
 
 def check_equal(folder: Path, data: Data) -> None:
-    manifest, found = whole(folder)
+    manifest, arrays = whole(folder)
     for name in ("x", "y", "sens", "edge_index"):
-        assert np.array_equal(found[name], data[name].numpy()), name
+        assert np.array_equal(arrays[name], data[name].numpy()), name
     split = np.select([data.train_mask, data.val_mask, data.test_mask], [0, 1, 2], -1)
-    assert np.array_equal(found["split"][:, 0], split)
+    assert np.array_equal(arrays["split"][:, 0], split)
     assert manifest.statistics == asdict(statistics(data))
     assert manifest.feature_names == tuple(data.feature_names)
     assert manifest.group_names == tuple(data.group_names)
@@ -167,12 +167,12 @@ def test_splits_follow_their_seeds(tmp_path: Path) -> None:
 
     data = social_network(200, average_degree=4)
     shard(data, tmp_path / "s", parts=2, split_seeds=(3, 4))
-    manifest, found = whole(tmp_path / "s")
+    manifest, arrays = whole(tmp_path / "s")
     assert manifest.split_seeds == (3, 4)
     with pytest.raises(InputError, match="split_seeds"):
         shard(data, tmp_path / "none", parts=2, split_seeds=())
     for k, seed in enumerate((3, 4)):
-        assert np.array_equal(found["split"][:, k] == 0, split(data, seed=seed).train.numpy())
+        assert np.array_equal(arrays["split"][:, k] == 0, split(data, seed=seed).train.numpy())
 
 
 def test_unsupported_graphs_are_refused(tmp_path: Path) -> None:
@@ -253,12 +253,12 @@ def test_folders_of_parquet_make_the_shards_of_one_csv(tmp_path: Path) -> None:
         "folders": (tmp_path / "nodes", tmp_path / "edges"),
         "patterns": (tmp_path / "nodes" / "*" / "*.parquet", tmp_path / "edges" / "**" / "part-*"),
     }
-    made = {}
+    by_kind = {}
     for kind, tables in sources.items():
         shard_tables(*tables, tmp_path / kind, **COLUMNS, parts=3, name="people")
-        made[kind] = contents(tmp_path / kind)
-    assert made["folders"] == made["csv"]
-    assert made["patterns"] == made["csv"]
+        by_kind[kind] = contents(tmp_path / kind)
+    assert by_kind["folders"] == by_kind["csv"]
+    assert by_kind["patterns"] == by_kind["csv"]
 
 
 def test_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

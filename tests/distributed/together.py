@@ -31,7 +31,7 @@ def event() -> Any:
 
 def together(
     size: int,
-    work: Callable[..., Any],
+    function: Callable[..., Any],
     *arguments: Any,
     timeout: float = 60.0,
     group: bool = True,
@@ -42,7 +42,7 @@ def together(
     """
     with tempfile.TemporaryDirectory() as folder:
         meeting = f"file://{folder}/meeting" if group else None
-        processes, ends = started(size, work, *arguments, timeout=timeout, meeting=meeting)
+        processes, ends = started(size, function, *arguments, timeout=timeout, meeting=meeting)
         try:
             results = [
                 end.recv() if end.poll(WAIT) else ("error", f"rank {k}: no answer")
@@ -61,7 +61,7 @@ def together(
 
 def started(
     size: int,
-    work: Callable[..., Any],
+    function: Callable[..., Any],
     *arguments: Any,
     timeout: float = 60.0,
     meeting: str | None = None,
@@ -72,7 +72,7 @@ def started(
     for rank in range(size):
         here, there = _context().Pipe(duplex=False)
         process = _context().Process(
-            target=_one, args=(there, meeting, rank, size, timeout, work, arguments)
+            target=_one, args=(there, meeting, rank, size, timeout, function, arguments)
         )
         process.start()
         there.close()
@@ -82,9 +82,9 @@ def started(
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return int(server.getsockname()[1])
 
 
 def _one(
@@ -93,7 +93,7 @@ def _one(
     rank: int,
     size: int,
     timeout: float,
-    work: Callable[..., Any],
+    function: Callable[..., Any],
     arguments: tuple[Any, ...],
 ) -> None:
     import torch
@@ -114,7 +114,7 @@ def _one(
             address, port = meeting.split(":")
             os.environ |= {"RANK": str(rank), "WORLD_SIZE": str(size)}
             os.environ |= {"MASTER_ADDR": address, "MASTER_PORT": port}
-        end.send(("value", work(rank, *arguments)))
+        end.send(("value", function(rank, *arguments)))
     except BaseException:
         end.send(("error", traceback.format_exc()))
         os._exit(1)

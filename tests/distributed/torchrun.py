@@ -14,9 +14,17 @@ from typing import Any
 PATIENCE = 150.0
 
 
-def environment(**more: str) -> dict[str, str]:
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "MASTER"))}
-    return {**kept, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "COLUMNS": "100", **more}
+def environment(**variables: str) -> dict[str, str]:
+    inherited = {
+        k: v for k, v in os.environ.items() if not k.startswith(("RANK", "WORLD", "MASTER"))
+    }
+    return {
+        **inherited,
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+        "COLUMNS": "100",
+        **variables,
+    }
 
 
 def torchrun(size: int, *words: str, restarts: int = 0) -> list[str]:

@@ -28,10 +28,10 @@ def dual() -> Graph:
     return torch.randn(3, 30, dtype=torch.float64), torch.randn(3, 4, dtype=torch.float64)
 
 
-def gradient(objective: Callable[..., Tensor], f: Tensor, *rest: object) -> Tensor:
+def gradient(objective: Callable[..., Tensor], f: Tensor, *arguments: object) -> Tensor:
     f = f.clone().requires_grad_()
-    (found,) = torch.autograd.grad(objective(f, *rest), f)
-    return found
+    (grad,) = torch.autograd.grad(objective(f, *arguments), f)
+    return grad
 
 
 def smooth(f: Tensor, edge_index: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ def test_printed_figures_are_complete() -> None:
     assert set(table) == {"pokec-z", "pokec-n", "nba"}
     for methods in table.values():
         assert set(methods) == set(DP)
-        assert all(len(pair) == 2 for own in methods.values() for pair in own.values())
+        assert all(len(pair) == 2 for figures in methods.values() for pair in figures.values())
     # A few of the paper's figures, typed again.
     assert table["pokec-z"]["FMP"] == {
         "accuracy": [70.5, 0.5],

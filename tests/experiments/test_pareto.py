@@ -17,7 +17,7 @@ from fairmp.metrics import Interval
         ((0.3, 0.2, 0.4), paper.OPEN),
     ],
 )
-def test_areas_that_overlap_decide_nothing(fair: tuple[float, ...], expected: str) -> None:
+def test_overlapping_hypervolumes_are_undecided(fair: tuple[float, ...], expected: str) -> None:
     areas = {"X": {"FMP": Interval(*fair, 5), "MLP + regulariser": Interval(0.35, 0.3, 0.4, 5)}}
     assert [claim.verdict for claim in pareto.claims(areas)] == [expected]
 

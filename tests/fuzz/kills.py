@@ -130,12 +130,12 @@ def kill(process: int) -> None:
     with suppress(ProcessLookupError):
         os.kill(process, signal.SIGSTOP)  # it starts no more of them
     family = [process, *descendants(process)]
-    for one in family:
+    for member in family:
         with suppress(ProcessLookupError):
-            os.kill(one, signal.SIGKILL)
+            os.kill(member, signal.SIGKILL)
     with suppress(ChildProcessError):
         os.waitpid(process, 0)
-    while any(state(one) not in "ZX" for one in family):
+    while any(state(member) not in "ZX" for member in family):
         time.sleep(0.01)
 
 

@@ -43,18 +43,18 @@ def layer(rng: np.random.Generator, place: Path) -> str:
     fmp = FMP(steps, strength, solver=solver, **options)
     edges = torch.from_numpy(rng.integers(0, n, (2, int(rng.integers(1, 3 * n)))))
     x.requires_grad_()
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         f = fmp(x, torch.cat([edges, edges.flip(0)], 1), sens)
         f.softmax(1).square().sum().backward()
     assert torch.isfinite(f).all()
     assert torch.isfinite(x.grad).all()
     if solver == "projection":
-        known = sens >= 0
-        p = f.detach().double().softmax(1)[known]
-        means = torch.stack([p[sens[known] == g].mean(0) for g in sens[known].unique()])
+        known_mask = sens >= 0
+        p = f.detach().double().softmax(1)[known_mask]
+        means = torch.stack([p[sens[known_mask] == g].mean(0) for g in sens[known_mask].unique()])
         gap = float((means.amax(0) - means.amin(0)).max())
-        assert gap <= target + 1e-3 or said, (gap, target)
+        assert gap <= target + 1e-3 or caught, (gap, target)
     return solver
 
 
@@ -62,18 +62,18 @@ def post(rng: np.random.Generator, place: Path) -> str:
     """Corrected decisions are within the target and one node, or a warning says otherwise."""
     x, sens = problem(rng)
     target = float(rng.choice([0.0, 0.02, 0.2]))
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         fair = debias(x.numpy(), sens.numpy(), target=target, kind="logits")
     assert np.isfinite(fair).all()
-    known = (sens >= 0).numpy()
-    assert np.allclose(fair[~known], x.numpy()[~known], rtol=1e-5, atol=1e-6)
-    groups = sens.numpy()[known]
-    choice = fair[known].argmax(1)
+    known_mask = (sens >= 0).numpy()
+    assert np.allclose(fair[~known_mask], x.numpy()[~known_mask], rtol=1e-5, atol=1e-6)
+    groups = sens.numpy()[known_mask]
+    choice = fair[known_mask].argmax(1)
     rates = [np.eye(x.size(1))[choice[groups == g]].mean(0) for g in np.unique(groups)]
     gap = float((np.max(rates, 0) - np.min(rates, 0)).max())
     smallest = min((groups == g).sum() for g in np.unique(groups))
-    assert gap <= target + 1 / smallest + 1e-9 or said, (gap, target, smallest)
+    assert gap <= target + 1 / smallest + 1e-9 or caught, (gap, target, smallest)
     return "corrected"
 
 
@@ -111,8 +111,8 @@ def warm_up() -> None:
                     f.sum().backward()
                 debias(x.numpy(), sens.numpy(), kind="logits")
     for seed in range(8):  # unknown groups, ties, targets
-        for one in (layer, post):
-            one(np.random.default_rng(seed), Path())
+        for case in (layer, post):
+            case(np.random.default_rng(seed), Path())
 
 
 def any_of_them(rng: np.random.Generator, place: Path) -> str:

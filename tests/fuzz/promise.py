@@ -114,10 +114,10 @@ def main() -> None:
     parser.add_argument("--gradients", type=int, default=2000)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
-    given = parser.parse_args()
-    with get_context("spawn").Pool(given.jobs, torch.set_num_threads, (1,)) as pool:
-        problems = pool.map(excess, range(given.problems), chunksize=50)
-        gradients = pool.map(gradient_is_finite, range(given.gradients), chunksize=50)
+    options = parser.parse_args()
+    with get_context("spawn").Pool(options.jobs, torch.set_num_threads, (1,)) as pool:
+        problems = pool.map(excess, range(options.problems), chunksize=50)
+        gradients = pool.map(gradient_is_finite, range(options.gradients), chunksize=50)
     worst = max((over for over, _, _ in problems), default=0.0)
     warned = sum(told for _, _, told in problems)
     missed = [
@@ -130,16 +130,16 @@ def main() -> None:
     ]
     result = {
         "command": shlex.join(["python", "-m", "tests.fuzz.promise", *sys.argv[1:]]),
-        "problems": given.problems,
+        "problems": options.problems,
         "largest_excess": worst,
         "missed": missed,
         "warnings": warned,
-        "gradients": given.gradients,
+        "gradients": options.gradients,
         "not_finite": infinite,
     }
     print(json.dumps(result, indent=2))
-    if given.out:
-        given.out.write_text(json.dumps(result, indent=2) + "\n")
+    if options.out:
+        options.out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,19 +27,19 @@ def memory_mb() -> float:
     return pages * resource.getpagesize() / 1e6
 
 
-def repeated(work: Callable[[], object], count: int) -> Iterator[tuple[int, float]]:
+def repeated(call: Callable[[], object], count: int) -> Iterator[tuple[int, float]]:
     """Do some work many times; the memory after each twentieth part of it."""
     for k in range(count):
-        work()
+        call()
         if (k + 1) % max(count // 20, 1) == 0:
             gc.collect()
             yield k + 1, memory_mb()
 
 
-def watch(name: str, work: Callable[[], object], count: int) -> dict[str, object]:
+def watch(name: str, call: Callable[[], object], count: int) -> dict[str, object]:
     """Repeat work, and refuse memory that grows."""
     start, seen = time.perf_counter(), []
-    for done, size in repeated(work, count):
+    for done, size in repeated(call, count):
         seen.append(round(size, 1))
         print(f"{name}: {done} of {count}, {size:.0f} MB", file=sys.stderr, flush=True)
     growth = seen[-1] - seen[min(2, len(seen) - 1)]

@@ -156,8 +156,8 @@ def whole(rng: np.random.Generator, place: Path) -> str:
         names = [f"column {k + 1}" for k in range(len(names))]
     assert reader.names == names, (reader.names, names)
     text = reader.table(text=names).to_pandas()
-    found = text.map(lambda cell: cell.strip()).to_numpy()
-    assert (found == expected.map(str.strip).to_numpy()).all(), (found, expected.to_numpy())
+    cells = text.map(lambda cell: cell.strip()).to_numpy()
+    assert (cells == expected.map(str.strip).to_numpy()).all(), (cells, expected.to_numpy())
     frame = reader.frame(text=[names[list(expected.columns).index("id")]])
     for name, column in zip(names, expected.columns, strict=True):
         check_numbers(frame[name], expected[column].str.strip(), written)
@@ -215,12 +215,12 @@ def damaged(rng: np.random.Generator, place: Path) -> str:
 def mutate(rng: np.random.Generator, content: bytearray) -> None:
     """Change some bytes of a file."""
     at = int(rng.integers(0, max(len(content), 1)))
-    more = int(rng.integers(1, 40))
+    length = int(rng.integers(1, 40))
     match rng.integers(0, 7):
         case 0:
-            del content[at : at + more]
+            del content[at : at + length]
         case 1:
-            content[at:at] = content[at : at + more]
+            content[at:at] = content[at : at + length]
         case 2:
             content[at : at + 1] = bytes([rng.integers(0, 256)])
         case 3:
@@ -230,7 +230,7 @@ def mutate(rng: np.random.Generator, content: bytearray) -> None:
         case 4:
             del content[at:]
         case 5:
-            content[at : at + more] = bytes(rng.integers(0, 256, more).tolist())
+            content[at : at + length] = bytes(rng.integers(0, 256, length).tolist())
         case 6:
             other = int(rng.integers(0, max(len(content), 1)))
-            content[at:at] = content[other : other + more]
+            content[at:at] = content[other : other + length]

@@ -25,14 +25,14 @@ CORPUS = [  # every case that ever failed: kind, seed, number
 
 
 @pytest.mark.parametrize("kind", SHORT)
-def test_a_short_run(kind: str) -> None:
-    found = run(kind, KINDS[kind], 1, range(SHORT[kind]))
-    assert not found.failures, "\n".join(found.failures.values())
-    accepted = sum(found.ends.values()) - found.ends["refused"]
+def test_short_run_has_no_failures(kind: str) -> None:
+    outcome = run(kind, KINDS[kind], 1, range(SHORT[kind]))
+    assert not outcome.failures, "\n".join(outcome.failures.values())
+    accepted = sum(outcome.ends.values()) - outcome.ends["refused"]
     assert accepted > 0
 
 
 @pytest.mark.parametrize(("kind", "seed", "number"), CORPUS)
-def test_what_once_failed(kind: str, seed: int, number: int) -> None:
-    found = run(kind, KINDS[kind], seed, [number])
-    assert not found.failures, found.failures[number]
+def test_past_failures_stay_fixed(kind: str, seed: int, number: int) -> None:
+    outcome = run(kind, KINDS[kind], seed, [number])
+    assert not outcome.failures, outcome.failures[number]

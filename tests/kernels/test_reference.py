@@ -34,17 +34,17 @@ def test_aggregate_takes_any_integers(types: tuple[torch.dtype, torch.dtype]) ->
     rows = small_matrix().rows
     moved = CSR(rows.row.to(types[0]), rows.col.to(types[1]), rows.weight)
     f = torch.tensor([[1.0], [3.0]])
-    found = reference.aggregate(Matrix(moved, torch.ones(2), torch.ones(2)), f, None, 0.0)
-    assert found.flatten().tolist() == [7.0, 9.0]
+    result = reference.aggregate(Matrix(moved, torch.ones(2), torch.ones(2)), f, None, 0.0)
+    assert result.flatten().tolist() == [7.0, 9.0]
 
 
 def test_aggregate_vjp_returns_both_gradients_and_the_distance() -> None:
     matrix = small_matrix()
     grad, x, propagated = torch.randn(3, 2, 2).unbind()
-    found = reference.aggregate_vjp(matrix, grad, 0.25, x, propagated)
-    torch.testing.assert_close(found.f, 0.75 * reference.aggregate(matrix, grad, None, 0.0))
-    torch.testing.assert_close(found.x, 0.25 * grad)
-    assert float(found.away) == pytest.approx(float((grad * (x - propagated)).sum()), abs=1e-6)
+    gradient = reference.aggregate_vjp(matrix, grad, 0.25, x, propagated)
+    torch.testing.assert_close(gradient.f, 0.75 * reference.aggregate(matrix, grad, None, 0.0))
+    torch.testing.assert_close(gradient.x, 0.25 * grad)
+    assert float(gradient.away) == pytest.approx(float((grad * (x - propagated)).sum()), abs=1e-6)
     assert reference.aggregate_vjp(matrix, grad, 0.25).away == 0
 
 
@@ -117,8 +117,8 @@ def test_shift_margins_and_its_gradient_equal_autograd(margins: bool) -> None:
     grad = torch.randn_like(shifted)
     (expected,) = torch.autograd.grad(shifted, z, grad)
     factor = -1 / (z.size(1) * groups.scale * root.curvature)
-    found = reference.shift_margins_vjp(grad, groups, root.slope, factor)
-    torch.testing.assert_close(found, expected)
+    result = reference.shift_margins_vjp(grad, groups, root.slope, factor)
+    torch.testing.assert_close(result, expected)
 
 
 def test_linear_relu_backward() -> None:

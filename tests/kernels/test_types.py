@@ -12,5 +12,5 @@ def test_csr_to_moves_every_part_and_keeps_missing_weights() -> None:
     assert CSR(rows.row, rows.col).to("meta").weight is None
 
 
-def test_no_clip_never_applies() -> None:
+def test_no_clip_bounds_are_infinite() -> None:
     assert NO_CLIP.limit == NO_CLIP.floor == float("inf")

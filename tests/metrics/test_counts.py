@@ -50,12 +50,12 @@ def test_one_hot_rows_are_refused_as_ambiguous(values: np.ndarray) -> None:
 
 def test_explicit_kind_is_obeyed() -> None:
     sens = [0, 0, 1, 1]
-    given = ONE_HOT.copy()
-    given[3] = [1.0, 0.0]
-    fair = debias(given, sens, kind="logits", on="probabilities")
+    scores = ONE_HOT.copy()
+    scores[3] = [1.0, 0.0]
+    fair = debias(scores, sens, kind="logits", on="probabilities")
     p = np.exp(fair) / np.exp(fair).sum(1, keepdims=True)
     assert p[:2, 1].mean() == pytest.approx(p[2:, 1].mean(), abs=1e-4)
-    fair = debias(given, sens, kind="probabilities", on="probabilities")
+    fair = debias(scores, sens, kind="probabilities", on="probabilities")
     assert fair[:2, 1].mean() == pytest.approx(fair[2:, 1].mean(), abs=1e-4)
     # A single column holds log-odds of class 1.
     scores = np.array([2.0, 0.5, -1.0, -3.0])
@@ -152,11 +152,11 @@ def test_mean_interval_agrees_with_scipy():
     assert result.n == 4
     with_nan = mean_interval([*values, math.nan], 0.9)
     assert with_nan == result
-    one = mean_interval([0.5])
-    assert one.mean == 0.5
-    assert one.n == 1
-    assert math.isnan(one.low)
-    assert math.isnan(one.high)
+    interval = mean_interval([0.5])
+    assert interval.mean == 0.5
+    assert interval.n == 1
+    assert math.isnan(interval.low)
+    assert math.isnan(interval.high)
     assert math.isnan(mean_interval([math.nan]).mean)
     with pytest.raises(InputError, match=r"^confidence: 95"):
         mean_interval(values, 95)

@@ -301,9 +301,9 @@ def test_order_of_nodes_and_names_of_groups_do_not_matter(seed, classes, groups)
 
 def test_evaluate_leaves_inputs_unchanged():
     scores, y, sens = sample(50, 2, 2, 7)
-    kept = scores.copy(), y.copy(), sens.copy()
+    copies = scores.copy(), y.copy(), sens.copy()
     evaluate(scores, y, sens, bootstrap=5)
-    assert all(np.array_equal(a, b) for a, b in zip(kept, (scores, y, sens), strict=True))
+    assert all(np.array_equal(a, b) for a, b in zip(copies, (scores, y, sens), strict=True))
     tensor = torch.from_numpy(scores).requires_grad_()
     assert evaluate(tensor, y, sens, bootstrap=0).accuracy == accuracy(scores.argmax(1), y)
 

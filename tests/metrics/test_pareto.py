@@ -61,9 +61,9 @@ def test_hypervolume_agrees_with_monte_carlo() -> None:
 
 @given(points, st.tuples(fractions, fractions))
 def test_hypervolume_grows_with_points(
-    some: list[tuple[float, float]], more: tuple[float, float]
+    some: list[tuple[float, float]], added: tuple[float, float]
 ) -> None:
-    assert hypervolume([*some, more]) >= hypervolume(some) - 1e-12
+    assert hypervolume([*some, added]) >= hypervolume(some) - 1e-12
 
 
 def test_hypervolume_of_no_points_and_wrong_reference() -> None:

@@ -123,7 +123,7 @@ def test_size_must_be_a_number_of_rows(size: object) -> None:
     assert error.value.argument == "size"
 
 
-def test_there_must_be_rows() -> None:
+def test_chunked_refuses_zero_rows() -> None:
     with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(0, 2), 4)
     assert error.value.argument == "x"
@@ -173,14 +173,14 @@ def test_hidden_layers_that_fit_are_kept(
     x = torch.rand(8, 5, dtype=torch.float64)
     weights = torch.rand(8, 2, dtype=torch.float64)
     out = chunked(module, x, 2, keep=0.5)
-    found = torch.autograd.grad((out * weights).sum(), list(module.parameters()))
+    gradients = torch.autograd.grad((out * weights).sum(), list(module.parameters()))
     assert len(counted) == calls
     expected = torch.autograd.grad((module(x) * weights).sum(), list(module.parameters()))
-    for ours, theirs in zip(found, expected, strict=True):
+    for ours, theirs in zip(gradients, expected, strict=True):
         torch.testing.assert_close(ours, theirs)
 
 
-def test_keep_is_a_share() -> None:
+def test_chunked_refuses_keep_above_one() -> None:
     with pytest.raises(InputError) as error:
         chunked(nn.Linear(2, 2), torch.zeros(3, 2), 1, keep=2.0)
     assert error.value.argument == "keep"

@@ -59,17 +59,17 @@ def test_close_decision_gap_is_within_one_node_of_the_target(
     x += torch.randn(groups, classes, generator=generator).double()[sens]
     x = (2 * x).round() / 2 if rounded else x
     x = x.float() if single else x
-    found = close_decision_gap(x, group_operator(sens, inside, dtype=x.dtype), target)
-    decided = found.logits.argmax(1)
+    result = close_decision_gap(x, group_operator(sens, inside, dtype=x.dtype), target)
+    decided = result.logits.argmax(1)
     gap = float(np.ptp(rates(decided, sens, inside, classes), axis=0).max())
     smallest = min(int(((sens == g) & inside).sum()) for g in range(groups))
     assert gap <= target + 1 / smallest + 1e-9
     if (groups, classes, rounded) == (2, 2, False):
         assert gap <= max(target, 0.5 / smallest) + 1e-9
-    assert found.gap == pytest.approx(gap, abs=1e-9)
-    assert torch.equal(found.logits[sens < 0], x[sens < 0])
+    assert result.gap == pytest.approx(gap, abs=1e-9)
+    assert torch.equal(result.logits[sens < 0], x[sens < 0])
     again = close_decision_gap(x, group_operator(sens, inside, dtype=x.dtype), target)
-    assert torch.equal(again.logits, found.logits)
+    assert torch.equal(again.logits, result.logits)
 
 
 @pytest.mark.parametrize("size", [1e-3, 1.0, 1e3])
@@ -78,22 +78,22 @@ def test_close_decision_gap_moves_no_more_than_the_target_needs(size: float, tar
     sens = (torch.rand(2000) < 0.3).long()
     x = torch.randn(2000, 2, dtype=torch.float64)
     x[:, 1] += sens
-    found = close_decision_gap(size * x, group_operator(sens, dtype=x.dtype), target)
-    rate = rates(found.logits.argmax(1), sens, sens >= 0, 2)[:, 1]
-    one = 1 / int(sens.sum())
+    result = close_decision_gap(size * x, group_operator(sens, dtype=x.dtype), target)
+    rate = rates(result.logits.argmax(1), sens, sens >= 0, 2)[:, 1]
+    one_node = 1 / int(sens.sum())
     # Nothing lies beyond the target but half of a step over it.
-    assert target - one <= rate[1] - rate[0] <= max(target, one / 2) + 1e-9
-    assert found.drawn == 0
+    assert target - one_node <= rate[1] - rate[0] <= max(target, one_node / 2) + 1e-9
+    assert result.drawn == 0
     # The shift is along the projection's path: opposite, and in proportion to 1/n.
-    margin = found.shift[:, 1] - found.shift[:, 0]
+    margin = result.shift[:, 1] - result.shift[:, 0]
     assert float(margin[0] / margin[1]) == pytest.approx(-int(sens.sum()) / int((sens == 0).sum()))
 
 
 def test_close_decision_gap_keeps_logits_within_the_target() -> None:
     sens, x = torch.arange(100) % 2, torch.randn(100, 2)
-    found = close_decision_gap(x, group_operator(sens), target=1.0)
-    assert torch.equal(found.logits, x)
-    assert not found.shift.any()
+    result = close_decision_gap(x, group_operator(sens), target=1.0)
+    assert torch.equal(result.logits, x)
+    assert not result.shift.any()
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -105,17 +105,17 @@ def test_close_decision_gap_draws_or_keeps_ties(classes: int) -> None:
     x[::20, 1] = 3.0
     x[::20, 0] = torch.rand(50)
     groups = group_operator(sens)
-    found = close_decision_gap(x, groups, seed=1)
-    assert found.gap <= 1 / 500 + 1e-9
-    assert found.drawn >= 400
-    assert not torch.equal(found.logits, close_decision_gap(x, groups, seed=2).logits)
+    drawn = close_decision_gap(x, groups, seed=1)
+    assert drawn.gap <= 1 / 500 + 1e-9
+    assert drawn.drawn >= 400
+    assert not torch.equal(drawn.logits, close_decision_gap(x, groups, seed=2).logits)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        kept = close_decision_gap(x, groups, ties="keep")
-    assert kept.drawn == 0
-    assert bool(caught) == (kept.gap > 1 / 500 + 1e-9)
+        undrawn = close_decision_gap(x, groups, ties="keep")
+    assert undrawn.drawn == 0
+    assert bool(caught) == (undrawn.gap > 1 / 500 + 1e-9)
     assert caught or classes == 3
-    decided = kept.logits.argmax(1)
+    decided = undrawn.logits.argmax(1)
     for group in (0, 1):
         tied = (sens == group) & (x[:, 1] < 3)
         assert decided[tied].unique().numel() == 1
@@ -131,11 +131,11 @@ def test_close_decision_gap_draws_or_keeps_ties_of_more_groups() -> None:
     groups = group_operator(sens)
     whole = close_decision_gap(x, groups)
     assert (whole.drawn, whole.gap) == (0, 0.0)  # the first group changes sides as a whole
-    found = close_decision_gap(x, groups, 0.6, seed=1)
-    assert (found.drawn, found.gap) == (300, pytest.approx(0.6))
-    assert not torch.equal(found.logits, close_decision_gap(x, groups, 0.6, seed=2).logits)
-    kept = close_decision_gap(x, groups, 0.6, ties="keep")
-    assert (kept.drawn, kept.gap) == (0, 0.0)  # as a whole again
+    drawn = close_decision_gap(x, groups, 0.6, seed=1)
+    assert (drawn.drawn, drawn.gap) == (300, pytest.approx(0.6))
+    assert not torch.equal(drawn.logits, close_decision_gap(x, groups, 0.6, seed=2).logits)
+    undrawn = close_decision_gap(x, groups, 0.6, ties="keep")
+    assert (undrawn.drawn, undrawn.gap) == (0, 0.0)  # as a whole again
     # Half of the first group has its plain decision, which is nearer than everyone at one side.
     x[:, 1] = torch.tensor([1.0, 0.5, -0.5])[sens]
     x[::6, 1] = -1.0
@@ -209,8 +209,8 @@ def test_close_decision_gap_of_two_groups_equals_search_over_every_shift(
     margin = rng.normal(size=n) + sens
     x = torch.from_numpy(np.stack([np.zeros(n), margin], 1))
     groups = group_operator(torch.from_numpy(sens), torch.from_numpy(inside))
-    found = close_decision_gap(x, groups, target).logits.argmax(1).bool().numpy()
-    np.testing.assert_array_equal(found, brute_force_path(margin, sens, inside, target))
+    decided = close_decision_gap(x, groups, target).logits.argmax(1).bool().numpy()
+    np.testing.assert_array_equal(decided, brute_force_path(margin, sens, inside, target))
 
 
 @settings(max_examples=60)
@@ -258,10 +258,10 @@ def test_close_decision_gap_is_the_same_over_processes(rounded: bool) -> None:
     x = x.round() if rounded else x
     local = group_operator(sens, dtype=x.dtype)
     spread = Spread(None, local.population, local.rows, codes=local.codes)
-    found, expected = close_decision_gap(x, spread, 0.01), close_decision_gap(x, local, 0.01)
-    assert torch.equal(found.logits.argmax(1), expected.logits.argmax(1))
-    assert found.drawn == expected.drawn
-    torch.testing.assert_close(found.shift, expected.shift)
+    result, expected = close_decision_gap(x, spread, 0.01), close_decision_gap(x, local, 0.01)
+    assert torch.equal(result.logits.argmax(1), expected.logits.argmax(1))
+    assert result.drawn == expected.drawn
+    torch.testing.assert_close(result.shift, expected.shift)
 
 
 @given(
@@ -284,17 +284,17 @@ def test_close_decision_gap_is_the_same_with_gradients(
     logits = torch.randn(n, 2, generator=generator, dtype=dtype)
     logits[:, 1] += sens
     groups = group_operator(sens, population)
-    found = close_decision_gap(logits, groups, target)
+    result = close_decision_gap(logits, groups, target)
     x = logits.clone().requires_grad_()
     wanted = close_decision_gap(x, groups, target)
     grad = torch.randn(logits.shape, generator=generator, dtype=dtype)
     wanted.logits.backward(grad)
     assert torch.equal(x.grad, grad)  # the shift is a constant
-    assert torch.equal(found.logits.argmax(1), wanted.logits.argmax(1))
-    assert torch.allclose(found.logits, wanted.logits.detach())
-    assert torch.allclose(found.shift, wanted.shift)
-    assert found.gap == pytest.approx(wanted.gap, abs=1e-12)
-    assert found.drawn == wanted.drawn
+    assert torch.equal(result.logits.argmax(1), wanted.logits.argmax(1))
+    assert torch.allclose(result.logits, wanted.logits.detach())
+    assert torch.allclose(result.shift, wanted.shift)
+    assert result.gap == pytest.approx(wanted.gap, abs=1e-12)
+    assert result.drawn == wanted.drawn
 
 
 def rate_by_group(decided: np.ndarray, group: np.ndarray, weight: np.ndarray) -> np.ndarray:
@@ -393,11 +393,11 @@ def test_drawn_nodes_keep_their_probabilities_and_decisions_in_half_precision() 
     x = torch.zeros(1000, 2)
     x[:, 1] = torch.where(sens == 1, 1.0, -1.0)
     groups = group_operator(sens)
-    found = close_decision_gap(x, groups, seed=1)
-    assert found.drawn >= 400
-    decided = found.logits.argmax(1)
-    assert torch.equal(found.logits.half().argmax(1), decided)
-    top = found.logits.topk(2).values
+    result = close_decision_gap(x, groups, seed=1)
+    assert result.drawn >= 400
+    decided = result.logits.argmax(1)
+    assert torch.equal(result.logits.half().argmax(1), decided)
+    top = result.logits.topk(2).values
     split = decided != close_decision_gap(x, groups, seed=2).logits.argmax(1)
     assert bool(split.any())
     assert float((top[split, 0] - top[split, 1]).max()) < 1e-5
@@ -425,8 +425,8 @@ def test_shift_of_more_classes_nearly_closes_the_gap() -> None:
     x[:, 0] += sens
     x[:, 1] -= 2.0 * sens
     groups = group_operator(sens)
-    found = close_decision_gap(x, groups)
-    shifted = groups.subtract(x.double(), found.shift).argmax(1)
+    result = close_decision_gap(x, groups)
+    shifted = groups.subtract(x.double(), result.shift).argmax(1)
     gaps = np.ptp(rates(shifted, sens, torch.ones(6000, dtype=torch.bool), 3), axis=0)
     assert gaps.max() < 0.005
 

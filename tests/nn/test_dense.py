@@ -129,13 +129,13 @@ def test_pruned_weights_take_effect() -> None:
 
 def test_gradients_of_gradients() -> None:
     ours, theirs = pair([3, 8, 2])
-    found = []
+    gradients = []
     for network in (ours, theirs):
         x = torch.linspace(-1, 1, 15, dtype=torch.float64).view(5, 3).requires_grad_()
         (first,) = torch.autograd.grad(network(x).square().sum(), x, create_graph=True)
         first.square().sum().backward()
-        found.append([x.grad, *(p.grad for p in network.parameters())])
-    for a, b in zip(*found, strict=True):
+        gradients.append([x.grad, *(p.grad for p in network.parameters())])
+    for a, b in zip(*gradients, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -174,9 +174,9 @@ def test_compressed_features_equal_pyg(
     ours, theirs = (network.to(dtype) for network in pair(channels))
     n = MIN_COMPRESSED_NUMEL // 100 + BLOCK_ROWS // 2
     x = sparse_features(n, 100, standardised).to(dtype)
-    found = compress(x)
-    assert found is not None
-    assert bool((found.common == 0).all()) != standardised
+    compressed = compress(x)
+    assert compressed is not None
+    assert bool((compressed.common == 0).all()) != standardised
     weight = torch.randn(n, channels[-1], dtype=dtype)
     for _ in range(3):
         for network in (ours, theirs):
@@ -190,7 +190,7 @@ def test_compressed_features_equal_pyg(
     assert ours._compressed(x) is not None
 
 
-def test_what_is_not_compressed() -> None:
+def test_dense_small_and_differentiable_features_are_not_compressed() -> None:
     ours, _ = pair([100, 8, 2])
     n = MIN_COMPRESSED_NUMEL // 100 + 1
     dense, sparse = torch.randn(n, 100, dtype=torch.float64), sparse_features(n, 100)

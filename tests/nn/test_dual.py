@@ -65,7 +65,7 @@ class TestTheTarget:
         assert solution.residual is not None
         assert solution.residual <= 1e-4
 
-    def test_random_problems_hold_it_without_a_warning(self) -> None:
+    def test_target_holds_for_random_problems(self) -> None:
         for seed in range(10_000, 10_040):
             over, kind, warned = excess(seed)
             assert over <= 1e-4, (seed, kind)
@@ -75,7 +75,7 @@ class TestTheTarget:
     @pytest.mark.parametrize("value", [50.0, 1e4, 1e30])
     @pytest.mark.parametrize("classes", [2, 3])
     @pytest.mark.parametrize("soft", [False, True])
-    def test_opposite_certainties_meet(
+    def test_target_holds_for_opposite_certain_nodes(
         self, value: float, classes: int, dtype: torch.dtype, soft: bool
     ) -> None:
         """Two nodes of two groups, each as sure as can be of something else."""
@@ -89,7 +89,7 @@ class TestTheTarget:
                 assert largest_gap(f, sens) <= target + 1e-4
 
     @pytest.mark.parametrize("seed", range(3))
-    def test_soft_groups_in_double_precision_hold_it_for_single_logits(self, seed: int) -> None:
+    def test_target_holds_for_float32_logits_and_float64_groups(self, seed: int) -> None:
         generator = torch.Generator().manual_seed(seed)
         x = 10 * torch.randn(60, 3, generator=generator)
         edges = torch.randint(60, (2, 90), generator=generator)
@@ -135,7 +135,7 @@ class TestTheClosest:
         def gaps(v: np.ndarray) -> np.ndarray:
             return rows @ v.reshape(shape)
 
-        found = minimize(
+        minimum = minimize(
             lambda v: divergence(v.reshape(shape)),
             np.full(p.size, 1 / shape[1]),
             jac=lambda v: (np.log(np.maximum(v.reshape(shape), 1e-300) / p) + 1).ravel(),
@@ -148,8 +148,8 @@ class TestTheClosest:
             method="SLSQP",
             options={"maxiter": 500, "ftol": 1e-12},
         )
-        assume(found.success)
-        assert divergence(q) <= found.fun + 1e-5 * (1 + abs(found.fun))
+        assume(minimum.success)
+        assert divergence(q) <= minimum.fun + 1e-5 * (1 + abs(minimum.fun))
 
     @given(problem=problems(groups=2))
     def test_one_row_and_a_block_of_two_agree(self, problem: PROBLEM) -> None:

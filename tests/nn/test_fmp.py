@@ -168,7 +168,7 @@ class TestInputs:
         assert FMP()(x, EDGES, SENS).isfinite().all()
 
     @pytest.mark.parametrize("solver", SOLVERS)
-    def test_every_form_of_a_graph_gives_the_same(self, solver: str) -> None:
+    def test_edge_index_sparse_tensor_and_adjacency_agree(self, solver: str) -> None:
         x, layer = logits(), FMP(3, 2.0, solver=solver)
         expected = layer(x, EDGES, SENS)
         matrix = torch.sparse_coo_tensor(EDGES, torch.ones(12, dtype=x.dtype), (6, 6)).coalesce()
@@ -335,7 +335,7 @@ class TestLearnedSmoothing:
         torch.testing.assert_close(f, expected, rtol=1e-5, atol=1e-5)
         assert learned.gamma == pytest.approx(fixed.gamma)
 
-    def test_a_graph_that_hurts_is_given_up(self) -> None:
+    def test_learned_strength_ignores_an_uninformative_graph(self) -> None:
         n = 200
         x = torch.randn(n, 2)
         y, edge_index = x.argmax(1), torch.randint(n, (2, 10 * n))

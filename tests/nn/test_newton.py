@@ -311,7 +311,9 @@ class TestScaleBackParity:
         assert 0 < share < 1
         np.testing.assert_allclose(nodes.gap(u), nodes.gap(share * parity), atol=1e-6)
 
-    def test_solve_falls_back_on_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_solve_scales_back_parity_if_newton_fails(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """Where the method does not converge, the target is held, and the dual has no gradient."""
         nodes, target = Case(3, 3).nodes(), 0.02
         monkeypatch.setattr(newton, "penalised_minimum", _give_up)

@@ -106,7 +106,7 @@ class TestPseudoSolve:
         h = np.diag([1.0, 1e-9])
         np.testing.assert_allclose(pseudo_solve(h, np.array([1.0, 1e-9])), [1.0, 1.0])
 
-    def test_what_does_not_move_stays_at_zero(self) -> None:
+    def test_pseudo_solve_keeps_flat_directions_at_zero(self) -> None:
         """A probability of 1e-12 is the rounding of one of 1."""
         np.testing.assert_array_equal(pseudo_solve(5e-13 * np.eye(2), np.ones(2)), [0.0, 0.0])
         x = pseudo_solve(np.diag([2.0, 5e-13]), np.ones(2))

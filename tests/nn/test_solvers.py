@@ -260,11 +260,11 @@ class TestGradients:
         zero = torch.zeros(2, dtype=torch.float64, requires_grad=True)
         f = propagate(problem.x, problem.graph, K=2, lambda_s=zero)
         assert torch.equal(f, problem.x)
-        (found,) = torch.autograd.grad(f.square().sum(), zero)
+        (grad,) = torch.autograd.grad(f.square().sum(), zero)
         step = torch.tensor([0.0, 1e-6], dtype=torch.float64)
         moved = propagate(problem.x, problem.graph, K=2, lambda_s=step)
         expected = (moved.square().sum() - f.detach().square().sum()) / 1e-6
-        assert float(found[1]) == pytest.approx(float(expected), rel=1e-4)
+        assert float(grad[1]) == pytest.approx(float(expected), rel=1e-4)
 
     def test_a_graph_of_gradients_can_be_walked_twice(self) -> None:
         problem = random_problem()
@@ -291,9 +291,9 @@ class TestGradients:
                 return torch.autograd.grad(loss, x)[0]
             return None
 
-        expected, found = gradient(modify=False), gradient(modify=True)
+        expected, modified = gradient(modify=False), gradient(modify=True)
         assert expected is not None
-        assert found is None or torch.equal(found, expected)
+        assert modified is None or torch.equal(modified, expected)
 
 
 class TestProjection:

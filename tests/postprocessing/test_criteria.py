@@ -34,13 +34,13 @@ def test_read_problem_fills_in_defaults() -> None:
 
 
 def test_read_problem_reads_names_weights_and_population() -> None:
-    found = problem(
+    read = problem(
         y=["no", "yes", "", "no"], sample_weight=[1, 2, 1, 1], population=np.arange(4) > 0
     )
-    assert found.classes == ("no", "yes")
-    assert found.y.tolist() == [0, 1, -1, 0]
-    assert found.is_weighted
-    assert found.population.tolist() == [False, True, True, True]
+    assert read.classes == ("no", "yes")
+    assert read.y.tolist() == [0, 1, -1, 0]
+    assert read.is_weighted
+    assert read.population.tolist() == [False, True, True, True]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_read_criteria_takes_one_target_or_one_for_each() -> None:
     both = criteria.read_criteria(["dp", "equalized-odds"], {"dp": 0.3, "Equalized-Odds": 0.1})
     assert both == [Criterion("demographic_parity", 0.3), Criterion("equalized_odds", 0.1)]
     assert criteria.read_criteria("eo", 0.2) == [Criterion("equal_opportunity", 0.2)]
-    assert [one.target for one in criteria.read_criteria(["dp", "eo"], np.array([0.1, 0.2]))] == [
+    assert [
+        criterion.target for criterion in criteria.read_criteria(["dp", "eo"], np.array([0.1, 0.2]))
+    ] == [
         0.1,
         0.2,
     ]
@@ -87,15 +89,15 @@ def test_read_criteria_takes_one_target_or_one_for_each() -> None:
 def test_measures_compare_groups_among_labelled_nodes() -> None:
     sens = ["a", "a", "b", "b", "c", "c", "c", ""]
     labels = torch.tensor([0, 1, 1, -1, 1, 1, 2, 1])
-    found, warnings = measures("equal_opportunity", 0.0, (8, 3), sens, labels)
+    read, warnings = measures("equal_opportunity", 0.0, (8, 3), sens, labels)
     # Class 0 is labelled in one group, class 2 in one: class 1 alone is left.
-    (one,) = found
-    assert (one.label, one.classes) == (1, (1,))
+    (measure,) = read
+    assert (measure.label, measure.classes) == (1, (1,))
     expected = np.zeros((3, 8))
     for row, nodes in enumerate(([1], [2], [4, 5])):
         expected[row, nodes] = 1 / len(nodes)
         expected[row, [1, 2, 4, 5]] -= 1 / 4
-    np.testing.assert_allclose(one.delta.matrix, expected)
+    np.testing.assert_allclose(measure.delta.matrix, expected)
     assert sum("fewer than two groups" in warning for warning in warnings) == 2
     assert sum("one labelled node" in warning for warning in warnings) == 2
 
@@ -104,7 +106,7 @@ def test_measures_leave_out_a_group_without_labels() -> None:
     p = probabilities(3, 60, 2)
     sens = np.arange(60) % 3
     labels = np.where(sens == 2, 0, np.arange(60) // 3 % 2)
-    found = debias(
+    result = debias(
         p,
         sens,
         criterion="equalized_odds",
@@ -113,8 +115,8 @@ def test_measures_leave_out_a_group_without_labels() -> None:
         full_output=True,
         on="probabilities",
     )
-    assert any("no labelled node in group '2'" in warning for warning in found.warnings)
-    q = found.predictions
+    assert any("no labelled node in group '2'" in warning for warning in result.warnings)
+    q = result.predictions
     rate = [q[(sens == g) & (labels == 1), 1].mean() for g in (0, 1)]
     assert abs(rate[0] - rate[1]) <= 0.0101
 
@@ -122,8 +124,8 @@ def test_measures_leave_out_a_group_without_labels() -> None:
 def test_equal_opportunity_of_two_classes_is_about_class_1() -> None:
     labels = torch.arange(40) % 2
     sens = (torch.arange(40) // 2) % 2
-    found, _ = measures("equal_opportunity", 0.0, (40, 2), sens, labels)
-    assert [(one.label, one.classes) for one in found] == [(1, (1,))]
+    read, _ = measures("equal_opportunity", 0.0, (40, 2), sens, labels)
+    assert [(measure.label, measure.classes) for measure in read] == [(1, (1,))]
 
 
 @pytest.mark.parametrize(
@@ -159,10 +161,10 @@ def test_target_bounds_the_distance_of_any_two_groups(
     sens = np.r_[np.arange(2 * groups) % groups, rng.integers(0, groups, 100)]
     z = rng.normal(size=(len(sens), classes)) + rng.normal(size=(groups, classes))[sens]
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
-    found = debias(p, sens, target=target, full_output=True, on="probabilities")
-    means = np.array([found.predictions[sens == g].mean(0) for g in range(groups)])
+    result = debias(p, sens, target=target, full_output=True, on="probabilities")
+    means = np.array([result.predictions[sens == g].mean(0) for g in range(groups)])
     widest = np.ptp(means, axis=0).max()
-    assert found.criteria[0].after == pytest.approx(widest, abs=1e-9)
+    assert result.criteria[0].after == pytest.approx(widest, abs=1e-9)
     assert widest <= target + 1e-4
     before = np.array([p[sens == g].mean(0) for g in range(groups)])
     assert widest == pytest.approx(min(target, np.ptp(before, axis=0).max()), abs=1e-4)

@@ -68,8 +68,11 @@ def test_scikit_learn_clones_and_sets_parameters() -> None:
     assert "target=0.1" in repr(Debiaser(target=0.1))
     result = corrector.result_
     assert result is not None
-    assert [one.criterion for one in result.criteria] == ["equal_opportunity"]
-    assert [one.criterion for one in result.others] == ["demographic_parity", "equalized_odds"]
+    assert [criterion.criterion for criterion in result.criteria] == ["equal_opportunity"]
+    assert [criterion.criterion for criterion in result.others] == [
+        "demographic_parity",
+        "equalized_odds",
+    ]
 
 
 def test_transform_returns_the_type_that_was_given() -> None:
@@ -146,10 +149,10 @@ def test_fit_on_decisions_splits_or_keeps_ties(name: str) -> None:
     again = corrector.transform(rough, sensitive_features=sex)
     np.testing.assert_array_equal(fair, again)
     with pytest.warns(UserWarning, match="ties='random' closes it"):
-        kept = Debiaser(name, ties="keep", calibrate=False).fit(rough, y, sensitive_features=sex)
-    assert kept.result_ is not None
-    assert kept.result_.drawn == 0
-    assert measured(kept.transform(rough, sensitive_features=sex)) > 0.002
+        keeping = Debiaser(name, ties="keep", calibrate=False).fit(rough, y, sensitive_features=sex)
+    assert keeping.result_ is not None
+    assert keeping.result_.drawn == 0
+    assert measured(keeping.transform(rough, sensitive_features=sex)) > 0.002
 
 
 def test_fit_on_decisions_of_other_criteria_warns_if_it_misses() -> None:
@@ -157,8 +160,8 @@ def test_fit_on_decisions_of_other_criteria_warns_if_it_misses() -> None:
     with pytest.warns(UserWarning, match="equalized_odds .* above the target"):
         corrector = Debiaser("equalized_odds").fit(p, y, sensitive_features=sex)
     assert corrector.result_ is not None
-    (one,) = corrector.result_.criteria
-    assert one.decisions_after < 0.4 * one.decisions_before
+    (criterion,) = corrector.result_.criteria
+    assert criterion.decisions_after < 0.4 * criterion.decisions_before
 
 
 def test_fit_on_decisions_of_three_classes_is_near_the_target() -> None:
@@ -259,14 +262,14 @@ def test_calibrated_thresholds_transfer_better_than_those_of_labels() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         rows = rng.permutation(len(p))
-        few, rest = rows[:300], rows[300:]
+        few, held_out = rows[:300], rows[300:]
         for calibrate in (True, False):
             corrector = Debiaser("equal_opportunity", calibrate=calibrate)
             corrector.fit(p[few] ** 2, codes[few], sensitive_features=sex[few])
-            fair = corrector.transform(p[rest] ** 2, sensitive_features=sex[rest])
+            fair = corrector.transform(p[held_out] ** 2, sensitive_features=sex[held_out])
             pred = (fair > 0.5).astype(int)
-            gaps[calibrate].append(equal_opportunity(pred, codes[rest], group[rest]))
-            accuracies[calibrate].append(float((pred == codes[rest]).mean()))
+            gaps[calibrate].append(equal_opportunity(pred, codes[held_out], group[held_out]))
+            accuracies[calibrate].append(float((pred == codes[held_out]).mean()))
     assert np.mean(gaps[True]) < 0.9 * np.mean(gaps[False])
     # p² has the wrong operating point, which calibration corrects.
     assert np.mean(accuracies[True]) > np.mean(accuracies[False]) + 0.01
@@ -282,13 +285,13 @@ def test_evaluate_new_rows_without_labels_or_groups(name: str, on: On) -> None:
     whole = corrector.transform(p, sensitive_features=sex)
     women = sex == "f"
     for rows in (women, np.arange(len(p)) == 7):
-        found = corrector.evaluate(p[rows], sensitive_features=sex[rows])
-        np.testing.assert_allclose(found.predictions, whole[rows])
-        assert not found.criteria
-        assert "not measured" in str(found)
+        effect = corrector.evaluate(p[rows], sensitive_features=sex[rows])
+        np.testing.assert_allclose(effect.predictions, whole[rows])
+        assert not effect.criteria
+        assert "not measured" in str(effect)
     # With both groups, parity is measured without labels.
-    found = corrector.evaluate(p, sensitive_features=sex)
-    measured = {one.criterion: one for one in (*found.criteria, *found.others)}
+    effect = corrector.evaluate(p, sensitive_features=sex)
+    measured = {criterion.criterion: criterion for criterion in (*effect.criteria, *effect.others)}
     assert set(measured) == {"demographic_parity"}
     rates = [float((whole[sex == g] > 0.5).mean()) for g in ("f", "m")]
     after = measured["demographic_parity"].decisions_after
@@ -300,6 +303,11 @@ def test_transform_reads_groups_as_numbers_text_or_booleans() -> None:
     codes = (sex == "m").astype(int)
     corrector = Debiaser().fit(p, sensitive_features=codes)
     fair = corrector.transform(p, sensitive_features=codes)
-    same = (codes.astype(float), codes.astype(str), codes.astype(float).astype(str), codes == 1)
-    for groups in same:
+    spellings = (
+        codes.astype(float),
+        codes.astype(str),
+        codes.astype(float).astype(str),
+        codes == 1,
+    )
+    for groups in spellings:
         np.testing.assert_array_equal(corrector.transform(p, sensitive_features=groups), fair)

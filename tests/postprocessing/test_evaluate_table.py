@@ -35,13 +35,13 @@ def table(tmp_path: Path) -> Path:
 
 
 def test_evaluate_table_equals_evaluate(table: Path) -> None:
-    found = evaluate_table(table, label="paid")
+    evaluation = evaluate_table(table, label="paid")
     proba = np.stack([1 - P, P], 1)
     y, sens = (P > 0.4).astype(int), (SEX == "m").astype(int)
     expected = evaluate(proba, y, sens)
-    assert found.accuracy == pytest.approx(expected.accuracy)
-    assert found.dp == pytest.approx(expected.dp)
-    assert found.class_names == ("no", "yes")
+    assert evaluation.accuracy == pytest.approx(expected.accuracy)
+    assert evaluation.dp == pytest.approx(expected.dp)
+    assert evaluation.class_names == ("no", "yes")
 
 
 def test_evaluate_table_uses_labels_that_are_present(table: Path) -> None:

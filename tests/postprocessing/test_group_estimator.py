@@ -18,41 +18,41 @@ def attribute(sens: torch.Tensor | list[int]) -> Attribute:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.2])
-def test_the_graph_helps_and_its_word_can_be_taken(share: float) -> None:
+def test_estimate_with_graph_is_more_accurate_and_calibrated(share: float) -> None:
     data = social_network(n=4000, average_degree=10, groups=3)
-    known = torch.rand(4000, generator=torch.Generator().manual_seed(0)) < share
-    sens = torch.where(known, data.sens, -1)
+    known_mask = torch.rand(4000, generator=torch.Generator().manual_seed(0)) < share
+    sens = torch.where(known_mask, data.sens, -1)
     graph = normalise(data.edge_index, 4000)
-    found = estimate(attribute(sens), data.x, graph)
-    right = (found.hard == data.sens)[~known].double().mean()
-    assert float(right) == pytest.approx(found.accuracy, abs=0.1)
+    estimated = estimate(attribute(sens), data.x, graph)
+    right = (estimated.hard == data.sens)[~known_mask].double().mean()
+    assert float(right) == pytest.approx(estimated.accuracy, abs=0.1)
     alone = estimate(attribute(sens), data.x)
-    assert found.accuracy > alone.accuracy + 0.1
+    assert estimated.accuracy > alone.accuracy + 0.1
     # Honest: as many are in each group as the probabilities say.
-    said = found.sens[~known].mean(0)
-    true = torch.bincount(data.sens[~known], minlength=3) / (~known).sum()
-    assert float((said - true).abs().max()) < 0.06
+    estimated_shares = estimated.sens[~known_mask].mean(0)
+    true_shares = torch.bincount(data.sens[~known_mask], minlength=3) / (~known_mask).sum()
+    assert float((estimated_shares - true_shares).abs().max()) < 0.06
 
 
 def test_known_groups_stay_and_sum_to_one() -> None:
     data = social_network(n=500, average_degree=8)
     sens = torch.where(torch.arange(500) % 3 == 0, data.sens, -1)
-    found = estimate(attribute(sens), data.x, normalise(data.edge_index, 500))
+    estimated = estimate(attribute(sens), data.x, normalise(data.edge_index, 500))
     known = sens >= 0
-    assert torch.equal(found.sens[known].argmax(1), sens[known])
-    assert float(found.sens[known].max(1).values.min()) == 1.0
-    np.testing.assert_allclose(found.sens.sum(1), 1)
+    assert torch.equal(estimated.sens[known].argmax(1), sens[known])
+    assert float(estimated.sens[known].max(1).values.min()) == 1.0
+    np.testing.assert_allclose(estimated.sens.sum(1), 1)
 
 
-def test_nothing_is_learned_where_there_is_nothing_to_learn() -> None:
+def test_estimate_of_random_groups_stays_at_baseline() -> None:
     data = social_network(n=2000, average_degree=10)
     generator = torch.Generator().manual_seed(1)
     random = (torch.rand(2000, generator=generator) < 0.3).long()
     sens = torch.where(torch.arange(2000) % 2 == 0, random, -1)
-    found = estimate(attribute(sens), data.x, normalise(data.edge_index, 2000))
+    estimated = estimate(attribute(sens), data.x, normalise(data.edge_index, 2000))
     # A node's own group must not come back to it through its neighbours.
-    assert found.accuracy < found.baseline + 0.03
-    assert float(found.sens[sens < 0].std()) < 0.35
+    assert estimated.accuracy < estimated.baseline + 0.03
+    assert float(estimated.sens[sens < 0].std()) < 0.35
 
 
 def test_an_attribute_is_estimated_only_where_it_is_unknown() -> None:
@@ -62,12 +62,12 @@ def test_an_attribute_is_estimated_only_where_it_is_unknown() -> None:
     assert estimate(whole, x) is whole
     names[::4] = None
     (part,) = attributes(names, 60)
-    found = estimate(part, x)
-    assert found.estimated.tolist() == [k % 4 == 0 for k in range(60)]
-    assert found.groups == ("left", "right")
-    assert found.accuracy > found.baseline
+    result = estimate(part, x)
+    assert result.estimated.tolist() == [k % 4 == 0 for k in range(60)]
+    assert result.groups == ("left", "right")
+    assert result.accuracy > result.baseline
     truth = (x[:, 0] > 0).long()
-    assert float((found.hard == truth).double().mean()) > 0.9
+    assert float((result.hard == truth).double().mean()) > 0.9
 
 
 @pytest.mark.parametrize(

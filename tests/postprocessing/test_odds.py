@@ -107,9 +107,9 @@ def test_every_start_and_transitions_meet_the_target(names: list[str]) -> None:
     assert np.ptp(constant, axis=1).max() < 1e-9
     assert gaps.excess(constant) == 0.0
     starts = (np.zeros(family.coordinates.shape[1]), family.constant())
-    found = [family.at(odds._descend(family, gaps, start)).q for start in starts]
-    assert all(gaps.excess(q) <= odds.TOLERANCE for q in found)
-    values = [divergence(z, np.log(q.T)) for q in found]
+    solutions = [family.at(odds._descend(family, gaps, start)).q for start in starts]
+    assert all(gaps.excess(q) <= odds.TOLERANCE for q in solutions)
+    values = [divergence(z, np.log(q.T)) for q in solutions]
     assert values[0] == pytest.approx(values[1], rel=1e-3)
     transitions = odds.least_transitions(family.nodes, gaps)
     assert transitions is not None
@@ -161,5 +161,5 @@ def test_any_predictions_meet_the_target(
     corrected = fair(z, sens, criterion=names, y=y, target=target)
     asked = measures(names, target, z.shape, sens, torch.from_numpy(y))[0]
     q = torch.from_numpy(corrected).softmax(1)
-    assert max(one.gap(q) for one in asked) <= target + 1e-4
+    assert max(measure.gap(q) for measure in asked) <= target + 1e-4
     np.testing.assert_array_equal(corrected[sens < 0], z[sens < 0])

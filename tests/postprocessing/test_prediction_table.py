@@ -32,15 +32,15 @@ def test_write_keeps_missing_values_of_parquet(tmp_path: Path, name: str) -> Non
     table = PredictionTable.read(tmp_path / "in.parquet", id="person")
     prediction_table.write(table, {"q": np.array([0.1, 0.2, 1 / 3])}, tmp_path / name)
     if name.endswith("parquet"):
-        found = pd.read_parquet(tmp_path / name)
+        written = pd.read_parquet(tmp_path / name)
     else:
-        found = pd.read_csv(tmp_path / name, dtype={"person": str, "age": "Int64"})
-    assert found["person"].tolist() == FRAME["person"].tolist()
-    assert found["p"].tolist() == FRAME["p"].tolist()
-    assert found["q"].tolist() == pytest.approx([0.1, 0.2, 1 / 3])
+        written = pd.read_csv(tmp_path / name, dtype={"person": str, "age": "Int64"})
+    assert written["person"].tolist() == FRAME["person"].tolist()
+    assert written["p"].tolist() == FRAME["p"].tolist()
+    assert written["q"].tolist() == pytest.approx([0.1, 0.2, 1 / 3])
     for column in ("income", "age", "note"):
-        assert found[column].isna().tolist() == [False, True, False]
-    assert found["age"].dropna().tolist() == [30, 50]
+        assert written[column].isna().tolist() == [False, True, False]
+    assert written["age"].dropna().tolist() == [30, 50]
 
 
 def test_write_keeps_the_dialect_of_text(tmp_path: Path) -> None:
@@ -58,14 +58,14 @@ def test_write_keeps_the_dialect_of_text(tmp_path: Path) -> None:
 @pytest.mark.parametrize("marker", MISSING)
 def test_read_groups_has_the_missing_values_of_python(tmp_path: Path, marker: str) -> None:
     sex = ["f", "m", marker, "f", "m"]
-    (one,) = attributes(sex, 5)
-    assert one.groups == ("f", "m")
-    assert one.sens.tolist() == [0, 1, -1, 0, 1]
+    (attribute,) = attributes(sex, 5)
+    assert attribute.groups == ("f", "m")
+    assert attribute.sens.tolist() == [0, 1, -1, 0, 1]
     pd.DataFrame({"sex": sex, "p": 0.5}).to_csv(tmp_path / "in.csv", index=False)
     table = PredictionTable.read(tmp_path / "in.csv", id=None)
     groups = prediction_table.read_groups(table, ["sex"], None, cross=False)
-    assert groups[0].groups == one.groups
-    assert groups[0].sens.tolist() == one.sens.tolist()
+    assert groups[0].groups == attribute.groups
+    assert groups[0].sens.tolist() == attribute.sens.tolist()
 
 
 @pytest.mark.parametrize("safe", [True, False])
@@ -76,13 +76,13 @@ def test_write_quotes_text_that_a_spreadsheet_would_run(tmp_path: Path, safe: bo
     frame.to_csv(path, index=False)
     table = PredictionTable.read(path, id="=who")
     prediction_table.write(table, {"d": ["=no"] * 8}, tmp_path / "out.csv", safe=safe)
-    found = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
+    written = pd.read_csv(tmp_path / "out.csv", keep_default_na=False)
     mark = "'" if safe else ""
-    assert list(found) == [f"{mark}=who", "p", "d"]
+    assert list(written) == [f"{mark}=who", "p", "d"]
     expected = [f"{mark}{cell}" for cell in cells[:4]] + cells[4:]
-    assert found[f"{mark}=who"].tolist() == expected
-    assert found["p"].tolist() == frame["p"].tolist()
-    assert set(found["d"]) == {f"{mark}=no"}
+    assert written[f"{mark}=who"].tolist() == expected
+    assert written["p"].tolist() == frame["p"].tolist()
+    assert set(written["d"]) == {f"{mark}=no"}
     again = PredictionTable.read(tmp_path / "out.csv", id="=who")  # as it was, marked or not
     assert again.columns == ["=who", "p", "d"]
     assert again.raw["=who"].to_pylist() == cells

@@ -21,11 +21,11 @@ from fairmp.postprocessing.predictions import Attribute, attributes
     ],
 )
 def test_names_become_groups(sens: object) -> None:
-    (found,) = attributes(sens, 4)
-    assert found.groups == ("f", "m")
-    assert found.sens.tolist() == [0, 1, -1, 0]
-    assert found.known.tolist() == [True, True, False, True]
-    assert found.membership.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
+    (attribute,) = attributes(sens, 4)
+    assert attribute.groups == ("f", "m")
+    assert attribute.sens.tolist() == [0, 1, -1, 0]
+    assert attribute.known.tolist() == [True, True, False, True]
+    assert attribute.membership.tolist() == [[1, 0], [0, 1], [0, 0], [1, 0]]
 
 
 @pytest.mark.parametrize(
@@ -39,42 +39,42 @@ def test_names_become_groups(sens: object) -> None:
     ],
 )
 def test_numbers_are_groups(sens: object) -> None:
-    (found,) = attributes(sens, 4)
-    assert found.sens.tolist() == [0, 1, -1, 0]
-    assert found.groups == ("0", "1")
+    (attribute,) = attributes(sens, 4)
+    assert attribute.sens.tolist() == [0, 1, -1, 0]
+    assert attribute.groups == ("0", "1")
 
 
 def test_numbers_as_text_sort_as_numbers() -> None:
-    (found,) = attributes(["10", "9", "-1", "10"], 4)
-    assert found.groups == ("9", "10")
-    assert found.sens.tolist() == [1, 0, -1, 1]
-    (found,) = attributes(["10", "9", "other", ""], 4)
-    assert found.groups == ("9", "10", "other")
-    assert found.sens.tolist() == [1, 0, 2, -1]
+    (attribute,) = attributes(["10", "9", "-1", "10"], 4)
+    assert attribute.groups == ("9", "10")
+    assert attribute.sens.tolist() == [1, 0, -1, 1]
+    (attribute,) = attributes(["10", "9", "other", ""], 4)
+    assert attribute.groups == ("9", "10", "other")
+    assert attribute.sens.tolist() == [1, 0, 2, -1]
 
 
-def test_probabilities() -> None:
+def test_probabilities_are_soft_groups() -> None:
     shares = np.array([[0.2, 0.8], [1.0, 0.0], [0.0, 0.0], [0.5, 0.5]])
     for sens in (shares, shares.tolist(), torch.from_numpy(shares), pd.DataFrame(shares)):
-        (found,) = attributes(sens, 4)
-        assert found.hard.tolist() == [1, 0, -1, 0]
-        assert found.estimated.tolist() == [True, False, False, True]
+        (attribute,) = attributes(sens, 4)
+        assert attribute.hard.tolist() == [1, 0, -1, 0]
+        assert attribute.estimated.tolist() == [True, False, False, True]
     named = pd.DataFrame(shares, columns=["f", "m"])
     assert attributes(named, 4)[0].groups == ("f", "m")
 
 
-def test_several() -> None:
+def test_several_attributes_keep_their_names() -> None:
     sex, age = ["f", "m", "f", "m"], [0, 0, 1, 1]
     for sens in (
         {"sex": sex, "age": age},
         pd.DataFrame({"sex": sex, "age": age}),
     ):
-        found = attributes(sens, 4)
-        assert [one.name for one in found] == ["sex", "age"]
+        named = attributes(sens, 4)
+        assert [attribute.name for attribute in named] == ["sex", "age"]
     listed = attributes([np.array(sex), age], 4)
-    assert [one.name for one in listed] == ["sens 1", "sens 2"]
+    assert [attribute.name for attribute in listed] == ["sens 1", "sens 2"]
     assert attributes(list(listed), 4) == listed
     # Two attributes of two nodes, or two nodes of two groups: floats are probabilities.
     assert len(attributes([[0.5, 0.5], [1.0, 0.0]], 2)) == 1
     assert len(attributes([np.array([0, 1]), np.array([1, 0])], 2)) == 2
-    assert isinstance(found[0], Attribute)
+    assert isinstance(named[0], Attribute)

@@ -56,15 +56,15 @@ def test_debias_with_larger_targets_costs_less_accuracy(model: Callable[[int], O
     shares = np.linspace(0, 1, 6)
     cost, moved = np.zeros((6, 6)), np.zeros((6, 6))
     for seed in range(6):
-        given, y, sens = model(seed)
-        correct = partial(debias_probabilities, given, sens, full_output=True)
+        scores, y, sens = model(seed)
+        correct = partial(debias_probabilities, scores, sens, full_output=True)
         uncorrected = correct(target=1.0).criteria[0].before
         assert uncorrected > 0.05
         for k, share in enumerate(shares):
-            found = correct(target=share * uncorrected, y=y)
-            assert found.criteria[0].after == pytest.approx(share * uncorrected, abs=1e-4)
-            cost[seed, k] = found.accuracy_before - found.accuracy_after
-            moved[seed, k] = found.divergence
+            result = correct(target=share * uncorrected, y=y)
+            assert result.criteria[0].after == pytest.approx(share * uncorrected, abs=1e-4)
+            cost[seed, k] = result.accuracy_before - result.accuracy_after
+            moved[seed, k] = result.divergence
     # A tenth of a point is a few of 18,000 decisions that happened to be right.
     assert (np.diff(cost.mean(0)) <= 1e-3).all(), cost.mean(0)
     assert cost.mean(0)[0] > 0.005
@@ -163,8 +163,8 @@ def test_debias_smooths_with_a_graph_and_keeps_unknown_groups(on: str) -> None:
     assert float(smoothed.std()) < float(corrected.std())
     for fair in (corrected, smoothed):
         p = fair.softmax(1) if on == "probabilities" else one_hot(fair.argmax(1), 2).float()
-        found = float(group_operator(sens).gap(p).abs().max())
-        assert found <= 0.02 + (1e-4 if on == "probabilities" else 1 / 600)
+        gap = float(group_operator(sens).gap(p).abs().max())
+        assert gap <= 0.02 + (1e-4 if on == "probabilities" else 1 / 600)
 
 
 @given(
@@ -216,8 +216,8 @@ def test_debias_equalizes_odds_of_probabilities(outside: Outside, target: float)
     p, y, sens = outside
     corrected = debias_probabilities(p, sens, criterion="equalized_odds", y=y, target=target)
     for label in (0, 1):
-        found = rates(corrected, y, sens, label)
-        assert abs(found[1, 1] - found[0, 1]) <= target + 1e-4
+        rate = rates(corrected, y, sens, label)
+        assert abs(rate[1, 1] - rate[0, 1]) <= target + 1e-4
     assert (corrected.argmax(1) == y).mean() > (p.argmax(1) == y).mean() - 0.04
 
 
@@ -229,30 +229,30 @@ def test_debias_reads_digits_as_the_class_of_that_name(outside: Outside) -> None
     swapped: dict[str, object] = {"y": backwards, "class_names": ["1", "0"]}
     assert debias_fully(p, sens, **swapped).accuracy_before == expected
     table = pd.DataFrame(p, columns=["2", "1"])
-    found = debias_fully(table, sens, y=np.where(y == 1, "1", "2"))
-    assert (found.classes, found.accuracy_before) == (("2", "1"), expected)
+    result = debias_fully(table, sens, y=np.where(y == 1, "1", "2"))
+    assert (result.classes, result.accuracy_before) == (("2", "1"), expected)
 
 
 def test_debias_meets_two_criteria_of_three_classes_and_four_groups(several: Outside) -> None:
     p, y, sens = several
-    found = debias_fully(
+    result = debias_fully(
         p, sens, criterion=["demographic_parity", "equal_opportunity"], y=y, target=0.01,
         class_names=["a", "b", "c"], on="probabilities",
     )  # fmt: skip
-    q = found.predictions
+    q = result.predictions
     means = np.array([q[sens == g].mean(0) for g in range(4)])
     assert np.ptp(means, axis=0).max() <= 0.01 + 1e-4
     for label in range(3):
         of_class = rates(q, y, sens, label)[:, label]
         assert np.ptp(of_class) <= 0.01 + 1e-4
-    parity, opportunity = found.criteria
+    parity, opportunity = result.criteria
     assert (parity.nodes, opportunity.nodes) == (3000, 3000)
     assert min(parity.before, opportunity.before) > 0.1
     # Both at once cost accuracy, and the price is told.
-    assert found.accuracy_before > found.accuracy_after > found.accuracy_before - 0.05
+    assert result.accuracy_before > result.accuracy_after > result.accuracy_before - 0.05
     decided = (p.argmax(1) != q.argmax(1)).sum()
-    assert found.changed == decided == sum(group.changed for group in found.groups)
-    assert "decided c %" in str(found)
+    assert result.changed == decided == sum(group.changed for group in result.groups)
+    assert "decided c %" in str(result)
 
 
 @pytest.mark.parametrize("on", ["decisions", "probabilities"])
@@ -284,38 +284,38 @@ def test_debias_warns_of_decisions_that_miss_the_target(outside: Outside) -> Non
         fair = debias(p, sens, criterion="equalized_odds", y=y)
     after = equalized_odds(fair.argmax(1), y, sens)
     assert after < 0.25 * before
-    found = debias_fully(p, sens, criterion="equalized_odds", y=y)
-    assert found.criteria[0].decisions_after == pytest.approx(after)
-    assert any("above the target" in warning for warning in found.warnings)
+    result = debias_fully(p, sens, criterion="equalized_odds", y=y)
+    assert result.criteria[0].decisions_after == pytest.approx(after)
+    assert any("above the target" in warning for warning in result.warnings)
 
 
 def test_debias_mixes_certain_predictions(outside: Outside) -> None:
     p, y, sens = outside
     hard = np.eye(2)[p.argmax(1)]
-    found = debias_fully(
+    result = debias_fully(
         hard, sens, kind="probabilities", criterion="equalized_odds", y=y, target=0.01,
         on="probabilities",
     )  # fmt: skip
     for label in (0, 1):
-        rate = rates(found.predictions, y, sens, label)[:, 1]
+        rate = rates(result.predictions, y, sens, label)[:, 1]
         assert abs(rate[1] - rate[0]) <= 0.01 + 1e-4
-    assert any("chance" in warning for warning in found.warnings)
-    np.testing.assert_allclose(found.predictions.sum(1), 1)
+    assert any("chance" in warning for warning in result.warnings)
+    np.testing.assert_allclose(result.predictions.sum(1), 1)
 
 
 def test_debias_closes_the_gaps_of_several_attributes(several: Outside) -> None:
     p, y, sens = several
     other = np.where(np.arange(len(y)) % 3 == 0, "", np.where(p[:, 0] > 0.4, "old", "young"))
     people = {"region": sens, "age": other}
-    found = debias_fully(p, people, target=0.005, on="probabilities")
-    q = found.predictions
+    result = debias_fully(p, people, target=0.005, on="probabilities")
+    q = result.predictions
     regions = np.array([q[sens == g].mean(0) for g in range(4)])
     assert np.ptp(regions, axis=0).max() <= 0.0051
     ages = [q[other == name].mean(0) for name in ("old", "young")]
     assert np.abs(ages[0] - ages[1]).max() <= 0.0051
-    assert [held.attribute for held in found.criteria] == ["region", "age"]
-    assert found.group_uncertainty[0].attribute == "age"
-    assert found.group_uncertainty[0].left_out == (other == "").sum()
+    assert [held.attribute for held in result.criteria] == ["region", "age"]
+    assert result.group_uncertainty[0].attribute == "age"
+    assert result.group_uncertainty[0].left_out == (other == "").sum()
     listed = debias_probabilities(p, pd.DataFrame(people), target=0.005)
     np.testing.assert_allclose(listed, q)
     both = debias_probabilities(
@@ -349,11 +349,11 @@ def test_debias_weighs_nodes_by_probabilities_of_groups(outside: Outside) -> Non
         means = shares.T @ compared / weights[:, None]
         assert np.abs(means[0] - means[1]).max() < limit
         np.testing.assert_array_equal(corrected[::5], p[::5])
-    found = debias_fully(p, shares)
+    result = debias_fully(p, shares)
     probable = (shares > 0).sum(1) > 1
-    assert found.group_uncertainty[0].nodes == probable.sum()
-    assert found.group_uncertainty[0].share == pytest.approx(shares[probable].sum() / shares.sum())
-    assert found.group_uncertainty[0].left_out == (shares.sum(1) == 0).sum()
+    assert result.group_uncertainty[0].nodes == probable.sum()
+    assert result.group_uncertainty[0].share == pytest.approx(shares[probable].sum() / shares.sum())
+    assert result.group_uncertainty[0].left_out == (shares.sum(1) == 0).sum()
 
 
 def test_debias_with_estimated_groups_comes_closer_to_the_truth() -> None:
@@ -362,18 +362,18 @@ def test_debias_with_estimated_groups_comes_closer_to_the_truth() -> None:
     logits = rng.normal(size=3000) + 1.5 * (data.sens.numpy() - 0.5)
     p = 1 / (1 + np.exp(-logits))
     sens = data.sens.numpy()
-    known = np.where(rng.random(3000) < 0.1, sens, -1)
-    alone = debias_probabilities(p, known)
-    found = debias_probabilities(
-        p, known, estimate_sens=True, features=data.x, edge_index=data.edge_index, lambda_s=0.0,
-        full_output=True,
+    partly_known = np.where(rng.random(3000) < 0.1, sens, -1)
+    alone = debias_probabilities(p, partly_known)
+    result = debias_probabilities(
+        p, partly_known, estimate_sens=True, features=data.x, edge_index=data.edge_index,
+        lambda_s=0.0, full_output=True,
     )  # fmt: skip
     assert gap(p, sens) > 0.2
-    assert gap(found.predictions, sens) < 0.3 * gap(alone, sens)
-    (rest,) = found.group_uncertainty
-    assert rest.nodes == (known < 0).sum()
-    assert rest.accuracy > 0.85 > rest.baseline
-    assert "estimated rather than observed" in str(found)
+    assert gap(result.predictions, sens) < 0.3 * gap(alone, sens)
+    (uncertainty,) = result.group_uncertainty
+    assert uncertainty.nodes == (partly_known < 0).sum()
+    assert uncertainty.accuracy > 0.85 > uncertainty.baseline
+    assert "estimated rather than observed" in str(result)
 
 
 def test_debias_smooths_with_criteria_on_labels() -> None:
@@ -385,14 +385,16 @@ def test_debias_smooths_with_criteria_on_labels() -> None:
     assert corrected.dtype == logits.dtype
     assert float(corrected.softmax(1).std()) < float(logits.softmax(1).std())
     for label in (0, 1):
-        found = group_operator(data.sens, data.y == label).gap(corrected.softmax(1)).abs().max()
-        assert float(found) <= 0.0101
+        largest_gap = (
+            group_operator(data.sens, data.y == label).gap(corrected.softmax(1)).abs().max()
+        )
+        assert float(largest_gap) <= 0.0101
     decided = correct(criterion="equal_opportunity").argmax(1)
     assert equal_opportunity(decided, data.y, data.sens) <= 0.01 + 1 / 100
 
 
 @pytest.mark.parametrize(
-    ("more", "words"),
+    ("arguments", "words"),
     [
         ({"criterion": "fairness"}, ["'fairness'", "equal_opportunity"]),
         ({"criterion": []}, ["criterion", "none is given"]),
@@ -413,9 +415,9 @@ def test_debias_smooths_with_criteria_on_labels() -> None:
         ({"criterion": [np.ones(4)]}, ["criterion", "not a name"]),
     ],
 )
-def test_debias_names_wrong_arguments(more: dict[str, object], words: list[str]) -> None:
+def test_debias_names_wrong_arguments(arguments: dict[str, object], words: list[str]) -> None:
     with pytest.raises(InputError) as error:
-        debias([0.2, 0.4, 0.6, 0.9], [0, 0, 1, 1], **more)
+        debias([0.2, 0.4, 0.6, 0.9], [0, 0, 1, 1], **arguments)
     message = str(error.value)
     assert "\n" not in message
     assert all(word in message for word in words), message
@@ -455,17 +457,17 @@ def test_debias_does_not_mutate_its_inputs(outside: Outside, on: str) -> None:
 def test_debias_keeps_tensors_on_their_device(outside: Outside) -> None:
     p, y, sens = outside
     there = torch.from_numpy(p).cuda()
-    known = np.where(np.arange(len(y)) % 3 == 0, -1, sens)
-    for more in (
+    partly_known = np.where(np.arange(len(y)) % 3 == 0, -1, sens)
+    for arguments in (
         {},
         {"on": "probabilities"},
         {"criterion": ["dp", "eo"], "y": y, "target": 0.02, "on": "probabilities"},
         {"estimate_sens": True},
     ):
-        found = debias_fully(there, known, **more)
-        assert found.predictions.is_cuda
-        expected = debias(p, known, **more)
-        np.testing.assert_allclose(found.predictions.cpu(), expected, atol=1e-5)
+        result = debias_fully(there, partly_known, **arguments)
+        assert result.predictions.is_cuda
+        expected = debias(p, partly_known, **arguments)
+        np.testing.assert_allclose(result.predictions.cpu(), expected, atol=1e-5)
 
 
 def test_debias_refuses_pandas_of_other_rows() -> None:
@@ -491,19 +493,19 @@ def test_debias_splits_ties(outside: Outside, digits: int, groups: int) -> None:
     p, _, sens = outside
     rough = p.round(digits)
     sens = np.where(np.arange(len(sens)) % 3 == 0, groups - 1, sens)
-    found = debias_fully(rough, sens)
-    decided = found.predictions.argmax(1)
+    result = debias_fully(rough, sens)
+    decided = result.predictions.argmax(1)
     assert debias_fully(rough, sens, target=1.0).criteria[0].decisions_before > 0.1
     rates = [decided[sens == g].mean() for g in range(groups)]
     assert np.ptp(rates) <= 1 / min(np.bincount(sens)) + 1e-9
-    assert found.drawn > 0
-    assert not found.warnings
+    assert result.drawn > 0
+    assert not result.warnings
     other = debias_fully(rough, sens, seed=1)
     assert (other.predictions.argmax(1) != decided).any()
-    kept = debias_fully(rough, sens, ties="keep")
-    assert kept.drawn == 0
-    if kept.criteria[0].decisions_after > 1 / min(np.bincount(sens)):
-        assert "above the target" in kept.warnings[0]
+    keeping = debias_fully(rough, sens, ties="keep")
+    assert keeping.drawn == 0
+    if keeping.criteria[0].decisions_after > 1 / min(np.bincount(sens)):
+        assert "above the target" in keeping.warnings[0]
 
 
 def test_debias_closes_equal_opportunity_of_decisions() -> None:
@@ -521,12 +523,12 @@ def test_debias_leaves_a_group_without_labels_alone(name: str) -> None:
     rng = np.random.default_rng(0)
     sens, p = np.arange(300) % 3, rng.random(300)
     y = np.where(sens == 2, 0, rng.integers(0, 2, 300))
-    found = debias_fully(p, sens, y=y, criterion=name)
-    changed = (found.predictions > 0.5) != (p > 0.5)
+    result = debias_fully(p, sens, y=y, criterion=name)
+    changed = (result.predictions > 0.5) != (p > 0.5)
     assert changed[sens < 2].any()
     if name == "equal_opportunity":
         assert not changed[sens == 2].any()
-        assert any("no labelled node in group '2'" in text for text in found.warnings)
+        assert any("no labelled node in group '2'" in text for text in result.warnings)
 
 
 def test_debias_warns_of_ties_that_are_kept() -> None:
@@ -543,20 +545,22 @@ def test_debias_with_weights_counts_like_repeated_nodes(criterion: str) -> None:
     p = 1 / (1 + np.exp(-rng.normal(size=n) - 0.5 * sens))
     y = (rng.random(n) < p).astype(int)
     setting = {"criterion": criterion, "target": 0.03, "on": "probabilities", "full_output": True}
-    found = debias(p, sens, y=y, sample_weight=weight, **setting)
+    weighted = debias(p, sens, y=y, sample_weight=weight, **setting)
     p2, sens2, y2 = (np.repeat(part, weight) for part in (p, sens, y))
     again = debias(p2, sens2, y=y2, **setting)
-    np.testing.assert_allclose(np.repeat(found.predictions, weight), again.predictions, atol=2e-3)
+    np.testing.assert_allclose(
+        np.repeat(weighted.predictions, weight), again.predictions, atol=2e-3
+    )
     for one, other in zip(
-        (*found.criteria, *found.others), (*again.criteria, *again.others), strict=True
+        (*weighted.criteria, *weighted.others), (*again.criteria, *again.others), strict=True
     ):
         assert one.after == pytest.approx(other.after, abs=2e-3)
         assert one.decisions_before == pytest.approx(other.decisions_before)
-    assert found.accuracy_before == pytest.approx(again.accuracy_before)
-    for group, same in zip(found.groups, again.groups, strict=True):
-        assert group.decided_before == pytest.approx(same.decided_before)
-        assert group.tpr_before == pytest.approx(same.tpr_before)
-        assert group.nodes < same.nodes
+    assert weighted.accuracy_before == pytest.approx(again.accuracy_before)
+    for group, repeated_group in zip(weighted.groups, again.groups, strict=True):
+        assert group.decided_before == pytest.approx(repeated_group.decided_before)
+        assert group.tpr_before == pytest.approx(repeated_group.tpr_before)
+        assert group.nodes < repeated_group.nodes
 
 
 def test_debias_closes_the_gap_of_weighted_decisions() -> None:

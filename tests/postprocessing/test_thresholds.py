@@ -152,14 +152,18 @@ def test_solve_uses_the_rate_of_fit() -> None:
 def test_predict_on_new_nodes_leaves_the_gap_of_sampling() -> None:
     scores, y, sens = sample(20_000, 2)
     fitted = GroupThresholds().fit(scores[:10_000], y[:10_000], sensitive_features=sens[:10_000])
-    rest = slice(10_000, None)
-    after = evaluate(fitted.shift(scores[rest], sensitive_features=sens[rest]), y[rest], sens[rest])
-    before = evaluate(scores[rest], y[rest], sens[rest])
+    new_nodes = slice(10_000, None)
+    after = evaluate(
+        fitted.shift(scores[new_nodes], sensitive_features=sens[new_nodes]),
+        y[new_nodes],
+        sens[new_nodes],
+    )
+    before = evaluate(scores[new_nodes], y[new_nodes], sens[new_nodes])
     assert before.dp > 0.15
     assert after.dp < 0.03
-    shifted = fitted.shift(scores[rest], sensitive_features=sens[rest])
+    shifted = fitted.shift(scores[new_nodes], sensitive_features=sens[new_nodes])
     assert torch.equal(
-        fitted.predict(scores[rest], sensitive_features=sens[rest]), shifted.argmax(1)
+        fitted.predict(scores[new_nodes], sensitive_features=sens[new_nodes]), shifted.argmax(1)
     )
 
 

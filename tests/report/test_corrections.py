@@ -24,20 +24,20 @@ P = 1 / (1 + np.exp(-2 * (2 * Y - 1) - RNG.normal(size=500)))
 
 @pytest.fixture(scope="module")
 def result() -> DebiasResult:
-    found = debias(P, SEX, target=0.02, y=Y, full_output=True)
-    assert isinstance(found, DebiasResult)
-    return found
+    corrected = debias(P, SEX, target=0.02, y=Y, full_output=True)
+    assert isinstance(corrected, DebiasResult)
+    return corrected
 
 
 @pytest.mark.parametrize("on", ["decisions", "probabilities"])
 def test_text_has_each_gap_beside_its_target(result: DebiasResult, on: str) -> None:
     header, parity, *_ = corrections._criteria(replace(result, on=on))
-    (one, *_) = result.criteria
+    (criterion, *_) = result.criteria
     assert header[1:7] == [
         "decided before", "after", "target", "probability before", "after", "target",
     ]  # fmt: skip
-    assert parity[2] == f"{100 * one.decisions_after:.1f}"
-    assert parity[5] == f"{100 * one.after:.2f}"
+    assert parity[2] == f"{100 * criterion.decisions_after:.1f}"
+    assert parity[5] == f"{100 * criterion.after:.2f}"
     assert (parity[3], parity[6]) == (("2.00", "–") if on == "decisions" else ("–", "2.00"))
     assert corrections._criteria(result)[2][3] == "–"  # not requested
 
@@ -50,34 +50,34 @@ def test_text_starts_with_gaps_that_grew(result: DebiasResult) -> None:
 
 
 def test_text_and_html_show_the_same_notes() -> None:
-    known = np.where(np.arange(500) % 5 == 0, "", SEX)
+    partly_known = np.where(np.arange(500) % 5 == 0, "", SEX)
     labels = np.where(np.arange(500) < 400, Y, -1)
-    found = debias(P, known, criterion="equal_opportunity", y=labels, full_output=True)
-    lines = corrections.notes(found.criteria, found.group_uncertainty)
+    corrected = debias(P, partly_known, criterion="equal_opportunity", y=labels, full_output=True)
+    lines = corrections.notes(corrected.criteria, corrected.group_uncertainty)
     assert any("100 nodes of unknown group" in line for line in lines)
     assert any("unlabelled nodes" in line for line in lines)
-    page = corrections.html(found)
+    page = corrections.html(corrected)
     for line in lines:
-        assert line in corrections.text(found)
+        assert line in corrections.text(corrected)
         assert line in page
-    record = json.loads(json.dumps(found.to_dict()))
+    record = json.loads(json.dumps(corrected.to_dict()))
     assert corrections.notes_of_record(record) == lines
 
 
 def test_text_says_where_no_estimate_can_be_made() -> None:
     odd = np.where(SEX == "f", 1 - P, P)
     labels = np.where(np.arange(500) < 400, Y, -1)
-    found = debias(odd, SEX, criterion="eo", y=labels, target=0.1, full_output=True)
-    unlabelled = found.criteria[0].unlabelled
+    corrected = debias(odd, SEX, criterion="eo", y=labels, target=0.1, full_output=True)
+    unlabelled = corrected.criteria[0].unlabelled
     assert unlabelled is not None
     words = "cannot be estimated" if not unlabelled.reliable else "estimated"
-    assert words in corrections.text(found)
+    assert words in corrections.text(corrected)
 
 
 def test_title_names_the_attribute(result: DebiasResult) -> None:
-    (one, *_) = result.criteria
-    assert corrections.title(one) == "demographic parity"
-    assert corrections.title(replace(one, attribute="sex")) == "demographic parity, sex"
+    (criterion, *_) = result.criteria
+    assert corrections.title(criterion) == "demographic parity"
+    assert corrections.title(replace(criterion, attribute="sex")) == "demographic parity, sex"
 
 
 def test_plot_draws_rates_before_and_after(result: DebiasResult) -> None:
@@ -126,6 +126,6 @@ def test_record_of_decisions_or_a_saved_correction_has_no_panel(
 def test_advice_says_that_decisions_miss_the_target_of_probabilities(people: Path) -> None:
     spec = TableSpec(people, ["sex"], probabilities="p", target=[0.15], on="probabilities")
     corrected = debias_table(spec)
-    (one,) = corrected.result.criteria
-    assert bool(corrections.advice(corrected)) == (one.decisions_after > 0.16)
+    (criterion,) = corrected.result.criteria
+    assert bool(corrections.advice(corrected)) == (criterion.decisions_after > 0.16)
     assert from_corrected(corrected.result.to_dict())["metrics"][0]["target"] is None

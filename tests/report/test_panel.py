@@ -50,7 +50,7 @@ def solved(criterion: dict[str, Any], target: float) -> Any:
 
 
 def test_steps_are_what_debias_returns(record: dict[str, Any]) -> None:
-    assert [one["gap"] for one in record["criteria"]] == ["dp", "eo", "odds"]
+    assert [criterion["gap"] for criterion in record["criteria"]] == ["dp", "eo", "odds"]
     for criterion in record["criteria"]:
         steps = criterion["steps"]
         gap = record["before"][criterion["gap"]]
@@ -77,7 +77,7 @@ def test_panel_contains_aggregates_only(record: dict[str, Any]) -> None:
 def test_panel_without_labels_has_parity_only_and_without_gap_nothing() -> None:
     alone = panel(P, SEX)
     assert alone is not None
-    assert [one["name"] for one in alone["criteria"]] == ["demographic_parity"]
+    assert [criterion["name"] for criterion in alone["criteria"]] == ["demographic_parity"]
     assert alone["before"]["accuracy"] is None
     assert panel([0.2, 0.8, 0.2, 0.8], ["a", "a", "b", "b"]) is None
     assert reliability(P, SEX, None) == []
@@ -105,7 +105,7 @@ def test_panel_starts_at_criterion_and_target(target: float) -> None:
 
 def test_table_has_every_step(record: dict[str, Any]) -> None:
     header, rows = table(record, "people")
-    assert len(rows) == sum(len(one["steps"]) for one in record["criteria"])
+    assert len(rows) == sum(len(criterion["steps"]) for criterion in record["criteria"])
     first = record["criteria"][0]["steps"][0]
     assert rows[0][header.index("ΔDP")] == f"{100 * first['dp']:.1f}"
     assert rows[0][-1] == f"{100 * first['rates'][-1][-1]:.1f}"
@@ -239,7 +239,9 @@ def test_copied_command_gives_the_figures_shown(
     assert "--criterion equal-opportunity" in copied
     run(f"{copied} --out second")
     done = json.loads((tmp_path / "second" / "corrected.json").read_text(encoding="utf-8"))
-    gaps = {one["criterion"]: 100 * one["decisions_after"] for one in done["criteria"]}
+    gaps = {
+        criterion["criterion"]: 100 * criterion["decisions_after"] for criterion in done["criteria"]
+    }
     assert promised["eo"] == pytest.approx(gaps["equal_opportunity"], abs=0.0501)
     assert promised["accuracy"] == pytest.approx(100 * done["accuracy_after"], abs=0.0501)
     assert promised["changed"] == done["changed"]
@@ -254,6 +256,6 @@ def test_without_javascript_the_table_is_shown(
     assert not page.locator(".panel .live").is_visible()
     rows = page.locator(".panel table tbody tr")
     assert rows.first.is_visible()
-    assert rows.count() == sum(len(one["steps"]) for one in record["criteria"])
+    assert rows.count() == sum(len(criterion["steps"]) for criterion in record["criteria"])
     assert rows.first.locator("th, td").all_inner_texts() == table(record, "people")[1][0]
     context.close()

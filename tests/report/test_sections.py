@@ -63,10 +63,10 @@ def test_reliability_section_has_the_calibration_error() -> None:
     document["reliability"] = reliability(np.where(np.isnan(p), 0.5, p), sens, y)
     (part,) = page_sections(document)
     assert [row[0] for row in part.rows] == ["0", "1"]
-    own = (sens == 0) & (y >= 0)
-    bins = np.minimum((10 * p[own]).astype(int), 9)
+    labelled = (sens == 0) & (y >= 0)
+    bins = np.minimum((10 * p[labelled]).astype(int), 9)
     error = sum(
-        abs((p[own][bins == b] - (y[own][bins == b] == 1)).mean()) * (bins == b).mean()
+        abs((p[labelled][bins == b] - (y[labelled][bins == b] == 1)).mean()) * (bins == b).mean()
         for b in np.unique(bins)
     )
     assert float(part.rows[0][2]) == pytest.approx(100 * error, abs=0.051)

@@ -178,9 +178,9 @@ def test_groups_as_probabilities(data, tmp_path, strategy) -> None:
     assert sum(group.count for group in run.test.groups) < run.test.n
     assert any("whose group is not certain" in note for note in run.test.notes)
     everyone = torch.ones(600, dtype=torch.bool)
-    found = model.evaluate(graph, nodes=everyone, bootstrap=0)
-    assert sum(group.count for group in found.groups) == int((~unclear).sum())
-    assert f"gaps leave out {int(unclear.sum())} of 600 nodes" in found.notes[-1]
+    evaluation = model.evaluate(graph, nodes=everyone, bootstrap=0)
+    assert sum(group.count for group in evaluation.groups) == int((~unclear).sum())
+    assert f"gaps leave out {int(unclear.sum())} of 600 nodes" in evaluation.notes[-1]
     again = FairClassifier.load(model.save(tmp_path / "model"))
     for mode in ("batch", "per-node"):
         assert torch.equal(
@@ -201,6 +201,6 @@ def test_fit_needs_certain_groups_in_every_part(data) -> None:
 
 
 def test_aligned_copies_nothing_that_is_aligned(data) -> None:
-    same = aligned(data, Names.of(data), data.x.dtype)
-    assert same.x.data_ptr() == data.x.data_ptr()
-    assert same.sens.data_ptr() == data.sens.data_ptr()
+    result = aligned(data, Names.of(data), data.x.dtype)
+    assert result.x.data_ptr() == data.x.data_ptr()
+    assert result.sens.data_ptr() == data.sens.data_ptr()

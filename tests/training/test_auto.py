@@ -114,8 +114,8 @@ def test_learned_smoothing_validates_best(data):
     run = model.fit(data, bootstrap=0).run_
     accuracies = []
     for lambda_s in (1e-9, 1.0, 3.0):
-        given = FairClassifier(FMP(K=2, lambda_s=lambda_s), backbone="logistic", calibrate=False)
-        accuracies.append(given.fit(data, bootstrap=0).run_.val.accuracy)
+        fixed = FairClassifier(FMP(K=2, lambda_s=lambda_s), backbone="logistic", calibrate=False)
+        accuracies.append(fixed.fit(data, bootstrap=0).run_.val.accuracy)
     assert run.val.accuracy >= max(accuracies)
 
 
@@ -211,18 +211,20 @@ def test_other_backbones_are_refused(backbone):
 
 @pytest.mark.parametrize("backbone", ["mlp", "logistic", "trees"])
 def test_training_nodes_of_weight_zero_do_not_count(data, backbone):
-    kept = data.train_mask & (torch.arange(data.num_nodes) % 3 > 0)
+    weighted_nodes = data.train_mask & (torch.arange(data.num_nodes) % 3 > 0)
     weighted, fewer = data.clone(), data.clone()
-    weighted.sample_weight = torch.where(data.train_mask & ~kept, 0.0, 2.0)
-    fewer.train_mask = kept
-    found = []
+    weighted.sample_weight = torch.where(data.train_mask & ~weighted_nodes, 0.0, 2.0)
+    fewer.train_mask = weighted_nodes
+    predictions = []
     for graph in (data, weighted, fewer):
         model = FairClassifier(None, backbone=backbone, **FAST)
         model.fit(graph, seed=0, bootstrap=0)
-        found.append(model.predict_proba(data))
+        predictions.append(model.predict_proba(data))
     # A weighted scikit-learn model bins, scales and regularises by all rows.
-    same = (found[1] - found[2]).abs().mean()
-    assert same < (1e-5 if backbone == "mlp" else 0.5 * (found[0] - found[2]).abs().mean())
+    distance = (predictions[1] - predictions[2]).abs().mean()
+    assert distance < (
+        1e-5 if backbone == "mlp" else 0.5 * (predictions[0] - predictions[2]).abs().mean()
+    )
 
 
 def test_wrong_sample_weights_are_refused(data):
@@ -253,5 +255,5 @@ def test_weighted_gap_is_closed(data, groups):
     plain = FairClassifier(FMP(), backbone="mlp", **FAST).fit(data, bootstrap=0).run_
     equal = data.clone()
     equal.sample_weight = torch.full((data.num_nodes,), 3.0)
-    same = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0).run_
-    assert same.test.dp == pytest.approx(plain.test.dp, abs=1e-6)
+    equal_run = FairClassifier(FMP(), backbone="mlp", **FAST).fit(equal, bootstrap=0).run_
+    assert equal_run.test.dp == pytest.approx(plain.test.dp, abs=1e-6)

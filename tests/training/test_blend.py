@@ -50,25 +50,25 @@ def blended():
     return Blend(inputs, [Member("GaussianNB", "features", model)])
 
 
-def rebuilt(one, **changes):
+def rebuilt(original, **changes):
     arguments = {
-        "description": one.describe(),
-        "state": one.state_dict(),
+        "description": original.describe(),
+        "state": original.state_dict(),
         "features": 6,
         "num_classes": 2,
-        "classifiers": one.classifiers,
+        "classifiers": original.classifiers,
     }
     return blend.rebuild(**(arguments | changes), build=lambda name, width: torch.nn.Identity())
 
 
 def test_rebuilt_blend_predicts_the_same():
     x, _, _, graph = problem(2)
-    one = blended()
-    assert torch.equal(rebuilt(one)(x, graph), one(x, graph))
+    original = blended()
+    assert torch.equal(rebuilt(original)(x, graph), original(x, graph))
 
 
 def test_rebuild_refuses_other_sizes():
-    one = blended()
+    original = blended()
     other = GaussianNB().fit(np.random.default_rng(0).normal(size=(20, 6)), [0, 2] * 10)
     for changes in (
         {"features": 7},
@@ -77,4 +77,4 @@ def test_rebuild_refuses_other_sizes():
         {"description": {"members": [["GaussianNB", "dreams", "estimator"]]}},
     ):
         with pytest.raises(ValueError, match=r"."):
-            rebuilt(one, **changes)
+            rebuilt(original, **changes)

@@ -47,17 +47,17 @@ def test_fair_model_closes_the_gap_at_little_cost(data: Data, fair: FairClassifi
 def test_nodes_as_mask_or_numbers(data: Data, fair: FairClassifier) -> None:
     every = fair.predict_proba(data, mode="per-node")
     numbers = [7, 1999, 0, 7]
-    for given in (numbers, tuple(numbers), np.array(numbers), torch.tensor(numbers)):
-        found = fair.predict_proba(data, nodes=given, mode="per-node")
-        torch.testing.assert_close(found, every[numbers])
+    for nodes in (numbers, tuple(numbers), np.array(numbers), torch.tensor(numbers)):
+        proba = fair.predict_proba(data, nodes=nodes, mode="per-node")
+        torch.testing.assert_close(proba, every[numbers])
     for mask in (data.sens == 1, (data.sens == 1).tolist(), (data.sens == 1).numpy()):
-        found = fair.predict_proba(data, nodes=mask, mode="per-node")
-        torch.testing.assert_close(found, every[data.sens == 1])
+        proba = fair.predict_proba(data, nodes=mask, mode="per-node")
+        torch.testing.assert_close(proba, every[data.sens == 1])
     order = torch.randperm(2000, generator=torch.Generator().manual_seed(0))
-    one = fair.evaluate(data, nodes=order[:900].tolist(), bootstrap=0)
+    evaluation = fair.evaluate(data, nodes=order[:900].tolist(), bootstrap=0)
     mask = torch.zeros(2000, dtype=torch.bool)
     mask[order[:900]] = True
-    assert one == fair.evaluate(data, nodes=mask, bootstrap=0)
+    assert evaluation == fair.evaluate(data, nodes=mask, bootstrap=0)
 
 
 def test_fit_returns_the_classifier(data: Data) -> None:
@@ -91,15 +91,15 @@ def test_per_node_predictions_do_not_depend_on_other_nodes(
     data: Data, fair: FairClassifier
 ) -> None:
     everyone = fair.predict_proba(data, mode="per-node")
-    one = torch.zeros(data.num_nodes, dtype=torch.bool)
-    one[17] = True
+    single_node = torch.zeros(data.num_nodes, dtype=torch.bool)
+    single_node[17] = True
     torch.testing.assert_close(
-        fair.predict_proba(data, nodes=one, mode="per-node")[0], everyone[17]
+        fair.predict_proba(data, nodes=single_node, mode="per-node")[0], everyone[17]
     )
     held_out = fair.evaluate(with_split(data, seed=0), mode="per-node", bootstrap=0)
     assert held_out.mode == "per-node"
     assert held_out.dp < 0.15  # 250 nodes of each group
-    zeros = torch.zeros_like(one)
+    zeros = torch.zeros_like(single_node)
     zeros[(data.sens == 0).nonzero()[:3]] = True
     with pytest.raises(InputError, match="'group 1' has no node among the 3"):
         fair.predict_proba(data, nodes=zeros)
@@ -120,10 +120,10 @@ def test_seed_and_split_seed_are_independent(data: Data) -> None:
 
 
 def test_masks_of_the_data_are_used(data: Data) -> None:
-    own = with_split(data, seed=9)
-    run = FairClassifier(None, epochs=2, backbone="mlp").fit(own, bootstrap=0).run_
+    split_data = with_split(data, seed=9)
+    run = FairClassifier(None, epochs=2, backbone="mlp").fit(split_data, bootstrap=0).run_
     assert run.split_seed is None
-    assert run.test.n == int(own.test_mask.sum())
+    assert run.test.n == int(split_data.test_mask.sum())
     bare = Data(**{k: data[k] for k in ("x", "edge_index", "y", "sens")})
     assert (
         FairClassifier(None, epochs=2, backbone="mlp").fit(bare, bootstrap=0).run_.split_seed == 0
@@ -349,15 +349,15 @@ def test_order_locality_gives_the_same_results(data: Data, directed: bool) -> No
     if directed:
         shuffled.edge_index = shuffled.edge_index[:, ::3]
     shuffled.sample_weight = torch.rand(data.num_nodes, generator=random)
-    found = []
+    results = []
     for order in ("given", "locality"):
         model = FairClassifier(FMP(3, 2.0), **SETTING, backbone="mlp")
         run = model.fit(shuffled, split_seed=0, bootstrap=0, order=order).run_
         proba = model.predict_proba(shuffled, mode="per-node")
-        found.append((model.logits_, model.test_logits_, proba, model.uncorrected()))
+        results.append((model.logits_, model.test_logits_, proba, model.uncorrected()))
         assert run.config == model.config()
-    for given, moved in zip(*found, strict=True):
-        torch.testing.assert_close(moved, given, rtol=1e-3, atol=1e-3)
+    for unmoved, moved in zip(*results, strict=True):
+        torch.testing.assert_close(moved, unmoved, rtol=1e-3, atol=1e-3)
 
 
 def test_order_locality_is_refused_without_a_network(data: Data) -> None:

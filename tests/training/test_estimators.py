@@ -82,11 +82,11 @@ def test_damaged_classifier_is_an_input_error():
         broken = content.clone()
         start = int(rng.integers(len(content)))
         broken[start : start + 9] = int(rng.integers(256))
-        for one in (broken, content[:start]):
-            if torch.equal(one, content):
+        for damaged in (broken, content[:start]):
+            if torch.equal(damaged, content):
                 continue
             try:
-                estimators.from_bytes(one, "m", trust=True)
+                estimators.from_bytes(damaged, "m", trust=True)
             except InputError as error:
                 assert error.argument == "path"  # noqa: PT017
 
@@ -119,14 +119,14 @@ def test_class_without_training_nodes_is_never_predicted(classifier):
 def test_sample_weights_reach_the_estimator(scaled):
     x, y, train, _ = problem(2)
     weight = torch.where(y == 1, 3.0, 1.0)
-    given = LogisticRegression(C=100.0)
-    given = make_pipeline(StandardScaler(), given) if scaled else given
-    found = estimators.fit(given, x, y, train, 2, sample_weight=weight)(x).softmax(1)[:, 1]
+    classifier = LogisticRegression(C=100.0)
+    classifier = make_pipeline(StandardScaler(), classifier) if scaled else classifier
+    proba = estimators.fit(classifier, x, y, train, 2, sample_weight=weight)(x).softmax(1)[:, 1]
     rows = train & (y == 1)
     thrice = torch.cat([x[train], x[rows], x[rows]]), torch.cat([y[train], y[rows], y[rows]])
     oracle = LogisticRegression(C=100.0).fit(*(part.numpy() for part in thrice))
     expected = oracle.predict_proba(x.numpy())[:, 1]
-    np.testing.assert_allclose(found.numpy(), expected, atol=0.01)
+    np.testing.assert_allclose(proba.numpy(), expected, atol=0.01)
 
 
 def test_sample_weights_an_estimator_does_not_take_are_refused():

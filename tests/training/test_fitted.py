@@ -49,20 +49,20 @@ def test_fit_calibration_scales_the_bias_by_what_reaches_a_node() -> None:
 
 def test_fit_calibration_minimises_the_cross_entropy_of_four_classes() -> None:
     z, y = distorted(4000, 4, seed=2)
-    found = fit_calibration(PlainPropagation(z, torch.ones(4000, 1)), y).requires_grad_()
-    torch.nn.functional.cross_entropy(found[0] * z + found[1:], y).backward()
-    assert found.grad is not None
-    assert float(found.grad.abs().max()) < 1e-3
-    assert float(found.detach()[0]) == pytest.approx(0.5, abs=0.05)
+    calibration = fit_calibration(PlainPropagation(z, torch.ones(4000, 1)), y).requires_grad_()
+    torch.nn.functional.cross_entropy(calibration[0] * z + calibration[1:], y).backward()
+    assert calibration.grad is not None
+    assert float(calibration.grad.abs().max()) < 1e-3
+    assert float(calibration.detach()[0]) == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize("labels", [[1] * 30, [0, 1] * 15])
 def test_fit_calibration_is_finite_for_one_class_and_separable_labels(labels: list[int]) -> None:
     y = torch.tensor(labels)
     logits = torch.nn.functional.one_hot(y, 3).float()
-    found = fit_calibration(PlainPropagation(logits, torch.ones(30, 1)), y)
-    assert bool(torch.isfinite(found).all())
-    assert float(found[0]) > 0
+    calibration = fit_calibration(PlainPropagation(logits, torch.ones(30, 1)), y)
+    assert bool(torch.isfinite(calibration).all())
+    assert float(calibration[0]) > 0
 
 
 def test_calibration_commutes_with_plain_propagation() -> None:

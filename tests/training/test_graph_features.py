@@ -60,8 +60,8 @@ def test_columns_equal_brute_force(problem, weighted):
     graph = Graph(edges, len(x), weights if weighted else None)
     labels = torch.where(train, y, -1)
     expected = brute_force(x, edges, weights if weighted else torch.ones(len(weights)), labels, 3)
-    found = neighbourhood(x, graph, labels, 3)
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    columns = neighbourhood(x, graph, labels, 3)
+    torch.testing.assert_close(columns, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -107,9 +107,9 @@ def test_another_graph_warns_and_hides_labels():
     x, y, train, graph = problems.problem(2)
     inputs = GraphInputs(torch.where(train, y, -1), fingerprint(graph), 2)
     shuffled = torch.randperm(graph.edge_index.size(1), generator=torch.Generator().manual_seed(0))
-    same = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
+    reordered = Graph(graph.edge_index[:, shuffled], graph.num_nodes)
     assert torch.equal(
-        inputs("neighbourhood", x, same), inputs("neighbourhood", x, graph)
+        inputs("neighbourhood", x, reordered), inputs("neighbourhood", x, graph)
     )  # the order of the edges is of no interest
     other = Graph(graph.edge_index[:, 1:], graph.num_nodes)
     with pytest.warns(UserWarning, match="another graph"):
@@ -142,7 +142,7 @@ def test_joined_nodes_see_the_labels_of_their_neighbours():
             assert after[0].nonzero().flatten().tolist() == [3, 4]
             assert after[1].nonzero().flatten().tolist() == [9]
         torch.testing.assert_close(before[untouched], after[place][untouched])
-    known = torch.where(train, y, -1)[near[:2]]
-    counts = torch.stack([(known == label).sum() for label in (0, 1)])
+    near_labels = torch.where(train, y, -1)[near[:2]]
+    counts = torch.stack([(near_labels == label).sum() for label in (0, 1)])
     shares = inputs("neighbourhood", both, larger)[0, -5:-3]
     torch.testing.assert_close(shares, (counts + 0.5) / (counts.sum() + 1))

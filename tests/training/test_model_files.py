@@ -59,11 +59,11 @@ def test_saved_model_has_its_encoding(model: FairClassifier, folder: Path) -> No
     people, ties = tables(seed=1)
     shuffled = people.drop(columns="hired")[["town", "sex", "income", "who"]]
     new = from_tables(shuffled, ties, encoding=again.encoding_)
-    same = from_tables(people, ties, encoding=model.encoding_)
-    assert torch.equal(again.predict_proba(new), model.predict_proba(same))
+    encoded_alike = from_tables(people, ties, encoding=model.encoding_)
+    assert torch.equal(again.predict_proba(new), model.predict_proba(encoded_alike))
     # The new table alone would have been scaled by its own mean.
-    own = from_tables(people, ties, **NAMES)
-    assert not torch.allclose(own.x, new.x)
+    encoded_anew = from_tables(people, ties, **NAMES)
+    assert not torch.allclose(encoded_anew.x, new.x)
     mean, deviation = tables()[0]["income"].mean(), tables()[0]["income"].std(ddof=0)
     expected = (people["income"] - mean) / deviation
     assert new.x[:, 0].numpy() == pytest.approx(expected.to_numpy(), abs=1e-5)

@@ -51,12 +51,12 @@ def test_adversary_with_three_groups_and_classes(data: Data) -> None:
     generator = torch.Generator().manual_seed(0)
     many.sens = torch.arange(n) % 3
     many.sens[::17] = -1
-    known = many.sens.clamp_min(0)
+    group = many.sens.clamp_min(0)
     # The first three features say the group, and the label follows it half of the time.
     many.x = torch.randn(n, 8, generator=generator)
-    many.x[torch.arange(n), known] += 2
-    many.y = torch.where(torch.rand(n, generator=generator) < 0.5, known, many.y + 1)
-    many.edge_index = data.edge_index[:, known[data.edge_index[0]] == known[data.edge_index[1]]]
+    many.x[torch.arange(n), group] += 2
+    many.y = torch.where(torch.rand(n, generator=generator) < 0.5, group, many.y + 1)
+    many.edge_index = data.edge_index[:, group[data.edge_index[0]] == group[data.edge_index[1]]]
     setting = {"classes": 3, "epochs": 200, "lr": 2e-3, "select": "last", "logits": True}
     gaps = []
     for h in (0.0, 5.0):

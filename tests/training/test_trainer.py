@@ -67,11 +67,11 @@ def graph(data: Data) -> Graph:
 
 def train(net: Network, data: Data, *, seed: int = 0, **settings: Any) -> History:
     nodes = TrainingNodes(data, graph_of(data), Names.of(data))
-    how = {
+    arguments = {
         name: settings.pop(name) for name in ("deterministic", "checkpoints") if name in settings
     }
     settings = {"patience": None, **settings}
-    return Trainer(net, nodes, TrainingSettings(**settings), seed=seed, **how).train()
+    return Trainer(net, nodes, TrainingSettings(**settings), seed=seed, **arguments).train()
 
 
 def weights(net: Network) -> torch.Tensor:
@@ -174,10 +174,10 @@ def test_infinite_loss_is_an_error(data: Data) -> None:
 
 
 def test_seeded_restores_the_generators_of_all_devices(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = []
+    forked_devices = []
 
     def fork_rng(devices: object = None) -> contextlib.nullcontext[None]:
-        given.append(devices)
+        forked_devices.append(devices)
         return contextlib.nullcontext()
 
     monkeypatch.setattr(torch.random, "fork_rng", fork_rng)
@@ -188,7 +188,7 @@ def test_seeded_restores_the_generators_of_all_devices(monkeypatch: pytest.Monke
     monkeypatch.setattr(torch, "manual_seed", lambda seed: None)
     with seeded(0):
         pass
-    assert [list(devices) for devices in given] == [[], [0, 1]]
+    assert [list(devices) for devices in forked_devices] == [[], [0, 1]]
 
 
 def test_fit_computes_logits_and_operators_once(
@@ -213,13 +213,13 @@ def test_fit_computes_logits_and_operators_once(
 
 @pytest.mark.parametrize("propagation", [None, PPR(3, 1.0)])
 def test_shared_forward_pass_gives_the_same_epochs(data: Data, propagation: Any) -> None:
-    found = []
+    histories = []
     for deterministic in (False, True):
         net = network(data, propagation)
         setting = {"epochs": 20, "lr": 0.05, "patience": 4, "eval_every": 2}
         history = train(net, data, deterministic=deterministic, **setting)
-        found.append((history.epochs, history.best, [p.tolist() for p in net.parameters()]))
-    assert found[0] == found[1]
+        histories.append((history.epochs, history.best, [p.tolist() for p in net.parameters()]))
+    assert histories[0] == histories[1]
 
 
 @pytest.mark.parametrize("on", ["decisions", "probabilities"])

@@ -15,14 +15,14 @@ from tests.tuning.helpers import short_search, small
 def test_written_files_agree_with_the_search(tmp_path: Path) -> None:
     tuned = short_search(goal="front", splits=2)
     commands = page.Commands(train="fairmp train", panel="", rerun="fairmp tune")
-    found = page.write(tuned, tmp_path, small(), commands)
+    best = page.write(tuned, tmp_path, small(), commands)
     names = {path.name for path in tmp_path.iterdir()}
     assert names == {"best.json", "front.csv", "trials.csv", "tradeoff.png", "tradeoff.svg"} | {
         "model",
         "report.html",
         "report.json",
     }
-    assert json.loads((tmp_path / "best.json").read_text(encoding="utf-8")) == found
+    assert json.loads((tmp_path / "best.json").read_text(encoding="utf-8")) == best
     rows = list(csv.DictReader((tmp_path / "front.csv").read_text(encoding="utf-8").splitlines()))
     assert [int(row["trial"]) for row in rows] == [trial.number for trial in tuned.front]
     accuracies = [float(row["validation_accuracy"]) for row in rows]
@@ -31,11 +31,11 @@ def test_written_files_agree_with_the_search(tmp_path: Path) -> None:
     assert all(row["test_accuracy"] for row in rows)
     model = FairClassifier.load(tmp_path / "model")
     test = model.evaluate(small(), nodes=small().test_mask, bootstrap=0)
-    assert test.accuracy == found["chosen"]["model_test"]["accuracy"]
+    assert test.accuracy == best["chosen"]["model_test"]["accuracy"]
     text = html.unescape((tmp_path / "report.html").read_text(encoding="utf-8"))
-    assert found["chosen"]["python"] in text
+    assert best["chosen"]["python"] in text
     document = document_of(tmp_path)
-    assert document["metrics"][0]["after"] == found["chosen"]["model_test"]["accuracy"]
+    assert document["metrics"][0]["after"] == best["chosen"]["model_test"]["accuracy"]
     assert document["lines"].rows == page.figures_table(tuned)
     header, shown = page.front_table(tuned, 2)
     assert len(shown) == min(2, len(tuned.front))

@@ -106,15 +106,17 @@ def test_logging_of_optuna_is_restored(capfd: pytest.CaptureFixture[str]) -> Non
 
 
 def test_identity_is_json_and_leaves_out_where_and_how_long() -> None:
-    one = search()
-    identity = one.identity()
+    first = search()
+    identity = first.identity()
     assert json.loads(json.dumps(identity)) == identity
     assert identity["method"] == "fmp"
     assert identity["space of hidden"] == "8"
-    same = replace(one, trials=9, storage="x.db", deadline=1.0, device="cuda", study_name="other")
-    assert same.identity() == identity
+    moved = replace(
+        first, trials=9, storage="x.db", deadline=1.0, device="cuda", study_name="other"
+    )
+    assert moved.identity() == identity
     for change in ({"seed": 1}, {"limit": None}, {"criterion": "eo"}, {"splits": 2}):
-        assert replace(one, **change).identity() != identity
+        assert replace(first, **change).identity() != identity
 
 
 def test_search_expires_at_its_deadline() -> None:

@@ -40,7 +40,7 @@ def test_chosen_trial_is_the_most_accurate_within_the_limit() -> None:
     assert low < run.test.accuracy < high
 
 
-def test_test_nodes_take_no_part() -> None:
+def test_splits_share_their_test_nodes() -> None:
     data = small()
     parts = data_splits(data, 3, 0)
     for part in parts:

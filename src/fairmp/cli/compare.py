@@ -131,7 +131,9 @@ def _data(
         names = map(canonical, options.with_protocol(data, protocol))
         return list(dict.fromkeys(names)), partial(from_files, data_dir=data_dir)
     if data or protocol:
-        raise InputError("--data", "goes without --nodes and --edges", "give one or the other")
+        raise InputError(
+            "--data", "cannot be combined with --nodes and --edges", "give one or the other"
+        )
     return [tables.fingerprint()], tables.load_tables
 
 
@@ -181,8 +183,8 @@ class _Progress:
         done = len(self.times)
         if done == self.forecast_at > 1:  # before the first, processes start and files are read
             per_run = (self.times[-1] - self.times[0]) / (done - 1)
-            rest = timedelta(seconds=round(per_run * (self.total - done)))
-            say(f"About {rest} to go (h:mm:ss), estimated from the first {done} runs.")
+            remaining = timedelta(seconds=round(per_run * (self.total - done)))
+            say(f"About {remaining} to go (h:mm:ss), estimated from the first {done} runs.")
         self.advance(f"{record['data']}, {record['name']}")
 
 
@@ -196,7 +198,7 @@ def show(comparison: Comparison, out: Path, *, as_json: bool, below: Sequence[An
     failed = Counter(record["failed"] for record in comparison.failed).items()
     notes = [f"{plural(count, 'run')} failed: {reason}" for reason, count in failed]
     notes.append(f"Test nodes, {over(comparison.num_splits)}.")
-    others = (*comparison.hypervolume_tables(), *comparison.more)
+    others = (*comparison.hypervolume_tables(), *comparison.further_tables)
     tables = [*comparison.method_tables(), *(part for table in others for part in narrow(table))]
     parts = output.tables(tables, leave_out=("AUC", "splits"))
     output.report(as_json, comparison.to_dict(), *notes, *parts, *below, output.open_page(out))

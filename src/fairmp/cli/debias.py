@@ -115,8 +115,8 @@ def command(
     lines.append(f"Corrected predictions in {files.table}, {where}")
     report(output.as_json, record, *lines)
     gaps = [
-        Gap(corrections.title(one), one.decisions_after, one.decisions_interval)
-        for one in corrected.result.criteria
+        Gap(corrections.title(criterion), criterion.decisions_after, criterion.decisions_interval)
+        for criterion in corrected.result.criteria
     ]
     gate.check(*(gaps or [Gap("the criterion", nan, None)]))
 

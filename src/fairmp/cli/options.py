@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from fairmp.nn.fmp import Smoothing
 
 
-def option(help: str, default: Any = None, *names: str, **more: Any) -> Any:
+def option(help: str, default: Any = None, *names: str, **settings: Any) -> Any:
     """Make an option: the default of a parameter, or with ``...`` part of its annotation."""
-    return typer.Option(default, *names, help=help, **more)
+    return typer.Option(default, *names, help=help, **settings)
 
 
-def argument(help: str, default: Any = ..., **more: Any) -> Any:
+def argument(help: str, default: Any = ..., **settings: Any) -> Any:
     """Make a positional argument."""
-    return typer.Argument(default, help=help, **more)
+    return typer.Argument(default, help=help, **settings)
 
 
 def panel(title: str) -> Callable[..., Any]:
@@ -216,7 +216,7 @@ class Tables(Places):
         if self.nodes is None and self.edges is None:
             for field in fields(Tables):
                 if getattr(self, field.name):
-                    value = "goes with --nodes and --edges"
+                    value = "needs --nodes and --edges"
                     raise InputError(option_name(field.name), value, "give both")
             return False
         needed = ("nodes", "edges", "label", "sensitive")
@@ -275,7 +275,7 @@ class Graph(Tables):
     def has_tables(self) -> bool:
         """Whether tables are named; raise if a data set is named too."""
         if (self.nodes or self.edges) and self.data.lower() != "embedded":
-            value = f"{self.data!r} goes without --nodes and --edges"
+            value = f"{self.data!r} cannot be combined with --nodes and --edges"
             raise InputError("--data", value, "give one or the other")
         return super().has_tables()
 

@@ -171,8 +171,8 @@ def train_command(options: Mapping[str, object], *choices: str) -> str:
     words = ["fairmp", "train"]
     for name, value in options.items():
         if not (choices and name in CHOSEN_ON_PAGE):
-            for one in value if isinstance(value, list) else [value]:
-                words += [option_name(name), str(one)]
+            for item in value if isinstance(value, list) else [value]:
+                words += [option_name(name), str(item)]
     return _with_placeholders(words, choices)
 
 
@@ -190,4 +190,4 @@ def _words(parameter: Any, value: object) -> list[str]:
         return [parameter.opts[0] if value else (parameter.secondary_opts or parameter.opts)[0]]
     if not parameter.multiple:
         values = [",".join(map(str, values))]
-    return [word for one in values for word in (parameter.opts[0], str(one))]
+    return [word for item in values for word in (parameter.opts[0], str(item))]

@@ -118,7 +118,7 @@ def command(
     job = _job(settings)
     if protocol is not None:
         if source.has_tables():
-            raise InputError("--protocol", "goes with --data", "leave out --nodes and --edges")
+            raise InputError("--protocol", "needs --data", "leave out --nodes and --edges")
         source = replace(source, data=options.with_protocol([source.data], protocol)[0])
     from fairmp.comparison.training import train_splits
     from fairmp.datasets.splits import check_groups
@@ -171,7 +171,9 @@ def _strategy(settings: Mapping[str, Any]) -> str:
     names = ("regulariser", "adversary", "group_free")
     asked = [name.replace("_", "-") for name in names if settings[name]]
     if len(asked) > 1:
-        raise InputError(f"--{asked[1]}", f"goes without --{asked[0]}", "choose one of them")
+        raise InputError(
+            f"--{asked[1]}", f"cannot be combined with --{asked[0]}", "choose one of them"
+        )
     if asked != ["group-free"]:
         return asked[0] if asked else "vanilla"
     solver, criterion = settings["solver"], settings["criterion"].replace("_", "-")
@@ -183,13 +185,15 @@ def _strategy(settings: Mapping[str, Any]) -> str:
 
 
 def _check_without_graph(source: options.Graph, gate: Gate) -> None:
-    """Raise if an option was given that does not go with shards."""
+    """Raise if an option was given that cannot be combined with shards."""
     if gate.fail_over is not None:
         hint = "gate 'fairmp predict' instead"
-        raise InputError("--fail-over", "goes without --shards", hint)
+        raise InputError("--fail-over", "cannot be combined with --shards", hint)
     for name in ("data", "nodes", "edges", "weight"):
         if getattr(source, name) not in (None, "embedded"):
-            raise InputError(f"--{name}", "goes without --shards, which hold a graph already")
+            raise InputError(
+                f"--{name}", "cannot be combined with --shards, which hold a graph already"
+            )
 
 
 def _write(
@@ -230,8 +234,8 @@ def _write(
     return records
 
 
-def _on_ranks(work: Callable[[Ranks], None], device: str, timeout: float) -> None:
-    """Do work on all ranks that torchrun started; one of them reports errors."""
+def _on_ranks(function: Callable[[Ranks], None], device: str, timeout: float) -> None:
+    """Call a function on all ranks that torchrun started; one of them reports errors."""
     from fairmp.distributed.ranks import RankLostError, SharedError, joined
 
     # torchrun ends its processes with this signal; one that waits for another cannot clean up.
@@ -240,7 +244,7 @@ def _on_ranks(work: Callable[[Ranks], None], device: str, timeout: float) -> Non
     try:
         with joined(device=device, timeout=timeout) as ranks:
             rank = ranks.rank
-            work(ranks)
+            function(ranks)
     except SharedError:
         if rank == 0:
             raise

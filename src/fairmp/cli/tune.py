@@ -124,14 +124,14 @@ def _goal(dp: float | None, eo: float | None, front: bool, criterion: str | None
     goals = {"--dp": dp, "--eo": eo, "--front": "front" if front else None}
     asked = [option for option, goal in goals.items() if goal is not None]
     if len(asked) > 1:
-        raise InputError(asked[1], f"does not go with {asked[0]}", "give one goal")
+        raise InputError(asked[1], f"cannot be combined with {asked[0]}", "give one goal")
     gap = check_choice("--criterion", criterion or ("dp" if eo is None else "eo"), ("dp", "eo"))
     key = cast(Literal["dp", "eo"], gap)
     if front:
         return _Goal("front", key)
     option = asked[0] if asked else f"--{gap}"
     if option != f"--{gap}":
-        raise InputError(option, f"does not go with --criterion {gap}", f"give --{gap}")
+        raise InputError(option, f"cannot be combined with --criterion {gap}", f"give --{gap}")
     limit = DEFAULT_LIMIT if goals[option] is None else goals[option]
     hint = "give the largest gap you accept in [0, 1], 0.02 for two points"
     return _Goal(check_number(option, limit, hint, low=0, high=1), key)
@@ -155,7 +155,7 @@ def _progress(criterion: str, where: str) -> Iterator[_Progress]:
             yield progress
         except KeyboardInterrupt:
             bars.close()
-            say(f"fairmp: stopped; {progress.kept} trials are kept, the same command continues")
+            say(f"fairmp: stopped; {progress.finished} trials are kept, the same command continues")
             sys.exit(130)
 
 
@@ -164,16 +164,16 @@ class _Progress:
 
     def __init__(self, criterion: str, where: str, bars: ExitStack) -> None:
         self.criterion, self.where, self.bars = criterion, where, bars
-        self.kept = 0
+        self.finished = 0
         self.advance: Callable[[str], None] = lambda text: None
 
     def start(self, done: int, left: int) -> None:
-        self.kept = done
+        self.finished = done
         say(f"{done + left} trials, {done} done already, {left} to go{self.where}.")
         self.advance = self.bars.enter_context(bar(left, "trials"))
 
     def add(self, trial: TrialResult) -> None:
-        self.kept += 1
+        self.finished += 1
         accuracy, gap = trial.figure("accuracy"), trial.figure(self.criterion)
         figures = f"{100 * accuracy:.1f} %, Δ{self.criterion.upper()} {100 * gap:.1f}"
         self.advance(f"trial {trial.number}: {'failed' if trial.failed else figures}")
@@ -221,7 +221,7 @@ def _parts(tuned: Tuned, train: str, out: Path) -> list[Any]:
     failed = page.failures(tuned).items()
     parts += [f"{plural(count, 'trial')} failed: {reason}" for reason, count in failed]
     if tuned.running:
-        more = f"Other processes have {tuned.running} more running"
-        parts.append(f"{more}; the same command includes them.")
+        elsewhere = f"Other processes have {tuned.running} more running"
+        parts.append(f"{elsewhere}; the same command includes them.")
     last = f"{output.elapsed():.0f} s. Model in {out / 'model'}; open {out / 'report.html'}."
     return [*parts, "Again: " + train, last]

@@ -176,17 +176,17 @@ def run_specs(
     ]
     if not specs:
         value = f"{', '.join(strategies)} with {', '.join(methods)} has no runs"
-        raise InputError("strategies", value, "per-node is of fmp with the projection")
+        raise InputError("strategies", value, "per-node needs fmp with the projection")
     for spec in {replace(spec, split=0, seed=0): spec for spec in specs}.values():
         _check_settings(spec)
     return specs
 
 
-def _check_names(argument: str, names: Sequence[str], known: Iterable[str]) -> None:
+def _check_names(argument: str, names: Sequence[str], choices: Iterable[str]) -> None:
     if not names:
         raise InputError(argument, "none given", "name at least one")
     for name in names:
-        check_choice(argument, name, list(known))
+        check_choice(argument, name, list(choices))
 
 
 def _check_settings(spec: RunSpec) -> None:
@@ -224,12 +224,12 @@ def trainings(specs: Iterable[RunSpec]) -> list[list[RunSpec]]:
     return [jobs[spec] for spec in order]
 
 
-def parse_names(argument: str, text: str, known: Iterable[str]) -> list[str]:
+def parse_names(argument: str, text: str, choices: Iterable[str]) -> list[str]:
     """Parse ``all``, or names separated by commas."""
     names = [part.strip() for part in text.split(",") if part.strip()]
     for name in names:
-        check_choice(argument, name, [*known, "all"])
-    return list(known) if names == ["all"] else names
+        check_choice(argument, name, [*choices, "all"])
+    return list(choices) if names == ["all"] else names
 
 
 def parse_strengths(argument: str, text: str) -> Strengths:
@@ -253,7 +253,7 @@ def _fmp_strength(method: str, setting: Setting) -> float | None:
 def _strengths(
     method: str, strategy: str, strengths: Strengths, targets: Strengths, setting: Setting
 ) -> list[float | None]:
-    """The strengths a method is run with; none if the strategy does not go with it."""
+    """The strengths a method is run with; none if the strategy does not suit it."""
     projects = method in FAIR and setting.solver == "projection"
     if strategy == PER_NODE and not projects:
         return []

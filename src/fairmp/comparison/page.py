@@ -45,10 +45,10 @@ def headline(comparison: Comparison) -> list[str]:
     """The method with the smallest gap on each data set, by means over splits."""
     sentences = []
     for name, lines in comparison.lines.items():
-        if known := [line for line in lines if is_known(line.figures["dp"].mean)]:
-            best = min(known, key=lambda line: line.figures["dp"].mean)
+        if measured := [line for line in lines if is_known(line.figures["dp"].mean)]:
+            best = min(measured, key=lambda line: line.figures["dp"].mean)
             gap, accuracy = (points(best.figures[key].mean) for key in ("dp", "accuracy"))
-            highest = points(max(line.figures["accuracy"].mean for line in known))
+            highest = points(max(line.figures["accuracy"].mean for line in measured))
             price = f"at {accuracy} % accuracy, where the most accurate method has {highest} %"
             sentences.append(f"On {name}, {best.name} has the smallest ΔDP: {gap} points, {price}.")
     return sentences
@@ -81,7 +81,7 @@ def write(
     title: str,
     summary: str,
     command: str,
-    more: Callable[[Comparison], Sequence[Table]] = lambda comparison: (),
+    further_tables: Callable[[Comparison], Sequence[Table]] = lambda comparison: (),
     note: str = "",
     figure: Figure | None = None,
 ) -> Comparison:
@@ -93,13 +93,13 @@ def write(
         title: of the page.
         summary: its first sentences.
         command: repeats the comparison.
-        more: makes further tables.
+        further_tables: makes more tables from the summary.
         note: shown below them.
         figure: what is drawn, by default accuracy against ΔDP.
     """
     figure = figure or Figure()
     comparison = compared(records, areas=figure.is_tradeoff)
-    comparison = replace(comparison, more=tuple(more(comparison)))
+    comparison = replace(comparison, further_tables=tuple(further_tables(comparison)))
     if figure.is_tradeoff:
         summary = " ".join([summary, *headline(comparison)])
     (folder / "table.csv").write_text(formats.to_csv(comparison.lines), encoding="utf-8")
@@ -110,7 +110,7 @@ def write(
         sections.append(section(table, figure.caption, svg=to_svg(drawn)))
     for table in comparison.hypervolume_tables():
         sections.append(section(table, HYPERVOLUME, appendix=True))
-    sections += [section(table, note) for table in comparison.more]
+    sections += [section(table, note) for table in comparison.further_tables]
     if not comparison.lines:
         sections.append(Section("No results"))
     sections += [*_failures(comparison), _settings(comparison)]
@@ -170,9 +170,9 @@ def write_page(
     return shown
 
 
-def section(table: Table, caption: str = "", **more: Any) -> Section:
+def section(table: Table, caption: str = "", **fields: Any) -> Section:
     """Return a table as a section of the page."""
-    return Section(table.title, header=table.header, rows=table.rows, caption=caption, **more)
+    return Section(table.title, header=table.header, rows=table.rows, caption=caption, **fields)
 
 
 def file_name(name: str) -> str:

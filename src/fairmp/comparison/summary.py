@@ -25,7 +25,7 @@ class Comparison:
     hypervolumes: dict[str, dict[str, Interval]]
     failed: list[Record]
     records: list[Record]  # of runs that did not fail
-    more: tuple[Table, ...] = ()  # further tables
+    further_tables: tuple[Table, ...] = ()
 
     @property
     def num_splits(self) -> int:
@@ -44,7 +44,7 @@ class Comparison:
 
     def tables(self) -> list[Table]:
         """All tables."""
-        return [*self.method_tables(), *self.hypervolume_tables(), *self.more]
+        return [*self.method_tables(), *self.hypervolume_tables(), *self.further_tables]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the numbers of the tables as JSON types."""

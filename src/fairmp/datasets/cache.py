@@ -70,7 +70,7 @@ def load(path: Path, key: str) -> Stored | None:
 
 
 def save(path: Path, key: str, arrays: Mapping[str, np.ndarray], metadata: Any) -> None:
-    """Cache arrays, in their smallest type, and metadata; an unwritable folder is no error."""
+    """Cache arrays, in their smallest type, and metadata; an unwritable folder is ignored."""
     with contextlib.suppress(OSError):
         small = {name: narrow(array) for name, array in arrays.items()}
         write_npz(path, small, [key, _shapes(small), metadata])

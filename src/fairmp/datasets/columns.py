@@ -84,15 +84,15 @@ class Number:
     ) -> Number | None:
         """Learn the scale of a column's numbers (NaN: missing); None if they carry nothing."""
         missing = np.isnan(numbers)
-        known = numbers[~missing]
-        varied = len(known) > 0 and bool((known != known[0]).any())
-        if not len(known) or not (varied or missing.any()):
+        present = numbers[~missing]
+        varied = len(present) > 0 and bool((present != present[0]).any())
+        if not len(present) or not (varied or missing.any()):
             return None
-        is_indicator = bool(((known == 0) | (known == 1)).all())
-        shift, divisor = fit_scaling(known, "none" if is_indicator else scale)
-        if scale == "standard" and varied and (known != 0).mean() < MAX_DENSITY:
+        is_indicator = bool(((present == 0) | (present == 1)).all())
+        shift, divisor = fit_scaling(present, "none" if is_indicator else scale)
+        if scale == "standard" and varied and (present != 0).mean() < MAX_DENSITY:
             shift = 0.0  # zeros stay zeros
-        low, high = np.quantile(known, [0.05, 0.95])
+        low, high = np.quantile(present, [0.05, 0.95])
         if scale != "none" and 0 < high - low < divisor / 1e4:
             far = name_rows(~missing & (np.abs(numbers - low) > 1e3 * (high - low)))
             note = f"the other numbers hardly differ beside {far}, which may be errors"
@@ -102,7 +102,7 @@ class Number:
             dates=series.dtype.kind == "M",
             shift=shift,
             divisor=divisor,
-            fill=float(((known - shift) / divisor).mean()),
+            fill=float(((present - shift) / divisor).mean()),
             varied=varied,
             missing=bool(missing.any()),
         )
@@ -116,13 +116,13 @@ class Number:
         """Return the numbers of a column, NaN for missing; a column of another kind is refused."""
         if isinstance(series.dtype, pd.CategoricalDtype):
             series = series.astype(object)
-        known = series.dropna()
-        if len(known) and (series.dtype.kind == "M") != self.dates:
+        present = series.dropna()
+        if len(present) and (series.dtype.kind == "M") != self.dates:
             before, now = ("dates", "no dates") if self.dates else ("numbers", "dates")
             raise _kind_changed(self.name, f"held {before} in training and holds {now} now")
         numbers = as_numbers(series, 0, report)
         if numbers is None:
-            text = as_text(known[pd.to_numeric(known, errors="coerce").isna()].iloc[0])
+            text = as_text(present[pd.to_numeric(present, errors="coerce").isna()].iloc[0])
             raise _kind_changed(self.name, f"held numbers in training and now holds {text!r}")
         if missing := int(np.isnan(numbers).sum()):
             report.missing[self.name] = missing
@@ -177,8 +177,8 @@ class Category:
     @property
     def feature_names(self) -> list[str]:
         """Names of the features."""
-        rest = [f"{self.name}=other"] * self.other + [f"{self.name}=missing"] * self.missing
-        return [*self.labels, *rest]
+        extra = [f"{self.name}=other"] * self.other + [f"{self.name}=missing"] * self.missing
+        return [*self.labels, *extra]
 
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the index of each cell's value, ``len(values)`` if unknown, −1 if missing."""

@@ -181,7 +181,9 @@ def _has_decimal_commas(cut: _Cut) -> bool:
 
 def _most_likely(cuts: dict[str, _Cut], by_runs: _Cut) -> str:
     """The separator that explains most lines; the parser names the line that does not fit."""
-    best = max((cuts[one] for one in ",\t|;"), key=lambda cut: (cut.agreeing, cut.width))
+    best = max(
+        (cuts[separator] for separator in ",\t|;"), key=lambda cut: (cut.agreeing, cut.width)
+    )
     by_spaces = max(cuts[" "].agreeing, by_runs.agreeing)
     return " " if best.width < 2 and 2 * by_spaces > len(by_runs.rows) else best.separator
 
@@ -230,5 +232,5 @@ def split_aligned(line: str) -> list[str]:
 
 def is_numeric(cells: Sequence[str]) -> bool:
     """Whether cells are numbers, missing ones aside."""
-    known = [cell.strip() for cell in cells if cell.strip() not in MISSING]
-    return bool(known) and all(NUMBER.fullmatch(cell) for cell in known)
+    present = [cell.strip() for cell in cells if cell.strip() not in MISSING]
+    return bool(present) and all(NUMBER.fullmatch(cell) for cell in present)

@@ -90,8 +90,8 @@ def position_finder(ids: Any) -> Callable[[Any], np.ndarray]:
 
     def find(column: Any) -> np.ndarray:
         if column.null_count:
-            known = column.is_valid().to_numpy(zero_copy_only=False)
-            return np.where(known, find(pc.fill_null(column, low)), -1)
+            is_valid = column.is_valid().to_numpy(zero_copy_only=False)
+            return np.where(is_valid, find(pc.fill_null(column, low)), -1)
         values = column.to_numpy()
         if rows is None:
             return index.get_indexer(values)
@@ -264,12 +264,12 @@ def _starts_with_edge(dialect: Dialect, ids: Any) -> bool:
 
 def proper_rows(source: np.ndarray, target: np.ndarray, report: LoadReport) -> Endpoints:
     """Drop and count rows with an unknown id (−1), and self-loops."""
-    known = (source >= 0) & (target >= 0)
-    loops = known & (source == target)
+    known_mask = (source >= 0) & (target >= 0)
+    loops = known_mask & (source == target)
     report.edge_rows += len(source)
-    report.dangling += len(source) - int(known.sum())
+    report.dangling += len(source) - int(known_mask.sum())
     report.self_loops += int(loops.sum())
-    keep = known & ~loops
+    keep = known_mask & ~loops
     return Endpoints(source, target) if keep.all() else Endpoints(source[keep], target[keep])
 
 

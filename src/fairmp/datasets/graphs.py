@@ -120,9 +120,9 @@ def _verify(title: str, file: FoundFile, report: LoadReport) -> None:
         problem = f"{path} is not the published file, whose SHA-256 starts with {digits[:8]}"
         raise InputError(title, problem, "fetch it again, or set {verify=False}")
     if path and state != "ok":
-        known = f"only the first {len(digits)} digits of its SHA-256 are known; they agree"
+        partial = f"only the first {len(digits)} digits of its SHA-256 are known; they agree"
         unknown = "its SHA-256 is unknown and was not checked"
-        report.notes.append(f"{path.name}: {known if digits else unknown}")
+        report.notes.append(f"{path.name}: {partial if digits else unknown}")
 
 
 class NBA(FairGraph):

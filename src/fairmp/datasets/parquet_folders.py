@@ -31,8 +31,10 @@ def table_files(path: Path, argument: str) -> list[Path]:
     if not is_several_files(path):
         return [path]
     base = base_folder(path)
-    found = path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
-    files = sorted(file for file in found if file.is_file() and not _is_hidden(file, base))
+    candidates = (
+        path.rglob("*") if path.is_dir() else map(Path, glob.glob(str(path), recursive=True))
+    )
+    files = sorted(file for file in candidates if file.is_file() and not _is_hidden(file, base))
     if not files:
         hint = "give a folder of Parquet files, or a pattern such as 'parts/*.parquet'"
         raise InputError(argument, f"there are no files in {str(path)!r}", hint)
@@ -78,8 +80,8 @@ def _partition_values(files: Sequence[Path], base: Path) -> dict[str, list[str]]
         for folder in file.relative_to(base).parts[:-1]:
             name, equals, value = folder.partition("=")
             if equals:
-                known = [] if value == NULL_PARTITION else [unquote(value)]
-                values.setdefault(unquote(name), []).extend(known)
+                new = [] if value == NULL_PARTITION else [unquote(value)]
+                values.setdefault(unquote(name), []).extend(new)
     return values
 
 

@@ -42,8 +42,8 @@ def nifty_split(y: Tensor, label_number: int, *, seed: int = SEED) -> Split:
         raise InputError("y", "fewer than two classes are known", "give labelled nodes")
     generator = random.Random(seed)
     part = torch.full(y.shape, -1)
-    for one in classes:
-        train, val, test = _parts(y == one, generator)
+    for label in classes:
+        train, val, test = _parts(y == label, generator)
         part[train[: label_number // len(classes)]], part[val], part[test] = 0, 1, 2
     return Split(*(part == k for k in range(3)))
 

@@ -53,18 +53,18 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
     shares = _part_shares(fractions)
     check_integer("seed", seed, "give 0 or a positive integer", low=0)
     y, sens = labels.cpu().numpy(), groups.cpu().numpy()
-    known = np.flatnonzero((y >= 0) & (sens >= 0))
-    if not len(known):
+    known_nodes = np.flatnonzero((y >= 0) & (sens >= 0))
+    if not len(known_nodes):
         problem = f"none of the {len(y)} nodes has both a known label and a known group"
         raise InputError("split", problem, "−1 means unknown, give y and sens from 0 up")
-    totals = largest_remainder(len(known) * shares, len(known))
+    totals = largest_remainder(len(known_nodes) * shares, len(known_nodes))
     if not totals[:3].all():
-        problem = f"{len(known)} known nodes cannot fill three parts of {tuple(fractions)}"
+        problem = f"{len(known_nodes)} known nodes cannot fill three parts of {tuple(fractions)}"
         raise InputError("split", problem, "label more nodes or change fractions")
     rng = np.random.default_rng(seed)
     part = np.full(len(y), -1)
-    part[known] = _assign(_strata(y[known], sens[known]), shares, totals, rng)
-    _complete_training(part, known, y, sens, rng)
+    part[known_nodes] = _assign(_strata(y[known_nodes], sens[known_nodes]), shares, totals, rng)
+    _complete_training(part, known_nodes, y, sens, rng)
     return Split(*(torch.from_numpy(part == k).to(labels.device) for k in range(3)))
 
 
@@ -131,12 +131,18 @@ def _assign(
 
 
 def _complete_training(
-    part: np.ndarray, known: np.ndarray, y: np.ndarray, sens: np.ndarray, rng: np.random.Generator
+    part: np.ndarray,
+    known_nodes: np.ndarray,
+    y: np.ndarray,
+    sens: np.ndarray,
+    rng: np.random.Generator,
 ) -> None:
     """Swap nodes between parts, in place, until training has every class and every group."""
     for wanted in (y, sens):
-        for value in np.setdiff1d(wanted[known], wanted[part == 0]):
-            incoming = rng.permutation(known[(wanted[known] == value) & (part[known] != 0)])
+        for value in np.setdiff1d(wanted[known_nodes], wanted[part == 0]):
+            incoming = rng.permutation(
+                known_nodes[(wanted[known_nodes] == value) & (part[known_nodes] != 0)]
+            )
             # One candidate per stratum is enough: its nodes are interchangeable.
             _, first = np.unique(_strata(y[incoming], sens[incoming]), return_index=True)
             for node in incoming[np.sort(first)]:
@@ -237,11 +243,11 @@ def _check_codes(name: str, codes: Tensor, n: int) -> None:
 
 
 def _check_labels(y: Tensor) -> None:
-    known = y[y >= 0]
-    if not known.numel():
+    known_labels = y[y >= 0]
+    if not known_labels.numel():
         raise InputError("data.y", "all labels are unknown (-1)", "train on labelled nodes")
-    if int(known.max()) < 1 or int(known.min()) == int(known.max()):
-        only = f"every known label is {int(known[0])}"
+    if int(known_labels.max()) < 1 or int(known_labels.min()) == int(known_labels.max()):
+        only = f"every known label is {int(known_labels[0])}"
         raise InputError("data.y", only, "give two classes or more (0 and 1)")
 
 

@@ -147,9 +147,9 @@ def _distinct_integers(rng: np.random.Generator, total: int, count: int) -> np.n
     # Repeats are few, and do not depend on the values: a random subset of the rest is uniform.
     drawn = np.empty(0, dtype=np.int64)
     while len(drawn) < count:
-        more = rng.integers(total, size=(count - len(drawn)) * 5 // 4 + 16)
+        new = rng.integers(total, size=(count - len(drawn)) * 5 // 4 + 16)
         # np.unique hashes, which is many times slower than sorting at this size.
-        drawn = np.sort(np.concatenate([drawn, more]))
+        drawn = np.sort(np.concatenate([drawn, new]))
         drawn = drawn[np.r_[True, drawn[1:] != drawn[:-1]]]
     return rng.permutation(drawn)[:count]
 
@@ -213,9 +213,9 @@ def _edge_counts(
             count[pairs] = largest_remainder(by_kind[k] * share, int(by_kind[k]))
     if (count > room).any():
         k = int(np.argmax(count - room))
-        one, other = (f"group {group[end]}, class {label[end]}" for end in (a[k], b[k]))
+        first, second = (f"group {group[end]}, class {label[end]}" for end in (a[k], b[k]))
         problem = f"{2 * edges / size.sum():g} with this homophily asks for {count[k]} edges"
-        limit = f"there are {room[k]} pairs between ({one}) and ({other})"
+        limit = f"there are {room[k]} pairs between ({first}) and ({second})"
         raise InputError("average_degree", problem, limit)
     result = np.zeros((len(size), len(size)), dtype=np.int64)
     result[a, b] = count

@@ -212,9 +212,9 @@ def _cross(columns: Sequence[Sensitive], table: Table, groups: Collection[str] =
     first, *others = columns
     crossed, names = first.transform(table[first.column], known_names)
     for column in others:
-        codes, more = column.transform(table[column.column], known_names)
-        crossed = np.where((crossed < 0) | (codes < 0), -1, crossed * len(more) + codes)
-        names = [f"{one}{CROSS}{other}" for one in names for other in more]
+        codes, values = column.transform(table[column.column], known_names)
+        crossed = np.where((crossed < 0) | (codes < 0), -1, crossed * len(values) + codes)
+        names = [f"{name}{CROSS}{value}" for name in names for value in values]
     present = np.unique(crossed[crossed >= 0])
     rank = np.full(len(names) + 1, -1, dtype=np.int64)
     rank[present] = np.arange(len(present))
@@ -251,13 +251,13 @@ def _cut_points(series: pd.Series, bins: Bins, report: LoadReport) -> list[float
         return cuts.tolist()
     if bins < 2:
         raise InputError("sensitive_bins", f"{bins} makes one group at most", "give 2 or more")
-    known = numbers[~np.isnan(numbers)]
-    if not len(known):
+    present = numbers[~np.isnan(numbers)]
+    if not len(present):
         return []
     # Cuts are values that occur, so that no bin is empty; a cut at the smallest value would leave
     # nothing below it.
-    cuts = np.quantile(known, np.arange(1, bins) / bins, method="higher")
-    cuts = np.unique(cuts[cuts > known.min()])
+    cuts = np.quantile(present, np.arange(1, bins) / bins, method="higher")
+    cuts = np.unique(cuts[cuts > present.min()])
     if len(cuts) + 1 < bins:
         count = f"there are {plural(len(cuts) + 1, 'group')} instead of {bins}"
         report.notes.append(f"{title}: many nodes share a value, so {count}")
@@ -286,12 +286,12 @@ def _without_unknown(
     series: pd.Series, unknown: Collection[str], role: str, report: LoadReport, *, detected: bool
 ) -> pd.Series:
     """Empty the cells of a column that mean "unknown", with a note if these were ``detected``."""
-    known = _mask(series, unknown)
-    count = int(series.count() - known.count())
+    masked = _mask(series, unknown)
+    count = int(series.count() - masked.count())
     if detected and count:
         note = f"−1 counts as unknown ({plural(count, 'node')}); unknown=() makes it a value"
         report.notes.append(f"{role} {series.name!r}: {note}")
-    return known
+    return masked
 
 
 def _mask(series: pd.Series, unknown: Collection[str]) -> pd.Series:
@@ -314,7 +314,7 @@ def _is_same(value: Any, typed: Any) -> bool:
     return isinstance(value, bool) and str(typed).casefold() == str(value).casefold()
 
 
-def _as_in_training(text: str, known: Collection[str], stem: str = "") -> str:
+def _as_in_training(text: str, training_names: Collection[str], stem: str = "") -> str:
     """Write a boolean as training did: 0 and 1 in one table may be False and True in another."""
     other = _OTHER_BOOLEAN.get(text, text)
-    return other if stem + text not in known and stem + other in known else text
+    return other if stem + text not in training_names and stem + other in training_names else text

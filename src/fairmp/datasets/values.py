@@ -33,8 +33,8 @@ def as_numbers(
 ) -> np.ndarray | None:
     """Return a column as float64, dates as days, with NaN for missing; None if not numeric.
 
-    Text that is no number is missing, with a note, where it is at most 10 % of a column with more
-    distinct values than ``max_categories``. So are infinite and absurdly large numbers.
+    Text that is not a number is missing, with a note, where it is at most 10 % of a column with
+    more distinct values than ``max_categories``. So are infinite and absurdly large numbers.
     """
     import pandas as pd
 

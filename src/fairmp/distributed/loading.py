@@ -110,8 +110,8 @@ class ShardedAdjacency(Adjacency):
     def _add_border(self, result: Tensor, rows: Tensor, gamma: float) -> Tensor:
         """Add (1−γ) times the product of the border with rows of the halo."""
         if self.border_nodes.numel():
-            more = implementation(rows).aggregate(self.border_matrix, rows, None, 0.0)
-            result.index_add_(0, self.border_nodes, more, alpha=1 - gamma)
+            border = implementation(rows).aggregate(self.border_matrix, rows, None, 0.0)
+            result.index_add_(0, self.border_nodes, border, alpha=1 - gamma)
         return result
 
 

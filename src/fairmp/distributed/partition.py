@@ -57,8 +57,8 @@ def locality(row: np.ndarray, col: np.ndarray, weight: np.ndarray, parts: int) -
     """Order nodes by reverse Cuthill-McKee, unless the given order cuts fewer edges."""
     order = locality_order(row, col)
     reordered = Partition(inverse(order), ranges(weight[order], parts))
-    kept = given(weight, parts)
-    return reordered if cut(row, col, reordered) < cut(row, col, kept) else kept
+    unchanged = given(weight, parts)
+    return reordered if cut(row, col, reordered) < cut(row, col, unchanged) else unchanged
 
 
 def cut(row: np.ndarray, col: np.ndarray, partition: Partition) -> int:

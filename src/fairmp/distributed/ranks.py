@@ -106,12 +106,12 @@ class Ranks(LocalReducer):
         Rows are in the order of ranks; ``received`` and ``sent`` are their numbers for each rank.
         """
         with self._communicating("an exchange of rows"):
-            work = dist.all_to_all_single(out, rows, received, sent, async_op=True)
+            pending = dist.all_to_all_single(out, rows, received, sent, async_op=True)
         self.sent[kind] += rows.nbytes - sent[self.rank] * rows[:1].nbytes
 
         def wait() -> Tensor:
             with self._communicating("an exchange of rows"):
-                work.wait()
+                pending.wait()
             return out
 
         return wait
@@ -155,9 +155,9 @@ class Ranks(LocalReducer):
         texts = self.objects({k: json.dumps(v, sort_keys=True) for k, v in values.items()})
         for rank, other in enumerate(texts):
             for key in sorted({*texts[0], *other}):
-                one, two = (values.get(key, "nothing")[:60] for values in (texts[0], other))
-                if one != two:
-                    value = f"ranks disagree on {key}: rank 0 has {one}, rank {rank} has {two}"
+                first, second = (values.get(key, "nothing")[:60] for values in (texts[0], other))
+                if first != second:
+                    value = f"ranks disagree on {key}: rank 0 has {first}, rank {rank} has {second}"
                     raise SharedError(argument, f"the {value}", hint)
 
     def _all_gather(self, part: Tensor, kind: str) -> list[Tensor]:

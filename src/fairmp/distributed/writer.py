@@ -243,7 +243,7 @@ def _subset(masks: Iterable[torch.Tensor]) -> np.ndarray:
 
 
 def _read_edges(table: EdgeTable, edges: EdgeStore, report: LoadReport) -> None:
-    """Read an edge table; endpoints are text if the nodes' ids or any of them is no integer."""
+    """Read an edge table; endpoints are text unless they and all node ids are integers."""
     if pa.types.is_integer(comparable(table.ids)[0].type):
         try:
             return _add_batches(table, edges, report, integers=True)
@@ -369,13 +369,13 @@ class _ArrayStream:
     """Arrays one after another, taken in pieces of any length."""
 
     def __init__(self, arrays: Iterator[np.ndarray]) -> None:
-        self._arrays, self._rest = arrays, np.empty(0)
+        self._arrays, self._buffer = arrays, np.empty(0)
 
     def take(self, count: int) -> Iterator[np.ndarray]:
         """Yield the next ``count`` elements."""
         while count:
-            if not len(self._rest):
-                self._rest = next(self._arrays)
-            piece, self._rest = self._rest[:count], self._rest[count:]
+            if not len(self._buffer):
+                self._buffer = next(self._arrays)
+            piece, self._buffer = self._buffer[:count], self._buffer[count:]
             count -= len(piece)
             yield piece

@@ -145,14 +145,14 @@ def label_probabilities(
     logits: np.ndarray, y: np.ndarray, group: np.ndarray | None = None
 ) -> np.ndarray:
     """Calibrated probabilities of labels (−1 unknown), biased by group where labels suffice."""
-    known = y >= 0
+    known_label = y >= 0
     # A probability that was rounded to 0 counts as half of the smallest other one.
     z = logits - logits.max(1, keepdims=True)
     z = np.maximum(z, z[z > -MAX_LOGIT_RANGE].min() - np.log(2))
-    temperature, bias = calibrate(z[known], y[known])
+    temperature, bias = calibrate(z[known_label], y[known_label])
     z = z / temperature + bias
     for g in [] if group is None else np.unique(group[group >= 0]):
-        labelled = known & (group == g)
+        labelled = known_label & (group == g)
         by_class = np.bincount(y[labelled], minlength=z.shape[1])
         if labelled.sum() >= MIN_CALIBRATION_NODES and by_class.min() >= MIN_CLASS_NODES:
             z[group == g] += calibrate(z[labelled], y[labelled], bias_only=True).bias

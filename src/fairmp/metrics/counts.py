@@ -268,9 +268,9 @@ def score_tables(scores: np.ndarray, label: np.ndarray, weight: np.ndarray) -> l
 
 def auc(table: np.ndarray) -> np.ndarray:
     """P(score of class > score of rest) + ½ P(equal), from counts of both by rising score."""
-    rest, of_class = table[..., 0, :].astype(float), table[..., 1, :].astype(float)
-    below = np.cumsum(rest, -1) - rest / 2
-    return ratio((of_class * below).sum(-1), of_class.sum(-1) * rest.sum(-1))
+    others, of_class = table[..., 0, :].astype(float), table[..., 1, :].astype(float)
+    below = np.cumsum(others, -1) - others / 2
+    return ratio((of_class * below).sum(-1), of_class.sum(-1) * others.sum(-1))
 
 
 def coarse(table: np.ndarray, bins: int) -> np.ndarray:

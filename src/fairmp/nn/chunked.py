@@ -59,13 +59,13 @@ def chunked(module: nn.Module, x: Tensor, size: int, *, keep: float = 0.0) -> Te
         saved[storage.data_ptr()] = 0 if storage.data_ptr() in present else storage.nbytes()
         return tensor
 
-    begin, *rest = x.split(size)
+    first_rows, *later_rows = x.split(size)
     free = free_bytes(first.device)
     with torch.autograd.graph.saved_tensors_hooks(record, lambda tensor: tensor):
-        parts = [run(begin, first)]
-    fits = len(rest) * sum(saved.values()) <= keep * free
+        parts = [run(first_rows, first)]
+    fits = len(later_rows) * sum(saved.values()) <= keep * free
     again = run if fits else partial(checkpoint, run, use_reentrant=False)
-    return torch.cat(parts + [again(rows, first) for rows in rest])
+    return torch.cat(parts + [again(rows, first) for rows in later_rows])
 
 
 def free_bytes(device: torch.device) -> int:

@@ -87,13 +87,13 @@ class DecisionRule:
         Nodes of unknown group (−1) keep their margin. Ties among the ``measured`` nodes are drawn
         apart from the others, so that these have the share they should exactly.
         """
-        known = group >= 0
-        shifted = margin - np.where(known, self.thresholds[group], 0.0)
-        tied = known & (shifted == 0)
+        known_mask = group >= 0
+        shifted = margin - np.where(known_mask, self.thresholds[group], 0.0)
+        tied = known_mask & (shifted == 0)
         least = np.where(shifted > 0, MIN_MARGIN, -MIN_MARGIN)
-        shifted = np.where(known & (np.abs(shifted) < MIN_MARGIN), least, shifted)
+        shifted = np.where(known_mask & (np.abs(shifted) < MIN_MARGIN), least, shifted)
         drawn = 0
-        strata = [known] if measured is None else [measured, ~measured]
+        strata = [known_mask] if measured is None else [measured, ~measured]
         for g in np.flatnonzero(self.tie_rates):
             generator = torch.Generator().manual_seed(seed + int(g))
             for stratum in strata:
@@ -180,8 +180,10 @@ def equal_rates(
         (array([1.5, 0. ]), 0.0)
     """
     weight = np.ones(len(margin)) if weight is None else weight
-    known = group >= 0
-    totals: Floats = np.bincount(group[known], weight[known], num_groups).astype(np.float64)
+    known_mask = group >= 0
+    totals: Floats = np.bincount(group[known_mask], weight[known_mask], num_groups).astype(
+        np.float64
+    )
     present = np.flatnonzero(totals > 0)
     decided, split = margin > 0, ties == "random"
     if y is None and rate is None and len(present) == 2:
@@ -212,8 +214,10 @@ def _rule(
             thresholds[g], tie_rates[g] = above, selected[values == above].mean()
         elif not below <= 0 < above:  # where the plain decision makes the same cut, it stays
             thresholds[g] = _between(float(below), float(above))
-    known = group >= 0
-    selected_weight = np.bincount(group[known], weight[known] * decided[known], len(totals))
+    known_mask = group >= 0
+    selected_weight = np.bincount(
+        group[known_mask], weight[known_mask] * decided[known_mask], len(totals)
+    )
     rates = selected_weight[totals > 0] / totals[totals > 0]
     rate = float(selected_weight.sum() / totals.sum())
     return DecisionRule(thresholds, tie_rates, float(np.ptp(rates)), rate)

@@ -144,22 +144,24 @@ class Compressed(NamedTuple):
 def compress(x: Tensor) -> Compressed | None:
     """Compress features; ``None`` where too few of them repeat."""
     if x.is_sparse:
-        common, rest = torch.zeros(x.size(1), dtype=x.dtype), to_scipy(x)
+        common, residual = torch.zeros(x.size(1), dtype=x.dtype), to_scipy(x)
     else:
         sample = x[:: max(x.size(0) // 1000, 1)]
         common = sample.median(0).values  # a value that most rows have is their median
         if float((sample != common).float().mean()) > MAX_DENSITY:
             return None
-        rest = to_scipy(x - common)
+        residual = to_scipy(x - common)
     starts = range(0, x.size(0), BLOCK_ROWS)
-    blocks = [rest[start : start + BLOCK_ROWS].tocsc() for start in starts]
+    blocks = [residual[start : start + BLOCK_ROWS].tocsc() for start in starts]
     lengths = np.concatenate([np.diff(block.indptr) for block in blocks])
     pointers = np.concatenate([[0], lengths.cumsum()])
     indices = [block.indices + start for block, start in zip(blocks, starts, strict=True)]
     values = np.concatenate([block.data for block in blocks])
     columns = CSR(*map(torch.from_numpy, (pointers, np.concatenate(indices), values)))
     return Compressed(
-        common, CSR(*map(torch.from_numpy, (rest.indptr, rest.indices, rest.data))), columns
+        common,
+        CSR(*map(torch.from_numpy, (residual.indptr, residual.indices, residual.data))),
+        columns,
     )
 
 

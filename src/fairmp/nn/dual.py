@@ -301,9 +301,9 @@ class HardGroupProblem(GroupProblem):
 
     def gram(self) -> Array:
         """ΔΔᵀ, of the scaled rows (G'×G')."""
-        one = torch.ones(self.z.size(0), 1, dtype=self.z.dtype, device=self.z.device)
+        ones = torch.ones(self.z.size(0), 1, dtype=self.z.dtype, device=self.z.device)
         groups = self.rows.shape[1]
-        sums = implementation(one).segment_sum(one, self.population_codes, groups)
+        sums = implementation(ones).segment_sum(ones, self.population_codes, groups)
         counts = self.groups.total(sums).flatten().cpu().numpy()
         return np.asarray((self.rows * counts) @ self.rows.T)
 

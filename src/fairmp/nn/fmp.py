@@ -236,7 +236,7 @@ class FMP(PPR):
         self.lambda_f = check_number("lambda_f", lambda_f, "give a number, 0 or more", low=0)
         hint = "give the largest gap you accept, in [0, 1], 0.02 for 2 points"
         self.target = check_number("target", target, hint, low=0, high=1)
-        self.temperature = self._check_temperature(temperature, given=temperature != 1)
+        self.temperature = self._check_temperature(temperature, is_set=temperature != 1)
 
     @not_compiled
     def forward(
@@ -411,10 +411,10 @@ class FMP(PPR):
         """Whether a prediction closes the gap of decisions: ``papc`` and ``paper`` do not."""
         return on == "decisions" and self.solver == "projection"
 
-    def _check_temperature(self, value: object, given: bool = True) -> float:
+    def _check_temperature(self, value: object, is_set: bool = True) -> float:
         hint = "give a number above 0, 1 for probabilities, 0.1 for decisions"
         temperature = check_number("temperature", value, hint, low=0, above=True)
-        if self.solver != "projection" and given:
+        if self.solver != "projection" and is_set:
             text = f"{value!r} has no meaning for the solver {self.solver!r}"
             raise InputError("temperature", text, "leave it out, or use {solver='projection'}")
         return temperature

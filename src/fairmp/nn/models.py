@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -127,19 +128,21 @@ def call_transform(transform: nn.Module, x: Tensor, graph: Graph) -> Tensor:
     try:
         logits = transform(*arguments)
     except TypeError as error:
-        if _takes(transform, arguments):
+        if _accepts(transform.forward, *arguments):
             raise  # from inside it
         hint = f"give a module called as module(x, edge_index{', edge_weight' * len(weight)})"
         raise InputError("backbone", str(error), hint) from None
     return logits
 
 
-def _takes(module: nn.Module, arguments: tuple[Tensor, ...]) -> bool:
-    """Whether a module can be called with so many arguments."""
+def _accepts(function: Callable[..., object], *arguments: object) -> bool:
+    """Whether a function can be called with these positional arguments."""
     try:
-        inspect.signature(module.forward).bind(*arguments)
+        inspect.signature(function).bind(*arguments)
     except TypeError:
         return False
+    except ValueError:  # its signature is not known
+        return True
     return True
 
 

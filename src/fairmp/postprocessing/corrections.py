@@ -77,13 +77,13 @@ class Thresholds:
         measured: NDArray[np.bool_] | None = None,
     ) -> Corrected:
         """Subtract the threshold of each node's group from its margin."""
-        known = membership.sum(1) > 0
-        group = np.where(known, membership.argmax(1), -1)
+        known_mask = membership.sum(1) > 0
+        group = np.where(known_mask, membership.argmax(1), -1)
         rule = DecisionRule(self.thresholds, self.tie_rates)
         margin = logits[:, 1] - logits[:, 0]
         margin, drawn = rule.apply(margin, group, seed=seed, measured=measured)
         half = margin[:, None] / 2
-        return Corrected(np.where(known[:, None], np.hstack([-half, half]), logits), drawn)
+        return Corrected(np.where(known_mask[:, None], np.hstack([-half, half]), logits), drawn)
 
 
 @dataclass(frozen=True)

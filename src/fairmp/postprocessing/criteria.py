@@ -54,7 +54,9 @@ def read_problem(
     return Problem(
         scores=scores,
         logits=scores.logits,
-        attributes=tuple(replace(one, sens=one.sens.to(device)) for one in attributes),
+        attributes=tuple(
+            replace(attribute, sens=attribute.sens.to(device)) for attribute in attributes
+        ),
         population=torch.from_numpy(boolean_mask(population, n, "population")).to(device),
         y=labels,
         classes=classes,

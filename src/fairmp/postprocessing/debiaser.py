@@ -138,7 +138,7 @@ class Debiaser(TransformerMixin, BaseEstimator):
         self.correction_ = solution.correction
         self.kind_ = "probabilities" if scores.are_probabilities else "logits"
         self.classes_ = problem.classes
-        self.groups_ = [(one.name, one.groups) for one in problem.attributes]
+        self.groups_ = [(attribute.name, attribute.groups) for attribute in problem.attributes]
         self.result_ = self._effect(problem)
         missed = solution.missed
         calibrated = self.calibrate and y is not None and isinstance(self.correction_, Thresholds)

@@ -151,12 +151,14 @@ def _unlabelled(
     problem: Problem, measures: Sequence[Measure], before: Version, after: Version
 ) -> UnlabelledEstimate | None:
     """Estimate a criterion on unlabelled nodes, with calibrated probabilities for the labels."""
-    attribute = next(one for one in problem.attributes if one.name == measures[0].attribute)
-    known, labelled = problem.population & attribute.known, problem.y >= 0
-    nodes = int((known & ~labelled).sum())
+    attribute = next(
+        candidate for candidate in problem.attributes if candidate.name == measures[0].attribute
+    )
+    known_mask, labelled = problem.population & attribute.known, problem.y >= 0
+    nodes = int((known_mask & ~labelled).sum())
     if measures[0].label is None or not nodes:
         return None
-    z, y = problem.scores.logits.double(), torch.where(known, problem.y, -1)
+    z, y = problem.scores.logits.double(), torch.where(known_mask, problem.y, -1)
     group = attribute.hard
     expected = torch.from_numpy(
         label_probabilities(z.cpu().numpy(), y.cpu().numpy(), group.cpu().numpy())
@@ -172,14 +174,14 @@ def _unlabelled(
                 parts.append(replace(measure, delta=compare_groups(weights, nodes)))
         return parts
 
-    check = expected_measures(known & labelled)
+    check = expected_measures(known_mask & labelled)
     on_labelled = (_largest_gap(check, before.compared), _largest_gap(check, after.compared))
     reliable = all(
         low - AGREEMENT <= gap <= high + AGREEMENT
         for gap, version in zip(on_labelled, (before, after), strict=True)
         for low, high in [_interval(measures, version.compared)]
     )
-    others = expected_measures(known & ~labelled)
+    others = expected_measures(known_mask & ~labelled)
     if not others or not reliable:
         return UnlabelledEstimate(nodes, nan, nan, None, on_labelled, reliable)
     gap_before, gap_after = (_largest_gap(others, version.compared) for version in (before, after))

@@ -36,11 +36,11 @@ def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None
     if bool(attribute.known.all()):
         return attribute
     targets = attribute.membership.cpu()
-    known = targets.sum(1) > 0
+    known_mask = targets.sum(1) > 0
     adjacency = None if graph is None else graph.to("cpu")
     x = _read_features(features, len(targets))
-    _check_known(attribute, targets[known])
-    nodes = known.nonzero().flatten()
+    _check_known(attribute, targets[known_mask])
+    nodes = known_mask.nonzero().flatten()
     order = torch.randperm(len(nodes), generator=torch.Generator().manual_seed(0))
     nodes = nodes[order][:MAX_TRAINING_NODES]
     y = targets[nodes].numpy()
@@ -61,7 +61,7 @@ def estimate(attribute: Attribute, features: Any, graph: Adjacency | None = None
     estimated = torch.from_numpy(scores / temperature).softmax(1)
     return replace(
         attribute,
-        sens=torch.where(known.unsqueeze(1), targets, estimated).to(attribute.sens.device),
+        sens=torch.where(known_mask.unsqueeze(1), targets, estimated).to(attribute.sens.device),
         accuracy=float((held_out_scores.argmax(1) == y.argmax(1)).mean()),
         baseline=float(y.mean(0).max()),
     )

@@ -254,8 +254,8 @@ def _whitened(nodes: Nodes, features: Array, tilt: Array) -> Array:
     side = np.stack(by_both, 1).reshape(size, -1)
     values, vectors = np.linalg.eigh(np.block([[corner, side], [side.T, by_a]]))
     # Some directions change nothing: a number added to every class, or redundant attributes.
-    kept = values > MIN_CURVATURE * values.max()
-    return np.asarray(vectors[:, kept] / np.sqrt(values[kept]))
+    curved = values > MIN_CURVATURE * values.max()
+    return np.asarray(vectors[:, curved] / np.sqrt(values[curved]))
 
 
 def _search(family: AffineFamily, gaps: Gaps) -> Array:

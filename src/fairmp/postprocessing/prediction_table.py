@@ -253,8 +253,8 @@ def _columns_in_range(table: PredictionTable) -> dict[str, np.ndarray]:
         values = as_numbers(table.frame[column])
         if values is None:
             continue
-        known = values[np.isfinite(values)]
-        if ((known >= 0) & (known <= 1)).all() and ((known != 0) & (known != 1)).any():
+        finite = values[np.isfinite(values)]
+        if ((finite >= 0) & (finite <= 1)).all() and ((finite != 0) & (finite != 1)).any():
             columns[column] = values
     return columns
 

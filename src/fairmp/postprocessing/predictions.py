@@ -228,7 +228,7 @@ def attributes(sens: Any, n: int) -> list[Attribute]:
     """
     if sens is None:
         raise InputError("sens", "missing", "give the group of each node, -1 where unknown")
-    if isinstance(sens, list) and sens and all(isinstance(one, Attribute) for one in sens):
+    if isinstance(sens, list) and sens and all(isinstance(item, Attribute) for item in sens):
         return list(sens)
     if isinstance(sens, Mapping):
         parts = {str(name): values for name, values in sens.items()}
@@ -299,6 +299,6 @@ def _are_memberships(frame: Any) -> bool:
 
 def _several(sens: Sequence[Any], n: int) -> bool:
     """Whether a list holds attributes, each a sequence over the nodes, and not nodes."""
-    if not len(sens) or any(isinstance(one, str) or not np.ndim(one) for one in sens):
+    if not len(sens) or any(isinstance(item, str) or not np.ndim(item) for item in sens):
         return False
-    return all(len(one) == n for one in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))
+    return all(len(item) == n for item in sens) and (len(sens) != n or hasattr(sens[0], "dtype"))

@@ -115,10 +115,10 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
     def opened(self) -> list[dict[str, Any]]:
         """Criteria whose gap of decisions grew by more than two points."""
         return [
-            {"criterion": one.criterion, "attribute": one.attribute}
-            | {"before": one.decisions_before, "after": one.decisions_after}
-            for one in (*self.criteria, *self.others)
-            if one.decisions_after - one.decisions_before > OPENED
+            {"criterion": criterion.criterion, "attribute": criterion.attribute}
+            | {"before": criterion.decisions_before, "after": criterion.decisions_after}
+            for criterion in (*self.criteria, *self.others)
+            if criterion.decisions_after - criterion.decisions_before > OPENED
         ]
 
     def expected_gap(
@@ -154,7 +154,7 @@ class DebiasResult(Displayed, renderer="fairmp.report.corrections"):
             rates = np.array([g.decided_after for g in groups])[:, shown]
             nodes = np.array([[g.nodes] for g in groups])
             return rates, np.broadcast_to(nodes, rates.shape), int(nodes.sum())
-        measured = [one.criterion for one in (*self.criteria, *self.others)]
+        measured = [result.criterion for result in (*self.criteria, *self.others)]
         check_choice("criterion", criterion, measured)
         labelled = np.array([g.labelled for g in groups])
         nodes, behind = labelled.sum(1, keepdims=True), labelled[:, shown]

@@ -162,13 +162,13 @@ def debias(  # noqa: PLR0913
         population=population,
     )
     # Demographic parity alone, the common case, stays in the precision it was given in.
-    names = [one.name for one in criteria]
+    names = [item.name for item in criteria]
     if len(problem.attributes) > 1 or names != ["demographic_parity"]:
         problem = replace(problem, logits=predictions.logits.double())
     graph = _read_graph(edge_index, problem)
     if estimate_sens:
         inputs = predictions.proba if features is None else features
-        estimates = (estimate(one, inputs, graph) for one in problem.attributes)
+        estimates = (estimate(item, inputs, graph) for item in problem.attributes)
         problem = replace(problem, attributes=tuple(estimates))
     elif features is not None:
         hint = "add {estimate_sens=True}"
@@ -272,7 +272,7 @@ def _shift_by_group(groups: Sequence[Attribute], moved: Tensor) -> GroupShift:
 
 def memberships_of(groups: Sequence[Attribute]) -> Tensor:
     """Memberships in the groups of all attributes, side by side (n×G)."""
-    return torch.cat([one.membership for one in groups], 1)
+    return torch.cat([attribute.membership for attribute in groups], 1)
 
 
 def _by_thresholds(

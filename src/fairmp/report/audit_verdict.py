@@ -141,13 +141,13 @@ def _base_rates(audit: Audit) -> Iterator[str]:
             (group.base_rates[k], group.name) for group in _known_groups(audit) if group.base_rates
         ]
         if len(rates) > 1:
-            (low, fewer), (high, more) = min(rates), max(rates)
-            differences.append((high - low, audit.classes[k], more, fewer))
-    difference, label, more, fewer = max(differences, default=(0.0, "", "", ""))
+            (low, lowest), (high, highest) = min(rates), max(rates)
+            differences.append((high - low, audit.classes[k], highest, lowest))
+    difference, label, highest, lowest = max(differences, default=(0.0, "", "", ""))
     if difference > MIN_BASE_RATE_GAP:
         yield (
-            f"The label {label!r} is {points(difference)} points more frequent in {more!r} than in "
-            f"{fewer!r}: even a perfect classifier has that gap, so demographic parity costs "
+            f"The label {label!r} is {points(difference)} points more frequent in {highest!r} than "
+            f"in {lowest!r}: even a perfect classifier has that gap, so demographic parity costs "
             "accuracy and conflicts with equal opportunity. Choose the criterion before the model."
         )
 

@@ -36,12 +36,12 @@ def text(result: DebiasResult) -> str:
 
 def html(result: DebiasResult) -> str:
     """The same as tables."""
-    first, *more = _head(result)
+    first, *details = _head(result)
     tables = [_criteria(result)]
     if result.groups:
         tables.append(_groups(result))
-    more += notes(result.criteria, result.group_uncertainty)
-    return to_html(first, tables, [*more, *result.warnings])
+    details += notes(result.criteria, result.group_uncertainty)
+    return to_html(first, tables, [*details, *result.warnings])
 
 
 def plot(result: DebiasResult, ax: Axes | None = None) -> Axes:
@@ -74,10 +74,10 @@ def notes(
 def notes_of_record(record: Mapping[str, Any]) -> list[str]:
     """The same from what :meth:`DebiasResult.to_dict` wrote."""
     criteria = []
-    for one in record["criteria"]:
-        estimate = one["unlabelled"]
+    for criterion in record["criteria"]:
+        estimate = criterion["unlabelled"]
         unlabelled = None if estimate is None else UnlabelledEstimate(**estimate)
-        criteria.append(CriterionResult(**{**one, "unlabelled": unlabelled}))
+        criteria.append(CriterionResult(**{**criterion, "unlabelled": unlabelled}))
     return notes(criteria, [GroupUncertainty(**row) for row in record["group_uncertainty"]])
 
 
@@ -128,9 +128,9 @@ def _head(result: DebiasResult) -> list[str]:
     if result.drawn:
         first += f"; {result.drawn:,} of tied scores drawn at random"
     lines = [first]
-    for one in result.opened:
-        name = f"{one['criterion'].replace('_', ' ')} ({one['attribute']})"
-        change = f"{points(one['before'])} to {points(one['after'])} points"
+    for opened in result.opened:
+        name = f"{opened['criterion'].replace('_', ' ')} ({opened['attribute']})"
+        change = f"{points(opened['before'])} to {points(opened['after'])} points"
         lines.append(f"WORSE: the gap of {name} grew from {change}")
     if result.labelled:
         before, after = points(result.accuracy_before), points(result.accuracy_after)
@@ -143,15 +143,19 @@ def _criteria(result: DebiasResult) -> list[list[str]]:
     """Gaps of decisions and of probabilities, each with its target if it has one."""
     decided, probability = ["decided before", "after", "target"], ["probability before", "after"]
     rows = [["gap in points", *decided, *probability, "target", "nodes"]]
-    for one in (*result.criteria, *result.others):
-        target = points(one.target, 2) if is_known(one.target) else NO_TARGET
+    for criterion in (*result.criteria, *result.others):
+        target = points(criterion.target, 2) if is_known(criterion.target) else NO_TARGET
         targets = [target, NO_TARGET] if result.on == "decisions" else [NO_TARGET, target]
-        nodes = f"{one.nodes:,}"
-        if one.criterion in ("equal_opportunity", "equalized_odds"):
+        nodes = f"{criterion.nodes:,}"
+        if criterion.criterion in ("equal_opportunity", "equalized_odds"):
             nodes += " labelled"
-        decisions = [points(one.decisions_before), points(one.decisions_after), targets[0]]
-        probabilities = [points(one.before, 2), points(one.after, 2), targets[1]]
-        rows.append([title(one), *decisions, *probabilities, nodes])
+        decisions = [
+            points(criterion.decisions_before),
+            points(criterion.decisions_after),
+            targets[0],
+        ]
+        probabilities = [points(criterion.before, 2), points(criterion.after, 2), targets[1]]
+        rows.append([title(criterion), *decisions, *probabilities, nodes])
     return rows
 
 
@@ -214,7 +218,9 @@ def advice(corrected: TableResult) -> list[str]:
     if corrected.inputs.scores.are_decisions:
         chance = "Decisions alone can only be equalised by chance: decision_corrected is drawn from"
         return [f"{chance} the corrected probabilities, with the seed."]
-    missed = any(one.decisions_after > one.target + 0.01 for one in result.criteria)
+    missed = any(
+        criterion.decisions_after > criterion.target + 0.01 for criterion in result.criteria
+    )
     if result.on == "probabilities" and missed:
         return ["The target is met by the probabilities, not by the decisions."]
     return []

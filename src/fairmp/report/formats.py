@@ -140,11 +140,11 @@ def spread(values: Sequence[float | None]) -> Interval:
         >>> spread([0.5, 0.625, 0.75])
         Interval(mean=0.625, low=0.5, high=0.75, n=3)
     """
-    known = [value for value in values if is_known(value)]
-    interval = mean_interval(known)
+    measured = [value for value in values if is_known(value)]
+    interval = mean_interval(measured)
     if not 1 < interval.n < MIN_SPLITS:
         return interval
-    return Interval(interval.mean, min(known), max(known), interval.n)
+    return Interval(interval.mean, min(measured), max(measured), interval.n)
 
 
 def summarise(records: Iterable[Mapping[str, Any]]) -> list[Line]:
@@ -187,10 +187,10 @@ class Table:
 
     def without(self, titles: Sequence[str]) -> Table:
         """Return the table without the columns of these titles."""
-        kept = [j for j, title in enumerate(self.header) if title not in titles]
-        bold = {(i, kept.index(j)) for i, j in self.bold if j in kept}
-        rows = [[row[j] for j in kept] for row in self.rows]
-        return Table(self.title, [self.header[j] for j in kept], rows, frozenset(bold))
+        columns = [j for j, title in enumerate(self.header) if title not in titles]
+        bold = {(i, columns.index(j)) for i, j in self.bold if j in columns}
+        rows = [[row[j] for j in columns] for row in self.rows]
+        return Table(self.title, [self.header[j] for j in columns], rows, frozenset(bold))
 
     def lines(self, escape: Callable[[str], str], bold: str, ends: tuple[str, ...]) -> list[str]:
         """Header and rows as lines of markup; ``ends`` has their start, separator and end."""
@@ -204,8 +204,8 @@ class Table:
 def best(values: Sequence[float], digits: int = 3, *, higher: bool = True) -> set[int]:
     """Positions of the best values, after rounding; ``nan`` is never best."""
     rounded = np.round(values, digits) * (1 if higher else -1)
-    known = rounded[~np.isnan(rounded)]
-    return set(np.flatnonzero(rounded == known.max()).tolist()) if len(known) else set()
+    measured = rounded[~np.isnan(rounded)]
+    return set(np.flatnonzero(rounded == measured.max()).tolist()) if len(measured) else set()
 
 
 def of_columns(title: str, columns: Mapping[str, Sequence[Interval | float | str]]) -> Table:
@@ -301,8 +301,8 @@ def to_html(title: str, tables: Sequence[Sequence[Sequence[str]]], notes: Sequen
     parts = [f"<p><strong>{html.escape(title)}</strong></p>"]
     for header, *rows in tables:
         body = [f"<tr><th>{'</th><th>'.join(map(html.escape, header))}</th></tr>"]
-        for first, *rest in rows:
-            cells = "".join(f"<td>{html.escape(text)}</td>" for text in rest)
+        for first, *others in rows:
+            cells = "".join(f"<td>{html.escape(text)}</td>" for text in others)
             body.append(f"<tr><th>{html.escape(first)}</th>{cells}</tr>")
         parts.append(f"<table>{''.join(body)}</table>")
     return "".join([*parts, *(f"<p>{html.escape(note)}</p>" for note in notes)])

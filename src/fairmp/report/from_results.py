@@ -125,7 +125,7 @@ def from_corrected(record: Mapping[str, Any]) -> Document:
     """Report of ``debias``, from :meth:`fairmp.postprocessing.result.DebiasResult.to_dict`."""
     several = len({group["attribute"] for group in record["groups"]}) > 1
     criteria = [*record["criteria"], *record.get("others", [])]
-    metrics = [_criterion(one, several, on=record["on"]) for one in criteria]
+    metrics = [_criterion(criterion, several, on=record["on"]) for criterion in criteria]
     assumptions = [
         *notes_of_record(record),
         "The correction uses the group of every node it applies to.",

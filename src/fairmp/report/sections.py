@@ -265,8 +265,8 @@ def changed(document: Document) -> tuple[int | None, int]:
         return document["changed"][0], document["changed"][1]
     groups = document.get("groups", [])
     counts = [group.get("changed") for group in groups]
-    known = sum(filter(None, counts)) if counts and None not in counts else None
-    return known, sum(group["nodes"] for group in groups)
+    total = sum(filter(None, counts)) if counts and None not in counts else None
+    return total, sum(group["nodes"] for group in groups)
 
 
 def _changed(document: Document) -> Section | None:

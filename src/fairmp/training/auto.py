@@ -307,6 +307,9 @@ def blended(
     """Average candidates by their shares."""
     if all(candidate.trial.reads == "features" for candidate in chosen):
         inputs.labels = inputs.labels[:0]  # nothing reads them, so that no model file holds them
-    members = [Member(one.trial.model, one.trial.reads, one.model) for one in chosen]
-    weights = [share * one.slope for share, one in zip(shares, chosen, strict=True)]
+    members = [
+        Member(candidate.trial.model, candidate.trial.reads, candidate.model)
+        for candidate in chosen
+    ]
+    weights = [share * candidate.slope for share, candidate in zip(shares, chosen, strict=True)]
     return Blend(inputs, members, weights)

@@ -416,9 +416,9 @@ class FairClassifier:
         """
         self._check_fitted()
         if isinstance(data, Data):
-            for name, what in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
+            for name, content in (("y", "labels (-1 if unknown)"), ("sens", "groups")):
                 if not isinstance(data.get(name), Tensor):
-                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {what}")
+                    raise InputError(f"data.{name}", "missing", f"an evaluation needs {content}")
             if nodes is None and "test_mask" in data and bool(data.test_mask.any()):
                 nodes = data.test_mask
         predicted = self.fitted_.predict(data, nodes, mode)
@@ -468,10 +468,10 @@ class FairClassifier:
         layer = arguments.get("propagation", self.propagation)
         layer_config: dict[str, Any] = layer.config() if isinstance(layer, PPR) else {}
         layer_names = {f"propagation__{name}": name for name in layer_config}
-        known = [*(field.name for field in fields(self)), *layer_names]
+        parameters = [*(field.name for field in fields(self)), *layer_names]
         for name, value in params.items():
-            if name not in known:
-                raise InputError(name, "no such argument", f"there are {', '.join(known)}")
+            if name not in parameters:
+                raise InputError(name, "no such argument", f"there are {', '.join(parameters)}")
             if name in layer_names:
                 layer_config[layer_names[name]] = value
         if isinstance(layer, PPR) and len(arguments) < len(params):

@@ -36,9 +36,9 @@ class LocalReducer:
     def add_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Sum the gradients over the processes, in place."""
 
-    def on_rank_zero(self, work: Callable[..., Result], *rows: Tensor | None) -> Result:
-        """Return what ``work`` returns on the first process, given the rows of all processes."""
-        return work(*rows)
+    def on_rank_zero(self, function: Callable[..., Result], *rows: Tensor | None) -> Result:
+        """Call a function on the first process with the rows of all processes."""
+        return function(*rows)
 
 
 @dataclass(frozen=True)

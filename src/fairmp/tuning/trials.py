@@ -118,7 +118,7 @@ def results(study: Study) -> list[TrialResult]:
     """Results of the finished trials that count, in order."""
     trials = all_trials(study)
     finished = [trial for trial in trials if trial.state.is_finished() and is_counted(trial)]
-    return sorted((_result(trial, trials) for trial in finished), key=lambda one: one.number)
+    return sorted((_result(trial, trials) for trial in finished), key=lambda result: result.number)
 
 
 def _result(trial: FrozenTrial, trials: Sequence[FrozenTrial]) -> TrialResult:

@@ -193,9 +193,11 @@ def data_splits(data: Data, splits: int, seed: int) -> list[Data]:
     hidden = torch.where(first.train_mask | first.val_mask, first.y, -1)
     for number in range(1, splits):
         # Two of three equal parts to train on, which is the ratio of the first split.
-        one, other, val = split((hidden, data.sens), seed=seed + number, fractions=[1 / 3] * 3)
+        third, other_third, val = split(
+            (hidden, data.sens), seed=seed + number, fractions=[1 / 3] * 3
+        )
         part = copy.copy(first)
-        part.train_mask, part.val_mask = one | other, val
+        part.train_mask, part.val_mask = third | other_third, val
         check(part, masks=True)
         parts.append(part)
     return parts

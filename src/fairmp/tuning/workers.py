@@ -165,8 +165,8 @@ def means(evaluations: Sequence[Mapping[str, float | None]]) -> dict[str, float 
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return math.fsum(known) / len(known) if len(known) == len(values) else None
+    measured = [value for value in values if value is not None]
+    return math.fsum(measured) / len(measured) if len(measured) == len(values) else None
 
 
 def figures_of(evaluation: Evaluation) -> dict[str, float | None]:

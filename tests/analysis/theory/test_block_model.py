@@ -44,8 +44,10 @@ def test_every_pair_is_an_edge_with_its_probability() -> None:
         dense = torch.zeros(n, n)
         dense[row, col] = 1
         joint += torch.tensor([dense[0, 1] * dense[0, 2], dense[0, 1] * dense[0, 6]])
-    same = torch.arange(n) < 4
-    expected = torch.where(same[:, None] == same[None], float(p), float(q)).fill_diagonal_(0)
+    in_first_group = torch.arange(n) < 4
+    expected = torch.where(
+        in_first_group[:, None] == in_first_group[None], float(p), float(q)
+    ).fill_diagonal_(0)
     error = (counts / draws - expected).abs() / (expected * (1 - expected) / draws + 1e-9).sqrt()
     assert error.max() < 4.5
     # Pairs that share a node are independent, inside a group and across.

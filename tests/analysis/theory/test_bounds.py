@@ -93,9 +93,9 @@ def test_bound_of_two_groups_is_the_printed_form(parts: tuple[np.ndarray, ...], 
 @given(mixtures)
 def test_bound_is_tight_at_both_ends(parts: tuple[np.ndarray, ...]) -> None:
     mu, sigma, c = parts
-    same = (np.broadcast_to(mu[:1], mu.shape), np.broadcast_to(sigma[:1], sigma.shape), c)
-    assert mutual_information_bound(*same) == pytest.approx(0, abs=1e-9)
-    assert mutual_information(*same, samples=100).value == pytest.approx(0, abs=1e-9)
+    equal_groups = (np.broadcast_to(mu[:1], mu.shape), np.broadcast_to(sigma[:1], sigma.shape), c)
+    assert mutual_information_bound(*equal_groups) == pytest.approx(0, abs=1e-9)
+    assert mutual_information(*equal_groups, samples=100).value == pytest.approx(0, abs=1e-9)
     far = (1e4 * np.arange(1.0, len(mu) + 1)[:, None] + mu, sigma, c)
     entropy = -(c * np.log(c)).sum()
     assert mutual_information_bound(*far) == pytest.approx(entropy)

@@ -89,8 +89,8 @@ def test_held_out_rule_is_linear_discriminant_analysis(monkeypatch: pytest.Monke
     for k in (0, 1):
         learn, read = half == k, half != k
         rule = LinearDiscriminantAnalysis(priors=[0.5, 0.5]).fit(x[learn], groups[learn])
-        said = rule.predict(x[read])
-        rates.append(said[groups[read] == 1].mean() - said[groups[read] == 0].mean())
+        predicted = rule.predict(x[read])
+        rates.append(predicted[groups[read] == 1].mean() - predicted[groups[read] == 0].mean())
     parity = held_out_bias(x, Halves(groups, half)).parity
     assert parity == pytest.approx(np.mean(rates), abs=0.01)
 

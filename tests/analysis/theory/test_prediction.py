@@ -30,10 +30,12 @@ SIZES = np.array([4, 3, 2])
 CHANCE = np.array([[0.5, 0.2, 0.9], [0.2, 1.0, 0.0], [0.9, 0.0, 0.3]])
 
 
-def enumerate_inverse_root(trials: np.ndarray, chance: np.ndarray, own: int, kappa: float) -> float:
+def enumerate_inverse_root(
+    trials: np.ndarray, chance: np.ndarray, fixed: int, kappa: float
+) -> float:
     """E[(own + Σ a)^−κ] over every outcome."""
     return sum(
-        np.prod(binom.pmf(counts, trials, chance)) * (own + sum(counts)) ** -kappa
+        np.prod(binom.pmf(counts, trials, chance)) * (fixed + sum(counts)) ** -kappa
         for counts in product(*(range(t + 1) for t in trials))
     )
 

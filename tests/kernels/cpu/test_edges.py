@@ -87,12 +87,12 @@ def test_aggregate_equals_scipy_for_any_types(
     row_type: torch.dtype,
     col_type: torch.dtype,
 ) -> None:
-    made = random_matrix(dtype, weighted=weighted)
-    rows = CSR(made.rows.row.to(row_type), made.rows.col.to(col_type), made.rows.weight)
+    matrix = random_matrix(dtype, weighted=weighted)
+    rows = CSR(matrix.rows.row.to(row_type), matrix.rows.col.to(col_type), matrix.rows.weight)
     f = torch.rand(COLUMNS, classes, dtype=dtype)
-    ours = cpu.aggregate(Matrix(rows, made.left, made.right), f, None, 0.0)
+    ours = cpu.aggregate(Matrix(rows, matrix.left, matrix.right), f, None, 0.0)
     assert ours.dtype == dtype
-    assert_close(ours, product(made, f), 2e-6 if dtype == torch.float32 else 1e-12)
+    assert_close(ours, product(matrix, f), 2e-6 if dtype == torch.float32 else 1e-12)
 
 
 @pytest.mark.parametrize(("rows", "columns"), [(0, 3), (4, 0), (4, 3)])

@@ -35,8 +35,8 @@ def graph(
     generator = torch.Generator().manual_seed(1)
     length = torch.randint(0, 13, (rows,), generator=generator)
     length[0], length[rows // 2] = 0, hub
-    made = problems.compressed(length.tolist(), columns, seed=2)
-    return CSR(made.row.to(DEVICE, types[0]), made.col.to(DEVICE, types[1]))
+    matrix = problems.compressed(length.tolist(), columns, seed=2)
+    return CSR(matrix.row.to(DEVICE, types[0]), matrix.col.to(DEVICE, types[1]))
 
 
 def unscaled(rows: CSR, columns: int, dtype: torch.dtype = torch.float32) -> Matrix:
@@ -61,8 +61,8 @@ def binary_problem(n: int, **options: object) -> BinaryProblem:
     return replace(problem, z=problem.z.to(DEVICE), groups=groups)
 
 
-def relative_error(found: Tensor, expected: Tensor) -> float:
-    assert found.shape == expected.shape
-    assert found.is_contiguous()
+def relative_error(result: Tensor, expected: Tensor) -> float:
+    assert result.shape == expected.shape
+    assert result.is_contiguous()
     scale = expected.double().abs().max().clamp_min(1e-300)
-    return float((found.double() - expected.double()).abs().max() / scale)
+    return float((result.double() - expected.double()).abs().max() / scale)

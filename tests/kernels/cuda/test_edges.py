@@ -38,9 +38,9 @@ def test_aggregate_equals_its_definition(
     f, x = random(50, classes, dtype=dtype, seed=4), random(70, classes, dtype=dtype, seed=5)
     bound = 1e-6 if dtype == torch.float32 else 1e-13
     for skip, gamma in ((x, 0.3), (None, 0.0)):
-        found = cuda.aggregate(matrix, f, skip, gamma)
-        assert found.dtype == dtype
-        assert relative_error(found, product(matrix, f, skip, gamma)) < bound
+        result = cuda.aggregate(matrix, f, skip, gamma)
+        assert result.dtype == dtype
+        assert relative_error(result, product(matrix, f, skip, gamma)) < bound
 
 
 @on_device
@@ -59,8 +59,8 @@ def test_aggregate_takes_views_and_does_not_modify_them() -> None:
     odd = random(81, dtype=torch.float32)[1:].view(40, 2)
     for f, x in ((wide[:, 1:3], wide[:, ::2]), (odd, odd)):
         before = f.clone()
-        found = cuda.aggregate(matrix, f, x, 0.5)
-        assert relative_error(found, product(matrix, f, x, 0.5)) < 1e-6
+        result = cuda.aggregate(matrix, f, x, 0.5)
+        assert relative_error(result, product(matrix, f, x, 0.5)) < 1e-6
         assert torch.equal(f, before)
 
 
@@ -78,10 +78,10 @@ def test_aggregate_without_rows_or_edges() -> None:
 def test_aggregate_vjp_equals_its_definition() -> None:
     matrix = unscaled(graph(40, 40), 40, torch.float64)
     grad, x, propagated = (random(40, 3, dtype=torch.float64, seed=s) for s in range(3))
-    found = cuda.aggregate_vjp(matrix, grad, 0.3, x, propagated)
-    assert relative_error(found.f, 0.7 * product(matrix, grad)) < 1e-13
-    assert torch.equal(found.x, 0.3 * grad)
-    assert float(found.away) == pytest.approx(float((grad * (x - propagated)).sum()))
+    gradient = cuda.aggregate_vjp(matrix, grad, 0.3, x, propagated)
+    assert relative_error(gradient.f, 0.7 * product(matrix, grad)) < 1e-13
+    assert torch.equal(gradient.x, 0.3 * grad)
+    assert float(gradient.away) == pytest.approx(float((grad * (x - propagated)).sum()))
 
 
 @pytest.mark.gpu
@@ -94,9 +94,9 @@ def test_aggregate_of_a_hub_of_a_million_and_a_heavy_tail(classes: int) -> None:
     col = torch.randint(0, n, (int(row[-1]),), device="cuda", dtype=torch.int32)
     scale = (1 + length).float().rsqrt()
     f = torch.randn(n, classes, device="cuda") + 1
-    found = cuda.aggregate(Matrix(CSR(row, col), scale, scale), f, f, 0.2)
+    result = cuda.aggregate(Matrix(CSR(row, col), scale, scale), f, f, 0.2)
     expected = torch.zeros(n, classes, dtype=torch.float64, device="cuda")
     neighbours = scale.double()[col.long()].unsqueeze(1) * f.double()[col.long()]
     expected.index_add_(0, torch.repeat_interleave(length), neighbours)
     expected = 0.2 * f + 0.8 * scale.double().unsqueeze(1) * expected
-    assert float(((found - expected).abs() / expected.abs().clamp_min(1e-2)).max()) < 1e-5
+    assert float(((result - expected).abs() / expected.abs().clamp_min(1e-2)).max()) < 1e-5

@@ -29,8 +29,8 @@ def test_a_recording_is_the_function_and_its_gradient() -> None:
         result, replay_id = calls[k]
         torch.testing.assert_close(result, expected)
         grad = torch.randn_like(expected)
-        found = recording.backward(replay_id, inputs[k], grad)
-        for part, other in zip(found, torch.autograd.grad(expected, (x, w), grad), strict=True):
+        gradients = recording.backward(replay_id, inputs[k], grad)
+        for part, other in zip(gradients, torch.autograd.grad(expected, (x, w), grad), strict=True):
             torch.testing.assert_close(part, other)
 
 
@@ -39,12 +39,12 @@ def test_calls_through_the_cache_equal_the_function() -> None:
     recordings, w = CUDAGraphCache(), torch.randn(2, device="cuda", requires_grad=True)
     for _ in range(4):  # the second call makes a recording, the others replay it
         x = torch.randn(4, 2, device="cuda", requires_grad=True)
-        found = recordings.call(weighted_square, (x, w), (), ())
+        result = recordings.call(weighted_square, (x, w), (), ())
         expected = weighted_square(x, w)
         grad = torch.randn_like(expected)
-        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(result, expected)
         for part, other in zip(
-            torch.autograd.grad(found, (x, w), grad),
+            torch.autograd.grad(result, (x, w), grad),
             torch.autograd.grad(expected, (x, w), grad),
             strict=True,
         ):

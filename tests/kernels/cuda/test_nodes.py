@@ -81,5 +81,5 @@ def test_shift_of_extreme_logits_equals_the_reference(dtype: torch.dtype, floor:
     shift *= 1e4
     shift[2] = 0.0
     clip = Clip(limit=100.0, floor=floor)
-    found, expected = (k.shift(z, codes, shift, clip) for k in (cuda, reference))
-    assert torch.equal(found, expected)
+    result, expected = (k.shift(z, codes, shift, clip) for k in (cuda, reference))
+    assert torch.equal(result, expected)

@@ -59,8 +59,8 @@ def test_hubs_are_found_again_when_row_pointers_change() -> None:
     for change in (False, True):
         if change:
             rows.row[1:20] = rows.row[20]  # the first row takes the next ones' edges
-        found = cuda.aggregate(matrix, f, None, 0.0)
-        assert relative_error(found, product(matrix, f)) < 1e-6
+        result = cuda.aggregate(matrix, f, None, 0.0)
+        assert relative_error(result, product(matrix, f)) < 1e-6
 
 
 @on_device
@@ -99,7 +99,7 @@ def test_a_step_can_be_captured() -> None:
     step()
     recording = torch.cuda.CUDAGraph()
     with torch.cuda.graph(recording):
-        found = step()
+        result = step()
     z.mul_(0.5)
     recording.replay()
-    assert torch.equal(found, step())
+    assert torch.equal(result, step())

@@ -73,9 +73,9 @@ def test_shift_margins_equals_the_reference(
     clip, rounding = Clip(limit=100.0, floor=floor), 1e-6 if dtype == torch.float32 else 1e-13
     for amount in (0.0, 2.0, 2e4):
         by = torch.tensor([amount / problem.groups.scale], dtype=torch.float64, device=DEVICE)
-        found = cuda.shift_margins(problem.z, problem.groups, by, clip)
+        result = cuda.shift_margins(problem.z, problem.groups, by, clip)
         expected = reference.shift_margins(problem.z, problem.groups, by, clip)
-        assert relative_error(found, expected) < rounding
+        assert relative_error(result, expected) < rounding
 
 
 @on_device
@@ -86,6 +86,6 @@ def test_shift_margins_vjp_equals_the_reference(dtype: torch.dtype, margins: boo
     problem = binary_problem(n, margins=margins, dtype=dtype)
     grad, slope = random(*problem.z.shape, dtype=dtype), random(n, dtype=dtype, seed=1).abs()
     factor = torch.tensor([0.3], dtype=torch.float64, device=DEVICE)
-    found = cuda.shift_margins_vjp(grad, problem.groups, slope, factor)
+    result = cuda.shift_margins_vjp(grad, problem.groups, slope, factor)
     expected = reference.shift_margins_vjp(grad, problem.groups, slope, factor)
-    assert relative_error(found, expected) < (1e-5 if dtype == torch.float32 else 1e-12)
+    assert relative_error(result, expected) < (1e-5 if dtype == torch.float32 else 1e-12)

@@ -1,4 +1,4 @@
-"""What is measured of a graph: its groups, edges and features, and columns that leak."""
+"""Facts about a graph: its groups, edges and features, and columns that leak."""
 
 from __future__ import annotations
 
@@ -131,18 +131,20 @@ def _groups(data: Data) -> tuple[Group, ...]:
         labels = y[member & (y >= 0)]
         neighbours = target[(source == code) & (target >= 0)]
         counts = np.bincount(labels, minlength=len(data.class_names))
-        known = code >= 0
+        has_group = code >= 0
         groups.append(
             Group(
-                name=data.group_names[code] if known else "unknown",
+                name=data.group_names[code] if has_group else "unknown",
                 nodes=int(member.sum()),
-                share=int(member.sum()) / known_nodes if known else None,
+                share=int(member.sum()) / known_nodes if has_group else None,
                 labelled=len(labels),
                 base_rates=tuple((counts / len(labels)).tolist()) if len(labels) else None,
                 mean_degree=float(degree[member].mean()),
                 median_degree=float(np.median(degree[member])),
                 isolated=int((degree[member] == 0).sum()),
-                inside=float((neighbours == code).mean()) if known and len(neighbours) else None,
+                inside=float((neighbours == code).mean())
+                if has_group and len(neighbours)
+                else None,
             )
         )
     return tuple(groups)
@@ -177,16 +179,16 @@ def _leaks_of(
     codes: np.ndarray,
     values: list[str],
 ) -> Iterator[Leak]:
-    known = codes >= 0
-    total = int(known.sum())
-    counts = np.bincount(codes[known], minlength=1)
+    known_mask = codes >= 0
+    total = int(known_mask.sum())
+    counts = np.bincount(codes[known_mask], minlength=1)
     # Two values mirror each other: one of them is enough.
     tested = range(1, 2) if len(counts) == 2 else range(len(counts))
     for code in tested:
         if not MIN_SIDE <= counts[code] <= total - MIN_SIDE:
             continue
         most_frequent = float(max(counts[code], total - counts[code]) / total)
-        thresholds = best_thresholds(x[known], codes[known] == code)
+        thresholds = best_thresholds(x[known_mask], codes[known_mask] == code)
         for column, best in zip(columns, thresholds, strict=True):
             if best.balanced >= MIN_BALANCED:
                 rule = f"{column} {'>' if best.above else '≤'} {best.value:.4g}"

@@ -67,5 +67,5 @@ def _forecast(graph: Data, scores: Tensor, groups: Tensor) -> Forecast:
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return float(np.mean(known)) if known else None
+    measured = [value for value in values if value is not None]
+    return float(np.mean(measured)) if measured else None

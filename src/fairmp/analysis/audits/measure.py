@@ -62,7 +62,7 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
     clean = CleanGraph.of(data)
     graph = clean.data
     table, facts = statistics(graph), graph_facts(graph)
-    known = [group for group in facts.groups if group.share is not None]
+    known_groups = [group for group in facts.groups if group.share is not None]
     x, varied = _standardised(graph.x)
     n = table.nodes
     # A single split into halves is noisy on small graphs, where several are cheap.
@@ -77,18 +77,18 @@ def audit(data: Data, *, steps: int = 5, seed: int = 0) -> Audit:
         features=table.features,
         constant_features=int((~varied).sum()),
         labelled=table.labelled or 0,
-        unknown_groups=n - sum(group.nodes for group in known),
+        unknown_groups=n - sum(group.nodes for group in known_groups),
         unknown_edges=float(unknown_ends.mean()) if table.edges else None,
         density=table.edges / (n * (n - 1)),
         label_homophily=table.label_homophily if table.labelled else None,
         label_homophily_labelled=table.label_homophily_labelled,
-        c=known[1].share if len(known) == 2 else None,
+        c=known_groups[1].share if len(known_groups) == 2 else None,
         row=(before, *measure.after_steps(x, steps, "row")),
         symmetric=(before, *measure.after_steps(x, steps, "symmetric")),
         random_baseline=measure.random_baseline(x.shape[1], steps, seed),
-        noise=_noise(known),
+        noise=_noise(known_groups),
         forecast=forecast(x, graph.edge_index, folds),
-        notes=(*clean.notes, *_notes(known, varied)),
+        notes=(*clean.notes, *_notes(known_groups, varied)),
         seed=seed,
     )
 
@@ -189,23 +189,25 @@ def mean_gap(values: Features, sens: np.ndarray) -> MeanGap:
     return MeanGap(gap, math.sqrt(variance * (1 / counts[a] + 1 / counts[b])))
 
 
-def _noise(known: Sequence[Group]) -> float | None:
+def _noise(known_groups: Sequence[Group]) -> float | None:
     """Two standard errors (at most) of a difference of shares, for the two smallest groups."""
-    sizes = sorted(group.nodes for group in known if group.nodes >= MIN_GROUP_SIZE)
+    sizes = sorted(group.nodes for group in known_groups if group.nodes >= MIN_GROUP_SIZE)
     if len(sizes) < 2:
         return None
     return 2 * math.sqrt(sum(0.25 / size for size in sizes[:2]))
 
 
-def _notes(known: Sequence[Group], varied: Tensor) -> Iterator[str]:
+def _notes(known_groups: Sequence[Group], varied: Tensor) -> Iterator[str]:
     if not varied.all():
         constant = int((~varied).sum())
         yield f"{constant} of {len(varied)} feature columns are constant and were dropped"
-    small = [f"{group.name} ({group.nodes})" for group in known if group.nodes < MIN_GROUP_SIZE]
+    small = [
+        f"{group.name} ({group.nodes})" for group in known_groups if group.nodes < MIN_GROUP_SIZE
+    ]
     if small:
         yield (
             f"groups of fewer than {MIN_GROUP_SIZE} nodes are excluded from separation, "
             f"predictability and the forecast: {join_names(small, 5)}"
         )
-    if len(known) > 2:
+    if len(known_groups) > 2:
         yield "gaps are those between the two most distinct groups"

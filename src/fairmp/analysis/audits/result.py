@@ -126,12 +126,16 @@ class Audit(GraphFacts, Displayed, renderer="fairmp.report.audits"):
 
     def label_gap(self) -> LabelGap:
         """The gap of the labels themselves, which a perfect classifier would have."""
-        known = [g for g in self.groups if g.share is not None and g.base_rates is not None]
-        if len(known) < 2:
+        labelled_groups = [
+            g for g in self.groups if g.share is not None and g.base_rates is not None
+        ]
+        if len(labelled_groups) < 2:
             return LabelGap(math.nan, None)
         classes = slice(1, 2) if len(self.classes) == 2 else slice(None)
-        rates = np.array([g.base_rates for g in known])[:, classes]
-        sizes = np.broadcast_to(np.array([[g.labelled] for g in known], dtype=float), rates.shape)
+        rates = np.array([g.base_rates for g in labelled_groups])[:, classes]
+        sizes = np.broadcast_to(
+            np.array([[g.labelled] for g in labelled_groups], dtype=float), rates.shape
+        )
         return LabelGap(float(rate_range(rates).max()), gap_interval(rates, sizes))
 
     def verdict(self) -> list[str]:

@@ -235,9 +235,9 @@ def block_counts(data: Data) -> Blocks:
     if len(sizes) < 2 or sizes.min() < 1:
         raise InputError("sens", f"{sizes.tolist()} nodes by group", "give two groups or more")
     source, target = sens[data.edge_index.cpu().numpy()]
-    known = (source >= 0) & (target >= 0)
+    known_mask = (source >= 0) & (target >= 0)
     edges = np.zeros((len(sizes), len(sizes)))
-    np.add.at(edges, (source[known], target[known]), 1.0)
+    np.add.at(edges, (source[known_mask], target[known_mask]), 1.0)
     pairs = np.outer(sizes, sizes) - np.diag(sizes)
     observed = np.divide(edges, pairs, out=np.zeros_like(edges), where=pairs > 0)
     return Blocks(sizes, observed)

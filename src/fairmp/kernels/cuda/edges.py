@@ -56,11 +56,11 @@ def rows(
         live = offset < short[:, None]
         sums += gather(col, weight, f, begin[:, None] + offset, live, C, CP)
     total = tl.sum(sums, 1)
-    rest = length - short
-    while tl.max(rest, 0) > 0:
-        which = tl.argmax(rest, 0)
+    remaining = length - short
+    while tl.max(remaining, 0) > 0:
+        which = tl.argmax(remaining, 0)
         mine = number == which
-        many = tl.max(rest, 0)
+        many = tl.max(remaining, 0)
         start = tl.sum(tl.where(mine, begin, 0), 0) + LONG
         offset = tl.arange(0, R * L)
         some = tl.zeros([R * L, CP], dtype=out.dtype.element_ty)
@@ -68,7 +68,7 @@ def rows(
             live = k + offset < many
             some += gather(col, weight, f, start + k + offset, live, C, CP)
         total += tl.where(mine[:, None], tl.sum(some, 0)[None, :], 0.0)
-        rest = tl.where(mine, 0, rest)
+        remaining = tl.where(mine, 0, remaining)
     finish(i, inside & (hub == 0), total, left, x, out, gamma, C, CP)
 
 

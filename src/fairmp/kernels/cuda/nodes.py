@@ -96,8 +96,8 @@ def moments(
             if D == CP:
                 several += q[:, :, None] * q[:, None, :]
             else:
-                same = c[None, :, None] == d[None, None, :]
-                mine = tl.sum(tl.where(same, q[:, :, None], 0.0), 1)
+                diagonal = c[None, :, None] == d[None, None, :]
+                mine = tl.sum(tl.where(diagonal, q[:, :, None], 0.0), 1)
                 several += q[:, :, None] * mine[:, None, :]
         products = tl.where(c[:, None] != d[None, :], tl.sum(several, 0), 0.0)
         # q − q² as a sum over the other classes: the difference cancels where q is near 1.
