@@ -153,7 +153,7 @@ def _reproducible(archive: bytes) -> bytes:
     bytes.
     """
     numbers: dict[int, int] = {}
-    names = {SCHEMA: SCHEMA}
+    names: dict[str, str] = {}
 
     def renumber(node: dict[str, Any]) -> dict[str, Any]:
         if "__id__" in node:
@@ -168,9 +168,9 @@ def _reproducible(archive: bytes) -> bytes:
     result = io.BytesIO()
     with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(result, "w") as new:
         schema = json.loads(old.read(SCHEMA), object_hook=renumber)
-        for name in sorted(old.namelist(), key=lambda name: names[name]):
+        for name in sorted(old.namelist(), key=lambda name: names.get(name, name)):
             content = json.dumps(schema).encode() if name == SCHEMA else old.read(name)
-            info = zipfile.ZipInfo(names[name])  # dated 1980
+            info = zipfile.ZipInfo(names.get(name, name))  # dated 1980
             new.writestr(info, content, compress_type=zipfile.ZIP_DEFLATED)
     return result.getvalue()
 
