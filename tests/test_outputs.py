@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,7 @@ def test_results_with_a_long_name(tmp_path: Path) -> None:
     assert [path.name for path in long.iterdir()] == ["a"]
 
 
+STAGING = re.compile(r"\.out-[a-z0-9_]{8}\.partial")
 HOLDER = """
 import sys, time
 from pathlib import Path
@@ -130,7 +133,8 @@ def test_results_wait_for_the_owner(tmp_path: Path, holder) -> None:
 def test_next_run_removes_what_a_killed_one_left(tmp_path: Path, holder) -> None:
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert os.listdir(tmp_path) == [".out.partial"]
+    [left] = os.listdir(tmp_path)
+    assert STAGING.fullmatch(left)
     assert free_name(str(tmp_path / "out")) == tmp_path / "out"
     with results(tmp_path / "out") as folder:
         (folder / "a").write_text("a")
@@ -141,7 +145,8 @@ def test_next_run_removes_what_a_killed_one_left(tmp_path: Path, holder) -> None
 def test_release_removes_the_staging_directory(tmp_path: Path) -> None:
     hold(tmp_path / "deep" / "out", overwrite=False)
     hold(tmp_path / "deep" / "out", overwrite=False)
-    assert os.listdir(tmp_path / "deep") == [".out.partial"]
+    [staging] = os.listdir(tmp_path / "deep")
+    assert STAGING.fullmatch(staging)
     outputs.release()
     assert not list(tmp_path.iterdir())
 
@@ -258,6 +263,7 @@ def test_atomic_file_removes_stale_drafts_only(tmp_path: Path) -> None:
     goal = tmp_path / "a[1].csv"
     stale = tmp_path / ".a[1].csv-0123abcd.partial"
     stale.mkdir()
+    (stale / ".owner").write_text("process 1 on a host since 00:00\na[1].csv\n")
     (stale / "new").mkdir()
     (stale / "new" / "a[1].csv").write_text("half")
     with atomic_file(goal) as one, atomic_file(goal) as two:
@@ -279,3 +285,164 @@ def test_atomic_file_new_replaces_none(tmp_path: Path) -> None:
         write()
     assert error.value.argument == "out"
     assert (goal.read_text(), os.listdir(tmp_path)) == ("theirs", ["a"])
+
+
+PRECIOUS = {"new/thesis.tex": "mine", "old/thesis.tex": "older", ".lock": ""}
+
+
+def plant(folder: Path, owner: str | None = None) -> None:
+    """Make a directory with the layout of a staging directory."""
+    for name, text in PRECIOUS.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    if owner is not None:
+        (folder / ".owner").write_text(owner)
+
+
+def contents(folder: Path) -> dict[str, str | None]:
+    """Every path below a folder, with the text of the files."""
+    paths = sorted(folder.rglob("*"))
+    return {str(path): path.read_text() if path.is_file() else None for path in paths}
+
+
+FOREIGN = {  # directories that look like ours and are not
+    "no mark": None,
+    "another program's": "someone else\nout\n",
+    "another goal's": "process 1 on a host since 00:00\nout2\n",
+    "of an older format": "process 1 on a host since 00:00",
+}
+
+
+@pytest.mark.parametrize("owner", FOREIGN.values(), ids=list(FOREIGN))
+@pytest.mark.parametrize("is_link", [True, False])
+@pytest.mark.parametrize("name", [".out.partial", ".out-aaaaaaaa.partial"])
+def test_results_leave_folders_of_others_alone(
+    tmp_path: Path, name: str, is_link: bool, owner: str | None
+) -> None:
+    folder = tmp_path / ("precious" if is_link else name)
+    plant(folder, owner)
+    if is_link:
+        (tmp_path / name).symlink_to(folder)
+    before = contents(tmp_path)
+    for _ in range(2):
+        with results(tmp_path / "out", overwrite=True) as staging:
+            (staging / "a").write_text("a")
+        with atomic_file(tmp_path / "out" / "a") as draft:
+            draft.write_text("a")
+        with exclusive(tmp_path / "out" / "a"):
+            pass
+    after = contents(tmp_path)
+    assert {path for path in after if path not in before} == {
+        str(tmp_path / "out"),
+        str(tmp_path / "out" / "a"),
+    }
+    assert {path: after[path] for path in before} == before
+
+
+def test_mark_in_a_link_is_no_mark(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    plant(precious, "process 1 on a host since 00:00\nout\n")
+    (tmp_path / ".out-aaaaaaaa.partial").symlink_to(precious)
+    folder = tmp_path / ".out-bbbbbbbb.partial"
+    plant(folder)
+    (folder / ".owner").symlink_to(precious / ".owner")
+    before = contents(tmp_path)
+    with results(tmp_path / "out") as staging:
+        (staging / "a").write_text("a")
+    assert before.items() <= contents(tmp_path).items()
+
+
+def test_staging_names_differ_and_are_private(tmp_path: Path) -> None:
+    names = set()
+    for _ in range(3):
+        with results(tmp_path / "out", overwrite=True) as staging:
+            names.add(staging.parent.name)
+            assert staging.parent.stat().st_mode & 0o077 == 0
+    assert len(names) == 3
+
+
+def test_exclusive_touches_no_file_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "target").write_text("mine")
+    (tmp_path / ".a.lock").symlink_to(tmp_path / "target")
+    before = contents(tmp_path)
+    with exclusive(tmp_path / "a"):
+        pass
+    assert contents(tmp_path) == before
+
+
+def test_folder_left_before_its_mark_is_removed(tmp_path: Path) -> None:
+    (tmp_path / ".out-aaaaaaaa.partial").mkdir()
+    (tmp_path / ".out-bbbbbbbb.partial").mkdir()
+    (tmp_path / ".out-bbbbbbbb.partial" / ".lock").touch()
+    with results(tmp_path / "out") as staging:
+        (staging / "a").write_text("a")
+    assert os.listdir(tmp_path) == ["out"]
+
+
+WRITERS = """
+import sys
+from pathlib import Path
+from fairmp import outputs
+
+goal, number = Path(sys.argv[1]), sys.argv[2]
+for _ in range(40):
+    with outputs.atomic_file(goal / "file") as draft:
+        draft.write_text(number)
+for _ in range(10):
+    with outputs.results(goal / "deep" / "out", overwrite=True) as folder:
+        (folder / "a").write_text(number)
+        (folder / "b").write_text(number)
+"""
+
+
+def test_concurrent_processes_write_all_or_nothing(tmp_path: Path) -> None:
+    writers = [
+        subprocess.Popen(
+            [sys.executable, "-c", WRITERS, str(tmp_path), str(number)],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(3)
+    ]
+    errors = [writer.communicate(timeout=100)[1] for writer in writers]
+    assert errors == [""] * 3
+    assert sorted(os.listdir(tmp_path)) == ["deep", "file"]
+    assert os.listdir(tmp_path / "deep") == ["out"]
+    out = tmp_path / "deep" / "out"
+    assert (out / "a").read_text() == (out / "b").read_text()
+
+
+def test_results_leave_neighbours_alone(tmp_path: Path) -> None:
+    for name in (".out.old", ".out.tmp", "out.partial", ".out.partial.bak"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    before = set(tmp_path.rglob("*"))
+    for text in ("first", "second"):
+        with results(tmp_path / "out", overwrite=True) as folder:
+            (folder / "a").write_text(text)
+    assert set(tmp_path.rglob("*")) - before == {tmp_path / "out", tmp_path / "out" / "a"}
+    assert before <= set(tmp_path.rglob("*"))
+
+
+def test_atomic_file_leaves_drafts_of_others(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    (precious / "new").mkdir(parents=True)
+    (precious / "new" / "thesis.tex").write_text("mine")
+    (tmp_path / ".a-link.partial").symlink_to(precious)
+    (tmp_path / ".a-folder.partial" / "new").mkdir(parents=True)
+    (tmp_path / ".a-file.partial").write_text("mine")
+    before = sorted(tmp_path.rglob("*"))
+    with atomic_file(tmp_path / "a") as draft:
+        draft.write_text("a")
+    assert sorted(tmp_path.rglob("*")) == sorted([*before, tmp_path / "a"])
+
+
+def test_atomic_file_under_concurrent_writers(tmp_path: Path) -> None:
+    def write(number: int) -> None:
+        with atomic_file(tmp_path / "a") as draft:
+            draft.write_text(str(number))
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(write, range(400)))
+    assert os.listdir(tmp_path) == ["a"]
+    assert int((tmp_path / "a").read_text()) in range(400)

@@ -33,14 +33,27 @@ class Displayed:
 
     Args:
         renderer: name of the module that shows the class; inherited by subclasses.
+        summary: attributes that ``repr`` shows, for dataclasses with ``repr=False``.
     """
 
     _renderer: ClassVar[str]
+    _summary: ClassVar[tuple[str, ...]] = ()
 
-    def __init_subclass__(cls, renderer: str | None = None, **options: Any) -> None:
+    def __init_subclass__(
+        cls, renderer: str | None = None, summary: tuple[str, ...] = (), **options: Any
+    ) -> None:
         super().__init_subclass__(**options)
         if renderer is not None:
             cls._renderer = renderer
+        cls._summary = summary or cls._summary
+
+    def __repr__(self) -> str:
+        values = {name: getattr(self, name) for name in self._summary}
+        shown = [
+            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value!r}"
+            for name, value in values.items()
+        ]
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def __str__(self) -> str:
         return self._show().text(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from typing import Any, Self
@@ -126,3 +127,20 @@ def check_integer(argument: str, value: object, hint: str, *, low: int = 1) -> i
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise InputError(argument, f"{value!r} is not allowed", hint)
     return value
+
+
+_HARMLESS = "\n\t\u200c\u200d"  # the last two join letters or keep them apart
+
+
+def printable(text: str) -> str:
+    """Write control characters as escapes, so that a terminal shows them and does not obey."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in _HARMLESS else _escape(c) for c in text)
+
+
+def _escape(character: str) -> str:
+    # Spaces other than ours are not printable to Python, but harmless.
+    if character.isspace() and unicodedata.category(character) == "Zs":
+        return character
+    return character.encode("unicode_escape").decode("ascii")

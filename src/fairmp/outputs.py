@@ -1,16 +1,19 @@
 """Result files and directories that appear complete or not at all.
 
-Results are written to a staging directory beside their goal, ``.out.partial`` for ``out``, which
-holds a lock. A process that is killed leaves the directory behind without the lock, and the next
-process that writes to the same goal removes it.
+Results are written to a staging directory beside their goal, ``.out-k3w9x0ab.partial`` for ``out``:
+a name nobody can foresee, made for this process alone, with a lock and the mark of its owner. A
+process that is killed leaves the directory behind without the lock, and the next one that writes to
+the same goal removes it. Links, and directories of others or without the mark, are left alone.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
+import stat
 import tempfile
 import time
 import uuid
@@ -25,6 +28,10 @@ if TYPE_CHECKING:
     from filelock import BaseFileLock
 
 LOCK, OWNER = ".lock", ".owner"
+MARK = "process"  # the first word of an owner
+PARTIAL = ".partial"  # how names of staging directories end
+MAX_NAME_BYTES = 200  # of a goal's name in that of its staging directory
+TURN_S = 0.5  # for another process that asks for the same goal at the same moment
 WAIT_S = 60.0  # for another process that publishes to the same directory
 POLL_S = 0.05
 
@@ -74,10 +81,14 @@ def check_file(
 def free_name(name: str) -> Path:
     """Return the first of ``run.csv``, ``run-2.csv``, ``run-3.csv``, … that nobody uses."""
     path, count = Path(name), 1
-    while path.exists() or _LockedFolder(_staging_folder(path)).owner() is not None:
+    while path.exists() or _is_held(path):
         count += 1
         path = Path(name).with_stem(f"{Path(name).stem}-{count}")
     return path
+
+
+def _is_held(path: Path) -> bool:
+    return any(folder.owner() is not None for folder in _StagingName(path).marked())
 
 
 def try_lock(path: Path) -> BaseFileLock | None:
@@ -99,15 +110,11 @@ def try_lock(path: Path) -> BaseFileLock | None:
 @contextmanager
 def exclusive(path: Path) -> Iterator[None]:
     """Hold a lock on behalf of a file; raise if another process holds it."""
-    place = path.with_name(f".{path.name}{LOCK}")
-    lock = try_lock(place)
-    if lock is None:
-        hint = "wait for it, or give another folder"
-        raise InputError("out", f"another process is writing to {path}", hint)
+    staging = _acquire(path, wait_s=0.0)
     try:
         yield
     finally:
-        _remove_lock(place, lock)
+        staging.close()
 
 
 def _remove_lock(path: Path, lock: BaseFileLock) -> None:
@@ -117,42 +124,104 @@ def _remove_lock(path: Path, lock: BaseFileLock) -> None:
     lock.release()
 
 
-class _LockedFolder:
+class _StagingName:
+    """The names of staging directories of a goal, ``.out-k3w9x0ab.partial`` for ``out``."""
+
+    def __init__(self, path: Path) -> None:
+        goal = path.absolute() if path.is_symlink() and not path.is_dir() else path.resolve()
+        self.parent, self.goal, name = goal.parent, goal.name, goal.name
+        if len(name.encode()) >= MAX_NAME_BYTES:  # file systems limit the length of names
+            name = f"{name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
+        self.stem = f".{name}-"
+        self._pattern = re.compile(re.escape(self.stem) + r"[a-z0-9_]{8}" + re.escape(PARTIAL))
+
+    def make(self) -> _StagingFolder:
+        """Make a directory that no other process has, and lock it."""
+        while True:
+            created = _missing_folders(self.parent)
+            self.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileNotFoundError):  # another process removes what it had created
+                folder = tempfile.mkdtemp(suffix=PARTIAL, prefix=self.stem, dir=self.parent)
+                staging = _StagingFolder(Path(folder), self.goal, created)
+                if staging.lock_new():
+                    return staging
+
+    def _folders(self, own: Path | None) -> Iterator[_StagingFolder]:
+        """The directories of such a name, except for that of this process."""
+        with suppress(OSError):
+            for entry in list(os.scandir(self.parent)):
+                if self._pattern.fullmatch(entry.name) and Path(entry.path) != own:
+                    yield _StagingFolder(Path(entry.path), self.goal)
+
+    def marked(self, own: Path | None = None) -> list[_StagingFolder]:
+        """Those that a process of this user has made for the goal."""
+        return [folder for folder in self._folders(own) if folder.is_marked()]
+
+    def unused(self, own: Path | None = None) -> Iterator[_StagingFolder]:
+        """Those whose process was killed, locked by this one."""
+        for folder in self._folders(own):
+            if (folder.is_marked() or folder.is_unfinished()) and folder.lock_stale():
+                yield folder
+
+
+class _StagingFolder:
     """A directory for drafts, with a lock that ends with its process."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.new = folder / "new"  # what is being written
-        self.old = folder / "old"  # what it replaces, for a moment
+    def __init__(self, path: Path, goal: str, created: Iterable[Path] = ()) -> None:
+        self.path, self.goal = path, goal
+        self.new = path / "new"  # what is being written
+        self.old = path / "old"  # what it replaces, for a moment
         self._lock: BaseFileLock | None = None
-        self._created: list[Path] = []
+        self._created = list(created)  # directories above it that did not exist
 
-    def try_acquire(self) -> bool:
-        """Create and lock the directory; False if another process has it."""
-        self._created = self._created or _missing_folders(self.folder)
-        with suppress(FileNotFoundError):  # its owner is removing it
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = try_lock(self.folder / LOCK)
-            if self._lock is not None:
-                process = f"process {os.getpid()} on {socket.gethostname()}"
-                (self.folder / OWNER).write_text(f"{process} since {time.strftime('%H:%M')}")
-        return self._lock is not None
+    def lock_new(self) -> bool:
+        """Lock a directory that this process has made, and mark it; False if it was removed."""
+        self._lock = try_lock(self.path / LOCK)
+        if self._lock is None:
+            return False
+        process = f"{MARK} {os.getpid()} on {socket.gethostname()} since {time.strftime('%H:%M')}"
+        (self.path / OWNER).write_text(f"{process}\n{self.goal}\n", encoding="utf-8")
+        return True
+
+    def is_marked(self) -> bool:
+        """Whether a process of this user has made the directory for the goal; links never are."""
+        try:
+            if not self._is_own_folder() or not stat.S_ISREG(os.lstat(self.path / OWNER).st_mode):
+                return False
+            process, goal, _ = (self.path / OWNER).read_text(encoding="utf-8").split("\n")
+        except (OSError, ValueError):
+            return False
+        return process.startswith(f"{MARK} ") and goal == self.goal
+
+    def is_unfinished(self) -> bool:
+        """Whether there is nothing in it to lose, as in one whose process was killed at once."""
+        try:
+            return self._is_own_folder() and set(os.listdir(self.path)) <= {LOCK}
+        except OSError:
+            return False
+
+    def _is_own_folder(self) -> bool:
+        folder = os.lstat(self.path)
+        is_own = not hasattr(os, "getuid") or folder.st_uid == os.getuid()
+        return is_own and stat.S_ISDIR(folder.st_mode)
 
     def owner(self) -> str | None:
         """Return the process that holds the lock; None if there is none."""
-        if not (self.folder / LOCK).exists():
+        if not os.path.lexists(self.path / LOCK):
             return None
-        lock = try_lock(self.folder / LOCK)
+        lock = try_lock(self.path / LOCK)
         if lock is not None:
             lock.release()
             return None
         with suppress(OSError):
-            return (self.folder / OWNER).read_text()
+            return (self.path / OWNER).read_text(encoding="utf-8").partition("\n")[0]
         return "another process"
 
-    def is_stale(self) -> bool:
-        """Lock a directory that a killed process left; False if its process is alive."""
-        self._lock = try_lock(self.folder / LOCK)
+    def lock_stale(self) -> bool:
+        """Lock a directory that a killed process left; False if it is in use."""
+        if os.path.islink(self.path / LOCK):
+            return False
+        self._lock = try_lock(self.path / LOCK)
         return self._lock is not None and self._lock.is_locked
 
     def clear(self) -> None:
@@ -164,18 +233,19 @@ class _LockedFolder:
         """Remove the directory, and give up the lock."""
         if self._lock is not None:
             self.clear()
-            (self.folder / OWNER).unlink(missing_ok=True)
-            _remove_lock(self.folder / LOCK, self._lock)
-        _remove_empty([self.folder, *self._created])
+            (self.path / OWNER).unlink(missing_ok=True)
+            _remove_lock(self.path / LOCK, self._lock)
+            self._lock = None
+        _remove_empty([self.path, *self._created])
 
 
-_held: dict[Path, _LockedFolder] = {}  # staging directories this process has locked, by goal
+_held: dict[Path, _StagingFolder] = {}  # staging directories this process has locked, by goal
 
 
 def hold(path: Path, *, overwrite: bool) -> None:
     """Check a directory for results, and lock it until they are there or this process ends."""
     check_free(path, overwrite=overwrite)
-    _acquire(path, wait_s=0.0)
+    _hold(path, wait_s=0.0)
 
 
 def release() -> None:
@@ -194,7 +264,7 @@ def results(
     ``in_place``, for a directory that other processes use, each file is replaced on its own.
     """
     check_free(path, overwrite=overwrite)
-    staging, goal = _acquire(path, wait_s=WAIT_S), path.resolve()
+    staging, goal = _hold(path, wait_s=WAIT_S), path.resolve()
     try:
         yield staging.new
         # Renaming the working directory would leave a shell in a directory without a name.
@@ -216,31 +286,55 @@ def into(path: Path) -> Iterator[Path]:
         yield staging
 
 
-def _staging_folder(path: Path) -> Path:
-    name = path.resolve().name
-    if len(name.encode()) >= 200:  # file systems limit the length of names
-        name = f"{name[:40]}-{uuid.uuid5(uuid.NAMESPACE_URL, name)}"
-    return path.resolve().with_name(f".{name}.partial")
+def _hold(path: Path, *, wait_s: float) -> _StagingFolder:
+    """The staging directory this process has for a goal, with a place for drafts."""
+    goal = path.resolve()
+    if goal not in _held:
+        staging = _acquire(path, wait_s=wait_s)
+        staging.new.mkdir()
+        _held[goal] = staging
+    return _held[goal]
 
 
-def _acquire(path: Path, *, wait_s: float) -> _LockedFolder:
-    """Lock the staging directory of a goal, and clear what a killed process left in it."""
-    goal, deadline = path.resolve(), time.monotonic() + wait_s
-    if goal in _held:
-        return _held[goal]
-    staging = _LockedFolder(_staging_folder(path))
-    while not staging.try_acquire():
+def _acquire(path: Path, *, wait_s: float) -> _StagingFolder:
+    """Make a staging directory while no other process has one for the same goal.
+
+    A process holds the goal when it sees no other directory after it has made its own. Of several
+    that see each other, the first by name waits for the others, which step back.
+    """
+    name, deadline = _StagingName(path), time.monotonic() + max(wait_s, TURN_S)
+    while True:
+        staging = name.make()
+        owner = _wait_for_others(name, staging, path.resolve(), deadline)
+        if owner is None:
+            return staging
+        staging.close()
         if time.monotonic() > deadline:
-            owner = staging.owner() or "another process"
-            staging.close()
             value = f"{path} is being written to by {owner}"
             raise InputError("out", value, "wait for it, or give another folder")
         time.sleep(POLL_S)
-    _restore(staging, goal)
-    staging.clear()
-    staging.new.mkdir()
-    _held[goal] = staging
-    return staging
+
+
+def _wait_for_others(
+    name: _StagingName, staging: _StagingFolder, goal: Path, deadline: float
+) -> str | None:
+    """Return the process that has the goal; None once no other does."""
+    while True:
+        _remove_stale(name, staging.path, goal)
+        owners = {folder.path: folder.owner() for folder in name.marked(staging.path)}
+        alive = [place for place, owner in sorted(owners.items()) if owner is not None]
+        if not alive:
+            return None
+        if alive[0] < staging.path or time.monotonic() > deadline:
+            return owners[alive[0]]
+        time.sleep(POLL_S)
+
+
+def _remove_stale(name: _StagingName, own: Path, goal: Path) -> None:
+    """Remove what killed processes left, after bringing back what they were about to replace."""
+    for left in name.unused(own):
+        _restore(left, goal)
+        left.close()
 
 
 def _release(goal: Path) -> None:
@@ -250,13 +344,13 @@ def _release(goal: Path) -> None:
         staging.close()
 
 
-def _restore(staging: _LockedFolder, goal: Path) -> None:
+def _restore(staging: _StagingFolder, goal: Path) -> None:
     """Bring back what was to be replaced, if that was stopped between two renames."""
     if staging.old.exists() and not goal.exists():
         os.rename(staging.old, goal)
 
 
-def _publish(staging: _LockedFolder, goal: Path, *, keep: bool) -> None:
+def _publish(staging: _StagingFolder, goal: Path, *, keep: bool) -> None:
     if goal.is_dir() and any(goal.iterdir()):
         if keep:
             shutil.copytree(goal, staging.new, True, copy_function=_link, dirs_exist_ok=True)
@@ -311,15 +405,10 @@ def text_files(contents: Mapping[Path, str], *, new: bool) -> Iterator[None]:
 @contextmanager
 def atomic_file(path: Path, *, new: bool = False) -> Iterator[Path]:
     """Yield the path of a draft, which becomes ``path`` on success; ``new`` replaces no file."""
-    stem = f".{path.name[:40]}-"
-    for other in path.parent.iterdir():
-        if other.name.startswith(stem) and other.name.endswith(".partial"):
-            left = _LockedFolder(other)
-            if left.is_stale():
-                left.close()
-    staging = _LockedFolder(path.with_name(f"{stem}{uuid.uuid4().hex[:8]}.partial"))
-    while not staging.try_acquire():  # another process takes it for a stale one
-        time.sleep(POLL_S)
+    name = _StagingName(path)
+    for left in name.unused():
+        left.close()
+    staging = name.make()
     try:
         staging.new.mkdir()
         draft = staging.new / path.name

@@ -3,6 +3,7 @@ from __future__ import annotations
 import sqlite3
 import sys
 from pathlib import Path
+from urllib.parse import unquote_plus
 
 import numpy as np
 import pandas as pd
@@ -93,7 +94,7 @@ def test_without_password_hides_it() -> None:
         ("sqlite:///nowhere.db", "select 1", "nodes"),
         ("{database}", "select * from nothing", "nodes"),
         ("{database}", "drop table people", "nodes"),
-        ("{database}", "pragma cache_size = 2000", "nodes_query"),
+        ("{database}", "pragma cache_size = 2000", "nodes"),
         ("{database}", None, "nodes"),
         ("nonsense://x", "select 1", "nodes"),
         ("people.csv", "select 1", "nodes"),
@@ -126,3 +127,91 @@ def test_train_and_predict_from_a_database(
             main()
         assert not left.value.code
     assert list(pd.read_csv("p.csv")["id"]) == list(people["id"])
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "pragma journal_mode = wal",
+        "pragma user_version = 7",
+        "attach 'other.db' as other",
+        "vacuum into 'copy.db'",
+        "vacuum",
+        "create temp table x as select 1",
+        "delete from people returning id",
+        "insert into people select * from people returning id",
+        "select 1; delete from people",
+    ],
+)
+def test_query_changes_nothing(
+    database: str, query: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "empty"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    file = Path(database.removeprefix("sqlite:///"))
+    before, beside = file.read_bytes(), sorted(file.parent.iterdir())
+    with pytest.raises(InputError), databases.as_file(database, query, "nodes"):
+        pass
+    assert not list(folder.iterdir())
+    assert file.read_bytes() == before
+    assert sorted(file.parent.iterdir()) == beside
+
+
+def test_semicolons_in_text_are_no_second_statement(database: str) -> None:
+    query = "select ';' as a, id from people -- all; of them\n;"
+    with databases.as_file(database, query, "nodes") as path:
+        assert path is not None
+        assert len(pd.read_csv(path)) == 120
+
+
+SECRET = "hunter2"
+ADDRESSES = [
+    "postgresql://me:{}@host/db",
+    "postgresql://me:a:b@{}@host/db",
+    "postgresql://host/db?user=me&password={}",
+    "postgresql://host/db?user=me&password=x@{}",
+    "mysql+pymysql://me:{}@host/db?ssl_key=/k&passwd={}",
+    "mssql+pyodbc:///?odbc_connect=DRIVER%3Dx%3BUID%3Dme%3BPWD%3D{}",
+    "mssql+pyodbc:///?odbc_connect=DRIVER={{x}};UID=me;PWD={}",
+    "snowflake://me@account/db?token={}&warehouse=w",
+    "mssql+pyodbc:///?odbc_connect=DRIVER={{ODBC Driver 17}};UID=me;PWD={}",
+    "redis://:{}@h",
+]
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_no_form_of_an_address_shows_its_password(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = address.format(SECRET, SECRET)
+    for text in (url, f"train --nodes {url} --id x", f"cannot connect to '{url}'."):
+        assert SECRET not in databases.without_password(text)
+
+    def fail(*_: object, **__: object) -> None:
+        raise TypeError(f"connect() got {unquote_plus(url)} and {url}")
+
+    monkeypatch.setattr(sqlalchemy, "create_engine", fail)
+    with pytest.raises(InputError) as error, databases.as_file(url, "select 1", "nodes"):
+        pass
+    assert SECRET not in str(error.value)
+    assert error.value.__suppress_context__
+
+
+def test_addresses_without_passwords_stay_as_they_are() -> None:
+    for url in (
+        "sqlite:///people.db",
+        "postgresql://me@host/db?sslmode=require",
+        "https://x/y?a=b",
+    ):
+        assert databases.without_password(url) == url
+
+
+def test_variables_of_the_environment_are_filled_in(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DB_PASSWORD", "p@ss/word:?")
+    filled = databases.with_environment("postgresql://me:${DB_PASSWORD}@host/db", "nodes")
+    assert sqlalchemy.engine.make_url(filled).password == "p@ss/word:?"
+    with pytest.raises(InputError, match="UNSET_VARIABLE"):
+        databases.with_environment("postgresql://me:${UNSET_VARIABLE}@host/db", "nodes")

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import csv
 import gzip
+import itertools
+from pathlib import Path
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fairmp.datasets import from_tables
 from fairmp.datasets.dialects import is_numeric, open_table
 from fairmp.datasets.readers import TableReader
 from fairmp.errors import InputError
@@ -132,3 +136,45 @@ def test_is_utf8(tmp_path, zipped):
     for content, expected in ((b"a\xc3\xa9\n", True), (b"a\n" * 9000 + b"\xe9\n", False)):
         path.write_bytes(gzip.compress(content) if zipped else content)
         assert open_table(path, "nodes").is_utf8() is expected
+
+
+@pytest.mark.parametrize("mark", ["#", "%"])
+@pytest.mark.parametrize("separator", [",", "\t", ";", " "])
+def test_rows_whose_ids_look_like_comments_are_kept(
+    tmp_path: Path, mark: str, separator: str
+) -> None:
+    n = 12
+    ids = [f"{mark}{k}" for k in range(n // 2)] + [f"z{k}" for k in range(n // 2)]
+    rows = [separator.join(pair) for pair in itertools.pairwise(ids)]
+    people = pd.DataFrame({"id": ids, "y": [0, 1] * 6, "s": ["a", "a", "b"] * 4})
+    for top in (
+        [],
+        [f"{mark} made on Monday"],
+        [f"{mark} one{separator}other"],
+        ["one" + separator + "other"],
+    ):
+        (tmp_path / "edges.txt").write_text("\n".join([*top, *rows]) + "\n")
+        data = from_tables(people, tmp_path / "edges.txt", id="id", label="y", sensitive="s")
+        assert data.report.edges == n - 1
+
+
+def test_all_rows_may_look_like_comments(tmp_path: Path) -> None:
+    ids = [f"#{k}" for k in range(12)]
+    people = pd.DataFrame({"id": ids, "y": [0, 1] * 6, "s": ["a", "a", "b"] * 4})
+    rows = [f"{one},{other}" for one, other in itertools.pairwise(ids)]
+    (tmp_path / "edges.csv").write_text("\n".join(rows) + "\n")
+    data = from_tables(people, tmp_path / "edges.csv", id="id", label="y", sensitive="s")
+    assert data.report.edges == 11
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff"])
+@pytest.mark.parametrize(("line", "separator"), [("sep=;", ";"), ("SEP=,", ","), ('"sep=|"', "|")])
+def test_line_of_excel_names_the_separator(
+    tmp_path: Path, start: str, line: str, separator: str
+) -> None:
+    rows = [["id", "y", "s"], *([str(k), str(k % 2), "aab"[k % 3]] for k in range(12))]
+    text = "\n".join([start + line, *map(separator.join, rows)])
+    (tmp_path / "people.csv").write_text(text + "\n", encoding="utf8")
+    ends = pd.DataFrame({"a": range(11), "b": range(1, 12)})
+    data = from_tables(tmp_path / "people.csv", ends, id="id", label="y", sensitive="s")
+    assert (data.report.nodes, data.report.edges) == (12, 11)

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from typing import Any
+from uuid import UUID
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,13 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch_geometric.utils import coalesce, remove_self_loops, to_undirected
 
+from fairmp.datasets import from_tables
 from fairmp.datasets.edges import (
+    EdgeColumns,
+    Edges,
     check_ids,
     comparable,
     id_array,
     node_ids,
     position_finder,
     positions,
+    read_edges,
     undirected,
 )
 from fairmp.datasets.load_report import LoadReport
@@ -118,3 +125,102 @@ def test_undirected_agrees_with_pyg(rows):
     assert report.repeated == len(proper) - len(directed)
     assert report.reciprocal == sum((b, a) in directed for a, b in directed) // 2
     assert report.edges == len(pairs)
+
+
+LETTERS = pa.array(["a", "b", "c", "d"])
+
+
+def _read(
+    table: Any, columns: EdgeColumns | None = None, ids: Any = LETTERS
+) -> tuple[Edges, list[str]]:
+    report = LoadReport()
+    return read_edges(table, ids, columns or EdgeColumns(), report), report.notes
+
+
+@pytest.mark.parametrize("names", [("source", "target"), ("Src", "Dst"), ("from", "to")])
+def test_read_edges_finds_endpoints_by_name(names):
+    table = pd.DataFrame({"kind": ["x", "y"], names[1]: ["b", "c"], names[0]: ["a", "b"]})
+    assert _read(table)[0].edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+
+
+@pytest.mark.parametrize("names", [("source", "target"), ("one", "other")])
+@pytest.mark.parametrize("ids", [["a", "b", "c", "d"], [0, 1, 2, 3]])
+def test_read_edges_skips_row_numbers_in_front(tmp_path, names, ids):
+    table = pd.DataFrame({names[0]: [ids[0], ids[3]], names[1]: [ids[2], ids[1]]})
+    without, written = tmp_path / "without.csv", tmp_path / "with.csv"
+    table.to_csv(without, index=False)
+    table.to_csv(written)
+    expected, _ = _read(without, ids=pa.array(ids))
+    for source in (written, pd.read_csv(written), table.reset_index()):
+        edges, notes = _read(source, ids=pa.array(ids))
+        assert edges.edge_index.tolist() == expected.edge_index.tolist()
+        assert any("row numbers" in note for note in notes)
+
+
+def test_read_edges_refuses_mostly_dangling_rows():
+    table = pd.DataFrame({"one": ["a", "x", "y", "z", "w"], "other": ["b", "a", "b", "c", "d"]})
+    with pytest.raises(InputError, match="4 of 5 rows") as caught:
+        _read(table)
+    assert "x – a, y – b, z – c" in str(caught.value)
+    half = pd.DataFrame({"one": ["a", "x"], "other": ["b", "a"]})
+    assert _read(half)[0].edge_index.tolist() == [[0, 1], [1, 0]]
+
+
+@settings(deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 3), st.integers(0, 3), st.sampled_from([0.5, 1.0, 3.0])),
+        min_size=1,
+    )
+)
+def test_read_edges_weights_agree_with_brute_force(rows):
+    total: dict[tuple[int, int], float] = {}
+    for source, target, weight in rows:
+        if source != target:
+            total[source, target] = total.get((source, target), 0) + weight
+    expected = {}
+    for source, target in total:
+        given_directions = [
+            total[pair] for pair in ((source, target), (target, source)) if pair in total
+        ]
+        expected[source, target] = expected[target, source] = np.mean(given_directions)
+    table = pd.DataFrame(rows, columns=["one", "other", "strength"])
+    columns = EdgeColumns(weight="strength")
+    if not expected:
+        return  # nothing but self-loops
+    edges, _ = _read(table, columns, ids=pa.array([0, 1, 2, 3]))
+    found = dict(zip(map(tuple, edges.edge_index.T.tolist()), edges.weight.tolist(), strict=True))
+    assert found == expected
+
+
+@pytest.mark.parametrize("weight", [0, -1, float("nan"), "much"])
+def test_read_edges_refuses_wrong_weights(weight):
+    table = pd.DataFrame({"one": ["a"], "other": ["b"], "strength": [weight]})
+    with pytest.raises(InputError, match="edge_weight: column 'strength'"):
+        _read(table, EdgeColumns(weight="strength"))
+
+
+@pytest.mark.parametrize(
+    ("ids", "written"),
+    [
+        (range(2049, 2069), lambda ids: np.array(ids, np.float16)),  # 2049 is 2048 there
+        (range(10**30, 10**30 + 20), lambda ids: [str(k) for k in ids]),
+        (range(20), lambda ids: [str(UUID(int=k)) for k in ids]),
+        (range(123_456_700, 123_456_800, 5), lambda ids: [f"{k:.6e}" for k in ids]),  # digits lost
+        (range(20), lambda ids: [f"{k:.18e}" for k in ids]),
+    ],
+    ids=["float16", "beyond 64 bits", "uuid", "lost digits", "savetxt"],
+)
+def test_ids_join_their_own_node_or_none(ids, written) -> None:
+    n = len(ids)
+    nodes = pd.DataFrame({"id": list(ids), "y": [0, 1] * (n // 2), "s": list("uvvu") * (n // 4)})
+    ends = written(list(ids))
+    if isinstance(ends[0], str) and "-" in ends[0][1:-4]:
+        nodes["id"] = [UUID(int=k) for k in ids]
+    edges = pd.DataFrame({"a": ends[:-1], "b": ends[1:]})
+    try:
+        data = from_tables(nodes, edges, id="id", label="y", sensitive="s")
+    except InputError:
+        return
+    assert data.edge_index.size(1) == 2 * (n - 1)
+    assert ((data.edge_index[0] - data.edge_index[1]).abs() == 1).all()

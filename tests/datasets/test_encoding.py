@@ -89,6 +89,7 @@ def test_new_numbers_are_scaled_as_by_sklearn(old, new, scale):
     np.testing.assert_allclose(scaled, expected, rtol=1e-6, atol=1e-6)
 
 
+@pytest.mark.filterwarnings("ignore:column")
 @settings(max_examples=40)
 @given(
     st.lists(st.sampled_from("abcde"), min_size=2, max_size=40).filter(lambda v: len(set(v)) > 1),
@@ -107,6 +108,7 @@ def test_new_categories_are_encoded_as_by_sklearn(old, new):
         assert f"{unseen} node" in report.notes[0]
 
 
+@pytest.mark.filterwarnings("ignore:column")
 def test_rare_and_new_categories_share_a_feature():
     series = pd.Series(list("aaabbbcd") * 3, name="c")
     column = fit_column(series, max_categories=2)
@@ -283,8 +285,6 @@ def test_encoding_refuses_other_arguments(encoding):
     for argument, value in {"scale": "minmax", "max_categories": 3, "seed": 1}.items():
         with pytest.raises(InputError, match=f"^{argument}: .*encoding"):
             read(PEOPLE, encoding, **{argument: value})
-    with pytest.raises(InputError, match="edges: missing; give a table"):
-        from_tables(PEOPLE, **NAMES)
     with pytest.raises(InputError, match="unknown_groups: 'perhaps'"):
         read(PEOPLE, encoding, unknown_groups="perhaps")
     with pytest.raises(InputError, match="id: missing"):

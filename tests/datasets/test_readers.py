@@ -6,8 +6,8 @@ import pytest
 
 from fairmp.datasets.dialects import TableReadError
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError
+from fairmp.frames import MISSING
 
 
 def test_partial_drops_rows_that_are_cut_short(tmp_path):

@@ -37,7 +37,9 @@ def test_split_is_disjoint_stratified_and_of_the_right_size(n, classes, groups, 
     y, sens = nodes(n, classes, groups, seed)
     known = (y >= 0) & (sens >= 0)
     assume(int(known.sum()) >= 5)
-    result = split((y, sens), seed=seed, fractions=fractions)
+    masks = split((y, sens), seed=seed, fractions=fractions)
+    assert torch.equal(masks.train & ~known, (y >= 0) & (sens < 0))
+    result = masks._replace(train=masks.train & known)
     total = torch.stack(list(result)).sum(0)
     assert total.max() <= 1
     assert not (total.bool() & ~known).any()
@@ -99,7 +101,8 @@ def test_recorded_splits_do_not_change():
     y, sens = nodes(200, 3, 2)
     digest = hashlib.sha256()
     for seed in range(5):
-        digest.update(torch.stack(list(split((y, sens), seed=seed))).numpy().tobytes())
+        masks = torch.stack(list(split((y, sens), seed=seed))) & (sens >= 0)
+        digest.update(masks.numpy().tobytes())
     assert digest.hexdigest()[:16] == "e6c4e9695c852d1b"
 
 
@@ -159,14 +162,14 @@ def test_largest_remainder_keeps_the_sum_and_stays_within_one(weights, total):
     assert (np.abs(counts - quotas) < 1 + 1e-6).all()
 
 
-def test_check_groups_names_a_group_that_a_part_lacks():
-    people = pd.DataFrame({"y": [0, 1] * 20, "s": ["a", "b"] * 19 + ["a", "rare"]})
+def test_check_groups_names_all_groups_that_a_part_lacks():
+    people = pd.DataFrame({"y": [0, 1] * 20, "s": ["a", "b"] * 18 + ["a", "b", "tiny", "rare"]})
     edges = pd.DataFrame({"from": [0, 1], "to": [1, 2]})
     data = from_tables(people, edges, id=None, label="y", sensitive="s")
-    with pytest.raises(InputError, match="'rare'") as error:
+    with pytest.raises(InputError, match="'rare' 1, 'tiny' 1") as error:
         check_groups(data, [0])
     assert error.value.argument == "sensitive"
-    check_groups(from_tables(people[:-1], edges, id=None, label="y", sensitive="s"), range(3))
+    check_groups(from_tables(people[:-2], edges, id=None, label="y", sensitive="s"), range(3))
     check_groups(Data(), [0])  # a benchmark graph
 
 
@@ -239,3 +242,14 @@ def test_check_refuses_what_is_no_graph(data: Data) -> None:
     with pytest.raises(InputError) as error:
         check([data])  # type: ignore[arg-type]
     assert error.value.argument == "data"
+
+
+def test_labelled_nodes_of_unknown_group_are_training_nodes():
+    y = torch.tensor([0, 1] * 20 + [0, 1, -1])
+    sens = torch.tensor([0, 0, 1, 1] * 10 + [-1, -1, -1])
+    train, val, test = split((y, sens), seed=3)
+    known = split((y[:40], sens[:40]), seed=3)
+    assert train[40:].tolist() == [True, True, False]
+    for mask, expected in zip((train, val, test), known, strict=True):
+        assert torch.equal(mask[:40], expected)
+    assert not bool((val | test)[40:].any())

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import warnings
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +12,7 @@ import pytest
 import torch
 
 from fairmp import FMP, FairClassifier
-from fairmp.datasets import from_tables
+from fairmp.datasets import cache, from_tables, stored_graph
 from fairmp.datasets.stored_graph import (
     FILE,
     JoinedGraph,
@@ -52,6 +55,84 @@ def test_load_refuses_a_damaged_file(data, tmp_path: Path) -> None:
     with pytest.raises(InputError) as error:
         StoredGraph.load(path, data.encoding)
     assert error.value.argument == "graph"
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("edges", lambda a: a.astype(np.int64) - 1),  # a negative index wraps to another node
+        ("edges", lambda a: a + 100),
+        ("edges", lambda a: a.astype(float)),
+        ("edges", lambda a: a[0]),
+        ("sens", lambda a: a.astype(np.int64) - 2),
+        ("sens", lambda a: a + 7),
+        ("sens", lambda a: a[:-1]),
+        ("x", lambda a: a * np.nan),
+        ("x", lambda a: a[:, :0]),
+        ("x", lambda a: np.zeros((10**4, 10**4), np.float32)),  # few bytes that expand to 400 MB
+        ("ids", lambda a: a.reshape(2, 4)),
+        ("ids", lambda a: np.zeros(8, "U1000000")),
+        ("ids", None),
+    ],
+)
+def test_load_checks_each_array(data, tmp_path: Path, name: str, change) -> None:
+    path = save_graph(data, tmp_path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    if change is None:
+        del arrays[name]
+    else:
+        arrays[name] = change(arrays[name])
+    arrays["words"] = signed(arrays)  # with a checksum that matches
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(InputError) as error:
+        StoredGraph.load(path, data.encoding)
+    assert error.value.argument == "graph"
+
+
+def signed(arrays: dict[str, np.ndarray]) -> np.ndarray:
+    """The metadata of a file with these arrays."""
+    content = {name: array for name, array in arrays.items() if name != "words"}
+    metadata = {"nodes": len(content.get("ids", ())), "sha256": cache.checksum(content)}
+    return np.frombuffer(json.dumps(metadata).encode(), np.uint8)
+
+
+@pytest.mark.parametrize("read", ["load", "count"])
+def test_load_compares_the_checksum(data, tmp_path: Path, read: str) -> None:
+    path = save_graph(data, tmp_path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays["sens"] = 1 - arrays["sens"]  # valid groups, but those of others
+    np.savez_compressed(path, **arrays)
+    with pytest.raises(InputError, match="checksum"):
+        StoredGraph.load(path, data.encoding) if read == "load" else count_stored(
+            path, pa.array([])
+        )
+
+
+@pytest.mark.parametrize("name", ["other", "words"])
+def test_load_expands_no_bomb(data, tmp_path: Path, name: str, monkeypatch) -> None:
+    path = save_graph(data, tmp_path)
+    with np.load(path) as file:
+        arrays = dict(file)
+    arrays[name] = np.zeros(2_000_000, np.uint8)
+    np.savez_compressed(path, **arrays)
+    monkeypatch.setattr(stored_graph, "MAX_EXPANDED_BYTES", 1_000_000)
+    monkeypatch.setattr(stored_graph, "read_npz", lambda path: pytest.fail("it was expanded"))
+    for read in (lambda: StoredGraph.load(path, data.encoding), lambda: count_stored(path, None)):
+        with pytest.raises(InputError, match="would become"):
+            read()
+
+
+def test_load_refuses_an_array_given_twice(data, tmp_path: Path) -> None:
+    path = save_graph(data, tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        content = archive.read("edges.npy")
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "a") as archive:
+        warnings.simplefilter("ignore")
+        archive.writestr("edges.npy", content)
+    with pytest.raises(InputError, match="twice"):
+        StoredGraph.load(path, data.encoding)
 
 
 def test_count_stored_counts_ids_of_the_graph(data, tmp_path: Path) -> None:
@@ -188,7 +269,11 @@ def test_graph_features_use_labels_of_the_training_graph(
     inputs = model.network_.transform.inputs
     rows = inputs("neighbourhood", graph.x, graph_of(graph))
     labels = torch.full((len(graph.y),), -1)
-    labels[graph.origin] = torch.where(data.train_mask, data.y, -1)
+    # Those of the other folds, where candidates are cross-fitted.
+    seen = data.train_mask
+    if backbone == "auto":
+        seen = (data.train_mask | data.val_mask) & (inputs.folds != 0)
+    labels[graph.origin] = torch.where(seen, data.y, -1)
     expected = neighbourhood(graph.x, graph_of(graph), labels, 2)
     assert torch.equal(rows, expected)
     source, target = graph.edge_index
@@ -199,3 +284,21 @@ def test_graph_features_use_labels_of_the_training_graph(
     other[source[target == node]] = -1
     changed = neighbourhood(graph.x, graph_of(graph), other, 2)
     assert not torch.equal(changed[node], rows[node])
+
+
+def test_join_nodes_keeps_edge_weights(tmp_path):
+    people = pd.DataFrame({"who": list("abcdefgh"), "y": [0, 1] * 4, "s": list("ffmm") * 2})
+    people["age"] = range(8)
+    friends = pd.DataFrame({"from": list("abcdefg"), "to": list("bcdefgh"), "hours": range(1, 8)})
+    roles = {"id": "who", "label": "y", "sensitive": "s", "edge_weight": "hours"}
+    data = from_tables(people, friends, **roles)
+    save_graph(data, tmp_path)
+    added = pd.DataFrame({"hours": [5.0, 2.5], "to": ["a", "h"], "from": ["z", "z"]})
+    new = pd.DataFrame({"who": ["z"], "age": [3], "s": ["f"]})
+    joined = join_nodes(tmp_path / FILE, new, added, encoding=data.encoding).data
+    weights = dict(
+        zip(map(tuple, joined.edge_index.T.tolist()), joined.edge_weight.tolist(), strict=True)
+    )
+    assert weights[0, 1] == weights[1, 0] == 5  # new nodes come first
+    assert weights[0, 8] == 2.5
+    assert [weights[k, k + 1] for k in range(1, 8)] == list(range(1, 8))

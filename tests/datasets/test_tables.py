@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from fairmp.datasets import from_tables
+from fairmp.datasets.encoding import Encoding
 from fairmp.errors import InputError
 
 PEOPLE = pd.DataFrame(
@@ -58,7 +59,9 @@ def check(data) -> None:
     assert report.missing == {"age": 1, "town": 3}
     assert (report.unknown_labels, report.unknown_groups) == (1, 1)
     used = data.train_mask | data.val_mask | data.test_mask
-    assert used.tolist() == ((data.y >= 0) & (data.sens >= 0)).tolist()
+    assert used.tolist() == (data.y >= 0).tolist()
+    assert not bool(((data.val_mask | data.test_mask) & (data.sens < 0)).any())
+    assert report.labelled_unknown_groups == int(((data.y >= 0) & (data.sens < 0)).sum())
 
 
 def test_from_tables_of_data_frames():
@@ -178,8 +181,8 @@ def test_row_numbers_as_ids_and_chosen_columns():
         id=None,
         label="hired",
         sensitive="group",
-        source="v",
-        target="w",
+        edge_source="v",
+        edge_target="w",
         features=["age", "vip"],
         drop=["vip"],
     )
@@ -251,8 +254,11 @@ def test_seed_changes_the_split_only():
         ({"label": "who"}, "label: column 'who' is the id column already; name another"),
         ({"drop": ["towm"]}, "drop: the node table has no column 'towm', did you mean 'town'?"),
         ({"features": ["height"]}, "features: the node table has no column 'height'"),
-        ({"source": "a"}, "source: the edge table has no column 'a'; there are from, to, since"),
-        ({"target": "from"}, "source: 'from' is the target too; name two columns"),
+        (
+            {"edge_source": "a"},
+            "edge_source: the edge table has no column 'a'; there are from, to, since",
+        ),
+        ({"edge_target": "from"}, "edge_source: 'from' is the target too; name two columns"),
         ({"sensitive": "age", "sensitive_bins": [99]}, "gives one group"),
         ({"scale": "big"}, "scale: 'big' is unknown"),
         (
@@ -379,3 +385,34 @@ def test_real_nba_files_as_tables(real_data):
     assert table.class_names == graph.class_names
     columns = [graph.feature_names.index(name) for name in table.feature_names]
     torch.testing.assert_close(table.x, graph.x[:, columns], atol=1e-5, rtol=1e-5)
+
+
+def test_tables_without_edges_give_a_graph_without_edges():
+    data = from_tables(PEOPLE, **NAMES)
+    assert data.edge_index.shape == (2, 0)
+    assert "no edge table: no node has an edge" in data.report.notes
+    with_edges = from_tables(PEOPLE, FRIENDS, **NAMES)
+    for name in ("x", "y", "sens", "train_mask"):
+        torch.testing.assert_close(data[name], with_edges[name])
+
+
+def test_rare_groups_are_encoded_as_in_training():
+    data = from_tables(PEOPLE, FRIENDS, **NAMES, min_group=4)
+    assert data.group_names == ["c", "other"]
+    encoding = Encoding.from_dict(data.encoding.to_dict())
+    assert from_tables(PEOPLE, encoding=encoding).sens.tolist() == data.sens.tolist()
+    with pytest.raises(InputError, match="min_group: cannot be combined with encoding"):
+        from_tables(PEOPLE, encoding=encoding, min_group=4)
+
+
+def test_codes_of_few_whole_numbers_are_pointed_out():
+    people = PEOPLE.assign(region=[1, 2, 3] * 4, children=[0, 0, 0, 1, 2, 0] * 2, flag=[0, 1] * 6)
+    notes = " ".join(from_tables(people, FRIENDS, **NAMES).report.notes)
+    assert "few whole numbers, read as quantities: region;" in notes
+    notes = from_tables(people, FRIENDS, **NAMES, categorical=["region"]).report.notes
+    assert not any("whole numbers" in note for note in notes)
+
+
+def test_several_columns_in_one_text_say_how_several_are_given():
+    with pytest.raises(InputError, match=r"give several as sensitive=\['group', 'town'\]"):
+        from_tables(PEOPLE, FRIENDS, id="who", label="hired", sensitive="group,town")

@@ -17,9 +17,9 @@ def label(values, *, report=None, **options):
     return fitted.transform(series, report).tolist(), list(fitted.classes)
 
 
-def groups(columns, *, bins=None, unknown=None, report=None):
+def groups(columns, *, bins=None, unknown=None, report=None, **rare):
     frame, report = pd.DataFrame(columns), report or LoadReport()
-    fitted = GroupEncoder.fit(frame, bins, unknown, report)
+    fitted = GroupEncoder.fit(frame, bins, unknown, report, **rare)
     return fitted.transform(frame, report).tolist(), list(fitted.groups)
 
 
@@ -176,3 +176,47 @@ def test_groups_refuse_a_single_group():
         groups({"age": [1, 2]}, bins=[99])
     with pytest.raises(InputError, match="no known value"):
         groups({"sex": [None, None]})
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        (["approved", "rejected"], ("rejected", "approved")),
+        (["Hired", "no"], ("no", "Hired")),
+        (["high", "low"], ("high", "low")),
+    ],
+)
+def test_label_guesses_the_good_decision(values: list[str], classes: tuple[str, str]) -> None:
+    report = LoadReport()
+    label = Label.fit(pd.Series(values * 3, name="y"), report)
+    assert label.classes == classes
+    assert any(repr(classes[1]) in note for note in report.notes) == (classes[1] != "low")
+
+
+@pytest.mark.parametrize("word", ["none", "Unknown", " not stated ", "N.A.", "prefer not to say"])
+def test_groups_that_may_be_unknown_are_asked_about(word: str) -> None:
+    cells = ["f", "m", word, "m"]
+    with pytest.raises(InputError, match=r"\(1 node\): a group, or not known\?; say unknown="):
+        groups({"sex": cells})
+    assert groups({"sex": cells}, unknown=[word]) == ([0, 1, -1, 1], ["f", "m"])
+    codes, names = groups({"sex": cells}, unknown=[""])
+    assert sorted(names) == sorted({*cells})
+    assert -1 not in codes
+
+
+def test_rare_groups_are_one() -> None:
+    report = LoadReport()
+    cells = ["a"] * 5 + ["b"] * 4 + ["c", "d", "d", None]
+    codes, names = groups({"s": cells}, min_group=3, report=report)
+    assert names == ["a", "b", "other"]
+    assert codes == [0] * 5 + [1] * 4 + [2] * 3 + [-1]
+    assert report.notes == ["groups of fewer than 3 nodes are 'other': c 1, d 2"]
+    # Labelled nodes are counted, and a group called other takes the rare ones in.
+    labelled = np.array([True] * 5 + [False] * 4 + [True] * 3)
+    cells = ["a"] * 5 + ["b"] * 4 + ["other"] * 3
+    codes, names = groups({"s": cells}, min_group=3, labelled=labelled)
+    assert (codes, names) == ([0] * 5 + [1] * 7, ["a", "other"])
+    crossed = {"s": list("aabbb"), "t": list("xxyxz")}
+    assert groups(crossed, min_group=2) == ([0, 0, 1, 1, 1], ["a × x", "other"])
+    with pytest.raises(InputError, match="min_group: c 1: 1 labelled node together, fewer than 2"):
+        groups({"s": ["a", "a", "b", "b", "c"]}, min_group=2)

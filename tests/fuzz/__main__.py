@@ -17,7 +17,7 @@ from tests.fuzz import KINDS
 from tests.fuzz.harness import Outcome, Portion
 
 PORTION = 250
-COMMAND = "make fuzz SEED=… TABLES=… NUMBERS=… MODELS=… ARCHIVES=… KILLS=… JOBS=…"
+COMMAND = "make fuzz SEED=… JOBS=… RECORD=… TABLES=… CONTENTS=… …, or python -m tests.fuzz"
 
 
 def run_cases(kind: str, seed: int, count: int, jobs: int) -> dict[str, Any]:
@@ -48,7 +48,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seed", type=int, required=True)
     for kind in KINDS:
-        parser.add_argument(f"--{kind}", type=int, default=0, help="number of cases")
+        parser.add_argument(
+            f"--{kind.replace('_', '-')}", type=int, default=0, help="number of cases"
+        )
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()

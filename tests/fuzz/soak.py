@@ -6,6 +6,7 @@ import argparse
 import gc
 import json
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -96,13 +97,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--fits", type=int, default=1000)
     parser.add_argument("--calls", type=int, default=100_000)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     results = {
+        "command": shlex.join(["python", "-m", "tests.fuzz.soak", *sys.argv[1:]]),
         "fit": fits(options.fits),
         "debias": corrections(options.calls),
         "predict": predictions(max(options.calls // 100, 1)),
     }
     print(json.dumps(results, indent=1))
+    if options.out:
+        options.out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf8")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import torch
 
 from fairmp.datasets import from_tables
 from fairmp.datasets.readers import TableReader
-from fairmp.datasets.values import MISSING
+from fairmp.frames import MISSING
 
 WORDS = [
     "north",

@@ -9,13 +9,21 @@ from tests.fuzz.harness import run
 
 SHORT = {
     "tables": 40,
+    "contents": 30,
+    "promises": 20,
+    "graphs": 60,
+    "correction_files": 60,
+    "urls": 60,
+    "around": 60,
     "damaged": 40,
     "numbers": 40,
+    "corrections": 20,
     "models": 30,
     "classifiers": 60,
     "archives": 60,
 }
 CORPUS = [  # every case that ever failed: kind, seed, number
+    ("corrections", 31, 9),
     ("damaged", 101, 929),
     ("damaged", 101, 1732),
     ("damaged", 104729, 123),

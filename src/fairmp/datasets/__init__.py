@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     from fairmp.datasets.splits import split
     from fairmp.datasets.synthetic import social_network
     from fairmp.datasets.tables import from_tables
+    from fairmp.datasets.transforms import SensitiveColumn
 
 __all__ = ["NBA", "Bail", "BailWithoutTime", "Credit", "Encoding", "Facebook100", "German"]
 __all__ += ["LoadReport", "PokecN", "PokecNGraph", "PokecProvince", "PokecZ", "from_tables"]
-__all__ += ["load", "social_network", "split"]
+__all__ += ["SensitiveColumn", "load", "social_network", "split"]
 
 _MODULES = {
     "Encoding": "encoding",
     "LoadReport": "load_report",
+    "SensitiveColumn": "transforms",
     "from_tables": "tables",
     "social_network": "synthetic",
     "split": "splits",

@@ -71,12 +71,13 @@ def from_files(name: str, data_dir: str | Path | None = None) -> Data:
     return with_protocol(data, protocol) if protocol else data
 
 
-def name_of_tables(nodes: Path, edges: Path, **columns: Any) -> str:
+def name_of_tables(nodes: Path, edges: Path | None, **columns: Any) -> str:
     """Name of a node and an edge table, different for other contents or columns."""
     from fairmp.datasets.parquet_folders import base_folder, table_files
 
     digest = hashlib.sha256(repr(sorted(columns.items())).encode())
-    for path in (*table_files(nodes, "nodes"), *table_files(edges, "edges")):
+    edge_files = [] if edges is None else table_files(edges, "edges")
+    for path in (*table_files(nodes, "nodes"), *edge_files):
         with path.open("rb") as file:
             digest.update(hashlib.file_digest(file, "sha256").digest())
     return f"{base_folder(nodes).stem}-{digest.hexdigest()[:8]}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
+import math
+import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,7 +18,7 @@ from fairmp.outputs import atomic_file
 VERSION = 2
 _BLOCK_BYTES = 1 << 16
 _BLOCKS = 16
-_METADATA = "words"  # part of the file format
+METADATA = "words"  # part of the file format
 
 Arrays = dict[str, np.ndarray]
 
@@ -29,13 +31,23 @@ class Stored(NamedTuple):
 
 
 def write_npz(
-    path: Path, arrays: Mapping[str, np.ndarray], metadata: Any, *, compress: bool = False
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    metadata: Any,
+    *,
+    compress: bool = False,
+    private: bool = False,
 ) -> None:
-    """Write arrays and JSON metadata; the file appears complete or not at all."""
+    """Write arrays and JSON metadata; the file appears complete or not at all.
+
+    Nobody but its owner may read a ``private`` file.
+    """
     text = json.dumps(metadata, ensure_ascii=False).encode()
-    content: dict[str, Any] = {_METADATA: np.frombuffer(text, np.uint8), **arrays}
+    content: dict[str, Any] = {METADATA: np.frombuffer(text, np.uint8), **arrays}
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_file(path) as draft, draft.open("wb") as file:
+        if private:
+            draft.chmod(0o600)
         (np.savez_compressed if compress else np.savez)(file, **content)
 
 
@@ -43,7 +55,46 @@ def read_npz(path: Path) -> Stored:
     """Read what :func:`write_npz` wrote; nothing in it is ever executed."""
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as file:
         arrays = {name: file[name] for name in file.files}
-    return Stored(arrays, json.loads(arrays.pop(_METADATA).tobytes().decode()))
+    return Stored(arrays, json.loads(arrays.pop(METADATA).tobytes().decode()))
+
+
+class Header(NamedTuple):
+    """The shape and type of an array in a file."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def read_headers(path: Path) -> dict[str, Header]:
+    """The arrays of a file by name, without expanding them; sizes that disagree are an error."""
+    headers = {}
+    with zipfile.ZipFile(path) as archive:
+        for member in archive.infolist():
+            with archive.open(member) as stream:
+                version = np.lib.format.read_magic(stream)
+                reader = {
+                    (1, 0): np.lib.format.read_array_header_1_0,
+                    (2, 0): np.lib.format.read_array_header_2_0,
+                }[version]
+                shape, _, dtype = reader(stream)
+                size = stream.tell() + math.prod(shape) * dtype.itemsize
+            if size != member.file_size:
+                raise ValueError(f"{member.filename} has {member.file_size} bytes, not {size}")
+            name = member.filename.removesuffix(".npy")
+            if name in headers or name == member.filename:
+                raise ValueError(f"{member.filename} is there twice, or is no array")
+            headers[name] = Header(shape, dtype)
+    return headers
+
+
+def checksum(arrays: Mapping[str, np.ndarray]) -> str:
+    """SHA-256 of arrays with their names, types and shapes."""
+    digest = hashlib.sha256()
+    for name in sorted(arrays):
+        array = arrays[name]
+        digest.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
+    return digest.hexdigest()
 
 
 def fingerprint(paths: Sequence[Path], options: Mapping[str, Any]) -> str:

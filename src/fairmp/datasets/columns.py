@@ -7,7 +7,9 @@ refuse a column that changed its kind.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from fairmp.datasets.values import (
     as_numbers,
     as_text,
     factorize,
+    from_text,
     name_rows,
 )
 from fairmp.errors import InputError, plural
@@ -28,6 +31,7 @@ from fairmp.errors import InputError, plural
 Scale = Literal["standard", "minmax", "none"]
 
 MAX_DEVIATIONS = 1e6  # scaled numbers of new tables are clipped there; those of training are below
+MAX_UNSEEN_SHARE = 0.1  # of new cells, beyond which there is a warning
 MAX_DENSITY = 0.1  # share of numbers that are not 0, up to which features count as mostly 0
 
 
@@ -147,6 +151,12 @@ class Category:
     labels: tuple[str, ...]  # names of these features
     other: bool  # there is a feature "name=other" for all other values
     missing: bool  # there is a feature "name=missing"
+    other_share: float = 0.0  # of the cells in training that had another value
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the column held text in training, so that ``06`` is not the number 6."""
+        return any(isinstance(v, str) and v not in ("inf", "-inf") for v in self.values)
 
     @classmethod
     def fit(cls, series: pd.Series, max_categories: int, report: LoadReport) -> Category | None:
@@ -155,6 +165,7 @@ class Category:
         codes, values = factorize(series)
         counts = np.bincount(codes[codes >= 0], minlength=len(values))
         missing, too_many = bool((codes < 0).any()), len(values) > max_categories
+        other_share = 0.0
         if too_many and len(values) > MAX_DISTINCT_SHARE * counts.sum():
             return None
         if len(values) == 1 and not missing:
@@ -166,12 +177,14 @@ class Category:
             )
             frequent = np.argsort(-counts, kind="stable")[:max_categories]
             values = [values[int(k)] for k in np.sort(frequent)]
+            other_share = 1 - float(counts[frequent].sum() / counts.sum())
         return cls(
             name=name,
-            values=tuple(v if isinstance(v, str | int | float) else str(v) for v in values),
+            values=tuple(_storable(value) for value in values),
             labels=tuple(f"{name}={value}" for value in values),
             other=too_many,
             missing=missing,
+            other_share=other_share,
         )
 
     @property
@@ -180,29 +193,48 @@ class Category:
         extra = [f"{self.name}=other"] * self.other + [f"{self.name}=missing"] * self.missing
         return [*self.labels, *extra]
 
+    @cached_property
+    def places(self) -> dict[str | float | bool, int]:
+        """The index of each value that has a feature."""
+        return {value: k for k, value in enumerate(self.values)}
+
     def codes(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Return the index of each cell's value, ``len(values)`` if unknown, −1 if missing."""
         codes, values = factorize(series)
         index = self._find(values)
         code = np.append(index, -1)[codes]
         unseen = code == len(self.values)
-        if unseen.any() and not self.other:
-            example = values[int(codes[unseen][0])]
-            report.notes.append(
-                f"column {self.name!r}: {plural(int(unseen.sum()), 'node')} with a category not"
-                f" seen in training (such as {as_text(example)!r}), encoded as none of the known"
-            )
+        share = float(unseen.mean()) if len(unseen) else 0.0
+        if unseen.any() and (not self.other or share > self.other_share):
+            self._note_unseen(unseen, values[int(codes[unseen][0])], report)
         if missing := int((code < 0).sum()):
             report.missing[self.name] = missing
         return code
 
+    def _note_unseen(self, unseen: np.ndarray, example: Any, report: LoadReport) -> None:
+        share = float(unseen.mean())
+        if self.other:
+            compared = f"of no frequent category, {self.other_share:.1%} in training"
+        else:
+            compared = "with a category not seen in training, encoded as none of the known"
+        nodes = f"{plural(int(unseen.sum()), 'node')} ({share:.1%})"
+        note = f"column {self.name!r}: {nodes} {compared} (such as {as_text(example)!r})"
+        report.notes.append(note)
+        if share - self.other_share > MAX_UNSEEN_SHARE:
+            warnings.warn(note, stacklevel=2)
+
     def _find(self, values: list[Any]) -> np.ndarray:
         """Find each value among those of training; refuse values of which none can be found."""
         unseen = len(self.values)
-        exact = {value: k for k, value in enumerate(self.values)}
+        exact = self.places
         # A code may be read as a number in one table and as text in another.
         by_text = {as_text(value): k for k, value in reversed(list(enumerate(self.values)))}
         index = [exact.get(value, by_text.get(as_text(value), unseen)) for value in values]
+        if not self.is_text:  # one cell of text makes text of all numbers of a table
+            index = [
+                exact.get(from_text(value), unseen) if k == unseen else k
+                for k, value in zip(index, values, strict=True)
+            ]
         kinds = {isinstance(value, str) for value in values}
         kinds_in_training = {isinstance(value, str) for value in self.values}
         if values and min(index) == unseen and not kinds & kinds_in_training:
@@ -216,6 +248,13 @@ class Category:
         features = [codes == k for k in range(len(self.values) + self.other)]
         features += [codes < 0] * self.missing
         return np.stack(features, axis=1).astype(np.float64)
+
+
+def _storable(value: Any) -> str | float | bool:
+    """A value that JSON can hold: dates and infinities as text."""
+    if isinstance(value, float) and not np.isfinite(value):
+        return str(value)
+    return value if isinstance(value, str | int | float) else str(value)
 
 
 Column = Number | Category

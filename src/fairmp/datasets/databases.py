@@ -3,16 +3,36 @@
 from __future__ import annotations
 
 import csv
+import os
 import re
+import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
+from urllib.parse import quote, unquote_plus
 
 from fairmp.errors import InputError
 
 BATCH_ROWS = 50_000
+HIDDEN = "***"
+
+_URL = re.compile(r"[A-Za-z][\w+.-]*://\S+")
+_SECRET_NAME = re.compile(r"pass|pwd|secret|token|key|credential|odbc_connect|dsn", re.IGNORECASE)
+_ODBC_PASSWORD = re.compile(r"\b(pwd|passwd|password)\s*=\s*[^;&\s'\"]+", re.IGNORECASE)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_QUOTED_SQL = re.compile(
+    r"'[^']*'|\"[^\"]*\"|`[^`]*`|\$(\w*)\$.*?\$\1\$|--[^\n]*|/\*.*?\*/", re.DOTALL
+)
+# What a query may do: select, read columns, call functions, recurse.
+_ALLOWED = (
+    sqlite3.SQLITE_SELECT,
+    sqlite3.SQLITE_READ,
+    sqlite3.SQLITE_FUNCTION,
+    sqlite3.SQLITE_RECURSIVE,
+    sqlite3.SQLITE_TRANSACTION,
+)
 
 
 def is_url(place: str | Path | None) -> bool:
@@ -21,8 +41,51 @@ def is_url(place: str | Path | None) -> bool:
 
 
 def without_password(text: str) -> str:
-    """Hide the password in the address of a database, for display."""
-    return re.sub(r"(://[^:@/\s]*):\S*@", r"\1:***@", text)
+    """Hide passwords in the addresses of databases in a text, for display."""
+    if "://" not in text:
+        return text
+    text = _URL.sub(lambda match: _hide(match[0], set()), text)
+    return _ODBC_PASSWORD.sub(rf"\1={HIDDEN}", text)  # behind a driver's name, which has spaces
+
+
+def _hide(url: str, secrets: set[str]) -> str:
+    """Hide the passwords of an address, in parameters and before the host, and collect them."""
+
+    def hide_parameter(match: re.Match[str]) -> str:
+        if not _SECRET_NAME.search(unquote_plus(match[1])):
+            return match[0]
+        secrets.update({match[2], unquote_plus(match[2])})
+        return f"{match[0][0]}{match[1]}={HIDDEN}"
+
+    def hide_password(match: re.Match[str]) -> str:
+        secrets.update({match[2], unquote_plus(match[2])})
+        return f"{match[1]}:{HIDDEN}@"
+
+    url = re.sub(r"[?&;]([^=&;?]+)=([^&;]*)", hide_parameter, url)
+    return re.sub(r"(://[^:/@?]*):(.*)@", hide_password, url)  # it may have any sign, also an @
+
+
+def _redact(text: str, url: str) -> str:
+    """Hide the passwords of an address in a driver's message, however they are written there."""
+    secrets: set[str] = set()
+    _hide(url, secrets)
+    for part in list(secrets):
+        secrets |= {match[1] for match in re.finditer(r"(?i)p(?:ass)?w(?:or)?d=([^;]+)", part)}
+    for secret in sorted(secrets - {""}, key=len, reverse=True):
+        text = text.replace(secret, HIDDEN)
+    return without_password(text)
+
+
+def with_environment(url: str, argument: str) -> str:
+    """Fill in variables of the environment, as in ``postgresql://me:${PGPASSWORD}@host/db``."""
+
+    def value_of(match: re.Match[str]) -> str:
+        if match[1] not in os.environ:
+            value = f"the variable {match[1]} is not set"
+            raise InputError(argument, value, f"export {match[1]}")
+        return quote(os.environ[match[1]], safe="")
+
+    return _VARIABLE.sub(value_of, url)
 
 
 @contextmanager
@@ -50,11 +113,13 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> None:
         import sqlalchemy
     except ModuleNotFoundError:
         raise InputError("sqlalchemy", "not installed", "pip install 'fairmp[sql]'") from None
+    _check_one_statement(query, argument)
+    address = with_environment(url, argument)
     try:
-        engine = _read_only_engine(url, argument)
+        engine = _read_only_engine(address, argument)
         with engine.connect() as connection, path.open("w", newline="", encoding="utf8") as out:
             if engine.dialect.name == "sqlite":
-                connection.exec_driver_sql("pragma query_only = on")
+                connection.connection.driver_connection.set_authorizer(_authorize)
             result = connection.execute(sqlalchemy.text(query))
             if not result.returns_rows:
                 raise InputError(f"{argument}_query", query, "give a query that selects rows")
@@ -62,25 +127,49 @@ def export(url: str, query: str, path: Path, argument: str = "url") -> None:
             writer.writerow(result.keys())
             for batch in result.partitions():
                 writer.writerows(batch)
-    except (sqlalchemy.exc.SQLAlchemyError, ImportError, UnicodeError) as error:
-        reason = str(getattr(error, "orig", None) or error).strip().splitlines()[0]
-        value = f"{without_password(url)} cannot be read: {without_password(reason).rstrip('.')}"
+    except InputError:
+        raise
+    except Exception as error:  # drivers raise anything, with the address in the message
+        lines = str(getattr(error, "orig", None) or error).strip().splitlines()
+        reason = _redact(lines[0] if lines else type(error).__name__, address).rstrip(".")
+        value = f"{without_password(url)} cannot be read: {reason}"
         raise InputError(argument, value, "check the address and the query") from None
 
 
-def _read_only_engine(url: str, argument: str) -> Any:
-    """Connect to a database so that a query cannot change it.
+def _check_one_statement(query: str, argument: str) -> None:
+    """Refuse a second statement, which could end the read-only transaction of the first."""
+    if ";" in _QUOTED_SQL.sub("", query).strip().rstrip(";"):
+        raise InputError(f"{argument}_query", query, "give a single statement, without ';'")
 
-    PostgreSQL has an option for that, SQLite a pragma; elsewhere nothing is committed.
+
+def _read_only_engine(url: str, argument: str) -> Any:
+    """Connect to a database so that a query cannot change it, nor write other files.
+
+    SQLite opens the file read-only and refuses everything but selecting, PostgreSQL has read-only
+    transactions; elsewhere nothing is committed.
     """
     import sqlalchemy
 
     address = sqlalchemy.engine.make_url(url)
-    if address.get_backend_name() == "sqlite" and not Path(address.database or "").is_file():
-        value = f"{without_password(url)} does not exist"
-        raise InputError(argument, value, "give the file of a database")
+    options: dict[str, Any] = {}
+    if address.get_backend_name() == "sqlite":
+        file = Path(address.database or "")
+        if not file.is_file():
+            value = f"{without_password(url)} does not exist"
+            raise InputError(argument, value, "give the file of a database")
+        options["creator"] = lambda: _connect_read_only(file)
     return sqlalchemy.create_engine(
         address,
         poolclass=sqlalchemy.pool.NullPool,
         execution_options={"yield_per": BATCH_ROWS, "postgresql_readonly": True},
+        **options,
     )
+
+
+def _connect_read_only(file: Path) -> sqlite3.Connection:
+    return sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=ro", uri=True)
+
+
+def _authorize(action: int, *_: str | None) -> int:
+    """Let SQLite run queries only: a pragma, ``attach`` or ``vacuum into`` may write files."""
+    return sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY

@@ -17,14 +17,15 @@ from typing import IO, Any, Literal, NamedTuple, cast
 import pyarrow as pa
 
 from fairmp.datasets.parquet_folders import is_several_files
-from fairmp.datasets.values import MISSING
 from fairmp.errors import InputError, shorten
+from fairmp.frames import MISSING
 
 # In the order in which they are tried: a tab is hardly ever part of a cell, a space often is.
 SEPARATORS = {"\t": "tabs", "|": "bars", ";": "semicolons", ",": "commas", " ": "spaces"}
 SAMPLE_BYTES = 1 << 16
 SAMPLE_ROWS = 100
 NUMBER = re.compile(r"[+-]?([0-9]+[.,]?[0-9]*|[.,][0-9]+)([eE][+-]?[0-9]+)?")
+EXCEL_SEPARATOR = re.compile(r'"?sep=([\t|;,])"?', re.IGNORECASE)  # its first line, if there
 NOT_UTF8 = "save the file as UTF-8, or read it yourself and pass a DataFrame"
 READ_ERRORS = (pa.ArrowException, OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error)
 
@@ -137,12 +138,16 @@ class _Cut(NamedTuple):
 def sniff(file: TableFile) -> Dialect:
     """Detect the dialect of a text table from its first lines; refuse what is ambiguous."""
     lines = _first_lines(file)
-    comments = sum(1 for _ in takewhile(lambda line: line[:1] in ("#", "%"), lines))
+    named = EXCEL_SEPARATOR.fullmatch(lines[0])
+    comments = 1 if named else _count_comments(lines)
     lines = [f"{line}\n" for line in lines[comments:] if line.strip()]
     if not lines:
         hint = "give a table with a header and rows"
         raise InputError(file.argument, f"{file.path.name} is empty", hint)
     truncated = len(file.start) == SAMPLE_BYTES
+    if named:
+        cut = _cut(lines, named[1], truncated)
+        return Dialect(named[1], comments, tuple(cut.rows[:SAMPLE_ROWS]), aligned=False)
     cuts = {separator: _cut(lines, separator, truncated) for separator in SEPARATORS}
     by_runs = _Cut(" ", [tuple(split_aligned(line)) for line in lines])
     if cuts[";"].fits and cuts[","].fits and not _has_decimal_commas(cuts[";"]):
@@ -154,6 +159,22 @@ def sniff(file: TableFile) -> Dialect:
     aligned = separator == " " and _is_aligned(file, comments)
     sample = (by_runs if aligned else cuts[separator]).rows[:SAMPLE_ROWS]
     return Dialect(separator, comments, tuple(sample), aligned)
+
+
+def _count_comments(lines: Sequence[str]) -> int:
+    """Count the comments at the top: lines that start with # or % and are no rows.
+
+    A row such as ``#1,#2`` has no space in its first cell and as many cells as the lines below.
+    """
+    marked = sum(1 for _ in takewhile(lambda line: line[:1] in ("#", "%"), lines))
+    below = [line for line in lines[marked:] if line.strip()][:SAMPLE_ROWS]
+    for number, line in enumerate(lines[:marked]):
+        for separator in SEPARATORS:
+            [cells, *others] = csv.reader([line, *below], delimiter=separator)
+            alike = len(cells) > 1 and all(len(row) == len(cells) for row in others if row)
+            if alike and not re.search(r"\s", cells[0].strip()) and len(cells[0].strip("#%")):
+                return number
+    return marked
 
 
 def _first_lines(file: TableFile) -> list[str]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pandas as pd
@@ -16,21 +19,33 @@ import scipy.sparse as sp
 
 from fairmp.datasets.dialects import Dialect, is_numeric
 from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.numerals import is_text
+from fairmp.datasets.numerals import is_text, refuse_inexact
 from fairmp.datasets.readers import TableReader
 from fairmp.datasets.values import CHECK_SEPARATOR, require_column
 from fairmp.errors import InputError, plural
+from fairmp.frames import MAX_EXACT, read_frame
+
+if TYPE_CHECKING:
+    from narwhals.typing import IntoFrame
 
 MAX_IDS_PER_NODE = 64  # range of integer ids, per node, up to which rows are looked up in an array
+ENDPOINTS = (("source", "target"), ("src", "dst"), ("from", "to"))  # names, in any case
+INDEX_NAMES = ("", "Unnamed: 0", "index", "__index_level_0__")  # of a frame's row numbers in a file
+MAX_CHECKED_ROWS = 100
+MAX_SHOWN_ROWS = 3  # dangling, in an error
 _INTEGER = r"^(0|-?[1-9][0-9]*)$"
-_DECIMAL = r"^(0|-?[1-9][0-9]*)(\.[0-9]+(e[+-]?[0-9]+)?)?$"
+_WHOLE = r"^(0|-?[1-9][0-9]*)\.0+$"
+_SCIENTIFIC = r"^-?[0-9]\.[0-9]+e[+-]?[0-9]+$"  # as numpy.savetxt writes integers
 
 
 def id_array(series: Any) -> Any:
     """A column of ids as a pyarrow array, text if it mixes types; blank text is missing."""
     try:
         array = pa.array(series, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError):
+        is_plain = not isinstance(array.type, pa.BaseExtensionType)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+        is_plain = False
+    if not is_plain:
         array = pa.array(series.astype(str).where(series.notna(), None), from_pandas=True)
     return blank_to_null(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
 
@@ -40,6 +55,8 @@ def node_ids(table: Any, id: str | None) -> Any:
     if id is None:
         return pa.array(np.arange(len(table)))
     ids = id_array(table[id])
+    if pa.types.is_floating(ids.type):
+        [ids] = comparable(ids)
     check_ids(ids, "id")
     return ids
 
@@ -104,40 +121,77 @@ def position_finder(ids: Any) -> Callable[[Any], np.ndarray]:
 
 
 def comparable(*columns: Any) -> list[Any]:
-    """Bring columns of ids of any type to one: integers if all of them are, otherwise text."""
-    plain = [
-        pc.cast(column, column.type.value_type) if pa.types.is_dictionary(column.type) else column
-        for column in columns
-    ]
-    integers = [_as_integers(column) for column in plain]
+    """Bring columns of ids of any type to one: integers if all of them are, otherwise text.
+
+    An id is the same in both: ``1.0`` is 1. Floats too large to be exact are refused.
+    """
+    exact = [exact_ids(column) for column in columns]
+    integers = [_as_integers(column) for column in exact]
     if all(column is not None for column in integers):
         return integers
-    return [
-        pc.cast(column if number is None or is_text(column.type) else number, pa.large_string())
-        for column, number in zip(plain, integers, strict=True)
-    ]
+    return [pc.cast(column, pa.large_string()) for column in exact]
+
+
+def exact_ids(column: Any) -> Any:
+    """Ids as integers or text, never floats; text that is an integer is in canonical form."""
+    type = column.type
+    if pa.types.is_dictionary(type):
+        return exact_ids(pc.cast(column, type.value_type))
+    if pa.types.is_floating(type):
+        refuse_inexact(column, "id")
+        with suppress(pa.ArrowInvalid):  # raised by 1.5 and infinities
+            return pc.cast(column, pa.int64())
+    if pa.types.is_integer(type):
+        return column
+    text = column if is_text(type) else pc.cast(column, pa.large_string())
+    return _canonical(text)
+
+
+def _canonical(text: Any) -> Any:
+    """Write integers such as ``1.0`` and ``1.200e+01`` without a point; ``007`` stays.
+
+    So does ``1.23457e+08``, which has lost digits.
+    """
+    if pc.all(pc.match_substring_regex(text, _INTEGER)).as_py() is not False:
+        return text
+    text = pc.replace_substring_regex(text, _WHOLE, r"\1")
+    scientific = pc.fill_null(pc.match_substring_regex(text, _SCIENTIFIC), False)
+    if not pc.any(scientific).as_py():
+        return text
+    numbers = [Decimal(cell) for cell in text.filter(scientific).to_pylist()]
+    exact = [abs(number) < MAX_EXACT for number in numbers]
+    if not all(exact):
+        value = f"{numbers[exact.index(False)]} is not exact"
+        raise InputError("id", value, "write ids with all their digits")
+    whole = [str(int(n)) if has_all_digits(n) else None for n in numbers]
+    cells = text.filter(scientific)
+    written = pc.coalesce(pa.array(whole, text.type), cells)
+    return pc.replace_with_mask(text, scientific, written)
+
+
+def has_all_digits(number: Decimal) -> bool:
+    """Whether a number was written as an integer with every digit of it."""
+    return int(number.as_tuple().exponent) <= 0 and number == number.to_integral_value()
 
 
 def _as_integers(column: Any) -> Any | None:
     """Text counts as integers only in canonical form, so that ``007`` matches only ``007``."""
-    try:
-        # A safe cast: it fails on 1.5, infinities and floats too large to be exact.
-        if pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            return pc.cast(column, pa.int64())
-        if not is_text(column.type):
+    if is_text(column.type):
+        if pc.all(pc.match_substring_regex(column, _INTEGER)).as_py() is False:
             return None
-        if pc.all(pc.match_substring_regex(column, _INTEGER)).as_py() is not False:
-            return pc.cast(column, pa.int64())
-        if pc.all(pc.match_substring_regex(column, _DECIMAL)).as_py():
-            return pc.cast(pc.cast(column, pa.float64()), pa.int64())
-    except pa.ArrowInvalid:
-        pass
+    elif not pa.types.is_integer(column.type):
+        return None
+    with suppress(pa.ArrowInvalid):  # beyond 64 bits
+        return pc.cast(column, pa.int64())
     return None
 
 
-Table = str | os.PathLike[str] | pd.DataFrame
+Table: TypeAlias = "str | os.PathLike[str] | IntoFrame | Sequence[Mapping[str, Any]]"
 
-CHECK_IDS = "check {id}, the column with the node ids; without one, ids are row numbers"
+CHECK_IDS = (
+    "check {id}, the column with the node ids (without one, ids are row numbers), and the columns "
+    "{edge_source} and {edge_target}"
+)
 
 
 class Endpoints(NamedTuple):
@@ -147,43 +201,114 @@ class Endpoints(NamedTuple):
     target: np.ndarray
 
 
-def check_frame(table: Any, argument: str) -> pd.DataFrame:
-    """Return a DataFrame with text as column names, or refuse what is none."""
-    if not isinstance(table, pd.DataFrame):
-        value = f"expected a table, got {type(table).__name__}"
-        raise InputError(argument, value, "give a path or a pandas DataFrame")
-    return table.rename(columns=str)
+def usual_endpoints(names: Sequence[str]) -> tuple[str, str]:
+    """The columns called source and target, or the like, or else the first two."""
+    lower = [name.lower() for name in names]
+    for pair in ENDPOINTS:
+        if all(lower.count(name) == 1 for name in pair):
+            return names[lower.index(pair[0])], names[lower.index(pair[1])]
+    return names[0], names[1]
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """The columns of an edge table; endpoints without a name are found (:class:`EdgeTable`)."""
+
+    source: str | None = None
+    target: str | None = None
+    weight: str | None = None
+
+
+class Edges(NamedTuple):
+    """Undirected edges in both directions (2×E), and their weights (E) if they have any."""
+
+    edge_index: np.ndarray
+    weight: np.ndarray | None = None
 
 
 class EdgeTable:
-    """The source and target columns (by default the first two) of an edge table."""
+    """The endpoints, and the weights if asked for, of an edge table.
 
-    def __init__(
-        self, edges: Table, ids: Any, source: str | None, target: str | None, report: LoadReport
-    ) -> None:
-        self.ids = ids
+    Endpoints without a name are the columns called source and target, src and dst or from and to,
+    or else the first two columns. A column of row numbers in front, as pandas writes it, is
+    skipped.
+    """
+
+    def __init__(self, edges: Table, ids: Any, columns: EdgeColumns, report: LoadReport) -> None:
+        self.ids, self.weight = ids, columns.weight
+        source, target = columns.source, columns.target
         self.reader: TableReader | None = None
         if isinstance(edges, str | os.PathLike):
             self.reader = TableReader(Path(edges), "edges", notes=report.notes)
             named = source is not None or target is not None
             if self.reader.dialect and not named and _starts_with_edge(self.reader.dialect, ids):
                 self.reader.drop_header()
-            columns = self.reader.names
+            names = self.reader.names
         else:
-            self.frame = check_frame(edges, "edges")
-            columns = list(self.frame.columns)
-        if len(columns) < 2:
-            value = f"the table has one column, {columns[0]!r}"
+            self.frame = read_frame(edges, "edges")
+            names = list(self.frame.columns)
+        if len(names) < 2:
+            value = f"the table has one column, {names[0]!r}"
             raise InputError("edges", value, f"give a source and a target; {CHECK_SEPARATOR}")
-        self.endpoints = (source or columns[0], target or columns[1])
-        for argument, column in zip(("source", "target"), self.endpoints, strict=True):
-            require_column(argument, column, columns, "the edge table")
+        self.endpoints = self._endpoints(names, source, target, report)
+        wanted = {"edge_source": self.endpoints[0], "edge_target": self.endpoints[1]}
+        if self.weight is not None:
+            wanted["edge_weight"] = self.weight
+        for argument, column in wanted.items():
+            require_column(argument, column, names, "the edge table")
         if self.endpoints[0] == self.endpoints[1]:
             value = f"{self.endpoints[0]!r} is the target too"
-            raise InputError("source", value, "name two columns")
-        unused = [column for column in columns if column not in self.endpoints]
+            raise InputError("edge_source", value, "name two columns")
+        unused = [name for name in names if name not in wanted.values() and name != self.skipped]
         if unused:
             report.notes.append(f"edge columns not used: {', '.join(unused)}")
+
+    def _endpoints(
+        self, names: list[str], source: str | None, target: str | None, report: LoadReport
+    ) -> tuple[str, str]:
+        """Name both endpoints."""
+        self.skipped: str | None = None
+        if (
+            len(names) > 2
+            and self._starts_with_row_numbers(names[0])
+            and names[0]
+            not in (
+                source,
+                target,
+            )
+        ):
+            self.skipped = names[0]
+            report.notes.append("the first edge column holds row numbers and is not used")
+            names = names[1:]
+        usual_source, usual_target = usual_endpoints(names)
+        return source or usual_source, target or usual_target
+
+    def _starts_with_row_numbers(self, first: str) -> bool:
+        """Whether the first column has the name of a frame's index and counts its rows."""
+        if first not in INDEX_NAMES:
+            return False
+        if self.reader is None:
+            cells = [str(cell) for cell in self.frame[first].head(MAX_CHECKED_ROWS)]
+        elif self.reader.dialect:
+            cells = [row[0].strip() for row in self.reader.dialect.sample[1:]]
+        else:
+            return True
+        return any(cells == [str(k + start) for k in range(len(cells))] for start in (0, 1))
+
+    def read_weights(self) -> np.ndarray | None:
+        """Return the weight of each row, which must be above 0, if weights were asked for."""
+        if self.weight is None:
+            return None
+        if self.reader is None:
+            cells = self.frame[self.weight]
+        else:
+            cells = self.reader.table((self.weight,), text=(self.weight,)).columns[0].to_pandas()
+        weights: np.ndarray = pd.to_numeric(cells, errors="coerce").to_numpy(np.float64)
+        wrong = np.flatnonzero(~(np.isfinite(weights) & (weights > 0)))
+        if len(wrong):
+            value = f"column {self.weight!r} has '{cells.iloc[wrong[0]]}' in row {wrong[0] + 1}"
+            raise InputError("edge_weight", value, "give numbers above 0, or remove these rows")
+        return weights
 
     def read(self) -> list[Any]:
         """Return the endpoints of all rows, as ids."""
@@ -197,40 +322,68 @@ class EdgeTable:
         assert self.reader is not None
         ids = _check_again(comparable(self.ids, pa.array([0 if integers else "a"]))[0], self.ids)
         find = position_finder(ids)
-        matched, rows = False, 0
+        matched, rows, dangling = False, 0, 0
         example: list[Any] = []
+        shown: list[list[Any]] = []
         type = pa.int64() if integers else pa.string()
         for batch in self.reader.batches(self.endpoints, type, multiline=False):
             columns = [blank_to_null(column) for column in batch.columns]
+            if not integers:
+                columns = [pc.cast(exact_ids(column), ids.type) for column in columns]
             ends = Endpoints(*map(find, columns))
             matched = matched or _any_match(ends)
             rows += len(ends.source)
             example = example or [column[0].as_py() for column in columns if len(column)]
+            missing = (ends.source < 0) | (ends.target < 0)
+            dangling += int(missing.sum())
+            for row in np.flatnonzero(missing)[: MAX_SHOWN_ROWS - len(shown)]:
+                shown.append([column[int(row)].as_py() for column in columns])
             yield ends
         if not matched:
             raise InputError("edges", _describe_mismatch(example, ids, rows), CHECK_IDS)
+        self.check_dangling(dangling, rows, shown)
+
+    def check_dangling(self, dangling: int, rows: int, shown: list[list[Any]]) -> None:
+        """Refuse a table if an end of more than half of its rows is not in the node table."""
+        if 2 * dangling <= rows:
+            return
+        examples = ", ".join(" – ".join(map(str, ends)) for ends in shown)
+        columns = " and ".join(map(repr, self.endpoints))
+        value = (
+            f"{dangling:,} of {rows:,} rows have an end that is not in the node table, such as "
+            f"{examples} (columns {columns})"
+        )
+        hint = "name the columns with {edge_source} and {edge_target}, check {id}, or drop the rows"
+        raise InputError("edges", value, hint)
 
 
 def read_edges(
     edges: Table,
     ids: Any,
-    source: str | None,
-    target: str | None,
+    columns: EdgeColumns,
     report: LoadReport,
     *,
     isolated: bool = False,
-) -> np.ndarray:
-    """Read an edge table as ``edge_index`` among the ids; all nodes may be ``isolated``."""
-    node_ids, *columns = comparable(ids, *EdgeTable(edges, ids, source, target, report).read())
+) -> Edges:
+    """Read an edge table as edges among the ids; all nodes may be ``isolated``."""
+    table = EdgeTable(edges, ids, columns, report)
+    node_ids, *ends_as_ids = comparable(ids, *table.read())
     _check_again(node_ids, ids)
-    ends = Endpoints(*(positions(node_ids, column) for column in columns))
+    ends = Endpoints(*(positions(node_ids, column) for column in ends_as_ids))
     if not _any_match(ends):
-        example = [column[0].as_py() for column in columns if len(column)]
+        example = [column[0].as_py() for column in ends_as_ids if len(column)]
         problem = _describe_mismatch(example, node_ids, len(ends.source))
         if not isolated:
             raise InputError("edges", problem, CHECK_IDS)
         report.notes.append(f"no node has an edge: {problem}")
-    return undirected(ends.source, ends.target, len(ids), report)
+    elif not isolated:
+        dangling = np.flatnonzero((ends.source < 0) | (ends.target < 0))
+        shown = [
+            [column[row].as_py() for column in ends_as_ids]
+            for row in map(int, dangling[:MAX_SHOWN_ROWS])
+        ]
+        table.check_dangling(len(dangling), len(ends.source), shown)
+    return undirected_edges(ends, len(ids), report, table.read_weights())
 
 
 def _any_match(ends: Endpoints) -> bool:
@@ -277,7 +430,19 @@ def undirected(
     source: np.ndarray, target: np.ndarray, num_nodes: int, report: LoadReport
 ) -> np.ndarray:
     """Turn edge rows into ``edge_index``: both directions, sorted, no repeats, no self-loops."""
-    ends = proper_rows(source, target, report)
+    return undirected_edges(Endpoints(source, target), num_nodes, report).edge_index
+
+
+def undirected_edges(
+    ends: Endpoints, num_nodes: int, report: LoadReport, weight: np.ndarray | None = None
+) -> Edges:
+    """Turn edge rows into edges in both directions, sorted, without repeats and self-loops.
+
+    The weights of repeated rows add up; an edge given in both directions has their mean.
+    """
+    if weight is not None:
+        weight = weight[(ends.source >= 0) & (ends.target >= 0) & (ends.source != ends.target)]
+    ends = proper_rows(ends.source, ends.target, report)
     rows = sp.coo_array(
         (np.ones(len(ends.source), dtype=bool), (ends.source, ends.target)),
         shape=(num_nodes, num_nodes),
@@ -292,4 +457,11 @@ def undirected(
     edge_index = np.empty((2, both.nnz), dtype=np.int64)
     edge_index[0] = np.repeat(np.arange(num_nodes), np.diff(both.indptr))
     edge_index[1] = both.indices
-    return edge_index
+    if weight is None:
+        return Edges(edge_index)
+    total = sp.coo_array((weight, (ends.source, ends.target)), shape=rows.shape).tocsr()
+    given = directed.astype(np.float64)  # 1 per direction that was given
+    mean, directions = (total + total.T).tocsr(), (given + given.T).tocsr()
+    mean.sort_indices()
+    directions.sort_indices()
+    return Edges(edge_index, mean.data / directions.data)

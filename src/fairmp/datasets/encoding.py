@@ -10,10 +10,17 @@ import numpy as np
 import pandas as pd
 import scipy.sparse as sp
 
-from fairmp.datasets.columns import MAX_DENSITY, Column, Number, Scale, fit_column
-from fairmp.datasets.load_report import LoadReport
-from fairmp.datasets.targets import BinsGiven, GroupEncoder, Label, Sensitive, UnknownGroups
-from fairmp.datasets.values import MAX_CATEGORIES, closest, require_column
+from fairmp.datasets.columns import MAX_DENSITY, Category, Column, Number, Scale, fit_column
+from fairmp.datasets.load_report import MAX_SHOWN, LoadReport
+from fairmp.datasets.targets import (
+    OTHER,
+    BinsGiven,
+    GroupEncoder,
+    Label,
+    Sensitive,
+    UnknownGroups,
+)
+from fairmp.datasets.values import MAX_CATEGORIES, closest, look_like_codes, require_column
 from fairmp.errors import InputError, check_choice, check_integer, plural, shortlist
 from fairmp.schema import conform
 
@@ -33,8 +40,8 @@ class Roles:
     features: Sequence[str] | None = None
     drop: Sequence[str] = ()
     categorical: Sequence[str] = ()
-    source: str | None = None
-    target: str | None = None
+    edge_source: str | None = None
+    edge_target: str | None = None
     sensitive_bins: BinsGiven = None
     sens_in_features: bool = False
     max_categories: int = MAX_CATEGORIES
@@ -42,11 +49,13 @@ class Roles:
     positive: Any = None
     unknown: Sequence[Any] | None = None
     weight: str | None = None
+    edge_weight: str | None = None
+    min_group: int = 0
 
     def check_unset(self) -> None:
-        """Refuse roles beside an encoding, except the id and the endpoints of edges."""
+        """Refuse roles beside an encoding, except the id and the columns of edges."""
         for field in fields(self):
-            allowed = field.name in ("id", "source", "target")
+            allowed = field.name in ("id", "edge_source", "edge_target", "edge_weight")
             if not allowed and getattr(self, field.name) != field.default:
                 raise InputError(field.name, "cannot be combined with encoding")
 
@@ -59,6 +68,7 @@ class Roles:
         """Check the roles against the columns of a table, and return the feature columns."""
         check_choice("scale", self.scale, get_args(Scale))
         check_integer("max_categories", self.max_categories, "give 1 or more")
+        check_integer("min_group", self.min_group, "give a number of nodes", low=0)
         for argument in ("label", "sensitive"):
             if not getattr(self, argument):
                 raise InputError(argument, "missing", "name a column of the node table")
@@ -118,8 +128,8 @@ class Encoding:
     """
 
     id: str | None  # None: row numbers are the ids
-    source: str | None  # None: the first column of the edge table
-    target: str | None  # None: the second
+    edge_source: str | None  # None: the column of that name, or else the first
+    edge_target: str | None  # None: the column of that name, or else the second
     label: Label
     sensitive: tuple[Sensitive, ...]
     groups: tuple[str, ...]  # their names
@@ -127,6 +137,8 @@ class Encoding:
     ignored: tuple[str, ...]  # columns of the training table that are not features
     degree: bool = False  # log(1 + degree) is the only feature, because no column is left
     weight: str | None = None  # column of sample weights
+    edge_weight: str | None = None  # column of the edge table
+    rare_groups: tuple[str, ...] = ()  # names of the groups that are "other"
 
     @property
     def feature_names(self) -> list[str]:
@@ -134,6 +146,20 @@ class Encoding:
         if self.degree:
             return [DEGREE]
         return [name for column in self.columns for name in column.feature_names]
+
+    @property
+    def column_names(self) -> list[str]:
+        """Names of all columns of the training table."""
+        roles = [self.id, self.weight, self.label.column, *(part.column for part in self.sensitive)]
+        names = [*roles, *(column.name for column in self.columns), *self.ignored]
+        return list(dict.fromkeys(name for name in names if name is not None))
+
+    @property
+    def text_columns(self) -> list[str]:
+        """Columns that held text in training: their cells are text in any table."""
+        targets = [self.label.column] if self.label.text else []
+        targets += [part.column for part in self.sensitive if part.text]
+        return targets + [c.name for c in self.columns if isinstance(c, Category) and c.is_text]
 
     def to_dict(self) -> dict[str, Any]:
         """Describe the encoding in values that JSON can hold."""
@@ -148,6 +174,8 @@ class Encoding:
             for column in encoding.columns:
                 if isinstance(column, Number) and column.divisor <= 0:
                     raise ValueError(f"column {column.name!r} is divided by {column.divisor}")
+            if encoding.rare_groups and OTHER not in encoding.groups:
+                raise ValueError(f"rare groups have no group {OTHER!r}")
             if not encoding.sensitive:
                 raise ValueError("there is no sensitive column")
             return encoding
@@ -177,9 +205,7 @@ class Encoding:
 
     def _check_columns(self, names: Sequence[str], report: LoadReport) -> None:
         """Refuse a table without a feature column of training, and note new columns."""
-        in_training = {self.id, self.label.column, *self.ignored}
-        in_training |= {column.name for column in self.columns}
-        in_training |= {part.column for part in self.sensitive}
+        in_training = set(self.column_names)
         new = [name for name in names if name not in in_training]
         for column in self.columns:
             if column.name not in names:
@@ -194,7 +220,7 @@ class Encoding:
         names = [str(name) for name in table.columns]
         absent = [part.column for part in self.sensitive if part.column not in names]
         if not absent:
-            encoder = GroupEncoder(self.sensitive, self.groups)
+            encoder = GroupEncoder(self.sensitive, self.groups, self.rare_groups)
             return encoder.transform(table, report, unknown_groups)
         if unknown_groups == "refuse":
             raise _absent(absent[0], names, names, "holds the groups")
@@ -241,11 +267,21 @@ def fit_encoding(
     )
     y = label.transform(labels, report)
     sensitive = {name: load(name) for name in roles.groups}
-    groups = GroupEncoder.fit(sensitive, roles.sensitive_bins, roles.unknown, report)
+    groups = GroupEncoder.fit(
+        sensitive,
+        roles.sensitive_bins,
+        roles.unknown,
+        report,
+        min_group=roles.min_group,
+        labelled=y >= 0,
+    )
     sens = groups.transform(sensitive, report)
     columns: list[Column] = []
+    code_columns: list[str] = []
     for name in feature_columns:
         series = load(name)
+        if name not in roles.categorical and look_like_codes(series):
+            code_columns.append(name)
         column = fit_column(
             series,
             categorical=name in roles.categorical,
@@ -256,13 +292,17 @@ def fit_encoding(
         if column is not None:
             columns.append(column)
             save(column, column.codes(series, report))
+    if code_columns:
+        names_of_codes = shortlist(code_columns, MAX_SHOWN)
+        hint = "if they are codes, name them in categorical"
+        report.notes.append(f"few whole numbers, read as quantities: {names_of_codes}; {hint}")
     if not columns:
         report.notes.append(f"no feature column is left: the only feature is {DEGREE}")
     used = {column.name for column in columns}
     encoding = Encoding(
         id=roles.id,
-        source=roles.source,
-        target=roles.target,
+        edge_source=roles.edge_source,
+        edge_target=roles.edge_target,
         label=label,
         sensitive=groups.columns,
         groups=groups.groups,
@@ -270,6 +310,8 @@ def fit_encoding(
         ignored=tuple(name for name in names if name not in used),
         degree=not columns,
         weight=roles.weight,
+        edge_weight=roles.edge_weight,
+        rare_groups=groups.rare,
     )
     return FittedEncoding(encoding, y, sens)
 

@@ -33,6 +33,7 @@ class LoadReport:
     edges: int = 0  # undirected edges kept
     unknown_labels: int = 0  # nodes without a label (−1)
     unknown_groups: int = 0  # nodes without a sensitive group (−1)
+    labelled_unknown_groups: int = 0  # those of them that have a label
     missing: dict[str, int] = field(default_factory=dict)  # missing values of feature columns
     notes: list[str] = field(default_factory=list)  # all else, one sentence each
 
@@ -45,7 +46,7 @@ class LoadReport:
             (self.repeated, "repeated edge row", "dropped"),
             (self.reciprocal, "edge", "given in both directions"),
             (self.unknown_labels, "node", "without a label"),
-            (self.unknown_groups, "node", "without a sensitive group"),
+            (self.unknown_groups, "node", self._groupless()),
         ]
         return [
             f"{size} from {plural(self.edge_rows, 'edge row')}",
@@ -53,6 +54,12 @@ class LoadReport:
             *self._missing_values(),
             *self.notes,
         ]
+
+    def _groupless(self) -> str:
+        if not self.labelled_unknown_groups:
+            return "without a sensitive group"
+        labelled = f"{self.labelled_unknown_groups:,} of them labelled"
+        return f"without a sensitive group, {labelled} (used in training, not in gaps)"
 
     def _missing_values(self) -> list[str]:
         if not self.missing:

@@ -11,6 +11,8 @@ from typing import Any, Literal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from fairmp.errors import InputError
+
 CommaMeaning = Literal["decimal", "thousands"]
 COMMA_TITLES: dict[CommaMeaning, str] = {
     "decimal": "decimal commas",
@@ -61,8 +63,11 @@ def has_points_for_thousands(cells: Any) -> bool:
     return bool(pc.any(points).as_py() and pc.all(grouped).as_py())
 
 
-def infer_type(cells: Any) -> Any:
-    """Convert a column of text to numbers, booleans or dates if all of it is."""
+def infer_type(cells: Any, *, exact: bool = False) -> Any:
+    """Convert a column of text to numbers, booleans or dates if all of it is.
+
+    With ``exact`` only if distinct numbers stay distinct.
+    """
     if cells.null_count == len(cells):
         return pa.nulls(len(cells))
     unsigned = pc.replace_substring_regex(cells, r"^\+([0-9.])", r"\1")
@@ -71,8 +76,53 @@ def infer_type(cells: Any) -> Any:
     for type in (pa.int64(), pa.bool_(), pa.date32(), *times, pa.float64()):
         with suppress(pa.ArrowInvalid):
             pc.cast(unsigned.slice(0, SAMPLE_ROWS), type)
-            return pc.cast(unsigned, type)
+            typed = pc.cast(unsigned, type)
+            return cells if exact and _merge(unsigned, typed) else typed
     return cells
+
+
+def _merge(cells: Any, typed: Any) -> bool:
+    """Whether different values of a column of text became equal numbers or booleans.
+
+    ``1`` and ``1.0`` are one value; ``01``, ``1E0`` and ``true`` are others.
+    """
+    kinds = pa.types.is_floating, pa.types.is_integer, pa.types.is_boolean
+    if not any(is_kind(typed.type) for is_kind in kinds):
+        return False
+    distinct = pc.count_distinct(typed).as_py()
+    if distinct == pc.count_distinct(cells).as_py():
+        return False
+    written = [text.as_py() for text in pc.unique(cells.drop_null())]
+    return len(set(map(_plain, written))) > distinct
+
+
+def _plain(text: str) -> str:
+    """A number without zeros at its end, or another text in lower case."""
+    whole, point, fraction = text.lower().removeprefix("+").partition(".")
+    if not point or not fraction.isdecimal():
+        return "0" if whole == "-0" else whole + point + fraction
+    fraction = fraction.rstrip("0")
+    number = f"{whole or '0'}.{fraction}" if fraction else whole
+    return "0" if number == "-0" else number
+
+
+def from_decimals(cells: Any) -> Any:
+    """A column of decimals as integers if all of it is, as floats otherwise."""
+    with suppress(pa.ArrowInvalid):
+        return cells.cast(pa.int64())
+    return cells.cast(pa.float64())
+
+
+def refuse_inexact(cells: Any, argument: str) -> None:
+    """Refuse ids that are floats too large to be exact."""
+    if not pa.types.is_floating(cells.type):
+        return
+    largest = 2 ** {16: 11, 32: 24}.get(cells.type.bit_width, 53)
+    cells = pc.cast(cells, pa.float64())
+    row = pc.index(pc.greater_equal(pc.abs(cells), largest), True).as_py()
+    if row >= 0:
+        value = f"{cells[row].as_py()!r} is a float, and ids of that size are not exact as floats"
+        raise InputError(argument, value, "give ids as integers or text, without empty cells")
 
 
 def _all_match(cells: Any, pattern: str) -> bool:

@@ -22,8 +22,9 @@ from fairmp.datasets import dialects, numerals
 from fairmp.datasets.dialects import READ_ERRORS, Dialect, TableFile, sniff, split_aligned
 from fairmp.datasets.numerals import CommaMeaning, is_text
 from fairmp.datasets.parquet_folders import is_several_files, open_files
-from fairmp.datasets.values import MISSING, check_unique
+from fairmp.datasets.values import check_unique
 from fairmp.errors import InputError, plural, shorten, shortlist
+from fairmp.frames import MISSING, arrow_to_pandas
 
 BLOCK_BYTES = 1 << 22  # text parsed at a time by each thread
 BATCH_BYTES = 1 << 24  # text parsed at a time where a file is read in batches
@@ -200,6 +201,9 @@ class _ColumnarFile:
         try:
             for batch in self.dataset.to_batches(columns=columns, batch_size=BATCH_ROWS):
                 batch.validate(full=True)
+                if type is not None:  # ids, which floats may not hold exactly
+                    for column in batch.columns:
+                        numerals.refuse_inexact(column, self.file.argument)
                 yield batch.cast(pa.schema([(f.name, type or f.type) for f in batch.schema]))
         except READ_ERRORS as error:
             raise self.file.explain(error) from None
@@ -303,20 +307,34 @@ class TableReader:
         return self.file.batches(stored, type)
 
     def frame(
-        self, table: Any = None, *, text: Sequence[str] = (), unused: Sequence[str] = ()
+        self,
+        table: Any = None,
+        *,
+        text: Sequence[str] = (),
+        categories: Sequence[str] = (),
+        exact: Sequence[str] = (),
+        unused: Sequence[str] = (),
     ) -> pd.DataFrame:
-        """Read the file, or take a table read from it; ``unused`` columns may be unclear."""
-        table = self.table(text=text) if table is None else table
+        """Read the file, or take a table read from it.
+
+        Args:
+            table: What :meth:`table` read.
+            text: Columns of ids: text without missing values.
+            categories: Columns of text whatever their cells look like.
+            exact: Columns whose distinct values stay distinct, as text if numbers would not.
+            unused: Columns that may be unclear.
+        """
+        table = self.table(text=(*text, *categories, *exact)) if table is None else table
         cells = {
             name.strip(): self.strip(name, column, missing=name.strip() not in text)
             for name, column in zip(table.column_names, table.columns, strict=True)
         }
-        inferred = [name for name in cells if name not in text]
+        inferred = [name for name in cells if name not in (*text, *categories)]
         self.settle_commas(inferred, cells.__getitem__, unused)
-        cells |= {name: self.infer(name, cells[name]) for name in inferred}
+        cells |= {name: self.infer(name, cells[name], exact=name in exact) for name in inferred}
         whole = pa.table(cells)
-        del table, cells  # column by column, so that a wide table is not in memory twice
-        return whole.to_pandas(date_as_object=False, split_blocks=True, self_destruct=True)
+        del table, cells  # so that a wide table is not in memory twice
+        return arrow_to_pandas(whole, self_destruct=True)
 
     def strip(self, name: str, cells: Any, *, missing: bool) -> Any:
         """Strip a column of text, and with ``missing`` empty the cells that mark missing values."""
@@ -325,7 +343,7 @@ class TableReader:
         if pa.types.is_dictionary(cells.type) and is_text(cells.type.value_type):
             cells = cells.cast(cells.type.value_type)
         if pa.types.is_decimal(cells.type):
-            return cells.cast(pa.float64())
+            return numerals.from_decimals(cells) if missing else cells.cast(pa.string())
         self._refuse_type(name, cells.type)
         if not is_text(cells.type):
             return cells
@@ -404,13 +422,16 @@ class TableReader:
         title = f"column {name!r} of {self.path.name}"
         return f"{title}, {self.locate(row)} has {cells[row].as_py()!r}"
 
-    def infer(self, name: str, cells: Any) -> Any:
-        """Convert a stripped column of text to numbers, booleans or dates if all of it is."""
+    def infer(self, name: str, cells: Any, *, exact: bool = False) -> Any:
+        """Convert a stripped column of text to numbers, booleans or dates if all of it is.
+
+        With ``exact`` only if distinct numbers stay distinct.
+        """
         if self.dialect is None or not is_text(cells.type):
             return cells
         if name in self.commas:
             cells = numerals.without_commas(cells, self.commas[name])
-        return numerals.infer_type(cells)
+        return numerals.infer_type(cells, exact=exact)
 
     def _stored(self, columns: Sequence[str]) -> list[str]:
         """The names of columns as the file has them."""

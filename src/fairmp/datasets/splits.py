@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable, Sequence
-from itertools import combinations, product
+from itertools import combinations
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from fairmp import groups
-from fairmp.errors import InputError, check_integer, plural
+from fairmp.errors import InputError, check_integer, plural, shortlist
 from fairmp.groups import most_likely_group
 
 Values: TypeAlias = Tensor | np.ndarray
@@ -33,6 +33,9 @@ class Split(NamedTuple):
 
 def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIONS) -> Split:
     """Split the nodes whose label and group are both known, stratified by (label, group).
+
+    Labelled nodes of unknown group are training nodes: their labels count, and gaps are measured
+    between known groups.
 
     The parts match ``fractions`` to one node, small strata do not all land in the same part, and
     every class and group is in the training part if it is large enough. scikit-learn's stratified
@@ -65,6 +68,7 @@ def split(source: Source, *, seed: int = 0, fractions: Sequence[float] = FRACTIO
     part = np.full(len(y), -1)
     part[known_nodes] = _assign(_strata(y[known_nodes], sens[known_nodes]), shares, totals, rng)
     _complete_training(part, known_nodes, y, sens, rng)
+    part[(y >= 0) & (sens < 0)] = 0
     return Split(*(torch.from_numpy(part == k).to(labels.device) for k in range(3)))
 
 
@@ -97,6 +101,23 @@ def with_split(data: Data, *, seed: int = 0, fractions: Sequence[float] = FRACTI
     result = copy.copy(data)
     result.train_mask, result.val_mask, result.test_mask = masks
     return result
+
+
+def cut_folds(data: Data, nodes: Tensor, folds: int, *, seed: int = 0) -> Tensor:
+    """Cut some labelled nodes into folds, stratified by (group, label); −1 for all others (n).
+
+    Every fold has a node of each group: there are as many folds as the smallest group has nodes, if
+    that is less.
+    """
+    group = most_likely_group(data.sens).cpu().numpy()
+    chosen = np.flatnonzero(nodes.cpu().numpy())
+    sizes = np.bincount(group[chosen][group[chosen] >= 0])
+    folds = max(min(folds, int(sizes[sizes > 0].min(initial=len(chosen)))), 1)
+    order = np.random.default_rng(seed).permutation(chosen)
+    order = order[np.lexsort((data.y.cpu().numpy()[order], group[order]))]
+    result = np.full(len(group), -1)
+    result[order] = np.arange(len(order)) % folds
+    return torch.from_numpy(result).to(nodes.device)
 
 
 def largest_remainder(quotas: np.ndarray, total: int) -> np.ndarray:
@@ -172,16 +193,22 @@ def check_groups(graph: Data, split_seeds: Iterable[int]) -> None:
     encoding = getattr(graph, "encoding", None)
     if encoding is None:
         return
+    absent: set[int] = set()
+    codes = set(range(len(graph.group_names)))
     for seed in split_seeds:
-        parts = zip(("training", "validation", "test"), split(graph, seed=seed), strict=True)
-        for (part, mask), (k, name) in product(parts, enumerate(graph.group_names)):
-            if (graph.sens[mask] == k).any():
-                continue
-            columns = " × ".join(repr(column.column) for column in encoding.sensitive)
-            count = plural(int(((graph.sens == k) & (graph.y >= 0)).sum()), "node")
-            value = f"group {name!r} of {columns} has {count} with a known label and none among "
-            hint = "merge it with another group in the table, or leave its cells empty (unknown)"
-            raise InputError("sensitive", f"{value}the {part} nodes of split {seed}", hint)
+        for mask in split(graph, seed=seed):
+            absent |= codes - set(graph.sens[mask].unique().tolist())
+    if not absent:
+        return
+    labelled = graph.sens[graph.y >= 0]
+    sizes = [f"{graph.group_names[k]!r} {int((labelled == k).sum())}" for k in sorted(absent)]
+    columns = " × ".join(repr(column.column) for column in encoding.sensitive)
+    value = (
+        f"{columns} has groups too small for training, validation and test nodes of every split "
+        f"(labelled nodes: {shortlist(sizes, 8)})"
+    )
+    hint = "make them one with {min_group=30}, or leave their cells empty (unknown)"
+    raise InputError("sensitive", value, hint)
 
 
 def check(data: Data, *, labels: bool = True, masks: bool = False) -> None:

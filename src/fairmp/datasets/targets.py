@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple
@@ -11,14 +11,18 @@ import numpy as np
 import pandas as pd
 
 from fairmp.datasets.load_report import LoadReport
+from fairmp.datasets.spellings import spelling_notes
 from fairmp.datasets.values import (
     MAX_CATEGORIES,
     MAX_DISTINCT_SHARE,
     as_numbers,
     as_text,
     factorize,
+    from_text,
+    refuse_inexact,
 )
 from fairmp.errors import InputError, plural, shortlist
+from fairmp.metrics.inputs import CROSS, guess_positive
 
 Table = Mapping[str, pd.Series] | pd.DataFrame
 
@@ -26,8 +30,15 @@ Bins = int | Sequence[float]
 BinsGiven = Bins | Mapping[str, Bins] | None
 UnknownGroups = Literal["refuse", "allow"]
 
-CROSS = " × "  # between the names of crossed groups
-
+OTHER = "other"  # name of the rare groups together
+# fmt: off
+UNKNOWN_WORDS = frozenset({  # a group of this name may stand for people whose group is not known
+    "-", "--", ".", "declined", "missing", "n.a.", "na", "n/a", "nan", "no answer", "none",
+    "not applicable", "not available", "not known", "not provided", "not reported",
+    "not specified", "not stated", "null", "prefer not to answer", "prefer not to say", "refused",
+    "undefined", "undisclosed", "unknown", "unspecified",
+})
+# fmt: on
 _OTHER_BOOLEAN = {"True": "1", "False": "0", "1": "True", "0": "False"}
 
 
@@ -39,6 +50,7 @@ class Label:
     classes: tuple[str, ...]  # the values as text
     unknown: tuple[str, ...]  # values that mean "unknown"
     positive: bool  # one value is class 1 and all others are class 0
+    text: bool = False  # the classes are text, also those that look like numbers
 
     @classmethod
     def fit(
@@ -51,6 +63,7 @@ class Label:
         categorical: bool = False,
     ) -> Label:
         """Learn the classes of a column; a quantity is refused unless it is ``categorical``."""
+        refuse_inexact(series, "label")
         unknown_texts = _unknown_values(factorize(series)[1], unknown)
         series = _without_unknown(series, unknown_texts, "label", report, detected=unknown is None)
         values = factorize(series)[1]
@@ -63,12 +76,18 @@ class Label:
         classes = list(dict.fromkeys(map(as_text, values)))
         if positive is not None:
             classes = _two_classes(series, values, classes, positive)
-        return cls(str(series.name), tuple(classes), unknown_texts, positive is not None)
+        elif (good := guess_positive(classes)) is not None:
+            classes = [name for name in classes if name != good] + [good]
+            report.notes.insert(0, positive_note(good, str(series.name)))
+        report.notes += spelling_notes(_counts(series), f"label {str(series.name)!r}")
+        text = any(isinstance(value, str) for value in values)
+        return cls(str(series.name), tuple(classes), unknown_texts, positive is not None, text)
 
     def transform(self, series: pd.Series, report: LoadReport) -> np.ndarray:
         """Encode a column as classes (n, int64), −1 where unknown."""
         codes, values = factorize(_mask(series, self.unknown))
         classes = {name: k for k, name in enumerate(self.classes)}
+        values = values if self.text else [from_text(value) for value in values]
         texts = [_as_in_training(as_text(value), classes) for value in values]
         new = [text for text in texts if text not in classes]
         if new and not self.positive:
@@ -78,6 +97,11 @@ class Label:
         y = np.array([*(classes.get(text, 0) for text in texts), -1], dtype=np.int64)[codes]
         report.unknown_labels = int((y < 0).sum())
         return y
+
+
+def positive_note(name: str, column: str) -> str:
+    """Say which decision is taken for the good one."""
+    return f"the positive class is {name!r} ({column}), guessed; positive names another"
 
 
 def _refuse_quantity(series: pd.Series, values: Sequence[Any], *, categorical: bool) -> None:
@@ -114,6 +138,7 @@ class Sensitive:
     cuts: tuple[float, ...] | None  # cut points of a binned column of numbers
     bins: tuple[str, ...]  # names of the bins
     unknown: tuple[str, ...]  # values that mean "unknown"
+    text: bool = False  # the values are text, also those that look like numbers
 
     @classmethod
     def fit(
@@ -121,6 +146,8 @@ class Sensitive:
     ) -> Sensitive:
         """Learn the values of a column, or where to cut a column of numbers."""
         name = str(series.name)
+        if bins is None:
+            refuse_inexact(series, "sensitive")
         values = factorize(series)[1]
         if bins is not None:
             numbers = as_numbers(series)
@@ -132,6 +159,8 @@ class Sensitive:
             cuts = _cut_points(series, bins, report)
             return cls(name, False, tuple(cuts), tuple(_bin_names(name, cuts)), unknown_texts)
         values = factorize(series)[1]
+        if unknown is None:
+            _ask_about_unknown(series, values)
         numeric = _all_numbers(values)
         title = f"column {name!r} has {len(values):,} different"
         if len(values) > MAX_CATEGORIES and numeric:
@@ -140,7 +169,9 @@ class Sensitive:
         if len(values) > MAX_CATEGORIES and len(values) > MAX_DISTINCT_SHARE * series.count():
             value = f"{title} values, nearly one per row"
             raise InputError("sensitive", value, "give a column with groups")
-        return cls(name, numeric, None, (), unknown_texts)
+        report.notes += spelling_notes(_counts(series), f"sensitive {name!r}")
+        text = any(isinstance(value, str) for value in values)
+        return cls(name, numeric, None, (), unknown_texts, text)
 
     def transform(self, series: pd.Series, groups: Collection[str] = ()) -> GroupCodes:
         """Encode a column; the names of its values are written as those of ``groups``."""
@@ -148,6 +179,7 @@ class Sensitive:
         if self.cuts is None:
             codes, values = factorize(series)
             stem = f"{self.column} = " if self.named else ""
+            values = values if self.text else [from_text(value) for value in values]
             texts = [_as_in_training(as_text(value), groups, stem) for value in values]
             return GroupCodes(codes, [stem + text for text in texts])
         numbers = as_numbers(series, 0)
@@ -170,28 +202,44 @@ class GroupEncoder(NamedTuple):
 
     columns: tuple[Sensitive, ...]
     groups: tuple[str, ...]  # names; combinations without a node are left out
+    rare: tuple[str, ...] = ()  # names of the groups that are in OTHER
 
     @classmethod
     def fit(
-        cls, table: Table, bins: BinsGiven, unknown: Sequence[Any] | None, report: LoadReport
+        cls,
+        table: Table,
+        bins: BinsGiven,
+        unknown: Sequence[Any] | None,
+        report: LoadReport,
+        *,
+        min_group: int = 0,
+        labelled: np.ndarray | None = None,
     ) -> GroupEncoder:
-        """Learn the groups of a table; ``bins`` and ``unknown`` are those of from_tables."""
+        """Learn the groups of a table; ``bins`` and ``unknown`` are those of from_tables.
+
+        Groups with fewer than ``min_group`` nodes, of those that are ``labelled``, become one.
+        """
         bins = _bins_by_column(table, bins)
         names = [str(name) for name in table]
         columns = [Sensitive.fit(table[name], bins.get(name), unknown, report) for name in names]
-        groups = _cross(columns, table).names
+        crossed = _cross(columns, table)
+        rare = _rare_groups(crossed, labelled, min_group, report)
+        groups = [name for name in dict.fromkeys(crossed.names) if name not in rare]
+        if rare:
+            groups = [name for name in groups if name != OTHER] + [OTHER]
         if len(groups) < 2:
             only = f"one group, {groups[0]!r}" if groups else "no known value"
             value = f"{', '.join(map(repr, names))} gives {only}"
             raise InputError("sensitive", value, "a gap needs two groups")
-        return cls(tuple(columns), tuple(dict.fromkeys(groups)))
+        return cls(tuple(columns), tuple(groups), rare)
 
     def transform(
         self, table: Table, report: LoadReport, unknown_groups: UnknownGroups = "refuse"
     ) -> np.ndarray:
         """Encode the groups of a table (n, int64), −1 where unknown."""
-        codes, names = _cross(self.columns, table, self.groups)
+        codes, names = _cross(self.columns, table, (*self.groups, *self.rare))
         index = {name: g for g, name in enumerate(self.groups)}
+        index |= dict.fromkeys(self.rare, index.get(OTHER, -1))
         new = np.array([*(name not in index for name in names), False])[codes]
         if new.any():
             example = names[int(codes[new][0])]
@@ -206,19 +254,71 @@ class GroupEncoder(NamedTuple):
         return sens
 
 
+def _ask_about_unknown(series: pd.Series, values: Sequence[Any]) -> None:
+    """Refuse groups that may stand for people whose group is not known."""
+    words = [value for value in values if str(value).strip().casefold() in UNKNOWN_WORDS]
+    if words:
+        nodes = plural(int(series.isin(words).sum()), "node")
+        names = " and ".join(map(repr, words))
+        value = f"column {series.name!r} has {names} ({nodes}): a group, or not known?"
+        hint = f"say {{unknown={words!r}}} if not known, or {{unknown=['']}} if it is a group"
+        raise InputError("sensitive", value, hint)
+
+
+def _rare_groups(
+    crossed: GroupCodes, labelled: np.ndarray | None, min_group: int, report: LoadReport
+) -> tuple[str, ...]:
+    """The groups with fewer nodes than ``min_group``, which must reach it together."""
+    counted = crossed.codes >= 0
+    if labelled is not None:
+        counted &= labelled
+    counts = dict.fromkeys(crossed.names, 0)
+    for code, count in zip(*np.unique(crossed.codes[counted], return_counts=True), strict=True):
+        counts[crossed.names[code]] += int(count)
+    rare = [name for name, count in counts.items() if count < min_group]
+    together = sum(counts[name] for name in {*rare, OTHER} if name in counts)
+    listed = shortlist([f"{name} {counts[name]}" for name in rare], 8)
+    if rare and together < min_group:
+        value = f"{listed}: {plural(together, 'labelled node')} together, fewer than {min_group}"
+        raise InputError("min_group", value, "give a smaller number, or empty these cells")
+    if rare:
+        report.notes.append(f"groups of fewer than {min_group} nodes are {OTHER!r}: {listed}")
+    return tuple(rare)
+
+
 def _cross(columns: Sequence[Sensitive], table: Table, groups: Collection[str] = ()) -> GroupCodes:
     """Code the combinations of values that occur, and name them."""
     known_names = {name for group in groups for name in (group, *group.split(CROSS))}
-    first, *others = columns
-    crossed, names = first.transform(table[first.column], known_names)
-    for column in others:
-        codes, values = column.transform(table[column.column], known_names)
-        crossed = np.where((crossed < 0) | (codes < 0), -1, crossed * len(values) + codes)
-        names = [f"{name}{CROSS}{value}" for name in names for value in values]
-    present = np.unique(crossed[crossed >= 0])
-    rank = np.full(len(names) + 1, -1, dtype=np.int64)
-    rank[present] = np.arange(len(present))
-    return GroupCodes(rank[crossed], [names[k] for k in present])
+    parts = [column.transform(table[column.column], known_names) for column in columns]
+    if len(columns) > 1:
+        for column, part in zip(columns, parts, strict=True):
+            _refuse_cross_sign(column, part.names)
+    crossed, names = _present_codes(parts[0].codes, parts[0].names.__getitem__)
+    for part in parts[1:]:
+        before, count = names, len(part.names)
+        unknown = (crossed < 0) | (part.codes < 0)
+        crossed, names = _present_codes(
+            np.where(unknown, -1, crossed * count + part.codes),
+            lambda code: f"{before[code // count]}{CROSS}{part.names[code % count]}",  # noqa: B023
+        )
+    return GroupCodes(crossed, names)
+
+
+def _present_codes(codes: np.ndarray, name: Callable[[int], str]) -> GroupCodes:
+    """Number the codes that occur from 0, and name them; −1 stays."""
+    present, rank = np.unique(codes, return_inverse=True)
+    unknown = int((present < 0).sum())
+    return GroupCodes(rank - unknown, [name(int(code)) for code in present[unknown:]])
+
+
+def _refuse_cross_sign(column: Sensitive, names: Sequence[str]) -> None:
+    """Refuse values that would make the name of a crossed group that of another."""
+    stem = f"{column.column} = " if column.named else ""
+    # A value that begins or ends with the sign would join it to that of the crossing.
+    wrong = [name for name in names if CROSS in f" {name.removeprefix(stem)} "]
+    if column.cuts is None and wrong:
+        value = f"{wrong[0]!r} in column {column.column!r} has {CROSS!r}, which crossed groups have"
+        raise InputError("sensitive", value, "write it differently")
 
 
 def _bins_by_column(table: Table, bins: BinsGiven) -> Mapping[str, Bins]:
@@ -265,7 +365,7 @@ def _cut_points(series: pd.Series, bins: Bins, report: LoadReport) -> list[float
 
 
 def _bin_names(name: str, cuts: Sequence[float]) -> list[str]:
-    texts = [f"{cut:.6g}" for cut in cuts]
+    texts = [as_text(cut) for cut in cuts]
     if not texts:
         return [name]
     middle = [f"{low} ≤ {name} < {high}" for low, high in pairwise(texts)]
@@ -301,6 +401,11 @@ def _mask(series: pd.Series, unknown: Collection[str]) -> pd.Series:
     codes, values = factorize(series)
     masked = np.array([*(as_text(value) in unknown for value in values), False])[codes]
     return series.mask(masked) if masked.any() else series
+
+
+def _counts(series: pd.Series) -> dict[str, int]:
+    """How often each text of a column occurs."""
+    return {text: int(n) for text, n in series.value_counts().items() if isinstance(text, str)}
 
 
 def _all_numbers(values: Iterable[Any]) -> bool:

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import difflib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fairmp.errors import InputError, plural, shortlist
+from fairmp.frames import MAX_EXACT, MISSING
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from fairmp.datasets.load_report import LoadReport
-
-MISSING = ("", "NA", "N/A", "n/a", "#N/A", "<NA>", "NaN", "nan", "NaT", "null", "NULL", "None", "?")
-"""Text that marks a missing value, in files, DataFrames and arguments alike."""
 
 MAX_CATEGORIES = 20
 """Default number of categories with a feature each; more distinct numbers are a quantity."""
@@ -87,7 +86,7 @@ def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
         return (0, float(value), "") if isinstance(value, int | float) else (1, 0.0, str(value))
 
     codes, uniques = pd.factorize(series, use_na_sentinel=True)
-    values = [value.item() if isinstance(value, np.generic) else value for value in uniques]
+    values = [_as_python(value) for value in uniques]
     ascending = sorted(range(len(values)), key=lambda k: order(values[k]))
     rank = np.empty(len(values) + 1, dtype=np.int64)
     rank[ascending] = np.arange(len(values))
@@ -95,13 +94,59 @@ def factorize(series: pd.Series) -> tuple[np.ndarray, list[Any]]:
     return rank[codes], [values[k] for k in ascending]
 
 
+def look_like_codes(series: pd.Series) -> bool:
+    """Whether a column of whole numbers has few values, mostly above 0: codes, or a small count."""
+    if series.dtype.kind not in "iu":
+        return False
+    values = series.nunique()
+    is_few = 2 < values <= min(MAX_CATEGORIES, len(series) // 2)
+    return is_few and bool((series > 0).mean() > 0.5)
+
+
+def from_text(value: Any) -> Any:
+    """The number or boolean that text stands for; other values as they are."""
+    if not isinstance(value, str):
+        return value
+    with suppress(ValueError):
+        return int(value)
+    with suppress(ValueError):
+        return float(value)
+    return {"true": True, "false": False}.get(value.casefold(), value)
+
+
+def _as_python(value: Any) -> Any:
+    if isinstance(value, np.floating) and value.dtype.itemsize < 8:
+        return float(str(value))  # 0.1, not 0.10000000149011612
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def refuse_inexact(series: pd.Series, argument: str) -> None:
+    """Refuse groups, classes or ids that are floats too large to tell integers apart."""
+    if series.dtype.kind != "f":
+        return
+    large = (series.abs() >= MAX_EXACT) & np.isfinite(series)
+    if large.any():
+        value = f"column {series.name!r} has {float(series[large].iloc[0])!r}, which is not exact"
+        raise InputError(argument, value, "give integers or text: 'Int64' has room for empty cells")
+
+
 def as_text(value: Any) -> str:
     """Write a value as people do: ``1.0`` is "1"."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return str(value)
 
 
+def free_names(names: Sequence[str], taken: Collection[str]) -> list[str]:
+    """Names of new columns, with a number behind all of them if one is taken."""
+    number, free = 1, list(names)
+    while not set(free).isdisjoint(taken):
+        number += 1
+        free = [f"{name}_{number}" for name in names]
+    return free
+
+
+LISTS = ("sensitive", "drop", "features", "categorical")  # arguments that take several columns
 CHECK_SEPARATOR = "is it separated by commas, semicolons, tabs, '|' or spaces?"
 
 
@@ -117,6 +162,9 @@ def require_column(argument: str, column: str, columns: Sequence[str], table: st
         return
     suggestion = closest(str(column), columns)
     value = f"{table} has no column {column!r}"
+    parts = [part.strip() for part in str(column).split(",")]
+    if argument in LISTS and len(parts) > 1 and set(parts) <= set(columns):
+        raise InputError(argument, value, f"give several as {{{argument}={parts!r}}}")
     if suggestion is not None:
         value += f", did you mean {suggestion!r}?"
     if len(columns) == 1:

@@ -18,6 +18,7 @@ from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.readers import TableReader
 from fairmp.distributed.shard_format import write_array
 from fairmp.errors import InputError
+from fairmp.frames import arrow_to_pandas
 
 FEATURE_ROWS = 1 << 16  # rows of features computed or copied at a time
 
@@ -66,6 +67,7 @@ class ColumnStore:
         self.reader = TableReader(path, "nodes", notes=report.notes)
         self.names = self.reader.find_header((roles.id, roles.label, *roles.groups))
         self._id, self._copy = roles.id, scratch / "nodes"
+        self._exact = (roles.label, *roles.groups)
         used = {roles.id, roles.label, *roles.groups, *roles.feature_columns(self.names)}
         if self.reader.dialect is not None:
             self._copy_columns([name for name in self.names if name in used])
@@ -75,8 +77,9 @@ class ColumnStore:
         cells = self._cells(name)
         if not len(cells):
             raise InputError("nodes", "the table has a header and no rows", "give one row per node")
-        cells = cells if name == self._id else self.reader.infer(name, cells)
-        return pa.table({name: cells}).to_pandas(date_as_object=False)[name]
+        if name != self._id:
+            cells = self.reader.infer(name, cells, exact=name in self._exact)
+        return arrow_to_pandas(pa.table({name: cells}))[name]
 
     def _copy_columns(self, names: Sequence[str]) -> None:
         schema = pa.schema([(name, pa.string()) for name in names])

@@ -21,7 +21,7 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from fairmp.errors import InputError, check_number
-from fairmp.groups import GroupOperator, mean_rows
+from fairmp.groups import CentredMeans, GroupOperator, mean_rows
 from fairmp.training.nodes import LocalReducer
 
 Result = TypeVar("Result")
@@ -196,7 +196,9 @@ class ShardedGroupOperator(GroupOperator):
 
     is_local = False
 
-    def __init__(self, ranks: Ranks, population: Tensor, rows: Tensor, codes: Tensor) -> None:
+    def __init__(
+        self, ranks: Ranks, population: Tensor, rows: Tensor | CentredMeans, codes: Tensor
+    ) -> None:
         super().__init__(None, population, rows, codes=codes)
         self.rank = ranks.rank
         self.total, self.largest = ranks.total, ranks.largest  # type: ignore[method-assign]

@@ -30,10 +30,12 @@ def fit_shard(
     """Train a classifier on shards, as its ``fit`` does on a graph; all ranks call it together.
 
     The loss, its gradients, the duals and the figures are those of one process with all nodes, up
-    to the order of summation. Dropout is drawn on each rank. The fitted model and the run are the
-    same on all ranks, and ``model.save`` saves it. ``split_seed`` is for the record: the split is
-    that of the shard. ``checkpoints`` save the training, and resume it. Other arguments are those
-    of :meth:`FairClassifier.fit <fairmp.training.classifier.FairClassifier.fit>`.
+    to the order of summation. Intervals are those of independent nodes, where one process resamples
+    communities of the graph, and a note says so. Dropout is drawn on each rank. The fitted model
+    and the run are the same on all ranks, and ``model.save`` saves it. ``split_seed`` is for the
+    record: the split is that of the shard. ``checkpoints`` save the training, and resume it. Other
+    arguments are those of :meth:`FairClassifier.fit
+    <fairmp.training.classifier.FairClassifier.fit>`.
 
     Example:
         >>> import tempfile
@@ -85,7 +87,8 @@ def evaluate_shard(
     """Measure accuracy and fairness over the nodes of all ranks; all ranks call it together.
 
     ``nodes`` is a mask of this rank's nodes, by default the test nodes. Rank 0 gathers the logits,
-    labels and groups that are measured; the result is the same on all ranks.
+    labels and groups that are measured; the result is the same on all ranks. Intervals are those of
+    independent nodes, since no rank has the graph whose communities one process resamples.
     """
     ranks = shard.ranks
     nodes = shard.data.test_mask if nodes is None else nodes

@@ -18,7 +18,7 @@ from torch_geometric.utils import coalesce
 
 from fairmp import groups
 from fairmp.datasets.dialects import TableReadError
-from fairmp.datasets.edges import EdgeTable, comparable, proper_rows
+from fairmp.datasets.edges import EdgeColumns, EdgeTable, comparable, proper_rows
 from fairmp.datasets.encoding import Roles
 from fairmp.datasets.load_report import LoadReport
 from fairmp.datasets.splits import MASKS, check, split
@@ -104,7 +104,7 @@ def shard(
 
 def shard_tables(  # noqa: PLR0913
     nodes: str | Path,
-    edges: str | Path,
+    edges: str | Path | None,
     folder: str | Path,
     *,
     id: str | None,
@@ -115,9 +115,11 @@ def shard_tables(  # noqa: PLR0913
     sensitive_bins: BinsGiven = None,
     drop: Sequence[str] = (),
     categorical: Sequence[str] = (),
+    positive: Any = None,
     unknown: Sequence[Any] | None = None,
-    source: str | None = None,
-    target: str | None = None,
+    min_group: int = 0,
+    edge_source: str | None = None,
+    edge_target: str | None = None,
     split_seeds: Sequence[int] = (0,),
     name: str | None = None,
     overwrite: bool = False,
@@ -138,19 +140,28 @@ def shard_tables(  # noqa: PLR0913
         sensitive=sensitive,
         drop=tuple(drop),
         categorical=tuple(categorical),
-        source=source,
-        target=target,
+        edge_source=edge_source,
+        edge_target=edge_target,
         sensitive_bins=sensitive_bins,
+        positive=positive,
         unknown=unknown,
+        min_group=min_group,
     )
+    if edges is None:
+        raise InputError("edges", "missing", "shards are of graphs: give a table of edges")
     report = LoadReport()
     with _writing(Path(folder), overwrite, parts, order, progress) as job:
         table = read_nodes(Path(nodes), roles, job.scratch, report)
+        report.labelled_unknown_groups = int(((table.y >= 0) & (table.sens < 0)).sum())
         splits = _splits(table.y, table.sens, split_seeds)
         partition.check_parts(parts, report.nodes)
         job.advance("nodes")
         with EdgeStore(job.scratch, report.nodes) as store:
-            _read_edges(EdgeTable(edges, table.ids, source, target, report), store, report)
+            _read_edges(
+                EdgeTable(edges, table.ids, EdgeColumns(edge_source, edge_target), report),
+                store,
+                report,
+            )
             job.advance("edges")
             manifest = Manifest(
                 name=name or name_of(nodes),
